@@ -1,0 +1,1 @@
+"""The Django project and the one-command local appliance."""

@@ -1,0 +1,29 @@
+"""HTTP to Django, websockets to members' links and browsers' live pages."""
+
+import os
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "appliance.settings")
+
+from channels.auth import AuthMiddlewareStack  # noqa: E402
+from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
+from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
+from django.core.asgi import get_asgi_application  # noqa: E402
+
+http = get_asgi_application()
+
+from django.urls import path, re_path  # noqa: E402
+
+from console.consumers import UnknownPath  # noqa: E402
+from console.routing import urlpatterns as browser_patterns  # noqa: E402
+from scheduler.members.consumers import GatewayConsumer, NodeConsumer  # noqa: E402
+
+websocket = URLRouter(
+    [
+        # Members are programs: they have a token and no origin. Browsers have a session, and an origin to check.
+        path("ws/node/", NodeConsumer.as_asgi()),
+        path("ws/gateway/", GatewayConsumer.as_asgi()),
+        path("ws/console/", AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(browser_patterns)))),
+        re_path(r"", UnknownPath.as_asgi()),
+    ]
+)
+application = ProtocolTypeRouter({"http": http, "websocket": websocket})

@@ -1,0 +1,12 @@
+"""Where pages and the REST API live."""
+
+from django.contrib import admin
+from django.urls import include, path
+
+urlpatterns = [
+    path("api/v1/", include("registry.api.urls")),
+    path("api/v1/", include("scheduler.api.urls")),
+    path("admin/", admin.site.urls),
+    path("", include("appliance.health")),
+    path("", include("console.urls")),
+]

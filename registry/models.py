@@ -1,0 +1,268 @@
+"""What the appliance knows: applications, variants, validation sets, nodes, gateways, devices, profiles, keys.
+
+State fields change only by conditional updates (``filter(state=old).update(state=new)``), because web workers, Celery
+tasks and member connections all write here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
+from django.db import models
+
+name_validator = RegexValidator(
+    r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z",
+    "must be 1 to 63 letters, digits, '.', '_' or '-', beginning with a letter or digit",
+)
+
+
+def hash_secret(secret: str) -> str:
+    """SHA-256 (hex). Secrets here are long and random, so a slow hash would only burden the query path."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def new_secret() -> str:
+    """256 random bits, URL-safe."""
+    return secrets.token_urlsafe(32)
+
+
+class Application(models.Model):
+    """A query type: one signature and one SLO. Clients address it by name."""
+
+    class Late(models.TextChoices):
+        SHED = "shed", "refuse what cannot be in time"
+        SERVE = "serve", "answer late"
+
+    class State(models.TextChoices):
+        ACTIVE = "active"
+        DRAINING = "draining"
+
+    name = models.CharField(max_length=63, unique=True, validators=[name_validator])
+    description = models.TextField(blank=True, default="")
+    slo_ms = models.FloatField(validators=[MinValueValidator(1), MaxValueValidator(600_000)])
+    late = models.CharField(max_length=5, choices=Late.choices, default=Late.SHED)
+    #: {"inputs": [{"name", "datatype", "shape"}], "outputs": [...]}, batch dimension first (-1)
+    signature = models.JSONField()
+    batch_policy = models.CharField(max_length=40, default="proteus")
+    batch_options = models.JSONField(default=dict, blank=True)
+    weight = models.FloatField(default=1.0, validators=[MinValueValidator(0.001), MaxValueValidator(1000)])
+    state = models.CharField(max_length=8, choices=State.choices, default=State.ACTIVE)
+    created = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class ValidationSet(models.Model):
+    """An ``.npz`` whose arrays are the application's inputs and ``labels``; measures variants' accuracy."""
+
+    application = models.OneToOneField(Application, on_delete=models.CASCADE, related_name="validation_set")
+    digest = models.CharField(max_length=64)
+    size_bytes = models.BigIntegerField()
+    metric = models.CharField(max_length=40)
+    rows = models.PositiveIntegerField()
+    created = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return f"{self.application} ({self.metric}, {self.rows} rows)"
+
+
+class Variant(models.Model):
+    """One ONNX model that can serve an application."""
+
+    class State(models.TextChoices):
+        PROFILING = "profiling", "waiting for or in its first profile"
+        READY = "ready"
+        FAILED = "failed", "could not be profiled or measured"
+        DRAINING = "draining", "leaving the plan, then deleted"
+
+    class Source(models.TextChoices):
+        DECLARED = "declared"
+        MEASURED = "measured"
+
+    application = models.ForeignKey(Application, on_delete=models.CASCADE, related_name="variants")
+    name = models.CharField(max_length=63, validators=[name_validator])
+    digest = models.CharField(max_length=64, db_index=True)
+    size_bytes = models.BigIntegerField()
+    accuracy = models.FloatField(null=True, blank=True)
+    accuracy_source = models.CharField(max_length=8, choices=Source.choices, default=Source.DECLARED)
+    opset = models.PositiveIntegerField(default=0)
+    inspection = models.JSONField(default=dict, blank=True)
+    state = models.CharField(max_length=9, choices=State.choices, default=State.PROFILING)
+    detail = models.TextField(blank=True, default="")
+    created = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["application__name", "name"]
+        constraints = [models.UniqueConstraint(fields=["application", "name"], name="variant_name_once")]
+
+    def __str__(self) -> str:
+        return f"{self.application.name}/{self.name}"
+
+
+class Member(models.Model):
+    """What joins the control plane over a websocket and authenticates with a credential of its own."""
+
+    class State(models.TextChoices):
+        PENDING = "pending", "waits for approval"
+        APPROVED = "approved"
+        REVOKED = "revoked"
+
+    name = models.CharField(max_length=63, unique=True, validators=[name_validator])
+    state = models.CharField(max_length=8, choices=State.choices, default=State.PENDING)
+    credential_hash = models.CharField(max_length=64, blank=True, default="", db_index=True)
+    #: the live connection's channel; empty when not connected
+    channel = models.CharField(max_length=200, blank=True, default="")
+    last_seen = models.DateTimeField(null=True, blank=True)
+    created = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        abstract = True
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def connected(self) -> bool:
+        return bool(self.channel)
+
+
+class Node(Member):
+    """A box with a node daemon."""
+
+
+class Gateway(Member):
+    """A gateway process; ``address`` is where clients reach it."""
+
+    address = models.CharField(max_length=200, blank=True, default="")
+
+
+class Device(models.Model):
+    """A GPU or a set of CPU cores, owned by one executor."""
+
+    class State(models.TextChoices):
+        STARTING = "starting"
+        UP = "up"
+        DRAINING = "draining"
+        DOWN = "down"
+
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="devices")
+    #: cluster-wide name, NODE/cpu0
+    ref = models.CharField(max_length=120, unique=True)
+    kind = models.CharField(max_length=8)
+    type = models.CharField(max_length=120, db_index=True)
+    description = models.CharField(max_length=200, blank=True, default="")
+    cores = models.JSONField(default=list)
+    memory_bytes = models.BigIntegerField(default=0)
+    endpoint = models.CharField(max_length=200, blank=True, default="")
+    state = models.CharField(max_length=8, choices=State.choices, default=State.DOWN)
+    detail = models.TextField(blank=True, default="")
+    #: ids of variants that could run now, and the version of the plan that the device follows
+    warm = models.JSONField(default=list)
+    plan_version = models.PositiveBigIntegerField(default=0)
+    changed = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["ref"]
+
+    def __str__(self) -> str:
+        return self.ref
+
+
+class ProfileJob(models.Model):
+    """One order to measure a variant on a device type, and how it went."""
+
+    class State(models.TextChoices):
+        QUEUED = "queued"
+        RUNNING = "running"
+        DONE = "done"
+        FAILED = "failed"
+        CANCELLED = "cancelled"
+
+    class Reason(models.TextChoices):
+        REGISTRATION = "registration"
+        DEMAND = "demand", "asked for"
+        DRIFT = "drift"
+        NEW_TYPE = "new_type", "new device type"
+
+    variant = models.ForeignKey(Variant, on_delete=models.CASCADE, related_name="profile_jobs")
+    device_type = models.CharField(max_length=120)
+    device = models.ForeignKey(Device, null=True, blank=True, on_delete=models.SET_NULL)
+    reason = models.CharField(max_length=12, choices=Reason.choices, default=Reason.REGISTRATION)
+    state = models.CharField(max_length=9, choices=State.choices, default=State.QUEUED)
+    phase = models.CharField(max_length=12, blank=True, default="waiting")
+    progress = models.FloatField(default=0.0)
+    detail = models.TextField(blank=True, default="")
+    attempts = models.PositiveIntegerField(default=0)
+    created = models.DateTimeField(auto_now_add=True)
+    started = models.DateTimeField(null=True, blank=True)
+    finished = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["variant", "device_type"],
+                condition=models.Q(state__in=["queued", "running"]),
+                name="one_open_profile_job",
+            )
+        ]
+
+
+class Profile(models.Model):
+    """Measured facts of one variant on one device type that hold for all batch sizes."""
+
+    variant = models.ForeignKey(Variant, on_delete=models.CASCADE, related_name="profiles")
+    device_type = models.CharField(max_length=120)
+    load_s = models.FloatField()
+    memory_bytes = models.BigIntegerField()
+    measured = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["variant", "device_type"]
+        constraints = [models.UniqueConstraint(fields=["variant", "device_type"], name="profile_once")]
+
+
+class ProfileLatency(models.Model):
+    """Latency by (variant, device type, batch size)."""
+
+    profile = models.ForeignKey(Profile, on_delete=models.CASCADE, related_name="latencies")
+    batch = models.PositiveIntegerField()
+    p50_ms = models.FloatField()
+    p95_ms = models.FloatField()
+    mean_ms = models.FloatField()
+    samples = models.PositiveIntegerField()
+
+    class Meta:
+        ordering = ["batch"]
+        constraints = [models.UniqueConstraint(fields=["profile", "batch"], name="latency_once")]
+
+
+class ApiKey(models.Model):
+    """Lets a client send queries. Only its hash is kept; ``prefix`` tells keys apart."""
+
+    name = models.CharField(max_length=63, unique=True, validators=[name_validator])
+    prefix = models.CharField(max_length=8)
+    key_hash = models.CharField(max_length=64, unique=True)
+    created = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.prefix}…)"
+
+
+class JoinToken(models.Model):
+    """Admits new nodes and gateways; ``auto_approve`` ones need no operator."""
+
+    name = models.CharField(max_length=63, unique=True, validators=[name_validator])
+    token_hash = models.CharField(max_length=64, unique=True)
+    auto_approve = models.BooleanField(default=False)
+    created = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return self.name

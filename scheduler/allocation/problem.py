@@ -1,0 +1,102 @@
+"""The allocation problem and its answer: plain immutable data between the control loop and the strategies.
+
+A strategy is a pure function ``Problem -> Allocation`` (see :mod:`scheduler.allocation.strategies`): no I/O, no clock,
+no randomness of its own; identical problems give identical allocations. The simulator calls the same functions.
+
+Rates are items/s, times seconds, sizes bytes. Accuracies are normalised percent (100: the application's best).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Device:
+    """``available``: share of the device's time that queries may use (1 less what is reserved, for profiling say).
+    ``loaded``: variants loaded there now, which cost nothing to keep. ``memory_bytes`` None: not limited."""
+
+    id: str
+    type: str
+    memory_bytes: int | None = None
+    available: float = 1.0
+    loaded: frozenset[str] = frozenset()
+    max_resident: int | None = None
+
+
+@dataclass(frozen=True)
+class Application:
+    """``demand``: items/s to plan for (margins included). ``weight``: worth of one served item."""
+
+    id: str
+    slo_s: float
+    demand: float
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Latency (p95, live) by batch, ascending, of one variant on one device type, and its memory while resident."""
+
+    points: tuple[tuple[int, float], ...]
+    memory_bytes: int = 0
+    load_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Variant:
+    """``profiles`` by device type; a missing type means that it does not run there."""
+
+    id: str
+    application: str
+    accuracy: float
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Everything a strategy may know. ``time_limit_s`` bounds the solver; ``gap`` is the relative gap asked for."""
+
+    devices: tuple[Device, ...]
+    applications: tuple[Application, ...]
+    variants: tuple[Variant, ...]
+    time_limit_s: float = 10.0
+    gap: float = 0.0
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A resident variant. ``rate``: items/s planned for it here. ``max_batch``: rows a turn. ``time_share``: of the
+    device's time that the rate takes. """
+
+    device: str
+    variant: str
+    rate: float
+    max_batch: int
+    time_share: float
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """A strategy's answer.
+
+    ``served`` and ``left_out``: items/s by application, which add up to the demand. ``turn_gap_s`` by shared device:
+    the longest time between two turns of a resident. ``accuracy``: mean normalised accuracy of what is served.
+    ``gap``: certified relative gap between this allocation, as packed on devices, and the solver's bound.
+    ``status``: ``optimal``, ``feasible`` (time ran out) or ``empty`` (nothing can be placed).
+    ``reasons``: sentences for the operator: what each device got and why, what is left out and why.
+    """
+
+    placements: tuple[Placement, ...]
+    served: Mapping[str, float]
+    left_out: Mapping[str, float]
+    accuracy: float
+    turn_gap_s: Mapping[str, float] = field(default_factory=dict)
+    objective: float = 0.0
+    bound: float = 0.0
+    gap: float = 0.0
+    solve_s: float = 0.0
+    status: str = "optimal"
+    moves: int = 0
+    reasons: tuple[str, ...] = ()

@@ -1,0 +1,39 @@
+"""Plans, kept with what they were made from."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class Plan(models.Model):
+    """One allocation that was decided: its inputs, its outcome and its reasons. The id is the plan's version."""
+
+    class Trigger(models.TextChoices):
+        PERIOD = "period", "regular"
+        BURST = "burst", "demand left the plan's band"
+        OVERLOAD = "overload", "an executor refused queries"
+        CHANGE = "change", "variants, devices or settings changed"
+        MANUAL = "manual", "asked for"
+
+    trigger = models.CharField(max_length=8, choices=Trigger.choices)
+    trigger_detail = models.CharField(max_length=300, blank=True, default="")
+    strategy = models.CharField(max_length=40)
+    #: the Problem, the Allocation and the wire Plan, as msgspec/JSON builtins
+    problem = models.JSONField()
+    allocation = models.JSONField()
+    wire = models.JSONField()
+    status = models.CharField(max_length=10)
+    accuracy = models.FloatField(default=0.0)
+    demand = models.FloatField(default=0.0)
+    served = models.FloatField(default=0.0)
+    solve_s = models.FloatField(default=0.0)
+    gap = models.FloatField(default=0.0)
+    moves = models.PositiveIntegerField(default=0)
+    reasons = models.JSONField(default=list)
+    created = models.DateTimeField(auto_now_add=True, db_index=True)
+
+    class Meta:
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return f"plan {self.pk}"

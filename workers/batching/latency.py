@@ -1,0 +1,56 @@
+"""Latency of any batch size from a profile of some: linear between profiled sizes, linear beyond the largest."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+
+class LatencyModel:
+    """Seconds that a batch takes.
+
+    Args:
+        points: (batch, seconds) pairs, at least one, in any order; batches >= 1, seconds > 0.
+        interpolate: linear between profiled sizes; False: a size between two costs what the larger costs (padding).
+
+    Beyond the largest profiled size the work is done in pieces of that size, as the executor does it.
+    """
+
+    __slots__ = ("_batches", "_seconds", "_interpolate", "_table")
+
+    def __init__(self, points: Sequence[tuple[int, float]], interpolate: bool = True):
+        if not points:
+            raise ValueError("points: at least one (batch, seconds) pair is needed")
+        ordered = sorted(points)
+        if ordered[0][0] < 1 or any(s <= 0 for _, s in ordered):
+            raise ValueError("points: batches must be at least 1 and seconds above 0")
+        if len({b for b, _ in ordered}) != len(ordered):
+            raise ValueError("points: each batch size may appear once")
+        self._batches = [b for b, _ in ordered]
+        self._seconds = [s for _, s in ordered]
+        self._interpolate = interpolate
+        # Decisions are taken per query: one list look-up each, not a search.
+        self._table = [0.0] + [self._between(rows) for rows in range(1, self._batches[-1] + 1)]
+
+    @property
+    def largest(self) -> int:
+        """The largest profiled batch."""
+        return self._batches[-1]
+
+    def _between(self, rows: int) -> float:
+        i = bisect_left(self._batches, rows)
+        if self._batches[i] == rows or not self._interpolate:
+            return self._seconds[i]
+        if i == 0:
+            return self._seconds[0]
+        b0, b1 = self._batches[i - 1], self._batches[i]
+        s0, s1 = self._seconds[i - 1], self._seconds[i]
+        return s0 + (s1 - s0) * (rows - b0) / (b1 - b0)
+
+    def seconds(self, rows: int) -> float:
+        """Seconds for ``rows`` rows (0 rows: 0)."""
+        table = self._table
+        if rows < len(table):
+            return table[rows]
+        pieces, rest = divmod(rows, self._batches[-1])
+        return pieces * table[-1] + table[rest]

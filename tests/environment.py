@@ -1,0 +1,18 @@
+"""Loaded by pytest before Django's settings are: gives the session a home of its own and forgets the caller's settings."""
+
+import atexit
+import os
+import shutil
+import tempfile
+
+for name in [name for name in os.environ if name.startswith("NEREUS_")]:
+    del os.environ[name]
+HOME = tempfile.mkdtemp(prefix="nereus-test-")
+os.environ["NEREUS_HOME"] = HOME
+_owner = os.getpid()
+
+
+@atexit.register
+def _remove() -> None:
+    if os.getpid() == _owner:
+        shutil.rmtree(HOME, ignore_errors=True)

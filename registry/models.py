@@ -202,6 +202,8 @@ class ProfileJob(models.Model):
     attempts = models.PositiveIntegerField(default=0)
     created = models.DateTimeField(auto_now_add=True)
     started = models.DateTimeField(null=True, blank=True)
+    #: when the device last said how the job stands
+    heard = models.DateTimeField(null=True, blank=True)
     finished = models.DateTimeField(null=True, blank=True)
 
     class Meta:

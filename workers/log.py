@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import sys
+from pathlib import Path
 
 import structlog
 
 
-def configure(process: str, level: str = "info") -> None:
-    """Write JSON lines with time, level, process and event; library logs of warning and above join them."""
+def configure(process: str, level: str = "info", path: Path | None = None) -> None:
+    """Write JSON lines with time, level, process and event, to ``path`` or standard error; library logs join them."""
     shared = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -22,7 +23,7 @@ def configure(process: str, level: str = "info") -> None:
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.FileHandler(path) if path is not None else logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
@@ -36,6 +37,7 @@ def configure(process: str, level: str = "info") -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(getattr(logging, level.upper()))
+    logging.captureWarnings(True)
     for noisy in ("httpx", "httpcore", "websockets", "asyncio", "daphne", "uvicorn.access"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 

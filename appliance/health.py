@@ -1,0 +1,75 @@
+"""Health and metrics of the web process; they need no sign-in and tell nothing secret."""
+
+from __future__ import annotations
+
+import time
+
+from django.db import connection
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.urls import path
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from registry.models import Application, Device, Gateway, Node, Variant
+from scheduler import live
+from scheduler.models import Plan
+
+
+def health(request: HttpRequest) -> JsonResponse:
+    """200 while database and Redis answer, else 503; says which does not."""
+    checks = {}
+    for name, probe in (("database", _database), ("redis", lambda: live.client().ping())):
+        started = time.perf_counter()
+        try:
+            probe()
+            checks[name] = {"ok": True, "ms": round((time.perf_counter() - started) * 1000, 2)}
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is not healthy
+            checks[name] = {"ok": False, "error": type(error).__name__}
+    ok = all(check["ok"] for check in checks.values())
+    return JsonResponse({"status": "ok" if ok else "degraded", "checks": checks}, status=200 if ok else 503)
+
+
+def _database() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+
+
+class ControlPlaneCollector(Collector):
+    """Gauges read from the database when scraped."""
+
+    def collect(self):
+        devices = GaugeMetricFamily("nereus_devices", "Devices by state", labels=["state"])
+        for state in Device.State.values:
+            devices.add_metric([state], Device.objects.filter(state=state).count())
+        yield devices
+        members = GaugeMetricFamily("nereus_members_connected", "Connected members by kind", labels=["kind"])
+        members.add_metric(["node"], Node.objects.exclude(channel="").count())
+        members.add_metric(["gateway"], Gateway.objects.exclude(channel="").count())
+        yield members
+        variants = GaugeMetricFamily("nereus_variants", "Variants by state", labels=["state"])
+        for state in Variant.State.values:
+            variants.add_metric([state], Variant.objects.filter(state=state).count())
+        yield variants
+        yield GaugeMetricFamily("nereus_applications", "Applications", Application.objects.count())
+        plan = Plan.objects.only("demand", "served", "accuracy", "solve_s", "gap").first()
+        if plan is not None:
+            yield GaugeMetricFamily("nereus_plan_version", "Version of the plan in force", plan.pk)
+            yield GaugeMetricFamily("nereus_plan_demand", "Items/s that the plan was made for", plan.demand)
+            yield GaugeMetricFamily("nereus_plan_served", "Items/s that the plan serves", plan.served)
+            yield GaugeMetricFamily("nereus_plan_accuracy", "Planned normalised accuracy, percent", plan.accuracy)
+            yield GaugeMetricFamily("nereus_plan_solve_seconds", "Time the last solve took", plan.solve_s)
+            yield GaugeMetricFamily("nereus_plan_gap", "Certified relative gap of the last solve", plan.gap)
+
+    def describe(self):
+        return []
+
+
+REGISTRY.register(ControlPlaneCollector())
+
+
+def metrics(request: HttpRequest) -> HttpResponse:
+    return HttpResponse(generate_latest(REGISTRY), content_type=CONTENT_TYPE_LATEST)
+
+
+urlpatterns = [path("health/", health, name="health"), path("metrics", metrics, name="metrics")]

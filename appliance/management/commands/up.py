@@ -1,0 +1,131 @@
+"""``manage.py up``: the whole appliance on this machine, until Ctrl-C."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+import time
+from pathlib import Path
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from appliance.local.supervisor import HomeLock, StartError, Stopped, Supervisor, check_ports
+from workers import log
+from workers.settings import Settings
+
+#: the log file is moved aside at a start when it has grown beyond this
+LOG_BYTES = 50 * 1024 * 1024
+
+
+class Command(BaseCommand):
+    help = "Start the local appliance: Redis, web, Celery, node, gateway; with --demo, demo applications and load too."
+    requires_system_checks = "__all__"
+    requires_migrations_checks = False
+
+    def add_arguments(self, parser) -> None:
+        parser.add_argument("--demo", action="store_true", help="register demo applications and drive a load")
+
+    def handle(self, *args, demo: bool = False, **options) -> None:
+        values: Settings = settings.NEREUS
+        lock = HomeLock(values.home)
+        supervisor = Supervisor()
+        try:
+            lock.take()
+            check_ports(values)
+        except StartError as error:
+            raise CommandError(str(error)) from None
+        log_path = _log_file(values.home)
+        log.configure("supervisor", values.log_level, log_path)
+        supervisor.install_signals()
+        try:
+            self._start(supervisor, values, log_path, demo)
+            supervisor.watch()
+        except Stopped:
+            pass
+        except StartError as error:
+            raise CommandError(str(error)) from None
+        finally:
+            self.say("Stopping.")
+            started = time.monotonic()
+            supervisor.stop()
+            _remove_sockets(values)
+            lock.release()
+            self.say(f"Stopped in {time.monotonic() - started:.1f} s.")
+
+    def say(self, text: str) -> None:
+        # A terminal that went away (hang-up) must not keep the appliance from stopping in order.
+        try:
+            self.stdout.write(text)
+            self.stdout.flush()
+        except OSError:
+            pass
+
+    def _start(self, supervisor: Supervisor, values: Settings, log_path: Path, demo: bool) -> None:
+        from appliance.local.firststart import prepare
+        from appliance.local.services import load_service, redis_service, services
+
+        started = time.monotonic()
+        supervisor.guard.start()
+        if not values.redis_url:
+            redis = redis_service(values, log_path)
+            supervisor.start(redis)
+            supervisor.wait_ready(redis)
+        credentials = prepare()
+        self.say(f"Nereus starts; its logs go to {log_path}")
+        rest = services(values, credentials, log_path)
+        # Started together, since each spends its first second importing; then waited for in order.
+        for service in rest:
+            supervisor.start(service)
+        for service in rest:
+            supervisor.wait_ready(service)
+        self.say(
+            f"Ready after {time.monotonic() - started:.1f} s.\n"
+            f"  Console    {values.console.url}/  user {credentials['console_user']}  "
+            f"password {credentials['console_password']}\n"
+            f"  Inference  {values.http.url}/v2  (Open Inference Protocol)\n"
+            f"  Keys       {values.home / 'credentials.json'}\n"
+            "Ctrl-C stops everything."
+        )
+        if demo:
+            threading.Thread(
+                target=self._demo, args=(supervisor, values, credentials, log_path, load_service), daemon=True
+            ).start()
+
+    def _demo(self, supervisor: Supervisor, values: Settings, credentials, log_path: Path, load_service) -> None:
+        """Beside the watch, because profiling the first time takes a while and services may die meanwhile."""
+        from appliance.demo import register
+
+        try:
+            register.register(values.console.url, credentials["api_token"], self.say)
+            register.wait_ready(values.console.url, credentials["api_token"], timeout_s=900)
+        except Exception as error:  # noqa: BLE001 - the appliance itself goes on; the operator reads why
+            if not supervisor.stopping:
+                self.say(f"The demo could not be set up: {error}")
+            return
+        if supervisor.stopping:
+            return
+        supervisor.start(load_service(values, log_path))
+        self.say("The demo's load runs: a slow wave with a burst about every minute. Watch it in the console.")
+
+
+def _log_file(home: Path) -> Path:
+    folder = home / "logs"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / "nereus.log"
+    if path.exists() and path.stat().st_size > LOG_BYTES:
+        path.replace(folder / "nereus.log.1")
+    return path
+
+
+def _remove_sockets(values: Settings) -> None:
+    """Sockets of processes that had to be killed; the folder is this appliance's alone."""
+    for path in values.socket_folder.glob("*.sock"):
+        path.unlink(missing_ok=True)
+    if values.socket_folder != values.home / "run":
+        shutil.rmtree(values.socket_folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit("run: python manage.py up")

@@ -1,0 +1,9 @@
+from django.urls import path
+
+from . import views
+
+urlpatterns = [
+    path("plans/", views.PlanList.as_view(), name="plan-list"),
+    path("plans/<int:pk>/", views.PlanDetail.as_view(), name="plan-detail"),
+    path("plan/", views.CurrentPlan.as_view(), name="plan-current"),
+]

@@ -1,0 +1,44 @@
+"""Plans over REST."""
+
+from __future__ import annotations
+
+from django.http import Http404
+from drf_spectacular.utils import extend_schema
+from rest_framework import generics, status
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from scheduler.control.requests import request_plan
+from scheduler.models import Plan
+
+from .serializers import PlanDetailSerializer, PlanRequestSerializer, PlanSerializer
+
+
+class PlanList(generics.ListAPIView):
+    """All plans, newest first."""
+
+    queryset = Plan.objects.all()
+    serializer_class = PlanSerializer
+
+
+class PlanDetail(generics.RetrieveAPIView):
+    """One plan with its inputs and reasons."""
+
+    queryset = Plan.objects.all()
+    serializer_class = PlanDetailSerializer
+
+
+class CurrentPlan(APIView):
+    """The plan in force, and asking for a new one."""
+
+    @extend_schema(responses=PlanDetailSerializer)
+    def get(self, request) -> Response:
+        plan = Plan.objects.first()
+        if plan is None:
+            raise Http404("no plan was made yet")
+        return Response(PlanDetailSerializer(plan).data)
+
+    @extend_schema(request=None, responses={202: PlanRequestSerializer})
+    def post(self, request) -> Response:
+        requested = request_plan("manual", f"asked for by {request.user.get_username()}")
+        return Response({"requested": requested}, status=status.HTTP_202_ACCEPTED)

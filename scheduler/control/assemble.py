@@ -1,0 +1,88 @@
+"""From the database to a :class:`~scheduler.allocation.problem.Problem`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+from django.conf import settings
+from django.utils import timezone
+
+from registry import models as registry
+from registry.accuracy import normalized_accuracies
+from scheduler.allocation.problem import Application, Device, Problem, Profile, Variant
+
+#: a device whose node has been silent for longer is planned without
+SILENT_S = 10
+
+
+def available_devices() -> list[registry.Device]:
+    """Devices that a plan may use: up (or about to be free again), on an approved node that was heard of lately."""
+    heard = timezone.now() - timedelta(seconds=SILENT_S)
+    return list(
+        registry.Device.objects.filter(
+            state__in=[registry.Device.State.UP, registry.Device.State.DRAINING],
+            node__state=registry.Node.State.APPROVED,
+            node__last_seen__gte=heard,
+        ).select_related("node")
+    )
+
+
+def assemble(demand: Mapping[str, float], devices: list[registry.Device]) -> Problem:
+    """The problem as of now. Variants are named by id, applications by name, devices by ref.
+
+    ``demand``: items/s by application name, margins not included. Only active applications and ready variants take
+    part; device types with open profile jobs keep the profiling share of their time free.
+    """
+    types_being_profiled = set(
+        registry.ProfileJob.objects.filter(state__in=["queued", "running"]).values_list("device_type", flat=True)
+    )
+    reserved = 1.0 - settings.NEREUS.profile_share
+    applications = list(registry.Application.objects.filter(state=registry.Application.State.ACTIVE))
+    ready = registry.Variant.objects.filter(
+        state=registry.Variant.State.READY, application__in=applications, accuracy__isnull=False
+    ).prefetch_related("profiles__latencies")
+    normalized = normalized_accuracies(applications)
+    variants = []
+    for variant in ready.select_related("application").order_by("id"):
+        profiles = {
+            profile.device_type: Profile(
+                points=tuple((point.batch, point.p95_ms / 1000) for point in profile.latencies.all()),
+                memory_bytes=profile.memory_bytes,
+                load_s=profile.load_s,
+            )
+            for profile in variant.profiles.all()
+        }
+        variants.append(
+            Variant(
+                id=str(variant.pk),
+                application=variant.application.name,
+                accuracy=normalized[variant.pk],
+                profiles={kind: profile for kind, profile in profiles.items() if profile.points},
+            )
+        )
+    known = {variant.id for variant in variants}
+    with_variants = {variant.application for variant in variants if variant.profiles}
+    return Problem(
+        devices=tuple(
+            Device(
+                id=device.ref,
+                type=device.type,
+                memory_bytes=device.memory_bytes or None,
+                available=reserved if device.type in types_being_profiled else 1.0,
+                loaded=frozenset(str(pk) for pk in device.warm if str(pk) in known),
+            )
+            for device in sorted(devices, key=lambda device: device.ref)
+        ),
+        applications=tuple(
+            Application(
+                id=application.name,
+                slo_s=application.slo_ms / 1000,
+                demand=demand.get(application.name, 0.0) * settings.NEREUS.headroom,
+                weight=application.weight,
+            )
+            for application in applications
+            if application.name in with_variants
+        ),
+        variants=tuple(variants),
+    )

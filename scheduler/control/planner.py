@@ -1,0 +1,135 @@
+"""One turn of the control loop: demand, problem, strategy, stored plan."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Any
+
+import msgspec
+from django.conf import settings
+from django.db import transaction
+
+from registry import models as registry
+from scheduler import telemetry
+from scheduler.allocation import strategies
+from scheduler.allocation.check import violations
+from scheduler.allocation.problem import Allocation, Problem
+from scheduler.control.assemble import assemble, available_devices
+from scheduler.control.demand import estimate
+from scheduler.control.wire import wire_plan
+from scheduler.models import Plan
+from workers import log
+
+logger = log.get("planner")
+
+#: seconds of arrivals that the estimate looks at
+WINDOW_S = 60
+
+
+class BrokenPlan(Exception):
+    """A strategy's answer breaks a constraint; the plan in force stays."""
+
+
+def make_plan(trigger: str, detail: str = "", observed: dict[str, float] | None = None) -> Plan | None:
+    """Estimate demand, solve, store. None where there is nothing to plan (no device or no ready variant): the plan in
+    force stays, since a control plane that just started may not have heard of its nodes yet.
+
+    Raises:
+        BrokenPlan: the strategy's answer breaks a constraint.
+    """
+    devices = available_devices()
+    names = registry.Application.objects.filter(state=registry.Application.State.ACTIVE).values_list("name", flat=True)
+    demand = estimate(telemetry.arrivals(WINDOW_S), names, int(time.time()), observed)
+    problem = assemble(demand, devices)
+    if not problem.devices or not problem.applications:
+        logger.info("nothing_to_plan", devices=len(problem.devices), applications=len(problem.applications))
+        return None
+    allocation = strategies.get(settings.NEREUS.strategy)(problem)
+    broken = violations(problem, allocation)
+    if broken:
+        raise BrokenPlan("; ".join(broken[:5]))
+    plan = _store(trigger, detail, problem, allocation, devices)
+    logger.info(
+        "plan",
+        version=plan.pk,
+        trigger=trigger,
+        detail=detail,
+        demand=round(plan.demand, 2),
+        served=round(plan.served, 2),
+        accuracy=round(plan.accuracy, 3),
+        solve_ms=round(plan.solve_s * 1000, 1),
+        gap=plan.gap,
+        moves=plan.moves,
+    )
+    return plan
+
+
+@transaction.atomic
+def _store(
+    trigger: str, detail: str, problem: Problem, allocation: Allocation, devices: list[registry.Device]
+) -> Plan:
+    plan = Plan.objects.create(
+        trigger=trigger,
+        trigger_detail=detail[:300],
+        strategy=settings.NEREUS.strategy,
+        problem=builtins(problem),
+        allocation=builtins(allocation),
+        wire={},
+        status=allocation.status,
+        accuracy=allocation.accuracy,
+        demand=sum(application.demand for application in problem.applications),
+        served=sum(allocation.served.values()),
+        solve_s=allocation.solve_s,
+        gap=allocation.gap,
+        moves=allocation.moves,
+        reasons=list(allocation.reasons),
+    )
+    plan.wire = msgspec.to_builtins(wire_plan(plan.pk, problem, allocation, sorted(devices, key=lambda d: d.ref)))
+    plan.save(update_fields=["wire"])
+    return plan
+
+
+def builtins(value: Any) -> Any:
+    """Dataclasses as JSON-ready builtins; sets become sorted lists."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: builtins(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, dict) or hasattr(value, "items"):
+        return {str(key): builtins(item) for key, item in value.items()}
+    if isinstance(value, frozenset | set):
+        return sorted(value)
+    if isinstance(value, list | tuple):
+        return [builtins(item) for item in value]
+    return value
+
+
+def summary(plan: Plan) -> dict[str, Any]:
+    """A plan as the live page reads it."""
+    ids = {int(placement["variant"]) for placement in plan.allocation["placements"]}
+    variants = {v.pk: v for v in registry.Variant.objects.filter(pk__in=ids).select_related("application")}
+    placements = []
+    for placement in plan.allocation["placements"]:
+        variant = variants.get(int(placement["variant"]))
+        placements.append(
+            {
+                **placement,
+                "variant": int(placement["variant"]),
+                "variant_name": variant.name if variant else "(deleted)",
+                "application": variant.application.name if variant else "",
+            }
+        )
+    return {
+        "version": plan.pk,
+        "created": plan.created.isoformat(),
+        "trigger": plan.trigger,
+        "detail": plan.trigger_detail,
+        "status": plan.status,
+        "accuracy": plan.accuracy,
+        "demand": plan.demand,
+        "served": plan.served,
+        "left_out": {name: rate for name, rate in plan.allocation["left_out"].items() if rate > 1e-6},
+        "solve_ms": plan.solve_s * 1000,
+        "gap": plan.gap,
+        "moves": plan.moves,
+        "placements": placements,
+    }

@@ -1,0 +1,32 @@
+"""Periodic care for plans."""
+
+from __future__ import annotations
+
+from scheduler.control.assemble import available_devices
+from scheduler.control.requests import request_plan
+from scheduler.models import Plan
+
+#: plans kept for the console's history: at one every 30 s, a day and a half, more when quiet
+KEEP_PLANS = 5000
+
+
+def replan_if_devices_changed() -> bool:
+    """Ask for a plan when the devices at hand are not those of the plan in force (a node fell silent, say)."""
+    latest = Plan.objects.only("problem").first()
+    if latest is None:
+        return False
+    planned = {device["id"] for device in latest.problem["devices"]}
+    available = {device.ref for device in available_devices()}
+    if not available or planned == available:
+        return False
+    gone, new = sorted(planned - available), sorted(available - planned)
+    detail = "; ".join(
+        part for part in (f"gone: {', '.join(gone)}" if gone else "", f"new: {', '.join(new)}" if new else "") if part
+    )
+    return request_plan("change", detail)
+
+
+def forget_old_plans() -> None:
+    newest_to_forget = Plan.objects.order_by("-id").values_list("pk", flat=True)[KEEP_PLANS : KEEP_PLANS + 1].first()
+    if newest_to_forget is not None:
+        Plan.objects.filter(pk__lte=newest_to_forget).delete()

@@ -1,0 +1,106 @@
+"""From an allocation to what members are told: specs of applications and variants, and the plan on the wire."""
+
+from __future__ import annotations
+
+from registry import models as registry
+from registry.accuracy import normalized_accuracies
+from scheduler.allocation.problem import Allocation, Problem
+from scheduler.control.demand import band
+from workers.protocol import specs
+
+
+def application_spec(application: registry.Application) -> specs.ApplicationSpec:
+    """An application as the data plane knows it."""
+
+    def tensors(kind: str) -> tuple[specs.TensorSpec, ...]:
+        return tuple(
+            specs.TensorSpec(tensor["name"], tensor["datatype"], tuple(tensor["shape"]))
+            for tensor in application.signature[kind]
+        )
+
+    return specs.ApplicationSpec(
+        name=application.name,
+        slo_s=application.slo_ms / 1000,
+        signature=specs.Signature(inputs=tensors("inputs"), outputs=tensors("outputs")),
+        late=application.late,
+        batching=specs.BatchingSpec(application.batch_policy, application.batch_options or {}),
+    )
+
+
+def variant_spec(variant: registry.Variant, normalized: float | None) -> specs.VariantSpec:
+    """A variant as the data plane knows it."""
+    return specs.VariantSpec(
+        id=variant.pk,
+        name=variant.name,
+        application=variant.application.name,
+        digest=variant.digest,
+        size_bytes=variant.size_bytes,
+        accuracy=variant.accuracy,
+        accuracy_normalized=normalized,
+    )
+
+
+def wire_plan(version: int, problem: Problem, allocation: Allocation, devices: list[registry.Device]) -> specs.Plan:
+    """The plan as gateways get it; devices without residents are named too, so that they let go of what they hold."""
+    ids = {int(placement.variant) for placement in allocation.placements}
+    variants = registry.Variant.objects.select_related("application").prefetch_related("profiles__latencies")
+    by_id = {str(variant.pk): variant for variant in variants.filter(pk__in=ids)}
+    normalized = normalized_accuracies({variant.application for variant in by_id.values()})
+    device_plans, rates = [], {}
+    for device in devices:
+        residents = []
+        for placement in allocation.placements:
+            if placement.device != device.ref:
+                continue
+            variant = by_id[placement.variant]
+            profile = next(p for p in variant.profiles.all() if p.device_type == device.type)
+            residents.append(
+                specs.Resident(
+                    variant=variant_spec(variant, normalized[variant.pk]),
+                    max_batch=placement.max_batch,
+                    rate=placement.rate,
+                    time_share=placement.time_share,
+                    profile=tuple(
+                        specs.ProfilePoint(
+                            batch=point.batch,
+                            p50_s=point.p50_ms / 1000,
+                            p95_s=point.p95_ms / 1000,
+                            mean_s=point.mean_ms / 1000,
+                            samples=point.samples,
+                        )
+                        for point in profile.latencies.all()
+                    ),
+                    memory_bytes=profile.memory_bytes,
+                )
+            )
+            key = (variant.application.name, device.ref)
+            rates[key] = rates.get(key, 0.0) + placement.rate
+        device_plans.append(
+            specs.DevicePlan(
+                device=device.ref,
+                endpoint=device.endpoint,
+                residents=tuple(residents),
+                turn_gap_s=allocation.turn_gap_s.get(device.ref, 0.0),
+            )
+        )
+    return specs.Plan(
+        version=version,
+        devices=tuple(device_plans),
+        routes=tuple(_routes(rates)),
+        bands={application.id: band(application.demand) for application in problem.applications},
+    )
+
+
+def _routes(rates: dict[tuple[str, str], float]) -> list[specs.Route]:
+    """Shares by rate; an application whose rates are all zero is spread evenly over the devices that host it."""
+    total: dict[str, float] = {}
+    hosts: dict[str, int] = {}
+    for (application, _), rate in rates.items():
+        total[application] = total.get(application, 0.0) + rate
+        hosts[application] = hosts.get(application, 0) + 1
+    routes = []
+    for (application, device), rate in sorted(rates.items()):
+        share = rate / total[application] if total[application] > 0 else 1.0 / hosts[application]
+        if share > 0:
+            routes.append(specs.Route(application, device, share))
+    return routes

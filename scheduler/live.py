@@ -1,0 +1,43 @@
+"""The live state in Redis: connections, keys, and the events that browsers follow.
+
+Nothing here is lost for good when Redis restarts: demand is measured again within seconds, plans are in the database.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any
+
+import redis
+from asgiref.sync import async_to_sync
+from channels.layers import get_channel_layer
+from django.conf import settings
+
+#: the channel-layer group of all browsers on a live page
+CONSOLE_GROUP = "console"
+
+
+@functools.cache
+def client() -> redis.Redis:
+    """This process' Redis client (thread-safe; connects when first used and again after a restart)."""
+    return redis.Redis.from_url(settings.REDIS_URL, decode_responses=True, socket_timeout=5)
+
+
+def event(name: str, data: dict[str, Any]) -> dict[str, Any]:
+    """An event as browsers' consumers receive it through the channel layer."""
+    return {"type": "live.event", "event": name, "data": data}
+
+
+def publish(name: str, data: dict[str, Any]) -> None:
+    """Tell all browsers; from synchronous code. A browser that misses it re-reads the state when it reconnects."""
+    async_to_sync(get_channel_layer().group_send)(CONSOLE_GROUP, event(name, data))
+
+
+async def publish_async(name: str, data: dict[str, Any]) -> None:
+    """As :func:`publish`, from a consumer."""
+    await get_channel_layer().group_send(CONSOLE_GROUP, event(name, data))
+
+
+def dumps(data: Any) -> str:
+    return json.dumps(data, separators=(",", ":"))

@@ -1,0 +1,100 @@
+"""Who may join: tokens, credentials, approval. Synchronous (database); consumers call it through a thread."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db import transaction
+from django.utils import timezone
+
+from registry.models import Gateway, JoinToken, Member, Node, hash_secret, name_validator, new_secret
+from workers import log
+
+logger = log.get("members")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who holds the token: a known member, or whoever was given a join token."""
+
+    member: Node | Gateway | None
+    token: JoinToken | None
+
+
+class Refused(Exception):
+    """The member may not join; the text says why and what an operator can do."""
+
+
+def identify(kind: type[Node] | type[Gateway], token: str | None) -> Identity | None:
+    """The identity behind a bearer token; None when nobody's."""
+    if not token:
+        return None
+    hashed = hash_secret(token)
+    member = kind.objects.filter(credential_hash=hashed).exclude(state=Member.State.REVOKED).first()
+    if member is not None:
+        return Identity(member, None)
+    join_token = JoinToken.objects.filter(token_hash=hashed).first()
+    return Identity(None, join_token) if join_token is not None else None
+
+
+@transaction.atomic
+def admit(kind: type[Node] | type[Gateway], identity: Identity, name: str, channel: str) -> Node | Gateway:
+    """The member that this connection speaks for, made on its first visit. Its state says whether it is approved.
+
+    A known member may reconnect under its credential only as itself. A join token may take an existing name over (a
+    box that was installed anew), which needs approval again unless the token approves by itself.
+
+    Raises:
+        Refused: the name is not valid, another member's, or revoked.
+    """
+    try:
+        name_validator(name)
+    except Exception as error:
+        raise Refused(f"name {name!r}: {name_validator.message}") from error
+    if identity.member is not None:
+        if identity.member.name != name:
+            raise Refused(f"name {name!r}: this credential belongs to {identity.member.name!r}")
+        member = kind.objects.select_for_update().get(pk=identity.member.pk)
+    else:
+        member = kind.objects.select_for_update().filter(name=name).first()
+        approved = Member.State.APPROVED if identity.token.auto_approve else Member.State.PENDING
+        if member is None:
+            member = kind(name=name, state=approved)
+        elif member.state == Member.State.REVOKED:
+            raise Refused(f"name {name!r} was revoked; delete it in the console to let it join again")
+        elif member.channel and _fresh(member):
+            raise Refused(f"name {name!r} is connected already; choose another NEREUS_NODE_NAME")
+        else:
+            member.state = approved
+        member.credential_hash = ""
+    member.channel = channel
+    member.last_seen = timezone.now()
+    member.save()
+    return member
+
+
+def _fresh(member: Member) -> bool:
+    return member.last_seen is not None and (timezone.now() - member.last_seen).total_seconds() < 10
+
+
+def issue_credential(member: Node | Gateway) -> str | None:
+    """A credential for an approved member that has none yet; None when it has one. Only its hash is kept."""
+    credential = new_secret()
+    issued = type(member).objects.filter(pk=member.pk, state=Member.State.APPROVED, credential_hash="").update(
+        credential_hash=hash_secret(credential)
+    )
+    return credential if issued else None
+
+
+def state_of(kind: type[Node] | type[Gateway], pk: int) -> str | None:
+    """A member's state now; None when it was deleted."""
+    return kind.objects.filter(pk=pk).values_list("state", flat=True).first()
+
+
+def seen(kind: type[Node] | type[Gateway], pk: int) -> None:
+    kind.objects.filter(pk=pk).update(last_seen=timezone.now())
+
+
+def left(kind: type[Node] | type[Gateway], pk: int, channel: str) -> None:
+    """The connection ended; a newer connection of the same member is left alone."""
+    kind.objects.filter(pk=pk, channel=channel).update(channel="")

@@ -1,0 +1,231 @@
+"""The control plane's ends of member links: parse, call, answer. One consumer class a kind of member."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+from channels.db import database_sync_to_async as in_thread
+from channels.generic.websocket import AsyncWebsocketConsumer
+
+from registry.models import Gateway, Member, Node
+from scheduler import live, telemetry
+from scheduler.control import requests
+from scheduler.members import admission, devices, push
+from scheduler.profiling import results
+from workers import log
+from workers.protocol import control
+
+logger = log.get("members")
+
+MAX_MESSAGE = 4 * 1024 * 1024
+#: how often a live connection refreshes ``last_seen``
+SEEN_EVERY_S = 3.0
+
+
+class MemberConsumer(AsyncWebsocketConsumer):
+    """Admission, approval and error handling; subclasses handle a kind's messages."""
+
+    kind: type[Node] | type[Gateway]
+
+    async def connect(self) -> None:
+        self.member: Node | Gateway | None = None
+        self.approved = False
+        self.groups_joined: list[str] = []
+        self.seen_at = 0.0
+        # Accepted before anything is checked: only an accepted websocket can carry a close code with a reason.
+        await self.accept()
+        self.identity = await in_thread(admission.identify)(self.kind, self._token())
+        if self.identity is None:
+            await self.turn_away(
+                control.CLOSE_UNAUTHORIZED, "Authorization: a join token or a credential is needed; this one is unknown"
+            )
+
+    def _token(self) -> str | None:
+        for name, value in self.scope["headers"]:
+            if name == b"authorization":
+                scheme, _, token = value.decode("latin-1").partition(" ")
+                return token.strip() if scheme.lower() == "bearer" else None
+        return None
+
+    async def turn_away(self, code: int, reason: str) -> None:
+        logger.warning("member_refused", kind=self.kind.__name__.lower(), code=code, reason=reason)
+        # A close frame's reason holds 123 bytes.
+        await self.close(code=code, reason=reason.encode()[:120].decode(errors="ignore"))
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        if self.identity is None:
+            return
+        if text_data is None or len(text_data) > MAX_MESSAGE:
+            await self.turn_away(control.CLOSE_MALFORMED, f"messages are JSON text of at most {MAX_MESSAGE} characters")
+            return
+        try:
+            message = self.decode(text_data)
+        except control.VersionMismatch as error:
+            await self.turn_away(control.CLOSE_VERSION, str(error))
+            return
+        except msgspec.DecodeError as error:
+            await self.turn_away(control.CLOSE_MALFORMED, f"message not understood: {error}")
+            return
+        if self.member is None:
+            if not isinstance(message, control.JoinNode | control.JoinGateway):
+                await self.turn_away(control.CLOSE_MALFORMED, "the first message must join")
+                return
+            await self._join(message)
+        elif isinstance(message, control.JoinNode | control.JoinGateway):
+            await self.turn_away(control.CLOSE_MALFORMED, "joined already")
+        elif self.approved:
+            if time.monotonic() - self.seen_at > SEEN_EVERY_S:
+                self.seen_at = time.monotonic()
+                await in_thread(admission.seen)(self.kind, self.member.pk)
+            await self.handle(message)
+
+    async def _join(self, message: control.JoinNode | control.JoinGateway) -> None:
+        try:
+            self.member = await in_thread(admission.admit)(self.kind, self.identity, message.name, self.channel_name)
+        except admission.Refused as error:
+            await self.turn_away(control.CLOSE_UNAUTHORIZED, str(error))
+            return
+        self.join_message = message
+        await self._enter(self.group(self.member.pk))
+        logger.info("member_joined", kind=self.kind.__name__.lower(), name=message.name, state=self.member.state)
+        await self._admit_or_wait()
+
+    async def _admit_or_wait(self) -> None:
+        state = await in_thread(admission.state_of)(self.kind, self.member.pk)
+        if state == Member.State.APPROVED and not self.approved:
+            self.approved = True
+            credential = await in_thread(admission.issue_credential)(self.member)
+            await self.say(control.Joined(member=self.member.pk, credential=credential))
+            await self.admitted()
+        elif state == Member.State.PENDING:
+            await self.say(control.Pending(reason="an operator must approve this member in the console"))
+        elif state != Member.State.APPROVED:
+            await self.turn_away(control.CLOSE_UNAUTHORIZED, "revoked by an operator")
+        await self._tell_browsers(True)
+
+    async def _enter(self, group: str) -> None:
+        self.groups_joined.append(group)
+        await self.channel_layer.group_add(group, self.channel_name)
+
+    async def _tell_browsers(self, connected: bool) -> None:
+        await live.publish_async(
+            "member",
+            {
+                "kind": self.kind.__name__.lower(),
+                "name": self.member.name,
+                "state": await in_thread(admission.state_of)(self.kind, self.member.pk),
+                "connected": connected,
+            },
+        )
+
+    async def say(self, message: control.ToMember) -> None:
+        await self.send(text_data=control.encode(message))
+
+    async def member_send(self, event: dict[str, Any]) -> None:
+        """From the channel layer: an encoded message for the member."""
+        if self.approved:
+            await self.send(text_data=event["text"])
+
+    async def member_recheck(self, event: dict[str, Any]) -> None:
+        """From the channel layer: approval may have changed."""
+        await self._admit_or_wait()
+
+    async def disconnect(self, code: int) -> None:
+        for group in self.groups_joined:
+            await self.channel_layer.group_discard(group, self.channel_name)
+        if self.member is not None:
+            await in_thread(admission.left)(self.kind, self.member.pk, self.channel_name)
+            await self._tell_browsers(False)
+            logger.info("member_left", kind=self.kind.__name__.lower(), name=self.member.name, code=code)
+
+    def decode(self, text: str):
+        raise NotImplementedError
+
+    def group(self, pk: int) -> str:
+        raise NotImplementedError
+
+    async def admitted(self) -> None:
+        """The member is approved and knows it: send its configuration."""
+        raise NotImplementedError
+
+    async def handle(self, message: control.FromMember) -> None:
+        raise NotImplementedError
+
+
+class NodeConsumer(MemberConsumer):
+    """``/ws/node/``: a node daemon."""
+
+    kind = Node
+
+    def decode(self, text: str):
+        return control.decode_from_node(text)
+
+    def group(self, pk: int) -> str:
+        return push.node_group(pk)
+
+    async def admitted(self) -> None:
+        if not isinstance(self.join_message, control.JoinNode):
+            await self.turn_away(control.CLOSE_MALFORMED, "a node joins with join_node")
+            return
+        await in_thread(devices.sync)(self.member, self.join_message.devices)
+        await self.say(await in_thread(push.node_config)(self.member))
+
+    async def handle(self, message: control.FromNode) -> None:
+        match message:
+            case control.NodeStats():
+                second = telemetry.node_second(self.member.name, message, time.time())
+                await in_thread(telemetry.record)(telemetry.NODE_STREAM, second)
+                await live.publish_async("node_second", second)
+            case control.DeviceStates():
+                for event in await in_thread(devices.report)(self.member, message.devices):
+                    await live.publish_async("device_state", event)
+            case control.Overload():
+                detail = (
+                    f"{message.device} refused {message.refused} of {message.arrived} items of {message.application}"
+                )
+                await in_thread(requests.request_plan)("overload", detail, at_most_every_s=3)
+            case control.Drift():
+                await in_thread(results.drifted)(self.member, message)
+            case control.ProfileProgress():
+                await in_thread(results.progress)(self.member, message)
+            case control.ProfileDone():
+                await in_thread(results.done)(self.member, message)
+            case control.ProfileFailed():
+                await in_thread(results.failed)(self.member, message)
+
+    async def disconnect(self, code: int) -> None:
+        await super().disconnect(code)
+        if self.member is not None and self.approved:
+            for event in await in_thread(devices.silence)(self.member):
+                await live.publish_async("device_state", event)
+
+
+class GatewayConsumer(MemberConsumer):
+    """``/ws/gateway/``: a gateway."""
+
+    kind = Gateway
+
+    def decode(self, text: str):
+        return control.decode_from_gateway(text)
+
+    def group(self, pk: int) -> str:
+        return push.gateway_group(pk)
+
+    async def admitted(self) -> None:
+        await in_thread(self._remember_address)()
+        await self._enter(push.GATEWAYS)
+        await self.say(await in_thread(push.gateway_config)())
+
+    def _remember_address(self) -> None:
+        Gateway.objects.filter(pk=self.member.pk).update(address=self.join_message.address[:200])
+
+    async def handle(self, message: control.FromGateway) -> None:
+        match message:
+            case control.GatewayStats():
+                second = telemetry.gateway_second(self.member.name, message, time.time())
+                await in_thread(telemetry.record)(telemetry.GATEWAY_STREAM, second)
+                await live.publish_async("gateway_second", second)
+            case control.Burst():
+                await in_thread(requests.burst)(message.application, message.rate, message.plan_version)

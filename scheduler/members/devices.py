@@ -1,0 +1,77 @@
+"""A node's devices in the registry, kept in step with what its daemon reports. Synchronous (database)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.db import transaction
+
+from registry.models import Device, Node
+from registry.profiling import order_missing
+from scheduler.control.requests import request_plan
+from workers.protocol.specs import DeviceInfo, DeviceState
+
+
+@transaction.atomic
+def sync(node: Node, infos: Iterable[DeviceInfo]) -> None:
+    """Create and update the node's devices; those that are gone are deleted. New device types get profile jobs."""
+    infos = list(infos)
+    for info in infos:
+        Device.objects.update_or_create(
+            ref=info.id,
+            node=node,
+            defaults={
+                "kind": info.kind,
+                "type": info.type,
+                "description": info.description[:200],
+                "cores": list(info.cores),
+                "memory_bytes": info.memory_bytes,
+                "endpoint": info.endpoint,
+            },
+        )
+    Device.objects.filter(node=node).exclude(ref__in=[info.id for info in infos]).delete()
+
+
+def report(node: Node, states: Iterable[DeviceState]) -> list[dict[str, Any]]:
+    """Store what devices do now; returns events for browsers, of what changed. A device that comes or goes asks for a
+    plan."""
+    events = []
+    for state in states:
+        device = Device.objects.filter(node=node, ref=state.device).first()
+        if device is None:
+            continue
+        new = {
+            "state": state.state,
+            "warm": list(state.warm),
+            "plan_version": state.plan_version,
+            "detail": state.detail[:2000],
+        }
+        if all(getattr(device, name) == value for name, value in new.items()):
+            continue
+        was = device.state
+        Device.objects.filter(pk=device.pk).update(**new)
+        if (was == Device.State.UP) != (state.state == Device.State.UP) and Device.State.DRAINING not in (
+            was,
+            state.state,
+        ):
+            request_plan("change", f"device {device.ref} is {state.state}")
+        if was != Device.State.UP and state.state == Device.State.UP:
+            order_missing(device.type)
+        events.append({"device": device.ref, **new})
+    return events
+
+
+def silence(node: Node) -> list[dict[str, Any]]:
+    """Events for browsers when a node's connection ended; its devices keep their last state for a while, because a
+    control plane that restarts loses all connections at once and the data plane goes on without it."""
+    return [
+        {
+            "device": device.ref,
+            "state": device.state,
+            "warm": device.warm,
+            "plan_version": device.plan_version,
+            "detail": "the node is not connected",
+        }
+        for device in node.devices.all()
+    ]

@@ -1,0 +1,80 @@
+"""Sending configuration to members. Each gets a whole snapshot, so that a lost message heals with the next."""
+
+from __future__ import annotations
+
+from asgiref.sync import async_to_sync
+from channels.layers import get_channel_layer
+
+from registry.models import ApiKey, Application, Device, Gateway, Member, Node, Variant
+from scheduler.control.wire import application_spec
+from scheduler.models import Plan
+from workers.protocol import control, specs
+
+#: the channel-layer group of all approved gateways
+GATEWAYS = "gateways"
+
+
+def node_group(pk: int) -> str:
+    return f"node.{pk}"
+
+
+def gateway_group(pk: int) -> str:
+    return f"gateway.{pk}"
+
+
+def latest_wire() -> specs.Plan:
+    """The plan in force; version 0 and empty before the first."""
+    import msgspec
+
+    plan = Plan.objects.only("wire").first()
+    return msgspec.convert(plan.wire, specs.Plan) if plan is not None and plan.wire else specs.Plan(version=0)
+
+
+def applications() -> tuple[specs.ApplicationSpec, ...]:
+    return tuple(application_spec(application) for application in Application.objects.all())
+
+
+def gateway_config() -> control.GatewayConfig:
+    """Everything that a gateway must know now."""
+    return control.GatewayConfig(
+        applications=applications(),
+        key_hashes=tuple(ApiKey.objects.order_by("id").values_list("key_hash", flat=True)),
+        plan=latest_wire(),
+    )
+
+
+def node_config(node: Node) -> control.NodeConfig:
+    """Everything that a node must know now: its devices' part of the plan, and what its cache should keep."""
+    plan = latest_wire()
+    own = set(Device.objects.filter(node=node).values_list("ref", flat=True))
+    return control.NodeConfig(
+        applications=applications(),
+        plan=specs.Plan(version=plan.version, devices=tuple(d for d in plan.devices if d.device in own)),
+        keep=tuple(sorted(set(Variant.objects.values_list("digest", flat=True)))),
+    )
+
+
+def send(group: str, message: control.ToMember) -> None:
+    """To every connection in a group, from synchronous code."""
+    async_to_sync(get_channel_layer().group_send)(group, {"type": "member.send", "text": control.encode(message)})
+
+
+def push_gateways() -> None:
+    send(GATEWAYS, gateway_config())
+
+
+def push_nodes() -> None:
+    for node in Node.objects.filter(state=Member.State.APPROVED).exclude(channel=""):
+        send(node_group(node.pk), node_config(node))
+
+
+def push_all() -> None:
+    """Nodes first: they can warm what is new while gateways still route by the old plan."""
+    push_nodes()
+    push_gateways()
+
+
+def recheck(kind: type[Node] | type[Gateway], pk: int) -> None:
+    """A member's approval changed: its connection looks again."""
+    group = node_group(pk) if kind is Node else gateway_group(pk)
+    async_to_sync(get_channel_layer().group_send)(group, {"type": "member.recheck"})

@@ -1,0 +1,88 @@
+"""Hands queued profile jobs to devices: one job at a time a device, oldest first."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.db.models import F
+from django.utils import timezone
+
+from registry.models import Device, Member, Profile, ProfileJob, Variant
+from scheduler.control.wire import application_spec, variant_spec
+from scheduler.members import push
+from scheduler.profiling.results import announce
+from workers import log
+from workers.protocol import control, specs
+
+logger = log.get("profiling")
+
+#: a running job whose device said nothing for so long goes back to the queue
+SILENT_S = 120
+MAX_ATTEMPTS = 3
+MAX_BATCH = 64
+
+
+def dispatch() -> int:
+    """Start as many queued jobs as there are free devices of their types; returns how many."""
+    started = 0
+    busy = set(ProfileJob.objects.filter(state="running").values_list("device_id", flat=True))
+    for job in ProfileJob.objects.filter(state="queued").select_related("variant__application").order_by("id"):
+        device = (
+            Device.objects.filter(type=job.device_type, state=Device.State.UP, node__state=Member.State.APPROVED)
+            .exclude(pk__in=busy)
+            .exclude(node__channel="")
+            .order_by("ref")
+            .first()
+        )
+        if device is None:
+            continue
+        claimed = ProfileJob.objects.filter(pk=job.pk, state="queued").update(
+            state="running",
+            device=device,
+            phase="waiting",
+            progress=0.0,
+            started=timezone.now(),
+            attempts=F("attempts") + 1,
+        )
+        if not claimed:
+            continue
+        busy.add(device.pk)
+        push.send(push.node_group(device.node_id), _order(job, device))
+        job.refresh_from_db()
+        announce(job)
+        started += 1
+        logger.info("profile_ordered", job=job.pk, variant=str(job.variant), device=device.ref, reason=job.reason)
+    return started
+
+
+def _order(job: ProfileJob, device: Device) -> control.ProfileOrder:
+    variant = job.variant
+    validation = None
+    wants = variant.accuracy is None or job.reason in (ProfileJob.Reason.REGISTRATION, ProfileJob.Reason.DEMAND)
+    if variant.accuracy_source == Variant.Source.MEASURED and wants:
+        held = getattr(variant.application, "validation_set", None)
+        if held is not None:
+            validation = specs.ValidationSpec(held.digest, held.metric)
+    return control.ProfileOrder(
+        job=job.pk,
+        device=device.ref,
+        variant=variant_spec(variant, None),
+        application=application_spec(variant.application),
+        first=not Profile.objects.filter(variant=variant, device_type=device.type).exists(),
+        max_batch=MAX_BATCH,
+        validation=validation,
+    )
+
+
+def requeue_silent() -> int:
+    """Jobs whose device went silent or away are queued again, and fail after :data:`MAX_ATTEMPTS`."""
+    from scheduler.profiling.results import give_up_or_retry
+
+    limit = timezone.now() - timedelta(seconds=SILENT_S)
+    count = 0
+    for job in ProfileJob.objects.filter(state="running").select_related("device__node", "variant__application"):
+        away = job.device is None or not job.device.node.channel or job.device.state == Device.State.DOWN
+        if away or (job.heard or job.started or job.created) < limit:
+            give_up_or_retry(job, "the device went away or said nothing for too long", retry=True)
+            count += 1
+    return count

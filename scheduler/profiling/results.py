@@ -1,0 +1,160 @@
+"""What devices report of profile jobs: progress, results, failures, drift. Synchronous (database)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+from django.db import transaction
+from django.utils import timezone
+
+from registry import events
+from registry.models import Device, Node, Profile, ProfileJob, ProfileLatency, Variant
+from registry.profiling import order
+from scheduler import live
+from scheduler.control.requests import request_plan
+from workers import log
+from workers.protocol import control
+from workers.protocol.specs import ProfilePoint
+
+logger = log.get("profiling")
+
+#: a variant is not measured again for drift more often
+DRIFT_PAUSE_S = 300
+
+
+def announce(job: ProfileJob, points: tuple[ProfilePoint, ...] = ()) -> None:
+    """Tell browsers how a job stands."""
+    live.publish(
+        "profile",
+        {
+            "job": job.pk,
+            "variant": job.variant_id,
+            "variant_name": job.variant.name,
+            "application": job.variant.application.name,
+            "device_type": job.device_type,
+            "state": job.state,
+            "phase": job.phase,
+            "progress": job.progress,
+            "points": [msgspec.to_builtins(point) for point in points],
+            "detail": job.detail,
+        },
+    )
+
+
+def _running(node: Node, pk: int) -> ProfileJob | None:
+    """The node's running job; None when it was cancelled, given to another device, or deleted with its variant."""
+    return (
+        ProfileJob.objects.filter(pk=pk, state="running", device__node=node)
+        .select_related("variant__application", "device")
+        .first()
+    )
+
+
+def progress(node: Node, message: control.ProfileProgress) -> None:
+    job = _running(node, message.job)
+    if job is None:
+        return
+    job.phase, job.progress, job.heard = message.phase[:12], min(max(message.done, 0.0), 1.0), timezone.now()
+    ProfileJob.objects.filter(pk=job.pk, state="running").update(
+        phase=job.phase, progress=job.progress, heard=job.heard
+    )
+    announce(job, message.points)
+
+
+def done(node: Node, message: control.ProfileDone) -> None:
+    """Store the profile, and the accuracy where it was measured; the variant becomes ready."""
+    job = _running(node, message.job)
+    if job is None:
+        return
+    if not message.points:
+        give_up_or_retry(job, "no batch size could be measured", retry=False)
+        return
+    with transaction.atomic():
+        if not ProfileJob.objects.filter(pk=job.pk, state="running").update(
+            state="done", phase="", progress=1.0, finished=timezone.now(), detail=""
+        ):
+            return
+        profile, _ = Profile.objects.update_or_create(
+            variant=job.variant,
+            device_type=job.device_type,
+            defaults={"load_s": message.load_s, "memory_bytes": message.memory_bytes},
+        )
+        profile.latencies.all().delete()
+        ProfileLatency.objects.bulk_create(
+            ProfileLatency(
+                profile=profile,
+                batch=point.batch,
+                p50_ms=point.p50_s * 1000,
+                p95_ms=point.p95_s * 1000,
+                mean_ms=point.mean_s * 1000,
+                samples=point.samples,
+            )
+            for point in message.points
+        )
+        changes: dict[str, object] = {}
+        if message.accuracy is not None:
+            changes["accuracy"] = message.accuracy
+        if changes:
+            Variant.objects.filter(pk=job.variant_id).update(**changes)
+        # A variant that is leaving (draining) or whose accuracy nobody knows does not become ready.
+        Variant.objects.filter(
+            pk=job.variant_id, state__in=[Variant.State.PROFILING, Variant.State.FAILED], accuracy__isnull=False
+        ).update(state=Variant.State.READY, detail="")
+        events.changed("variant", str(job.variant))
+    job.refresh_from_db()
+    logger.info("profile_done", job=job.pk, variant=str(job.variant), device_type=job.device_type)
+    announce(job, message.points)
+    request_plan("change", f"{job.variant} was profiled on {job.device_type}")
+    _next()
+
+
+def failed(node: Node, message: control.ProfileFailed) -> None:
+    job = _running(node, message.job)
+    if job is not None:
+        give_up_or_retry(job, message.message, message.retry)
+        _next()
+
+
+def give_up_or_retry(job: ProfileJob, why: str, retry: bool) -> None:
+    """Back to the queue, or failed for good; a variant that has no profile at all fails with its job."""
+    from scheduler.profiling.dispatch import MAX_ATTEMPTS
+
+    again = retry and job.attempts < MAX_ATTEMPTS
+    with transaction.atomic():
+        if not ProfileJob.objects.filter(pk=job.pk, state="running").update(
+            state="queued" if again else "failed",
+            device=job.device if not again else None,
+            detail=why[:2000],
+            finished=None if again else timezone.now(),
+        ):
+            return
+        if not again and not Profile.objects.filter(variant=job.variant).exists():
+            Variant.objects.filter(pk=job.variant_id, state=Variant.State.PROFILING).update(
+                state=Variant.State.FAILED, detail=why[:2000]
+            )
+        events.changed("variant", str(job.variant))
+    job.refresh_from_db()
+    logger.warning("profile_failed", job=job.pk, variant=str(job.variant), detail=why, again=again)
+    announce(job)
+
+
+def drifted(node: Node, message: control.Drift) -> None:
+    """Observed latency left the profile: measure again, unless that was just done."""
+    device = Device.objects.filter(node=node, ref=message.device).first()
+    variant = Variant.objects.filter(pk=message.variant, state=Variant.State.READY).first()
+    if device is None or variant is None:
+        return
+    profile = Profile.objects.filter(variant=variant, device_type=device.type).first()
+    recent = timezone.now() - timedelta(seconds=DRIFT_PAUSE_S)
+    if profile is None or profile.measured > recent:
+        return
+    logger.info("drift", device=device.ref, variant=str(variant), ratio=round(message.ratio, 2))
+    if order(variant, ProfileJob.Reason.DRIFT, [device.type]):
+        _next()
+
+
+def _next() -> None:
+    from scheduler.tasks import dispatch_profiles
+
+    transaction.on_commit(dispatch_profiles.delay)

@@ -1,0 +1,31 @@
+"""What the scheduler does when the registry changes; connected in :mod:`scheduler.apps`."""
+
+from __future__ import annotations
+
+from registry.models import Gateway, Node
+from scheduler import live
+from scheduler.control.requests import request_plan
+from scheduler.members import push
+
+#: kinds of change after which another allocation may be better
+REPLAN = {"application", "variant", "device"}
+#: kinds that members must hear of
+PUSH = {"application", "api_key"}
+
+
+def on_change(sender, kind: str, ref: str, **_) -> None:
+    """Called after commit; ``kind`` and ``ref`` as in :func:`registry.events.changed`."""
+    from scheduler.tasks import dispatch_profiles, push_configs
+
+    live.publish("changed", {"kind": kind, "ref": ref})
+    if kind in ("node", "gateway"):
+        model = Node if kind == "node" else Gateway
+        pk = model.objects.filter(name=ref).values_list("pk", flat=True).first()
+        if pk is not None:
+            push.recheck(model, pk)
+    if kind in ("variant", "profile_job"):
+        dispatch_profiles.delay()
+    if kind in REPLAN:
+        request_plan("change", f"{kind} {ref} changed")
+    if kind in PUSH:
+        push_configs.delay()

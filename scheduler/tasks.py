@@ -1,0 +1,53 @@
+"""Celery's entry points: parse, call, log. Tasks take ids and tolerate missing rows."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from workers import log
+
+logger = log.get("tasks")
+
+
+@shared_task(name="scheduler.plan")
+def plan(trigger: str, detail: str = "") -> None:
+    """Solve and push a plan. Runs on the planning queue, whose one worker makes it one solve at a time."""
+    from scheduler import live
+    from scheduler.control import planner, requests
+    from scheduler.members import push
+
+    observed = requests.started()
+    made = planner.make_plan(trigger, detail, observed)
+    if made is not None:
+        push.push_all()
+        live.publish("plan", planner.summary(made))
+
+
+@shared_task(name="scheduler.dispatch_profiles")
+def dispatch_profiles() -> None:
+    """Hand queued profile jobs to free devices."""
+    from scheduler.profiling.dispatch import dispatch
+
+    dispatch()
+
+
+@shared_task(name="scheduler.push")
+def push_configs() -> None:
+    """Send every member its configuration; for changes that need no new plan (a key, an SLO)."""
+    from scheduler.members import push
+
+    push.push_all()
+
+
+@shared_task(name="scheduler.tend")
+def tend() -> None:
+    """What must happen though nobody says so: lost jobs, finished drains, devices that went silent, old plans."""
+    from registry.services import finish_drains
+    from scheduler.control import upkeep
+    from scheduler.profiling.dispatch import dispatch, requeue_silent
+
+    finish_drains()
+    requeue_silent()
+    dispatch()
+    upkeep.replan_if_devices_changed()
+    upkeep.forget_old_plans()

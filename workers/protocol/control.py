@@ -140,9 +140,7 @@ class ProfileFailed(FromMember, tag="profile_failed", frozen=True, kw_only=True)
     retry: bool = False
 
 
-FromNode = (
-    JoinNode | DeviceStates | NodeStats | Overload | Drift | ProfileProgress | ProfileDone | ProfileFailed
-)
+FromNode = JoinNode | DeviceStates | NodeStats | Overload | Drift | ProfileProgress | ProfileDone | ProfileFailed
 FromGateway = JoinGateway | GatewayStats | Burst
 
 

@@ -100,7 +100,7 @@ class Command(BaseCommand):
         try:
             register.register(values.console.url, credentials["api_token"], self.say)
             register.wait_ready(values.console.url, credentials["api_token"], timeout_s=900)
-        except Exception as error:  # noqa: BLE001 - the appliance itself goes on; the operator reads why
+        except Exception as error:
             if not supervisor.stopping:
                 self.say(f"The demo could not be set up: {error}")
             return

@@ -1,0 +1,23 @@
+"""One real appliance for all tests here, with one application whose variants are ready."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.running import RunningAppliance, eventually, register
+
+
+@pytest.fixture(scope="session")
+def appliance(tmp_path_factory, tiny_models):
+    """A running appliance (two one-core CPU devices where there are two cores) that serves ``tiny``."""
+    running = RunningAppliance(tmp_path_factory.mktemp("appliance") / "home", environment={"NEREUS_PLAN_PERIOD_S": "5"})
+    try:
+        running.start()
+        with running.rest() as client:
+            register(client, "tiny", tiny_models)
+        with running.inference() as client:
+            eventually(lambda: client.get("/v2/models/tiny/ready").status_code == 200, why="tiny ready to serve")
+        yield running
+    finally:
+        running.stop()
+        print(running.log()[-20000:])  # shown by pytest when a test failed

@@ -1,0 +1,201 @@
+"""A query goes in, an answer comes out in time: on a whole real appliance, through its failures."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import time
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from tests.load import Load
+from tests.running import eventually, register, v2_request
+
+
+def load(appliance, **options) -> Load:
+    return Load(appliance.http, appliance.credentials["api_key"], **options)
+
+
+def test_the_first_start_prints_where_and_with_what_to_sign_in(appliance):
+    password = appliance.credentials["console_password"]
+    assert f"{appliance.console}/" in appliance.output
+    assert password in appliance.output and len(password) >= 12
+    mode = stat.S_IMODE((appliance.home / "credentials.json").stat().st_mode)
+    assert mode == 0o600
+
+
+def test_answers_are_the_models_own_and_say_who_answered(appliance, tiny_models):
+    query = v2_request(rows=3, value=0.25)
+    with appliance.inference() as client:
+        answer = client.post("/v2/models/tiny/infer", json=query)
+    assert answer.status_code == 200, answer.text
+    body = answer.json()
+    chosen = body["parameters"]["variant"]
+    session = onnxruntime.InferenceSession(str(tiny_models[chosen]), providers=["CPUExecutionProvider"])
+    expected = session.run(None, {"x": np.full((3, 4), 0.25, np.float32)})[0]
+    np.testing.assert_allclose(np.array(body["outputs"][0]["data"]).reshape(3, 3), expected, rtol=1e-4, atol=1e-5)
+    assert {"variant", "accuracy", "device", "queue_ms", "batch_size"} <= set(body["parameters"])
+
+
+def test_tritonclient_works_unchanged(appliance):
+    from tritonclient import http as triton
+
+    client = triton.InferenceServerClient(appliance.http.removeprefix("http://"))
+    headers = {"Authorization": f"Bearer {appliance.credentials['api_key']}"}
+    assert client.is_server_live() and client.is_server_ready()
+    assert client.is_model_ready("tiny", headers=headers)
+    assert [m["name"] for m in client.get_model_repository_index(headers=headers)] == ["tiny"]
+    data = np.random.default_rng(0).normal(size=(2, 4)).astype(np.float32)
+    tensor = triton.InferInput("x", data.shape, "FP32")
+    tensor.set_data_from_numpy(data, binary_data=True)
+    result = client.infer(
+        "tiny", [tensor], outputs=[triton.InferRequestedOutput("y", binary_data=True)], headers=headers
+    )
+    assert result.as_numpy("y").shape == (2, 3)
+
+
+def test_profiles_tell_the_variants_apart(appliance):
+    with appliance.rest() as client:
+        profiles = client.get("/applications/tiny/profiles/").json()["results"]
+    quickest = {profile["variant"]: profile["latencies"][0]["p50_ms"] for profile in profiles}
+    assert quickest["quick"] < quickest["medium"] < quickest["heavy"]
+    for profile in profiles:
+        assert [point["batch"] for point in profile["latencies"]][0] == 1
+        assert profile["load_s"] > 0 and profile["memory_bytes"] > 0
+
+
+def test_the_plan_is_stored_with_inputs_reasons_and_a_certified_gap(appliance):
+    with appliance.rest() as client:
+        plan = client.get("/plan/").json()
+    assert plan["reasons"] and plan["problem"]["applications"][0]["id"] == "tiny"
+    assert plan["gap"] <= 1e-6 and plan["solve_s"] > 0
+    shares = [route["share"] for route in plan["wire"]["routes"] if route["application"] == "tiny"]
+    assert sum(shares) == pytest.approx(1)
+
+
+def test_a_killed_executor_comes_back_and_no_query_hangs(appliance):
+    with load(appliance, rate=25) as running:
+        time.sleep(1.5)
+        victims = [pid for pid in appliance.group_members() if b"workers.node.executor" in _command(pid)]
+        os.kill(victims[0], signal.SIGKILL)
+        time.sleep(4)
+        report = running.stop()
+    assert report.unanswered == 0
+    assert set(report.statuses) <= {200, 503}, report.errors[:5]
+    assert report.ok >= 0.9 * report.sent, report.errors[:5]
+
+    def all_up():
+        with appliance.rest() as client:
+            states = {d["ref"]: d["state"] for d in client.get("/devices/").json()["results"]}
+        return states and set(states.values()) == {"up"}
+
+    eventually(all_up, 15, why="the executor is back")
+
+
+def _command(pid: int) -> bytes:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def test_plan_changes_under_load_fail_no_query(appliance):
+    """Turning the accuracies over makes each new plan prefer another variant."""
+    with appliance.rest() as client, load(appliance, rate=25) as running:
+        seen = set()
+        for best in ("quick", "medium", "heavy", "quick", "heavy"):
+            for name in ("quick", "medium", "heavy"):
+                answer = client.patch(
+                    f"/applications/tiny/variants/{name}/", json={"accuracy": 99 if name == best else 60}
+                )
+                assert answer.status_code == 200, answer.text
+            client.post("/plan/")
+            eventually(lambda best=best: _answers_with(appliance, best), 20, why=f"{best} answers")
+            seen.add(best)
+        report = running.stop()
+        for rank, name in enumerate(("quick", "medium", "heavy")):
+            client.patch(f"/applications/tiny/variants/{name}/", json={"accuracy": 90 + rank * 4})
+    assert seen == {"quick", "medium", "heavy"}
+    assert report.statuses == {200: report.sent}, report.errors[:5]
+    assert report.unanswered == 0
+
+
+def _answers_with(appliance, variant: str) -> bool:
+    with appliance.inference() as client:
+        answer = client.post("/v2/models/tiny/infer", json=v2_request())
+    return answer.status_code == 200 and answer.json()["parameters"]["variant"] == variant
+
+
+def test_the_data_plane_serves_on_while_the_control_plane_is_away(appliance):
+    supervisor = appliance.process.pid
+    services = ("web", "celery", "planning", "beat", "redis")
+    os.kill(supervisor, signal.SIGSTOP)  # so that nothing is restarted
+    try:
+        for service in services:
+            os.killpg(appliance.pid(service), signal.SIGKILL)
+        with load(appliance, rate=20) as running:
+            time.sleep(8)
+            report = running.stop()
+    finally:
+        os.kill(supervisor, signal.SIGCONT)
+    assert report.statuses == {200: report.sent}, report.errors[:5]
+    with appliance.rest() as client:
+
+        def back():
+            try:
+                nodes = client.get("/nodes/").json()["results"]
+                gateways = client.get("/gateways/").json()["results"]
+            except Exception:
+                return False
+            return all(member["connected"] for member in [*nodes, *gateways])
+
+        eventually(back, 60, why="members reconnect")
+        before = client.get("/plan/").json()["version"]
+        eventually(lambda: client.get("/plan/").json()["version"] > before, 40, why="a new plan after the return")
+    assert _any_answer(appliance)
+
+
+def _any_answer(appliance) -> bool:
+    with appliance.inference() as client:
+        return client.post("/v2/models/tiny/infer", json=v2_request()).status_code == 200
+
+
+def test_more_applications_than_devices_share_them_and_all_answer(appliance, tiny_models):
+    names = ["second", "third"]
+    with appliance.rest() as client:
+        for name in names:
+            register(client, name, {"quick": tiny_models["quick"], "medium": tiny_models["medium"]})
+        with appliance.inference() as inference:
+            for name in ["tiny", *names]:
+                eventually(
+                    lambda name=name: inference.get(f"/v2/models/{name}/ready").status_code == 200, why=f"{name} ready"
+                )
+                answer = inference.post(f"/v2/models/{name}/infer", json=v2_request())
+                assert answer.status_code == 200, answer.text
+        for name in names:
+            answer = client.delete(f"/applications/{name}/")
+            assert answer.status_code == 409, answer.text
+            assert client.delete(f"/applications/{name}/?drain=true").status_code in (202, 204)
+        eventually(
+            lambda: [a["name"] for a in client.get("/applications/").json()["results"]] == ["tiny"],
+            60,
+            why="drained applications are gone",
+        )
+
+
+def test_every_process_shows_metrics_and_health(appliance):
+    import httpx
+
+    for url, metric in (
+        (f"{appliance.console}/metrics", "nereus_devices"),
+        (f"{appliance.http}/metrics", "nereus_"),
+        (f"{appliance.node_http}/metrics", 'device="box/cpu0"'),
+    ):
+        answer = httpx.get(url)
+        assert answer.status_code == 200 and metric in answer.text, url
+    assert httpx.get(f"{appliance.console}/health/").json()["status"] == "ok"
+    assert httpx.get(f"{appliance.node_http}/health").status_code == 200

@@ -1,0 +1,58 @@
+"""Small private files that are replaced whole: a reader sees the old content or the new, also after a power cut."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import tempfile
+from pathlib import Path
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Replace ``path`` by ``data`` (mode 0600), atomically and durably; its folder is made (mode 0700) if need be.
+
+    Raises:
+        OSError: the disk is full or the folder cannot be written; the old content stays.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # mkstemp opens with mode 0600, so the content is never readable by others, not even for a moment.
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:64]}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+    sync_folder(path.parent)
+
+
+def read(path: Path) -> bytes | None:
+    """The file's content, or None when it does not exist."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the renames in ``folder`` durable."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def safe_name(name: str, limit: int = 64) -> str:
+    """``name`` as a file name of at most ``limit`` (>= 16) characters; different names stay different."""
+    safe = re.sub(r"[^A-Za-z0-9._-]", "_", name)
+    if safe == name and len(name) <= limit and not name.startswith("."):
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{safe.lstrip('.')[: limit - 9]}-{digest}"

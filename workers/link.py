@@ -1,0 +1,301 @@
+"""The websocket by which a member (node daemon or gateway) talks with the control plane.
+
+The data plane never waits for it: :meth:`MemberLink.send` only puts a message into a bounded outbox, and a control
+plane that is away, refuses the member or talks nonsense is logged and tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+
+from . import disk, log
+from .outbox import Outbox
+from .protocol import control
+
+_DECODERS = {"node": control.decode_to_node, "gateway": control.decode_to_gateway}
+
+
+@dataclass(frozen=True)
+class LinkTiming:
+    """Seconds. ``first`` to ``longest``: pause between tries, doubled each time. ``refused_first`` to
+    ``refused_longest``: the same where an operator has to act (token refused, versions differ, name taken).
+    A peer that is dead is noticed within ``ping_every + ping_answer``."""
+
+    first: float = 0.2
+    longest: float = 10.0
+    refused_first: float = 10.0
+    refused_longest: float = 60.0
+    connect: float = 5.0
+    ping_every: float = 5.0
+    ping_answer: float = 5.0
+
+
+class _Refused(Exception):
+    """The control plane turned the member away; trying again at once is useless."""
+
+    def __init__(self, state: str, reason: str):
+        super().__init__(reason)
+        self.state = state
+
+
+class Credential(msgspec.Struct, frozen=True):
+    """What the control plane gave this member at its first join; a file readable by its user alone."""
+
+    credential: str
+    member: int
+    control_url: str = ""
+
+
+class MemberLink:
+    """A member's connection, for as long as :meth:`run` runs.
+
+    Args:
+        kind: ``node`` or ``gateway``; also names the websocket's path.
+        name: the member's name in the cluster.
+        control_url: ``http(s)://HOST:PORT`` of the control plane.
+        home: where ``members/<kind>-<name>.json`` keeps the credential (mode 0600).
+        join_token: admits a member that has no credential yet, or whose credential is refused; may be empty.
+        join: makes the message that is sent first on each connection.
+        on_message: called with each understood message except Joined and Pending; an exception is logged.
+        on_up: called once admitted (after each reconnect too).
+        on_down: called when an admitted connection ends.
+    """
+
+    def __init__(
+        self,
+        *,
+        kind: str,
+        name: str,
+        control_url: str,
+        home: Path,
+        join_token: str,
+        join: Callable[[], control.FromMember],
+        on_message: Callable[[control.ToMember], None],
+        on_up: Callable[[], None] = lambda: None,
+        on_down: Callable[[], None] = lambda: None,
+        timing: LinkTiming | None = None,
+    ):
+        self._decode = _DECODERS[kind]
+        self._url = "ws" + control_url.removeprefix("http") + f"/ws/{kind}/"
+        self._control_url = control_url
+        self._file = home / "members" / f"{kind}-{disk.safe_name(name)}.json"
+        self._join_token = join_token
+        self._join = join
+        self._on_message, self._on_up, self._on_down = on_message, on_up, on_down
+        self._timing = timing or LinkTiming()
+        self._log = log.get("link").bind(member=name)
+        self._outbox = Outbox()
+        self._filled = asyncio.Event()
+        self._use_join_token = False
+        self.up = False
+        """admitted and connected"""
+        self.state = "connecting"
+        """``connecting``, ``pending``, ``up``, ``down``, ``unauthorized``, ``version``, ``replaced``"""
+        self.detail = ""
+        """why the link is not up, in words"""
+        self._credential = self._load()
+
+    @property
+    def credential(self) -> str | None:
+        """What authenticates this member towards the control plane, also over HTTP; None before the first join."""
+        return None if self._credential is None else self._credential.credential
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Messages given up while the control plane was away, by kind."""
+        return dict(self._outbox.dropped)
+
+    def send(self, message: control.FromMember) -> None:
+        """Have ``message`` sent as soon as the link is up; never blocks (see :class:`~workers.outbox.Outbox`)."""
+        self._outbox.put(message, time.monotonic(), self.up)
+        self._filled.set()
+
+    async def run(self) -> None:
+        """Keep the link up until cancelled; cancelling closes the connection properly."""
+        tries = refusals = 0
+        while True:
+            token = self._token()
+            joined = False
+            try:
+                if token is None:
+                    raise _Refused("unauthorized", "NEREUS_JOIN_TOKEN is not set, and no credential is on disk")
+                joined = await self._connection(token)
+            except _Refused as refused:
+                self._set_state(refused.state, str(refused))
+                if self._try_other_token(refused, token):
+                    continue
+                pause = self._pause(self._timing.refused_first, self._timing.refused_longest, refusals)
+                refusals += 1
+                self._log.error("link_refused", state=refused.state, reason=str(refused), retry_s=round(pause, 1))
+                await asyncio.sleep(pause)
+                continue
+            except (OSError, TimeoutError, WebSocketException) as error:
+                self._set_state("down", f"{type(error).__name__}: {error}")
+            refusals = 0
+            tries = 0 if joined else tries + 1
+            pause = self._pause(self._timing.first, self._timing.longest, max(0, tries - 1))
+            # The first failures and then one in a while: an absent control plane must not fill the log.
+            if tries <= 3 or tries % 10 == 0:
+                self._log.warning("link_down", reason=self.detail, tries=tries, retry_s=round(pause, 2))
+            await asyncio.sleep(pause)
+
+    # --- one connection ---------------------------------------------------------------------------------------------
+
+    async def _connection(self, token: str) -> bool:
+        """One connection from connect to close; True when it was admitted."""
+        timing = self._timing
+        try:
+            async with connect(
+                self._url,
+                additional_headers={"Authorization": f"Bearer {token}"},
+                open_timeout=timing.connect,
+                close_timeout=1.0,
+                ping_interval=timing.ping_every,
+                ping_timeout=timing.ping_answer,
+                max_size=64 * 1024 * 1024,
+                compression=None,
+                # Members and control plane share a site; a proxy meant for the internet must not come between.
+                proxy=None,
+            ) as socket:
+                return await self._converse(socket)
+        except InvalidStatus as error:
+            status = error.response.status_code
+            if status in (401, 403):
+                raise _Refused("unauthorized", f"the control plane answered HTTP {status}") from error
+            raise
+
+    async def _converse(self, socket: ClientConnection) -> bool:
+        admitted = False
+        writer: asyncio.Task | None = None
+        try:
+            await socket.send(control.encode(self._join()))
+            async for text in socket:
+                message = self._understood(text)
+                if isinstance(message, control.Joined):
+                    self._admit(message)
+                    if not admitted:
+                        admitted = True
+                        writer = asyncio.create_task(self._write(socket), name="link-writer")
+                        self._call(self._on_up)
+                elif isinstance(message, control.Pending):
+                    self._set_state("pending", message.reason)
+                    self._log.info("link_pending", reason=message.reason)
+                elif message is not None:
+                    self._call(self._on_message, message)
+            # A clean close ends the loop without an exception, but its code may still be a refusal.
+            self._raise_refusal(socket.close_code, socket.close_reason)
+            self._set_state("down", f"the control plane closed the connection ({socket.close_code})")
+        except ConnectionClosed as error:
+            self._raise_refusal(error.rcvd.code if error.rcvd else None, error.rcvd.reason if error.rcvd else "")
+            self._set_state("down", str(error))
+        finally:
+            if writer is not None:
+                writer.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await writer
+            if admitted:
+                self.up = False
+                self._outbox.link_lost()
+                self._log.warning("link_lost", code=socket.close_code, reason=socket.close_reason or "")
+                self._call(self._on_down)
+        return admitted
+
+    def _understood(self, text: str | bytes) -> control.ToMember | None:
+        try:
+            return self._decode(text)
+        except control.VersionMismatch as error:
+            raise _Refused("version", str(error)) from error
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            # An unknown message from a control plane of our version is its mistake; the rest still counts.
+            self._log.error("bad_message", reason=str(error), size=len(text))
+            return None
+
+    def _raise_refusal(self, code: int | None, reason: str | None) -> None:
+        if code == control.CLOSE_UNAUTHORIZED:
+            raise _Refused("unauthorized", reason or "the control plane does not know the token")
+        if code == control.CLOSE_VERSION:
+            raise _Refused("version", reason or "the control plane speaks another protocol version")
+        if code == control.CLOSE_REPLACED:
+            raise _Refused("replaced", reason or "another connection with this member's name took over")
+        if code == control.CLOSE_MALFORMED:
+            raise _Refused("malformed", reason or "the control plane did not understand this member")
+
+    def _admit(self, message: control.Joined) -> None:
+        if message.credential is not None:
+            self._credential = Credential(message.credential, message.member, self._control_url)
+            try:
+                disk.write_private(self._file, msgspec.json.encode(self._credential))
+            except OSError as error:
+                self._log.error("credential_not_stored", path=str(self._file), reason=str(error))
+            self._log.info("credential_issued", member_id=message.member)
+        self._use_join_token = False
+        self.up = True
+        self._set_state("up", "")
+        self._log.info("link_up", url=self._url, member_id=message.member)
+
+    async def _write(self, socket: ClientConnection) -> None:
+        while True:
+            message = self._outbox.pop(time.monotonic())
+            if message is None:
+                self._filled.clear()
+                await self._filled.wait()
+                continue
+            try:
+                await socket.send(control.encode(message))
+            except ConnectionClosed:
+                self._outbox.put_back(message, time.monotonic())
+                return
+            except asyncio.CancelledError:
+                self._outbox.put_back(message, time.monotonic())
+                raise
+            except Exception:
+                # One message that cannot be encoded must not silence all that follow.
+                self._log.exception("send_failed", message=type(message).__name__)
+
+    def _call(self, callback: Callable, *args) -> None:
+        try:
+            callback(*args)
+        except Exception:
+            self._log.exception("callback_failed", callback=getattr(callback, "__qualname__", repr(callback)))
+
+    # --- tokens and pauses ------------------------------------------------------------------------------------------
+
+    def _token(self) -> str | None:
+        if self._credential is not None and not (self._use_join_token and self._join_token):
+            return self._credential.credential
+        return self._join_token or None
+
+    def _try_other_token(self, refused: _Refused, token: str | None) -> bool:
+        """After a refusal: whether there is another token that is worth a try at once."""
+        if refused.state != "unauthorized" or self._credential is None or not self._join_token:
+            return False
+        self._use_join_token = not self._use_join_token
+        if self._use_join_token:
+            self._log.warning("credential_refused", reason=str(refused), next="the join token")
+        # From credential to join token at once; back again only after the pause.
+        return self._use_join_token
+
+    def _pause(self, first: float, longest: float, tries: int) -> float:
+        # Full spread over the upper half, so that a whole site's members do not return in the same instant.
+        return min(longest, first * 2 ** min(tries, 20)) * random.uniform(0.5, 1.0)
+
+    def _set_state(self, state: str, detail: str) -> None:
+        self.state, self.detail = state, detail
+
+    def _load(self) -> Credential | None:
+        try:
+            data = disk.read(self._file)
+            return None if data is None else msgspec.json.decode(data, type=Credential)
+        except (OSError, msgspec.DecodeError) as error:
+            self._log.error("credential_unreadable", path=str(self._file), reason=str(error))
+            return None

@@ -1,0 +1,93 @@
+"""``python -m workers.node``: the node daemon, until SIGTERM or SIGINT. Exit code 2: settings that cannot be used."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import re
+import signal
+import sys
+
+from .. import disk, log
+from ..settings import Settings, SettingsError
+from . import devices, http
+from .daemon import NodeDaemon
+
+#: what the control plane takes as a name
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+def main() -> int:
+    """Run the daemon; returns the process's exit code."""
+    try:
+        settings = Settings.from_environ()
+        if not _NAME.fullmatch(settings.node_name):
+            raise SettingsError(
+                [
+                    f"NEREUS_NODE_NAME={settings.node_name!r}: must be 1 to 63 letters, digits, '.', '_' or '-', "
+                    "beginning with a letter or digit"
+                ]
+            )
+        settings.make_folders()
+        log.configure("node", settings.log_level)
+        found = devices.find(settings)
+    except SettingsError as error:
+        print("Settings that cannot be used:\n  " + "\n  ".join(error.problems), file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"Settings that cannot be used:\n  NEREUS_HOME: cannot be written: {error}", file=sys.stderr)
+        return 2
+    devices.log_found(found)
+    try:
+        with _alone(settings):
+            listener = http.listen(settings.node_http)
+            return asyncio.run(_serve(settings, found, listener))
+    except OSError as error:
+        log.get("daemon").error("node_failed", reason=error.strerror or str(error))
+        return 1
+
+
+async def _serve(settings: Settings, found, listener) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    daemon = NodeDaemon(settings, found)
+    stopping = asyncio.create_task(stop.wait())
+    parts = [asyncio.create_task(daemon.run()), asyncio.create_task(http.serve(daemon, listener))]
+    await asyncio.wait([stopping, *parts], return_when=asyncio.FIRST_COMPLETED)
+    code = 0
+    if not stop.is_set():
+        code = 1
+        for part in parts:
+            if part.done() and part.exception() is not None:
+                log.get("daemon").error("node_failed", exc_info=part.exception())
+    for part in (*parts, stopping):
+        part.cancel()
+    await asyncio.gather(*parts, stopping, return_exceptions=True)
+    log.get("daemon").info("node_stopped")
+    return code
+
+
+@contextlib.contextmanager
+def _alone(settings: Settings):
+    """Hold a lock while the daemon runs: two daemons of one name would take each other's connection and executors."""
+    path = settings.home / "members" / f"node-{disk.safe_name(settings.node_name)}.lock"
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    # Not inheritable, so that an executor which outlives the daemon for a moment does not hold it.
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            message = f"another node daemon named {settings.node_name} runs with NEREUS_HOME={settings.home}"
+            raise OSError(error.errno, message) from None
+        yield
+    finally:
+        os.close(handle)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""When to start an executor again: the pure half of supervision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class RestartTiming:
+    """Seconds. The first restart after ``steady`` of good work comes at once; then ``first``, doubled up to
+    ``longest``. From ``limit`` deaths in a row on the device counts as down, and tries go on every ``longest``."""
+
+    first: float = 0.5
+    longest: float = 15.0
+    steady: float = 30.0
+    limit: int = 5
+    answer: float = 60.0
+    """how long a started executor may take to answer on its socket (loading CUDA takes its time)"""
+    silent: float = 30.0
+    """how long an executor may say nothing (it reports every second) before it counts as hung"""
+    term: float = 3.0
+    """how long an executor may take to end when asked to, before it is killed"""
+
+
+class RestartBackoff:
+    """Counts deaths in a row and tells how long to wait after each."""
+
+    def __init__(self, timing: RestartTiming):
+        self._timing = timing
+        self.deaths = 0
+
+    @property
+    def crash_looping(self) -> bool:
+        return self.deaths >= self._timing.limit
+
+    def died(self, healthy_s: float) -> float:
+        """An executor died after ``healthy_s`` seconds of answering; seconds to wait before the next start."""
+        timing = self._timing
+        if healthy_s >= timing.steady:
+            self.deaths = 0
+        self.deaths += 1
+        if self.crash_looping:
+            return timing.longest
+        if self.deaths == 1:
+            return 0.0
+        return min(timing.longest, timing.first * 2 ** (self.deaths - 2))

@@ -1,0 +1,215 @@
+"""Content-addressed files (models, validation sets) of a node, fetched from the control plane and kept on disk.
+
+A file is named by its sha256 and appears only after that was verified, so whatever is there is whole and right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import httpx
+
+from .. import disk, log
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_PARTIAL = ".partial-"
+
+
+class FetchError(Exception):
+    """A file could not be had. ``permanent``: asking again will not help until somebody acts."""
+
+    def __init__(self, message: str, permanent: bool):
+        super().__init__(message)
+        self.permanent = permanent
+
+
+class ModelCache:
+    """The files under ``folder``, each named by its digest.
+
+    Args:
+        folder: made if need be (mode 0700); leftovers of interrupted fetches are removed.
+        control_url: where ``/api/v1/blobs/<digest>/`` is.
+        token: gives the bearer credential, or None before the node was admitted.
+        limit_bytes: largest file that is fetched.
+        spare_bytes: how much of what nobody needs any more may stay, for a plan that comes back to it.
+        pauses: seconds before each further try of a failed fetch.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        control_url: str,
+        token: Callable[[], str | None],
+        *,
+        limit_bytes: int,
+        spare_bytes: int = 2 * 2**30,
+        parallel: int = 2,
+        pauses: tuple[float, ...] = (0.3, 1.0, 3.0),
+    ):
+        self._folder = folder
+        self._token = token
+        self._limit_bytes = limit_bytes
+        self._spare_bytes = spare_bytes
+        self._pauses = pauses
+        self._slots = asyncio.Semaphore(parallel)
+        self._running: dict[str, asyncio.Task[Path]] = {}
+        self._needed: set[str] = set()
+        self._borrowed: dict[str, int] = {}
+        self._client = httpx.AsyncClient(
+            base_url=control_url, timeout=httpx.Timeout(30.0, connect=5.0), trust_env=False, follow_redirects=False
+        )
+        self._log = log.get("cache")
+        self.fetched = 0
+        self.failed = 0
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for leftover in folder.glob(_PARTIAL + "*"):
+            leftover.unlink(missing_ok=True)
+
+    def path(self, digest: str) -> Path | None:
+        """Where the file is, or None when it has to be fetched first."""
+        path = self._folder / digest
+        return path if _DIGEST.fullmatch(digest) and path.is_file() else None
+
+    def size_bytes(self) -> int:
+        """What the cache takes on disk."""
+        return sum(size for _, size, _ in self._entries())
+
+    async def fetch(self, digest: str) -> Path:
+        """The file with this digest, from disk or else from the control plane; concurrent calls share one fetch.
+
+        Raises:
+            FetchError: it cannot be had, and why; nothing of it is kept.
+        """
+        if not _DIGEST.fullmatch(digest):
+            raise FetchError(f"digest {digest[:80]!r}: must be 64 hexadecimal digits, lower case", permanent=True)
+        if (path := self.path(digest)) is not None:
+            with contextlib.suppress(OSError):
+                os.utime(path)  # what was used last is evicted last
+            return path
+        task = self._running.get(digest)
+        if task is None:
+            task = asyncio.create_task(self._fetch(digest), name=f"fetch-{digest[:12]}")
+            self._running[digest] = task
+            task.add_done_callback(lambda done: self._fetched(digest, done))
+        # Shielded: a caller that gives up must not take the file from the others.
+        return await asyncio.shield(task)
+
+    @contextlib.contextmanager
+    def borrowed(self, digests: Iterable[str]):
+        """Within this block the files are in use and stay, whatever plans say."""
+        digests = list(digests)
+        for digest in digests:
+            self._borrowed[digest] = self._borrowed.get(digest, 0) + 1
+        try:
+            yield
+        finally:
+            for digest in digests:
+                self._borrowed[digest] -= 1
+                if not self._borrowed[digest]:
+                    del self._borrowed[digest]
+
+    def need(self, digests: Iterable[str]) -> None:
+        """Keep exactly these (and what is borrowed); of the others, the longest unused beyond ``spare_bytes`` go."""
+        self._needed = set(digests)
+        self._trim(self._spare_bytes)
+
+    async def close(self) -> None:
+        """Stop fetching."""
+        for task in list(self._running.values()):
+            task.cancel()
+        await asyncio.gather(*self._running.values(), return_exceptions=True)
+        await self._client.aclose()
+
+    # --- fetching ---------------------------------------------------------------------------------------------------
+
+    def _fetched(self, digest: str, task: asyncio.Task[Path]) -> None:
+        self._running.pop(digest, None)
+        if not task.cancelled() and task.exception() is not None:
+            self.failed += 1
+            self._log.warning("fetch_failed", digest=digest, reason=str(task.exception()))
+
+    async def _fetch(self, digest: str) -> Path:
+        async with self._slots:
+            for pause in (*self._pauses, None):
+                try:
+                    path = await self._try(digest)
+                except FetchError as error:
+                    if error.permanent or pause is None:
+                        raise
+                except httpx.HTTPError as error:
+                    if pause is None:
+                        raise FetchError(f"{digest[:12]}: {type(error).__name__}: {error}", permanent=False) from error
+                else:
+                    self.fetched += 1
+                    self._log.info("fetched", digest=digest, size=path.stat().st_size)
+                    return path
+                await asyncio.sleep(pause)
+        raise AssertionError("unreachable")
+
+    async def _try(self, digest: str) -> Path:
+        token = self._token()
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        async with self._client.stream("GET", f"/api/v1/blobs/{digest}/", headers=headers) as answer:
+            status = answer.status_code
+            if status != 200:
+                permanent = 400 <= status < 500 and status not in (401, 403, 408, 425, 429)
+                raise FetchError(f"{digest[:12]}: the control plane answered HTTP {status}", permanent)
+            try:
+                return await self._store(digest, answer)
+            except OSError as error:
+                if error.errno == errno.ENOSPC:
+                    self._trim(0)
+                raise FetchError(f"{digest[:12]}: cannot be stored: {error}", permanent=False) from error
+
+    async def _store(self, digest: str, answer: httpx.Response) -> Path:
+        handle, name = tempfile.mkstemp(prefix=_PARTIAL, dir=self._folder)
+        temporary, target = Path(name), self._folder / digest
+        try:
+            sha, size = hashlib.sha256(), 0
+            with os.fdopen(handle, "wb") as file:
+                async for chunk in answer.aiter_bytes(256 * 1024):
+                    size += len(chunk)
+                    if size > self._limit_bytes:
+                        limit = f"{self._limit_bytes} bytes (NEREUS_MAX_UPLOAD_MB)"
+                        raise FetchError(f"{digest[:12]}: larger than {limit}", permanent=True)
+                    sha.update(chunk)
+                    file.write(chunk)
+                file.flush()
+                await asyncio.to_thread(os.fsync, file.fileno())
+            if sha.hexdigest() != digest:
+                raise FetchError(f"{digest[:12]}: what arrived has the digest {sha.hexdigest()[:12]}", permanent=False)
+            os.replace(temporary, target)
+            disk.sync_folder(self._folder)
+            return target
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    # --- eviction ---------------------------------------------------------------------------------------------------
+
+    def _entries(self) -> list[tuple[float, int, Path]]:
+        """(last use, size, path) of each whole file."""
+        entries = []
+        for path in self._folder.iterdir():
+            if _DIGEST.fullmatch(path.name):
+                with contextlib.suppress(FileNotFoundError):
+                    status = path.stat()
+                    entries.append((status.st_mtime, status.st_size, path))
+        return entries
+
+    def _trim(self, spare_bytes: int) -> None:
+        kept = 0
+        for _, size, path in sorted(self._entries(), reverse=True):
+            if path.name in self._needed or path.name in self._borrowed:
+                continue
+            kept += size
+            if kept > spare_bytes:
+                path.unlink(missing_ok=True)
+                self._log.info("evicted", digest=path.name, size=size)

@@ -1,0 +1,268 @@
+"""The node daemon: joins the control plane, brings plans to this box's executors, and relays what they say.
+
+Everything but news goes on while the control plane is away: executors serve, dead ones are started again with their
+plan, and after a restart of the daemon the last configuration on disk is applied at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Sequence
+
+import msgspec
+
+from .. import disk, log
+from ..link import LinkTiming, MemberLink
+from ..protocol import control, frames
+from ..protocol.specs import DeviceInfo, DeviceState, DeviceStats
+from ..settings import Settings
+from .backoff import RestartTiming
+from .cache import ModelCache
+from .placement import Placement
+from .profiling import ProfileJobs
+from .supervision import COMMAND, Executor
+
+#: seconds of a device's statistics that may wait to be relayed
+_STATS_BACKLOG = 10
+
+
+class NodeDaemon:
+    """One box's daemon, for as long as :meth:`run` runs.
+
+    Args:
+        settings: home, control plane, name, join token.
+        devices: what this node offers; one executor each.
+        command: the executor's command line, without ``--device FILE``.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        devices: Sequence[DeviceInfo],
+        *,
+        command: Sequence[str] = COMMAND,
+        restart_timing: RestartTiming | None = None,
+        link_timing: LinkTiming | None = None,
+    ):
+        self.name = settings.node_name
+        self.devices = tuple(devices)
+        self._log = log.get("daemon").bind(node=self.name)
+        self._config_file = settings.home / "members" / f"node-{disk.safe_name(self.name)}-config.json"
+        self.config: control.NodeConfig | None = None
+        """the newest configuration, from the control plane or from disk"""
+        self.link = MemberLink(
+            kind="node",
+            name=self.name,
+            control_url=settings.control_url,
+            home=settings.home,
+            join_token=settings.join_token,
+            join=lambda: control.JoinNode(name=self.name, devices=self.devices),
+            on_message=self._ordered,
+            on_up=self._link_up,
+            timing=link_timing,
+        )
+        self.cache = ModelCache(
+            settings.home / "cache",
+            settings.control_url,
+            lambda: self.link.credential,
+            limit_bytes=settings.max_upload_bytes,
+        )
+        self.executors: dict[str, Executor] = {}
+        self._placements: dict[str, Placement] = {}
+        self._states: dict[str, DeviceState] = {}
+        self._stats: dict[str, deque[DeviceStats]] = {}
+        self._metrics_waiters: dict[str, deque[asyncio.Future[str]]] = {}
+        for device in self.devices:
+            self._add(device, command, restart_timing)
+        self.jobs = ProfileJobs(self.cache, self.executors, self.link.send)
+
+    def _add(self, device: DeviceInfo, command: Sequence[str], timing: RestartTiming | None) -> None:
+        ref = device.id
+        self.executors[ref] = Executor(
+            device,
+            self.name,
+            on_frame=lambda frame: self._heard(ref, frame),
+            on_up=lambda: self._executor_up(ref),
+            on_lost=lambda reason: self._executor_lost(ref, reason),
+            command=command,
+            timing=timing,
+        )
+        self._placements[ref] = Placement(
+            device, self.cache, lambda apply: self.executors[ref].send(apply), self._plans_changed
+        )
+        self._states[ref] = DeviceState(device=ref, state="starting")
+        self._stats[ref] = deque(maxlen=_STATS_BACKLOG)
+        self._metrics_waiters[ref] = deque()
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Serve until cancelled; then end the executors and the link, within about four seconds."""
+        self._load_config()
+        running = [
+            asyncio.create_task(executor.run(), name=f"executor-{ref}") for ref, executor in self.executors.items()
+        ]
+        running += [
+            asyncio.create_task(self.link.run(), name="link"),
+            asyncio.create_task(self._tick(), name="stats"),
+        ]
+        try:
+            # None of these ends by itself, so the first to end has failed.
+            done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+            await self.jobs.close()
+            for placement in self._placements.values():
+                await placement.close()
+            await self.cache.close()
+
+    def _load_config(self) -> None:
+        try:
+            data = disk.read(self._config_file)
+            config = None if data is None else control.decode_to_node(data)
+        except (OSError, msgspec.DecodeError, control.VersionMismatch) as error:
+            self._log.error("config_unreadable", path=str(self._config_file), reason=str(error))
+            return
+        if isinstance(config, control.NodeConfig):
+            self._log.info("config_from_disk", plan=config.plan.version)
+            self._configure(config)
+
+    # --- from the control plane -------------------------------------------------------------------------------------
+
+    def _ordered(self, message: control.ToMember) -> None:
+        match message:
+            case control.NodeConfig():
+                if message != self.config:
+                    try:
+                        disk.write_private(self._config_file, control.encode(message).encode())
+                    except OSError as error:
+                        # The plan can be served all the same; only a restart would not know it.
+                        self._log.error("config_not_stored", path=str(self._config_file), reason=str(error))
+                self._configure(message)
+            case control.ProfileOrder():
+                self.jobs.order(message)
+            case control.ProfileCancel():
+                self.jobs.cancel(message.job)
+
+    def _configure(self, config: control.NodeConfig) -> None:
+        same = config == self.config
+        self.config = config
+        for plan in config.plan.devices:
+            if plan.device not in self.executors:
+                self._log.error("unknown_device_in_plan", device=plan.device, plan=config.plan.version)
+        self._need_files()
+        for placement in self._placements.values():
+            # The same configuration again (after a reconnect) only hurries what could not be fetched.
+            placement.retry() if same else placement.place(config)
+
+    def _link_up(self) -> None:
+        self._say_states()
+        for placement in self._placements.values():
+            placement.retry()
+
+    # --- from the executors -----------------------------------------------------------------------------------------
+
+    def _heard(self, ref: str, frame: frames.Frame) -> None:
+        match frame:
+            case frames.StateReport(state=state):
+                self._set_state(ref, msgspec.structs.replace(state, device=ref))
+            case frames.StatsReport(stats=stats):
+                self._stats[ref].append(msgspec.structs.replace(stats, device=ref))
+            case frames.OverloadReport():
+                self.link.send(
+                    control.Overload(
+                        device=ref, application=frame.application, arrived=frame.arrived, refused=frame.refused
+                    )
+                )
+            case frames.DriftReport():
+                self.link.send(control.Drift(device=ref, variant=frame.variant, ratio=frame.ratio))
+            case frames.MeasureProgress() | frames.MeasureDone() | frames.MeasureFailed():
+                self.jobs.heard(frame)
+            case frames.Metrics():
+                waiters = self._metrics_waiters[ref]
+                while waiters:
+                    waiter = waiters.popleft()
+                    if not waiter.done():
+                        waiter.set_result(frame.text)
+
+    def _executor_up(self, ref: str) -> None:
+        if self._states[ref].state == "down":
+            self._set_state(ref, DeviceState(device=ref, state="starting"))
+        apply = self._placements[ref].current
+        if apply is not None:
+            self.executors[ref].send(apply)
+
+    def _executor_lost(self, ref: str, reason: str) -> None:
+        state = "down" if self.executors[ref].crash_looping else "starting"
+        detail = f"the executor was lost ({reason})"
+        detail += "; it keeps dying, tries go on slowly" if state == "down" else "; starting it again"
+        self._set_state(ref, DeviceState(device=ref, state=state, detail=detail))
+        self._stats[ref].clear()
+        self.jobs.lost(ref, reason)
+
+    async def metrics(self, ref: str, timeout_s: float = 1.5) -> str | None:
+        """An executor's Prometheus text, or None when it does not answer in time."""
+        waiter: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        waiters = self._metrics_waiters[ref]
+        waiters.append(waiter)
+        try:
+            if len(waiters) == 1 and not self.executors[ref].send(frames.MetricsRequest()):
+                return None
+            return await asyncio.wait_for(waiter, timeout_s)
+        except TimeoutError:
+            return None
+        finally:
+            if waiter in waiters:
+                waiters.remove(waiter)
+
+    # --- to the control plane ---------------------------------------------------------------------------------------
+
+    def states(self) -> tuple[DeviceState, ...]:
+        """Every device's state; what keeps a plan from being whole stands in its detail."""
+        states = []
+        for ref, state in self._states.items():
+            details = [part for part in (state.detail, self._placements[ref].problem) if part]
+            states.append(msgspec.structs.replace(state, detail="; ".join(details)))
+        return tuple(states)
+
+    def _set_state(self, ref: str, state: DeviceState) -> None:
+        if state != self._states[ref]:
+            self._states[ref] = state
+            self._say_states()
+
+    def _say_states(self) -> None:
+        self.link.send(control.DeviceStates(devices=self.states()))
+
+    def _plans_changed(self) -> None:
+        self._need_files()
+        self._say_states()
+
+    def _need_files(self) -> None:
+        """Tell the cache what must stay: what the plans use, are about to use, and what the control plane names."""
+        digests = set().union(*(placement.digests() for placement in self._placements.values()))
+        if self.config is not None:
+            digests.update(self.config.keep)
+            digests.update(resident.variant.digest for plan in self.config.plan.devices for resident in plan.residents)
+        self.cache.need(digests)
+
+    async def _tick(self) -> None:
+        """Once a second, one message with the last second of every device."""
+        period, due = 1.0, time.monotonic()
+        while True:
+            due = max(due + period, time.monotonic())
+            await asyncio.sleep(due - time.monotonic())
+            self._say_stats()
+            # Executors' seconds drift against ours: now and then one has two to tell.
+            if any(len(waiting) > 1 for waiting in self._stats.values()):
+                self._say_stats()
+
+    def _say_stats(self) -> None:
+        seconds = tuple(waiting.popleft() for waiting in self._stats.values() if waiting)
+        if seconds:
+            self.link.send(control.NodeStats(devices=seconds))

@@ -1,0 +1,36 @@
+"""One Prometheus page out of several processes' pages, each process's samples marked with a label."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from prometheus_client import Metric
+from prometheus_client.exposition import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+
+class _Families(Collector):
+    def __init__(self, families: Iterable[Metric]):
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+def merge(own: str, pages: Mapping[str, str], label: str = "device") -> str:
+    """``own`` unchanged, plus each of ``pages`` (text by label value) with ``label`` added to all of its samples.
+
+    Each family's HELP and TYPE stand once. A family whose type differs between pages keeps the first's.
+
+    Raises:
+        ValueError: a page is not Prometheus text.
+    """
+    families: dict[str, Metric] = {}
+    for value, text in [(None, own), *pages.items()]:
+        for family in text_string_to_metric_families(text):
+            merged = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+            for sample in family.samples:
+                labels = sample.labels if value is None else {**sample.labels, label: value}
+                merged.samples.append(sample._replace(labels=labels))
+    return generate_latest(_Families(families.values())).decode()

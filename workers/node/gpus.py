@@ -1,0 +1,94 @@
+"""NVIDIA GPUs, as NVML tells of them. A box without a GPU or without the driver simply has none."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pynvml
+
+from .. import log
+
+#: what the pinned onnxruntime-gpu runs on
+LEAST_CAPABILITY = (7, 5)
+
+_ABSENT = (
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+    pynvml.NVML_ERROR_NO_PERMISSION,
+)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """``index``: CUDA's ordinal in a process with this environment and CUDA_DEVICE_ORDER=PCI_BUS_ID."""
+
+    index: int
+    uuid: str
+    name: str
+    memory_bytes: int
+    capability: str
+
+
+def find(environ: Mapping[str, str] | None = None) -> list[Gpu]:
+    """The usable GPUs in CUDA's order; those that CUDA_VISIBLE_DEVICES hides and those too old are left out."""
+    environ = os.environ if environ is None else environ
+    logger = log.get("devices")
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        # Normal on a box without a GPU; anything else deserves a line, since a GPU may be there and broken.
+        say = logger.debug if error.value in _ABSENT else logger.warning
+        say("no_gpu", reason=str(error))
+        return []
+    try:
+        present = [_describe(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    except pynvml.NVMLError as error:
+        logger.warning("gpus_unreadable", reason=str(error))
+        return []
+    finally:
+        pynvml.nvmlShutdown()
+    found = []
+    for ordinal, gpu in enumerate(visible(present, environ.get("CUDA_VISIBLE_DEVICES"))):
+        if tuple(int(part) for part in gpu.capability.split(".")) < LEAST_CAPABILITY:
+            least = ".".join(str(part) for part in LEAST_CAPABILITY)
+            logger.warning("gpu_too_old", name=gpu.name, capability=gpu.capability, least=least)
+            continue
+        found.append(Gpu(ordinal, gpu.uuid, gpu.name, gpu.memory_bytes, gpu.capability))
+    return found
+
+
+def visible(present: list[Gpu], setting: str | None) -> list[Gpu]:
+    """What CUDA_VISIBLE_DEVICES leaves, in its order; as in CUDA, reading stops at an entry that names no GPU."""
+    if setting is None:
+        return present
+    chosen: list[Gpu] = []
+    for entry in (part.strip() for part in setting.split(",")):
+        if entry.isdigit() and int(entry) < len(present):
+            gpu = present[int(entry)]
+        else:
+            named = [gpu for gpu in present if entry.startswith("GPU-") and gpu.uuid.startswith(entry)]
+            if len(named) != 1:
+                break
+            gpu = named[0]
+        if gpu in chosen:
+            return []  # CUDA refuses the whole list when a GPU is in it twice
+        chosen.append(gpu)
+    return chosen
+
+
+def _describe(index: int) -> Gpu:
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
+    return Gpu(
+        index=index,
+        uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
+        name=_text(pynvml.nvmlDeviceGetName(handle)),
+        memory_bytes=pynvml.nvmlDeviceGetMemoryInfo(handle).total,
+        capability=f"{major}.{minor}",
+    )
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value

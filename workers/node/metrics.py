@@ -1,0 +1,80 @@
+"""The node daemon's own Prometheus metrics, read from its state when asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Metric, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
+
+from .. import log
+from . import exposition
+
+if TYPE_CHECKING:
+    from .daemon import NodeDaemon
+
+
+class _DaemonCollector(Collector):
+    def __init__(self, daemon: NodeDaemon):
+        self._daemon = daemon
+
+    def collect(self) -> Iterable[Metric]:
+        daemon = self._daemon
+        yield GaugeMetricFamily(
+            "nereus_node_link_up", "Whether the control plane is connected.", value=float(daemon.link.up)
+        )
+        up = GaugeMetricFamily("nereus_node_executor_up", "Whether the device's executor answers.", labels=["device"])
+        starts = CounterMetricFamily(
+            "nereus_node_executor_starts", "Starts of the device's executor.", labels=["device"]
+        )
+        for ref, executor in daemon.executors.items():
+            up.add_metric([ref], float(executor.up))
+            starts.add_metric([ref], executor.starts)
+        yield up
+        yield starts
+        yield GaugeMetricFamily("nereus_node_cache_bytes", "Bytes in the model cache.", value=daemon.cache.size_bytes())
+        yield CounterMetricFamily(
+            "nereus_node_fetches", "Files fetched into the model cache.", value=daemon.cache.fetched
+        )
+        yield CounterMetricFamily(
+            "nereus_node_fetch_failures", "Files that could not be fetched.", value=daemon.cache.failed
+        )
+        dropped = CounterMetricFamily(
+            "nereus_node_messages_dropped", "Messages given up while the control plane was away.", labels=["kind"]
+        )
+        for kind, count in daemon.link.dropped.items():
+            dropped.add_metric([kind], count)
+        yield dropped
+
+
+class NodeMetrics:
+    """Renders the daemon's metrics and those of its executors as one page."""
+
+    def __init__(self, daemon: NodeDaemon):
+        self._daemon = daemon
+        self._registry = CollectorRegistry()
+        self._registry.register(_DaemonCollector(daemon))
+        ProcessCollector(registry=self._registry)
+        self._log = log.get("metrics")
+
+    async def page(self) -> str:
+        """Prometheus text; an executor that does not answer in time is left out (see nereus_node_executor_up)."""
+        refs = list(self._daemon.executors)
+        texts = await asyncio.gather(*map(self._daemon.metrics, refs))
+        pages = {}
+        own = generate_latest(self._registry).decode()
+        for ref, text in zip(refs, texts, strict=True):
+            if text is None:
+                continue
+            try:
+                exposition.merge("", {ref: text})
+            except ValueError as error:
+                # One executor's nonsense must not hide the others' figures.
+                self._log.error("bad_metrics", device=ref, reason=str(error))
+                continue
+            pages[ref] = text
+        return exposition.merge(own, pages)

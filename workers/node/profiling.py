@@ -1,0 +1,161 @@
+"""Profile jobs on this node: fetch the files, have the device's executor measure, relay what it says.
+
+Every order ends in exactly one ProfileDone or ProfileFailed, unless it is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from .. import log
+from ..protocol import control, frames
+from .cache import FetchError, ModelCache
+from .supervision import Executor
+
+#: how long an order waits for an executor that is just starting, in seconds
+START_WAIT = 60.0
+
+
+class ProfileJobs:
+    """The jobs under way, by id.
+
+    Args:
+        executors: by device id.
+        say: sends a message to the control plane.
+    """
+
+    def __init__(
+        self,
+        cache: ModelCache,
+        executors: Mapping[str, Executor],
+        say: Callable[[control.FromMember], None],
+        start_wait: float = START_WAIT,
+    ):
+        self._cache = cache
+        self._executors = executors
+        self._say = say
+        self._start_wait = start_wait
+        self._tasks: dict[int, asyncio.Task] = {}
+        self._measuring: dict[int, tuple[str, asyncio.Future[control.FromMember]]] = {}
+        self._log = log.get("profiling")
+
+    def order(self, order: control.ProfileOrder) -> None:
+        """Start a job; one that is under way already goes on."""
+        if order.job in self._tasks:
+            self._log.info("profile_already_running", job=order.job)
+            return
+        task = asyncio.create_task(self._run(order), name=f"profile-{order.job}")
+        self._tasks[order.job] = task
+        task.add_done_callback(lambda done: self._ended(order.job, done))
+
+    def cancel(self, job: int) -> None:
+        """Stop a job; nothing is answered."""
+        # Forgotten at once, so that the same job may be ordered again.
+        task = self._tasks.pop(job, None)
+        if task is not None:
+            self._log.info("profile_cancelled", job=job)
+            task.cancel()
+
+    def heard(self, frame: frames.Frame) -> None:
+        """A Measure* frame from an executor; those of jobs that are no longer wanted are dropped."""
+        if frame.job not in self._measuring:
+            return
+        _, outcome = self._measuring[frame.job]
+        match frame:
+            case frames.MeasureProgress():
+                if not outcome.done():
+                    self._say(
+                        control.ProfileProgress(job=frame.job, phase=frame.phase, done=frame.done, points=frame.points)
+                    )
+            case frames.MeasureDone():
+                message = control.ProfileDone(
+                    job=frame.job,
+                    load_s=frame.load_s,
+                    memory_bytes=frame.memory_bytes,
+                    points=frame.points,
+                    accuracy=frame.accuracy,
+                    validated_rows=frame.validated_rows,
+                )
+                _settle(outcome, message)
+            case frames.MeasureFailed():
+                _settle(outcome, control.ProfileFailed(job=frame.job, message=frame.message))
+
+    def lost(self, device: str, reason: str) -> None:
+        """The device's executor died: its jobs fail, and another try may do better."""
+        for job, (where, outcome) in self._measuring.items():
+            if where == device:
+                message = f"the executor of {device} was lost during the measurement: {reason}"
+                _settle(outcome, control.ProfileFailed(job=job, message=message, retry=True))
+
+    async def close(self) -> None:
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, job: int, task: asyncio.Task) -> None:
+        if self._tasks.get(job) is task:
+            del self._tasks[job]
+        if not task.cancelled() and task.exception() is not None:
+            self._log.error("profile_error", job=job, exc_info=task.exception())
+            self._say(control.ProfileFailed(job=job, message=f"the node failed: {task.exception()}"))
+
+    async def _run(self, order: control.ProfileOrder) -> None:
+        executor = self._executors.get(order.device)
+        if executor is None:
+            known = ", ".join(self._executors)
+            message = f"device {order.device!r}: this node has no such device (it has {known})"
+            self._say(control.ProfileFailed(job=order.job, message=message))
+            return
+        validation = order.validation
+        digests = [order.variant.digest] + ([] if validation is None else [validation.digest])
+        with self._cache.borrowed(digests):
+            self._say(control.ProfileProgress(job=order.job, phase="fetching", done=0.0))
+            try:
+                paths = [str(await self._cache.fetch(digest)) for digest in digests]
+            except FetchError as error:
+                message = f"fetching failed: {error}"
+                self._say(control.ProfileFailed(job=order.job, message=message, retry=not error.permanent))
+                return
+            self._say(await self._measure(order, executor, paths))
+
+    async def _measure(
+        self, order: control.ProfileOrder, executor: Executor, paths: list[str]
+    ) -> control.ProfileDone | control.ProfileFailed:
+        measure = frames.Measure(
+            job=order.job,
+            variant=order.variant,
+            application=order.application,
+            path=paths[0],
+            first=order.first,
+            max_batch=order.max_batch,
+            validation=order.validation,
+            validation_path=paths[1] if order.validation is not None else None,
+        )
+        outcome = asyncio.get_running_loop().create_future()
+        waited = 0.0
+        while not executor.up:
+            if waited >= self._start_wait:
+                why = executor.last_failure or "it is still starting"
+                message = f"device {order.device}: its executor is not up: {why}"
+                return control.ProfileFailed(job=order.job, message=message, retry=True)
+            await asyncio.sleep(0.1)
+            waited += 0.1
+        self._measuring[order.job] = order.device, outcome
+        try:
+            if not executor.send(measure):
+                message = f"device {order.device}: its executor went away"
+                return control.ProfileFailed(job=order.job, message=message, retry=True)
+            self._log.info("profile_started", job=order.job, variant=order.variant.name, device=order.device)
+            return await outcome
+        except asyncio.CancelledError:
+            executor.send(frames.MeasureCancel(job=order.job))
+            raise
+        finally:
+            del self._measuring[order.job]
+
+
+def _settle(outcome: asyncio.Future, message: control.FromMember) -> None:
+    if not outcome.done():
+        outcome.set_result(message)

@@ -1,4 +1,4 @@
-"""Loaded by pytest before Django's settings are: gives the session a home of its own and forgets the caller's settings."""
+"""Loaded by pytest before Django's settings: a home folder for this session, and none of the caller's settings."""
 
 import atexit
 import os

@@ -25,7 +25,7 @@ def _alive(group: int) -> bool:
 
 
 def main() -> None:
-    # Ctrl-C and hang-ups are the supervisor's to handle; this process has its own session, but may be signalled by name.
+    # Ctrl-C and hang-ups are the supervisor's to handle; this process may still be signalled by name.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     groups: list[int] = []

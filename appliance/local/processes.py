@@ -69,7 +69,7 @@ class Service:
 
     def start(self, guard: Guard) -> None:
         """Start the process in a session of its own, so that Ctrl-C reaches the supervisor alone."""
-        output = open(self.log, "ab", buffering=0) if self.log is not None else None
+        output = self.log.open("ab", buffering=0) if self.log is not None else None
         try:
             self.process = subprocess.Popen(
                 list(self.command),

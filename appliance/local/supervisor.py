@@ -42,7 +42,7 @@ class HomeLock:
 
     def take(self) -> None:
         """Raises StartError when another appliance holds it."""
-        self._file = open(self._path, "a+")
+        self._file = self._path.open("a+")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

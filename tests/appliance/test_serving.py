@@ -63,7 +63,7 @@ def test_profiles_tell_the_variants_apart(appliance):
     quickest = {profile["variant"]: profile["latencies"][0]["p50_ms"] for profile in profiles}
     assert quickest["quick"] < quickest["medium"] < quickest["heavy"]
     for profile in profiles:
-        assert [point["batch"] for point in profile["latencies"]][0] == 1
+        assert profile["latencies"][0]["batch"] == 1
         assert profile["load_s"] > 0 and profile["memory_bytes"] > 0
 
 

@@ -119,7 +119,8 @@ def test_a_killed_supervisor_takes_its_children_and_grandchildren_along(tmp_path
         parent = '''
         import subprocess, sys, time, signal, pathlib
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        child = subprocess.Popen([sys.executable, "-c", "import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"])
+        stubborn = "import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+        child = subprocess.Popen([sys.executable, "-c", stubborn])
         pathlib.Path({str(tmp_path / "pids")!r}).write_text(str(child.pid))
         time.sleep(600)
         '''

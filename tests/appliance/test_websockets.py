@@ -58,7 +58,7 @@ BAD = {
         4400,
         "join_gateway",
     ),
-    "a connected member's name": (
+    "a name in use": (
         "/ws/node/",
         "join",
         [json.dumps({**NODE, "name": "box"})],

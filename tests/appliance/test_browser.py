@@ -1,0 +1,133 @@
+"""An operator in a real browser: signs in, uploads a model, sees its profile appear and the live charts move."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
+
+from tests.load import Load
+from tests.running import SIGNATURE, eventually
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    if not shutil.which("chromedriver") or not shutil.which("chromium"):
+        message = "chromium and chromedriver are not installed"
+        pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium")
+    for flag in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--window-size=1400,1000",
+        f"--user-data-dir={tmp_path_factory.mktemp('chromium')}",
+    ):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+    yield driver
+    driver.quit()
+
+
+def by_testid(browser, name: str):
+    return browser.find_element(By.CSS_SELECTOR, f'[data-testid="{name}"]')
+
+
+def wait(browser, condition, seconds: float = 30):
+    return WebDriverWait(browser, seconds, 0.2, ignored_exceptions=(Exception,)).until(lambda _: condition())
+
+
+@pytest.fixture(scope="module")
+def signed_in(appliance, browser):
+    browser.get(appliance.console + "/")
+    by_testid(browser, "login-username").send_keys(appliance.credentials["console_user"])
+    by_testid(browser, "login-password").send_keys(appliance.credentials["console_password"])
+    by_testid(browser, "login-submit").click()
+    wait(browser, lambda: by_testid(browser, "kpi-demand"))
+    return browser
+
+
+def test_a_wrong_password_is_refused(appliance, browser):
+    browser.get(appliance.console + "/")
+    by_testid(browser, "login-username").send_keys("admin")
+    by_testid(browser, "login-password").send_keys("not the password")
+    by_testid(browser, "login-submit").click()
+    wait(browser, lambda: by_testid(browser, "login-password"))
+    assert not browser.find_elements(By.CSS_SELECTOR, '[data-testid="kpi-demand"]')
+
+
+def test_the_live_charts_move_while_queries_flow(appliance, signed_in):
+    browser = signed_in
+    browser.get(appliance.console + "/")
+    wait(browser, lambda: by_testid(browser, "live-state").text.strip().lower() == "live")
+
+    def points() -> int:
+        return int(by_testid(browser, "chart-demand").get_attribute("data-points"))
+
+    with Load(appliance.http, appliance.credentials["api_key"], rate=15):
+        before = points()
+        wait(browser, lambda: points() >= before + 3)
+        wait(browser, lambda: float(by_testid(browser, "kpi-demand").text.split()[0].replace(",", "")) > 5)
+        wait(browser, lambda: by_testid(browser, "kpi-accuracy").text.strip()[0].isdigit())
+    assert by_testid(browser, "device-box/cpu0").is_displayed()
+
+
+def test_a_model_uploaded_in_the_browser_is_profiled_and_its_curve_appears(appliance, signed_in, tiny_models):
+    browser = signed_in
+    with appliance.rest() as client:
+        answer = client.post("/applications/", json={"name": "uploaded", "slo_ms": 300, "signature": SIGNATURE})
+        assert answer.status_code == 201
+    browser.get(f"{appliance.console}/applications/uploaded/")
+    form = by_testid(browser, "upload-form")
+    by_testid(browser, "upload-file").send_keys(str(tiny_models["quick"]))
+    by_testid(browser, "upload-name").send_keys("mine")
+    form.find_element(By.NAME, "accuracy").send_keys("91.5")
+    by_testid(browser, "upload-submit").click()
+    wait(browser, lambda: by_testid(browser, "variant-row-mine").is_displayed(), 60)
+    wait(browser, lambda: "ready" in by_testid(browser, "variant-row-mine").text.lower(), 90)
+    wait(browser, lambda: int(by_testid(browser, "curve-mine").get_attribute("data-points") or 0) >= 3, 60)
+    with appliance.rest() as client:
+        assert client.delete("/applications/uploaded/?drain=true").status_code in (202, 204)
+
+        def deleted():
+            return client.get("/applications/uploaded/").status_code == 404
+
+        eventually(deleted, 60)
+
+
+def test_an_upload_that_is_no_model_is_explained_in_the_form(appliance, signed_in, tmp_path):
+    browser = signed_in
+    junk = tmp_path / "junk.onnx"
+    junk.write_bytes(b"this is not a model" * 100)
+    browser.get(f"{appliance.console}/applications/tiny/")
+    by_testid(browser, "upload-file").send_keys(str(junk))
+    by_testid(browser, "upload-name").send_keys("junk")
+    by_testid(browser, "upload-form").find_element(By.NAME, "accuracy").send_keys("50")
+    by_testid(browser, "upload-submit").click()
+    text = wait(browser, lambda: by_testid(browser, "upload-error").text.strip(), 30)
+    assert "ONNX" in text
+
+
+@pytest.mark.parametrize(
+    "page", ["/", "/applications/", "/applications/tiny/", "/plans/", "/plan/", "/nodes/", "/keys/"]
+)
+def test_every_page_loads_without_a_script_error_or_a_foreign_host(appliance, signed_in, page):
+    browser = signed_in
+    browser.get_log("browser")
+    browser.get(appliance.console + page)
+    wait(browser, lambda: browser.execute_script("return document.readyState") == "complete")
+    severe = [line for line in browser.get_log("browser") if line["level"] == "SEVERE"]
+    assert not severe
+    urls = browser.execute_script("return performance.getEntriesByType('resource').map(e => e.name)")
+    assert [url for url in urls if not url.startswith((appliance.console, "data:", "blob:"))] == []

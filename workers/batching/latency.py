@@ -1,7 +1,8 @@
-"""Latency of any batch size from a profile of some: linear between profiled sizes, linear beyond the largest."""
+"""Latency of any batch size from a profile of some: linear between profiled sizes, in pieces beyond the largest."""
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 
@@ -10,20 +11,25 @@ class LatencyModel:
     """Seconds that a batch takes.
 
     Args:
-        points: (batch, seconds) pairs, at least one, in any order; batches >= 1, seconds > 0.
+        points: (batch, seconds) pairs, at least one, in any order; batches >= 1, seconds > 0 and finite. They need not
+            rise with the batch: measured profiles sometimes do not.
         interpolate: linear between profiled sizes; False: a size between two costs what the larger costs (padding).
 
     Beyond the largest profiled size the work is done in pieces of that size, as the executor does it.
+
+    Raises:
+        ValueError: the points are not such pairs.
     """
 
-    __slots__ = ("_batches", "_seconds", "_interpolate", "_table")
+    __slots__ = ("_batches", "_interpolate", "_least", "_seconds", "_table")
 
     def __init__(self, points: Sequence[tuple[int, float]], interpolate: bool = True):
         if not points:
             raise ValueError("points: at least one (batch, seconds) pair is needed")
         ordered = sorted(points)
-        if ordered[0][0] < 1 or any(s <= 0 for _, s in ordered):
-            raise ValueError("points: batches must be at least 1 and seconds above 0")
+        # Written so that NaN is refused too.
+        if ordered[0][0] < 1 or not all(0 < s < math.inf for _, s in ordered):
+            raise ValueError("points: batches must be at least 1 and seconds above 0 and finite")
         if len({b for b, _ in ordered}) != len(ordered):
             raise ValueError("points: each batch size may appear once")
         self._batches = [b for b, _ in ordered]
@@ -31,11 +37,17 @@ class LatencyModel:
         self._interpolate = interpolate
         # Decisions are taken per query: one list look-up each, not a search.
         self._table = [0.0] + [self._between(rows) for rows in range(1, self._batches[-1] + 1)]
+        self._least = min(self._seconds)
 
     @property
     def largest(self) -> int:
         """The largest profiled batch."""
         return self._batches[-1]
+
+    @property
+    def least(self) -> float:
+        """Seconds of the quickest batch of any size: what is due earlier cannot be in time, however few its rows."""
+        return self._least
 
     def _between(self, rows: int) -> float:
         i = bisect_left(self._batches, rows)

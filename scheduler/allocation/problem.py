@@ -68,7 +68,7 @@ class Problem:
 @dataclass(frozen=True)
 class Placement:
     """A resident variant. ``rate``: items/s planned for it here. ``max_batch``: rows a turn. ``time_share``: of the
-    device's time that the rate takes. """
+    device's time that the rate takes."""
 
     device: str
     variant: str

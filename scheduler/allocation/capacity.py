@@ -1,0 +1,98 @@
+"""What one device can do with one variant: the constants of the allocation MILPs, as pure functions of a profile.
+
+Source: Ahmad et al., "Proteus: A High-Throughput Inference-Serving System with Accuracy Scaling" (ASPLOS '24),
+Section 4, "Estimation of throughput capacity". Only profiled batch sizes are considered: what was not measured is not
+promised.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .problem import Device, Profile, Variant
+
+#: Queries on a dedicated device may find a batch just begun, so they wait for up to one batch and run in the next one.
+DEDICATED_SHARE_OF_SLO = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """A dedicated device's capacity. ``batch``: b*, rows a turn; ``latency_s``: of b*; ``rate``: P, items/s."""
+
+    batch: int
+    latency_s: float
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class TurnCost:
+    """The time that a turn of ``rows`` takes, never under-estimated: ``alpha_s`` + ``beta_s`` * rows, seconds, for
+    1 <= rows <= ``max_rows``."""
+
+    alpha_s: float
+    beta_s: float
+    max_rows: int
+
+    def seconds(self, rows: float) -> float:
+        return self.alpha_s + self.beta_s * rows
+
+
+def fits_memory(profile: Profile, device: Device) -> bool:
+    """Whether the variant alone fits into the device's memory."""
+    return device.memory_bytes is None or profile.memory_bytes <= device.memory_bytes
+
+
+def profile_on(variant: Variant, device: Device) -> Profile | None:
+    """The variant's profile there; None where it does not run or does not fit into memory."""
+    profile = variant.profiles.get(device.type)
+    return profile if profile is not None and profile.points and fits_memory(profile, device) else None
+
+
+def dedicated_capacity(profile: Profile, slo_s: float) -> Capacity | None:
+    """P(d,m,q) of Eq. 5: b* / latency(b*), items/s, for a device that hosts nothing else (and is wholly available).
+
+    b* is the *fastest* batch, the largest b / latency(b), among those with latency <= SLO / 2. The paper takes the
+    largest one, which is slower in some profiles; a turn never takes more than b* rows for the same reason (two turns
+    of b* finish before one turn of twice as many, by its definition). Equally fast batches: the smaller, which
+    answers sooner. None: not even the smallest batch is quick enough.
+    """
+    best: Capacity | None = None
+    for batch, latency_s in profile.points:
+        if latency_s > slo_s * DEDICATED_SHARE_OF_SLO:
+            continue
+        rate = batch / latency_s
+        if best is None or rate > best.rate * (1 + 1e-12):
+            best = Capacity(batch, latency_s, rate)
+    return best
+
+
+def turn_cost(profile: Profile, limit_s: float) -> TurnCost | None:
+    """The tightest safe line above the latencies of the batches whose turn takes at most ``limit_s`` seconds.
+
+    Batches count up to the first one that takes too long. Between profiled sizes latency is linear, so that a line
+    above the profiled points is above everything between; below the smallest profiled size it costs the smallest.
+    Of the lines (alpha, beta >= 0) above all points, the one with the least sum of over-estimates. None: not even the
+    smallest batch is quick enough.
+    """
+    points: list[tuple[int, float]] = []
+    for batch, latency_s in profile.points:
+        if latency_s > limit_s:
+            break
+        points.append((batch, latency_s))
+    if not points:
+        return None
+    if points[0][0] > 1:
+        points.insert(0, (1, points[0][1]))
+    # A best line touches one or two points: an edge of their upper hull, a flat line, or a line through the origin.
+    lines = [(max(s for _, s in points), 0.0), (0.0, max(s / b for b, s in points))]
+    for i, (b1, l1) in enumerate(points):
+        for b2, l2 in points[i + 1 :]:
+            beta = (l2 - l1) / (b2 - b1)
+            lines.append((l1 - beta * b1, beta))
+    safe = [
+        (sum(alpha + beta * b for b, _ in points), alpha, beta)
+        for alpha, beta in lines
+        if alpha >= 0 and beta >= 0 and all(alpha + beta * b >= s * (1 - 1e-9) for b, s in points)
+    ]
+    _, alpha, beta = min(safe)
+    return TurnCost(alpha, beta, points[-1][0])

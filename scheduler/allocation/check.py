@@ -1,0 +1,167 @@
+"""An independent look at problems and allocations: written from the rules, not from the strategies' code.
+
+:func:`faults` says what makes a problem unusable, :func:`violations` what an allocation breaks. The control loop asks
+before it pushes a plan, and the tests ask about every allocation that they make.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable
+
+from .problem import Allocation, Placement, Problem, Profile
+
+#: Relative tolerance: what the solver may be off by, and rounding.
+TOLERANCE = 1e-5
+
+
+def faults(problem: Problem) -> list[str]:
+    """What makes the problem unusable, a line each, naming the field and its limit; empty: nothing."""
+    found: list[str] = []
+
+    def number(value: float, field: str, low: float, low_open: bool, high: float = math.inf) -> None:
+        good = isinstance(value, int | float) and math.isfinite(value) and value <= high
+        if not good or value < low or (low_open and value == low):
+            upper = f" and at most {high:g}" if math.isfinite(high) else ""
+            found.append(f"{field}: must be {'above' if low_open else 'at least'} {low:g}{upper}, and is {value!r}")
+
+    for kind, ids in (
+        ("devices", [d.id for d in problem.devices]),
+        ("applications", [a.id for a in problem.applications]),
+        ("variants", [v.id for v in problem.variants]),
+    ):
+        found += [f"{kind}[{i}].id: must be unique, and appears {n} times" for i, n in Counter(ids).items() if n > 1]
+    for device in problem.devices:
+        number(device.available, f"devices[{device.id}].available", 0, False, 1)
+        if device.memory_bytes is not None:
+            number(device.memory_bytes, f"devices[{device.id}].memory_bytes", 0, False)
+        if device.max_resident is not None:
+            number(device.max_resident, f"devices[{device.id}].max_resident", 0, False)
+    for application in problem.applications:
+        number(application.slo_s, f"applications[{application.id}].slo_s", 0, True)
+        number(application.demand, f"applications[{application.id}].demand", 0, False)
+        number(application.weight, f"applications[{application.id}].weight", 0, True)
+    known = {a.id for a in problem.applications}
+    for variant in problem.variants:
+        if variant.application not in known:
+            found.append(f"variants[{variant.id}].application: {variant.application!r} is not an application")
+        number(variant.accuracy, f"variants[{variant.id}].accuracy", 0, False)
+        for kind, profile in variant.profiles.items():
+            name = f"variants[{variant.id}].profiles[{kind}]"
+            number(profile.memory_bytes, f"{name}.memory_bytes", 0, False)
+            batches = [batch for batch, _ in profile.points]
+            if batches != sorted(set(batches)) or (batches and batches[0] < 1):
+                found.append(f"{name}.points: batches must be at least 1 and ascend, and are {batches}")
+            for batch, latency_s in profile.points:
+                number(latency_s, f"{name}.points[{batch}]", 0, True)
+    number(problem.time_limit_s, "time_limit_s", 0, True)
+    number(problem.gap, "gap", 0, False)
+    return found
+
+
+def violations(problem: Problem, allocation: Allocation) -> list[str]:
+    """Every rule that the allocation breaks, a line each; empty: it may be used.
+
+    Rules: placements are of known devices and variants, at most one of an application on a device; what is served
+    and left out adds up to the demand, and the rates to what is served; memory and the residents allowed are
+    respected; a dedicated device's batch takes at most SLO / 2 and its rate at most what that batch gives (Eq. 5); on
+    a shared device all turns at their largest fit into the turn gap, a query that just missed a turn is in time after
+    the next one, and rates are what the turns can carry.
+    """
+    found: list[str] = []
+    devices = {d.id: d for d in problem.devices}
+    variants = {v.id: v for v in problem.variants}
+    applications = {a.id: a for a in problem.applications}
+    rates = dict.fromkeys(applications, 0.0)
+    by_device: dict[str, list[Placement]] = {}
+    for placement in allocation.placements:
+        where = f"{placement.variant} on {placement.device}"
+        if placement.device not in devices or placement.variant not in variants:
+            found.append(f"{where}: no such device or variant in the problem")
+            continue
+        if not math.isfinite(placement.rate) or placement.rate < 0:
+            found.append(f"{where}: rate {placement.rate} must be at least 0")
+        variant = variants[placement.variant]
+        if devices[placement.device].type not in variant.profiles:
+            found.append(f"{where}: not profiled on {devices[placement.device].type}")
+            continue
+        rates[variant.application] += placement.rate
+        by_device.setdefault(placement.device, []).append(placement)
+    found += _totals(problem, allocation, rates)
+    for device_id in allocation.turn_gap_s.keys() - by_device.keys():
+        found.append(f"{device_id}: has a turn gap and no resident")
+    for device_id, residents in by_device.items():
+        device = devices[device_id]
+        profiles = {p.variant: variants[p.variant].profiles[device.type] for p in residents}
+        memory = sum(profiles[p.variant].memory_bytes for p in residents)
+        if device.memory_bytes is not None and memory > device.memory_bytes:
+            found.append(f"{device_id}: residents take {memory} bytes, the limit is {device.memory_bytes}")
+        if device.max_resident is not None and len(residents) > device.max_resident:
+            found.append(f"{device_id}: {len(residents)} residents, the limit is {device.max_resident}")
+        for application, count in Counter(variants[p.variant].application for p in residents).items():
+            if count > 1:
+                found.append(f"{device_id}: {count} variants of {application}, the limit is 1")
+        if sum(p.time_share for p in residents) > device.available * (1 + TOLERANCE):
+            found.append(
+                f"{device_id}: time shares add up to {sum(p.time_share for p in residents):.6f}, "
+                f"the limit is {device.available:g}"
+            )
+        gap_s = allocation.turn_gap_s.get(device_id, 0.0)
+        if gap_s > 0:
+            turns = sum(_latency(profiles[p.variant], p.max_batch) for p in residents)
+            if turns > gap_s * device.available * (1 + TOLERANCE):
+                found.append(
+                    f"{device_id}: turns take up to {turns:.6f} s, the turn gap leaves {gap_s * device.available:.6f} s"
+                )
+        elif len(residents) > 1:
+            found.append(f"{device_id}: {len(residents)} residents and no turn gap")
+        for placement in residents:
+            slo_s = applications[variants[placement.variant].application].slo_s
+            found += _placement(placement, profiles[placement.variant], slo_s, gap_s, device.available)
+    return found
+
+
+def _totals(problem: Problem, allocation: Allocation, rates: dict[str, float]) -> Iterable[str]:
+    for application in problem.applications:
+        name, slack = application.id, TOLERANCE * max(application.demand, 1e-9)
+        served, left_out = allocation.served.get(name), allocation.left_out.get(name)
+        if served is None or left_out is None:
+            yield f"{name}: served and left_out must name every application"
+            continue
+        if served < -slack or left_out < -slack:
+            yield f"{name}: served {served} and left_out {left_out} must be at least 0"
+        if abs(served + left_out - application.demand) > slack:
+            yield f"{name}: served {served} and left_out {left_out} do not add up to the demand {application.demand}"
+        if abs(rates[name] - served) > slack:
+            yield f"{name}: rates add up to {rates[name]}, served is {served}"
+
+
+def _placement(p: Placement, profile: Profile, slo_s: float, gap_s: float, available: float) -> Iterable[str]:
+    where = f"{p.variant} on {p.device}"
+    if not profile.points or not 1 <= p.max_batch <= profile.points[-1][0]:
+        yield f"{where}: max_batch {p.max_batch} must be from 1 to the largest profiled batch"
+        return
+    latency_s = _latency(profile, p.max_batch)
+    if gap_s > 0:
+        if (gap_s + latency_s) > slo_s * (1 + TOLERANCE):
+            yield f"{where}: turn gap {gap_s:g} s and a batch of {latency_s:g} s exceed the SLO of {slo_s:g} s"
+        capacity = p.max_batch / gap_s
+    else:
+        if latency_s > slo_s / 2 * (1 + TOLERANCE):
+            yield f"{where}: a batch of {latency_s:g} s exceeds half of the SLO of {slo_s:g} s"
+        capacity = p.max_batch / latency_s * available
+    if p.rate > capacity * (1 + TOLERANCE):
+        yield f"{where}: rate {p.rate:g} exceeds its capacity of {capacity:g} items/s"
+
+
+def _latency(profile: Profile, rows: int) -> float:
+    """Seconds for ``rows``, linear between profiled sizes; below the smallest one, as the smallest."""
+    batches = [batch for batch, _ in profile.points]
+    i = min(bisect_left(batches, rows), len(batches) - 1)
+    high, high_s = profile.points[i]
+    if i == 0 or high <= rows:
+        return high_s
+    low, low_s = profile.points[i - 1]
+    return low_s + (high_s - low_s) * (rows - low) / (high - low)

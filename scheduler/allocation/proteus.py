@@ -1,0 +1,193 @@
+"""Proteus' resource allocation, Eq. 1 to 7, solved exactly with identical devices aggregated.
+
+Source: Ahmad et al., "Proteus" (ASPLOS '24), Section 4. Differences from the printed formulation:
+
+- Identical devices are counted, not named: n[g,m] is the sum of x[d,m] over the devices of group g, an integer. Any
+  counts with sum_m n[g,m] <= |g| can be dealt out to the group's devices, so that nothing is lost, and the solver is
+  spared |g|! symmetric copies of each solution.
+- y[g,m] is the share of the application's demand that variant m serves in group g: the paper's y[d,q] restricted to
+  the variant hosted (Eq. 3 is then built in), with z = y * s_q.
+- Eq. 7 as printed multiplies z, already in items/s, by s_q once more; the objective here is the sum of A * z.
+- Where no plan serves all demand the paper steps the demand down blindly. Here a first solve finds the most weighted
+  items that can be served, and a second the best accuracy while serving that much.
+- A small price on each load, together at most :data:`PRICE_OF_ALL_LOADS` points of accuracy, chooses among plans that
+  are as good the one that moves the fewest variants.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyscipopt import Model, quicksum
+
+from .capacity import Capacity, dedicated_capacity, profile_on
+from .groups import Group, grouped
+from .problem import Allocation, Problem, Variant
+from .seats import Seat, assemble, dedicated_seat
+from .solver import Budget, Solution, maximise, names, new_model
+from .spread import keep_loaded
+
+#: Points of accuracy (percent) that all loads together may cost at most.
+PRICE_OF_ALL_LOADS = 0.05
+#: How far below the most that can be served (relative) the second solve may go: the solver's own tolerance.
+SERVED_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class Option:
+    """Variant ``variant`` dedicated on a device of group ``group`` (an index)."""
+
+    group: int
+    variant: Variant
+    capacity: Capacity
+    rate: float
+    """items/s on one device of the group, its availability counted"""
+
+
+def dedicated_options(problem: Problem, groups: list[Group]) -> list[Option]:
+    """Every useful way to dedicate a device: those of applications with demand, without dominated ones.
+
+    In one group, for one application, a variant that is neither faster nor more accurate than another can be exchanged
+    for it without loss; it stays only where it is loaded, for it may be cheaper to keep.
+    """
+    slo = {a.id: a.slo_s for a in problem.applications if a.demand > 0}
+    options = []
+    for g, group in enumerate(groups):
+        loaded = frozenset().union(*(d.loaded for d in group.devices))
+        mine: dict[str, list[Option]] = {}
+        for variant in problem.variants:
+            profile = profile_on(variant, group.one)
+            if variant.application not in slo or profile is None:
+                continue
+            capacity = dedicated_capacity(profile, slo[variant.application])
+            if capacity is not None:
+                option = Option(g, variant, capacity, capacity.rate * group.one.available)
+                mine.setdefault(variant.application, []).append(option)
+        for rivals in mine.values():
+            rivals.sort(key=lambda o: (-o.variant.accuracy, -o.rate))
+            fastest = 0.0
+            for option in rivals:
+                if option.rate > fastest or option.variant.id in loaded:
+                    options.append(option)
+                fastest = max(fastest, option.rate)
+    return options
+
+
+class _Formulation:
+    """One SCIP model of the problem with its parts at hand."""
+
+    def __init__(self, problem: Problem, groups: list[Group], options: list[Option]):
+        self.model: Model = new_model()
+        model = self.model
+        demand = {a.id: a.demand for a in problem.applications if a.demand > 0}
+        worth = {a.id: a.demand * a.weight for a in problem.applications if a.demand > 0}
+        total = sum(worth.values())
+        self.shares: dict[str, list] = {q: [] for q in demand}
+        hosted: list[list] = [[] for _ in groups]
+        served, accuracy, loads = [], [], []
+        kept_by_set: dict[tuple[int, frozenset[str]], list] = {}
+        for option in options:
+            g, m, q = option.group, option.variant.id, option.variant.application
+            n = model.addVar(names(("n", g, m)), vtype="I", lb=0, ub=len(groups[g]))
+            y = model.addVar(names(("y", g, m)), lb=0, ub=1)
+            # Eq. 5, summed over the group; never more than the demand, which keeps the relaxation tight.
+            model.addCons(y <= min(option.rate / demand[q], 1.0) * n)
+            hosted[g].append(n)
+            self.shares[q].append(y)
+            served.append(worth[q] / total * y)
+            accuracy.append(worth[q] / total * option.variant.accuracy * y)
+            kept = []
+            for index, (loaded, count) in enumerate(groups[g].by_loaded().items()):
+                if m in loaded:
+                    k = model.addVar(names(("k", g, m, index)), lb=0, ub=count)
+                    kept_by_set.setdefault((g, loaded), []).append((k, count))
+                    kept.append(k)
+            if kept:
+                model.addCons(quicksum(kept) <= n)
+            loads.append(n - quicksum(kept))
+        for group, variables in zip(groups, hosted, strict=True):
+            if variables:
+                model.addCons(quicksum(variables) <= len(group))  # Eq. 1
+        for pairs in kept_by_set.values():
+            model.addCons(quicksum(k for k, _ in pairs) <= pairs[0][1])
+        for variables in self.shares.values():
+            if variables:
+                model.addCons(quicksum(variables) <= 1)  # Eq. 2
+        devices = sum(len(group) for group in groups)
+        self.served = quicksum(served)
+        self.objective = quicksum(accuracy) - PRICE_OF_ALL_LOADS / devices * quicksum(loads)
+
+    def serve_all(self) -> None:
+        """Eq. 6: all demand is served."""
+        for variables in self.shares.values():
+            self.model.addCons(quicksum(variables) == 1)
+
+    def serve(self, share: float) -> None:
+        """At least this share of the weighted demand is served."""
+        self.model.addCons(self.served >= share - SERVED_TOLERANCE * share)
+
+
+def solve(problem: Problem) -> Allocation:
+    """The best allocation that dedicates each device to at most one variant; without reasons.
+
+    Served weighted items come first, accuracy second, few loads third. ``objective`` and ``bound`` are percent: the
+    sum over the demand of weight * accuracy / weighted demand, less the price of loads.
+    """
+    budget = Budget(problem.time_limit_s)
+    groups = grouped(problem.devices)
+    options = dedicated_options(problem, groups)
+    if not options:
+        return assemble(problem, (), {})
+    active = {a.id for a in problem.applications if a.demand > 0}
+    first: Solution | None = None
+    second: Solution | None = None
+    if len(active) <= sum(map(len, groups)) and active == {o.variant.application for o in options}:
+        formulation = _Formulation(problem, groups, options)
+        formulation.serve_all()
+        second = maximise(formulation.model, formulation.objective, budget.left(), problem.gap)
+    if second is None:
+        formulation = _Formulation(problem, groups, options)
+        first = maximise(formulation.model, formulation.served, budget.left() * 0.6, problem.gap)
+        if first is None or first.objective <= 0:
+            return assemble(problem, (), {}, proven=first is not None)
+        formulation = _Formulation(problem, groups, options)
+        formulation.serve(first.objective)
+        second = maximise(formulation.model, formulation.objective, budget.left(), problem.gap, start=first.values)
+    if second is None:
+        second = first
+    return _dealt_out(problem, groups, options, first, second)
+
+
+def _dealt_out(problem: Problem, groups, options, first: Solution | None, second: Solution) -> Allocation:
+    demand = {a.id: a.demand for a in problem.applications}
+    seats: list[Seat] = []
+    rates: dict[str, float] = {}
+    for g, group in enumerate(groups):
+        mine = {o.variant.id: o for o in options if o.group == g}
+        counts = {}
+        for m, option in mine.items():
+            count = round(second.values[names(("n", g, m))])
+            rate = second.values[names(("y", g, m))] * demand[option.variant.application]
+            if count > 0 and rate > 0:
+                counts[m] = count
+                rates[m] = rates.get(m, 0.0) + rate
+        hosts = keep_loaded(group.devices, counts)
+        by_id = {d.id: d for d in group.devices}
+        seats += [dedicated_seat(by_id[d], mine[m].variant, mine[m].capacity) for d, m in hosts.items()]
+    return assemble(
+        problem,
+        seats,
+        rates,
+        objective=second.objective,
+        bound=max(second.bound, second.objective),
+        gap=max(relative_gap(second), relative_gap(first)),
+        proven=second.proven and (first is None or first.proven),
+    )
+
+
+def relative_gap(solution: Solution | None) -> float:
+    """(bound - objective) / objective, 0 below the solver's own precision."""
+    if solution is None:
+        return 0.0
+    gap = (solution.bound - solution.objective) / max(abs(solution.objective), 1e-9)
+    return gap if gap > 1e-9 else 0.0

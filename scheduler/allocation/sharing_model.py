@@ -1,0 +1,151 @@
+"""The MILP of device sharing over groups of identical devices.
+
+Per group g, turn gap D and variant m (see :mod:`.turns` for what makes it safe):
+
+- n[g,D]: devices of the group with that turn gap, integer; x[g,m]: devices dedicated to m, as in Eq. 1 and 5;
+- r[g,D,m]: residents, integer; w[g,D,m]: the rows of all their turns together, integer;
+- y: the share of the application's demand, so that z = y * s <= w / D, or for dedicated devices Eq. 5.
+
+sum_m (alpha r + beta w) <= cycle(D) n, sum_m memory r <= memory n, sum_m r <= max_resident n, and at most one variant
+of an application on a device: sum_{m of q} r <= n. With groups of one device this is exact. With larger groups it
+relaxes the packing onto devices, so its optimum is a bound and :mod:`.packing` makes the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyscipopt import quicksum
+
+from .groups import Group
+from .problem import Problem
+from .proteus import PRICE_OF_ALL_LOADS, SERVED_TOLERANCE, Option, dedicated_options
+from .solver import names, new_model
+from .turns import TurnOption, cycle_s, turn_gaps, turn_options
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a model may choose from, over ``groups``."""
+
+    groups: list[Group]
+    dedicated: list[Option]
+    shared: list[TurnOption]
+
+    @property
+    def size(self) -> int:
+        return len(self.dedicated) + len(self.shared)
+
+
+def choices(problem: Problem, groups: list[Group], keep: Callable[[int, float, str], bool] | None = None) -> Choices:
+    """All useful options; ``keep(group, turn gap or 0, variant id)`` narrows them."""
+    gaps = turn_gaps([a for a in problem.applications if a.demand > 0])
+    dedicated = dedicated_options(problem, groups)
+    shared = turn_options(problem, groups, gaps)
+    if keep is not None:
+        dedicated = [o for o in dedicated if keep(o.group, 0.0, o.variant.id)]
+        shared = [o for o in shared if keep(o.group, o.gap_s, o.variant.id)]
+    return Choices(groups, dedicated, shared)
+
+
+def dedicated_names(option: Option) -> tuple[str, str]:
+    """Names of the variables x and y of a dedicated option."""
+    return names(("x", option.group, option.variant.id)), names(("y", option.group, 0, option.variant.id))
+
+
+def shared_names(option: TurnOption) -> tuple[str, str, str]:
+    """Names of the variables r, w and y of a shared option."""
+    key = (option.group, option.gap_s, option.variant.id)
+    return names(("r", *key)), names(("w", *key)), names(("y", *key))
+
+
+class SharingModel:
+    """One SCIP model: ``served`` (share of the weighted demand) and ``objective`` (percent, less prices)."""
+
+    def __init__(self, problem: Problem, offered: Choices):
+        self.model = model = new_model()
+        groups = offered.groups
+        demand = {a.id: a.demand for a in problem.applications if a.demand > 0}
+        worth = {a.id: a.demand * a.weight for a in problem.applications if a.demand > 0}
+        total = sum(worth.values())
+        shares: dict[str, list] = {q: [] for q in demand}
+        classes: dict[tuple[int, float], list[tuple[TurnOption, object, object]]] = {}
+        used: dict[int, list] = {}
+        hosted: dict[tuple[int, str], list] = {}
+        served, accuracy = [], []
+
+        def count(q: str, option: Option | TurnOption, y) -> None:
+            shares[q].append(y)
+            served.append(worth[q] / total * y)
+            accuracy.append(worth[q] / total * option.variant.accuracy * y)
+
+        for option in offered.dedicated:
+            q = option.variant.application
+            x_name, y_name = dedicated_names(option)
+            x = model.addVar(x_name, vtype="I", lb=0, ub=len(groups[option.group]))
+            y = model.addVar(y_name, lb=0, ub=1)
+            model.addCons(y <= min(option.rate / demand[q], 1.0) * x)  # Eq. 5
+            used.setdefault(option.group, []).append(x)
+            hosted.setdefault((option.group, option.variant.id), []).append(x)
+            count(q, option, y)
+        for option in offered.shared:
+            q, size = option.variant.application, len(groups[option.group])
+            r_name, w_name, y_name = shared_names(option)
+            r = model.addVar(r_name, vtype="I", lb=0, ub=size)
+            w = model.addVar(w_name, vtype="I", lb=0, ub=size * option.cost.max_rows)
+            y = model.addVar(y_name, lb=0, ub=1)
+            model.addCons(w >= r)
+            model.addCons(w <= option.cost.max_rows * r)
+            model.addCons(y <= 1 / (option.gap_s * demand[q]) * w)
+            model.addCons(y <= min(option.most_rate / demand[q], 1.0) * r)
+            classes.setdefault((option.group, option.gap_s), []).append((option, r, w))
+            hosted.setdefault((option.group, option.variant.id), []).append(r)
+            count(q, option, y)
+        for (g, gap_s), members in classes.items():
+            group = groups[g]
+            n = model.addVar(names(("n", g, gap_s)), vtype="I", lb=0, ub=len(group))
+            used.setdefault(g, []).append(n)
+            cycle = cycle_s(group, gap_s)
+            # In units of the cycle: seconds would be close to the solver's feasibility tolerance.
+            model.addCons(quicksum(o.cost.alpha_s / cycle * r + o.cost.beta_s / cycle * w for o, r, w in members) <= n)
+            if group.one.memory_bytes is not None:
+                model.addCons(quicksum(o.memory_bytes / max(group.one.memory_bytes, 1) * r for o, r, _ in members) <= n)
+            if group.one.max_resident is not None:
+                model.addCons(quicksum(r for _, r, _ in members) <= group.one.max_resident * n)
+            by_application: dict[str, list] = {}
+            for option, r, _ in members:
+                by_application.setdefault(option.variant.application, []).append(r)
+            for residents in by_application.values():
+                model.addCons(quicksum(residents) <= n)
+        for g, variables in used.items():
+            model.addCons(quicksum(variables) <= len(groups[g]))
+        self.shares = shares
+        for variables in shares.values():
+            if variables:
+                model.addCons(quicksum(variables) <= 1)  # Eq. 2
+        loads = []
+        for (g, variant), residents in hosted.items():
+            loads += residents
+            there = sum(variant in device.loaded for device in groups[g].devices)
+            if there:
+                k = model.addVar(names(("k", g, variant)), lb=0, ub=there)
+                model.addCons(k <= quicksum(residents))
+                loads.append(-1 * k)
+        self.served = quicksum(served)
+        devices = sum(len(group) for group in groups)
+        self.objective = quicksum(accuracy) - load_price(devices, len(demand)) * quicksum(loads)
+
+    def serve(self, share: float) -> None:
+        """At least this share of the weighted demand is served; all of each application's where it is 1."""
+        if share >= 1 - SERVED_TOLERANCE:
+            for variables in self.shares.values():
+                if variables:
+                    self.model.addCons(quicksum(variables) == 1)
+        else:
+            self.model.addCons(self.served >= share - SERVED_TOLERANCE * share)
+
+
+def load_price(devices: int, applications: int) -> float:
+    """Points of accuracy per load: about as many residents as devices and applications are loaded at most."""
+    return PRICE_OF_ALL_LOADS / (devices + applications)

@@ -1,0 +1,84 @@
+"""SCIP, set up the same way everywhere: one thread, silent, deterministic, bounded in time.
+
+Identical models give identical solutions unless the time limit cuts a solve short; it is the only clock in here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyscipopt import SCIP_PARAMSETTING, Model
+
+
+class Budget:
+    """Seconds that may still be spent."""
+
+    def __init__(self, seconds: float):
+        self._end = time.monotonic() + seconds
+
+    def left(self) -> float:
+        return max(0.0, self._end - time.monotonic())
+
+
+@dataclass(frozen=True)
+class Solution:
+    """``values`` by variable name; ``bound``: proven upper bound of the maximised ``objective``."""
+
+    values: Mapping[str, float]
+    objective: float
+    bound: float
+    proven: bool
+    """the solver reached the gap that was asked for"""
+
+
+def new_model() -> Model:
+    """An empty, silent, single-threaded model."""
+    model = Model()
+    model.hideOutput()
+    model.setParam("lp/threads", 1)
+    model.setParam("parallel/maxnthreads", 1)
+    model.setParam("misc/catchctrlc", False)
+    return model
+
+
+def maximise(model: Model, objective: Any, seconds: float, gap: float, start: Mapping[str, float] | None = None):
+    """Solve and return the best :class:`Solution`, or None where none exists or none was found in time.
+
+    ``gap``: relative gap to stop at. ``start``: values by variable name of a solution known to be feasible.
+    """
+    model.setObjective(objective, "maximize")
+    model.setParam("limits/time", max(seconds, 0.01))
+    model.setParam("limits/gap", max(gap, 0.0))
+    if start is not None:
+        solution = model.createSol()
+        for variable in model.getVars():
+            model.setSolVal(solution, variable, start.get(variable.name, 0.0))
+        model.addSol(solution)
+    model.optimize()
+    if model.getNSols() == 0:
+        return None
+    best = model.getBestSol()
+    return Solution(
+        values={v.name: model.getSolVal(best, v) for v in model.getVars()},
+        objective=model.getSolObjVal(best),
+        bound=model.getDualbound(),
+        proven=model.getStatus() in ("optimal", "gaplimit"),
+    )
+
+
+def relaxed_bound(model: Model, objective: Any, seconds: float) -> float:
+    """An upper bound from the root relaxation alone; inf where time did not suffice for it."""
+    model.setObjective(objective, "maximize")
+    model.setParam("limits/time", max(seconds, 0.01))
+    model.setParam("limits/nodes", 1)
+    model.setHeuristics(SCIP_PARAMSETTING.OFF)
+    model.optimize()
+    return model.getDualbound()
+
+
+def names(parts: Iterable[object]) -> str:
+    """A variable's name from its indices."""
+    return "_".join(map(str, parts))

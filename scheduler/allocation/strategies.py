@@ -1,0 +1,92 @@
+"""The strategies by name. Each is a function :class:`Problem` -> :class:`Allocation`, the same live and simulated."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from . import proteus, sharing
+from .check import faults
+from .problem import Allocation, Problem
+from .reasons import reasons
+
+Strategy = Callable[[Problem], Allocation]
+_registry: dict[str, Strategy] = {}
+
+
+class UnknownStrategy(ValueError):
+    """No strategy has that name; the message lists those there are."""
+
+
+class UnusableProblem(ValueError):
+    """The problem contradicts itself or has values out of range; ``faults`` has a line for each."""
+
+    def __init__(self, found: list[str]):
+        super().__init__("; ".join(found))
+        self.faults = found
+
+
+def register(name: str) -> Callable[[Strategy], Strategy]:
+    """Make a strategy known as ``name``. It gets usable problems only; its solve time and reasons are added here."""
+
+    def known_as(strategy: Strategy) -> Strategy:
+        if name in _registry:
+            raise ValueError(f"name: the strategy {name!r} is registered already")
+
+        def run(problem: Problem) -> Allocation:
+            found = faults(problem)
+            if found:
+                raise UnusableProblem(found)
+            began = time.monotonic()
+            allocation = strategy(problem)
+            solve_s = time.monotonic() - began
+            said = allocation.reasons or reasons(problem, allocation)
+            return replace(allocation, solve_s=solve_s, reasons=said)
+
+        run.__name__, run.__doc__ = strategy.__name__, strategy.__doc__
+        _registry[name] = run
+        return run
+
+    return known_as
+
+
+def names() -> tuple[str, ...]:
+    """The names of all strategies, sorted."""
+    return tuple(sorted(_registry))
+
+
+def get(name: str) -> Strategy:
+    """The strategy of that name.
+
+    Strategies raise :class:`UnusableProblem` for a problem with :func:`scheduler.allocation.check.faults`.
+
+    Raises:
+        UnknownStrategy: the message lists the names there are.
+    """
+    try:
+        return _registry[name]
+    except KeyError:
+        raise UnknownStrategy(f"strategy: {name!r} is not one of {', '.join(names())}") from None
+
+
+@register("proteus")
+def proteus_with_sharing(problem: Problem) -> Allocation:
+    """Proteus' Eq. 1 to 7; where dedicated devices leave demand out, devices may be shared too.
+
+    Of the two the one that serves more weighted items is taken, then the more accurate one, then the dedicated one.
+    """
+    began = time.monotonic()
+    dedicated = proteus.solve(replace(problem, time_limit_s=problem.time_limit_s * 0.4))
+    if not any(dedicated.left_out.values()):
+        return dedicated
+    left = max(problem.time_limit_s - (time.monotonic() - began), 0.05)
+    shared = sharing.solve(replace(problem, time_limit_s=left))
+    return shared if _worth(problem, shared) > _worth(problem, dedicated) else dedicated
+
+
+def _worth(problem: Problem, allocation: Allocation) -> tuple[float, float]:
+    """Weighted items served and accuracy, to the digits that the solver's tolerance leaves."""
+    demand = sum(a.weight * a.demand for a in problem.applications)
+    served = sum(a.weight * allocation.served[a.id] for a in problem.applications)
+    return round(served / demand, 5) if demand > 0 else 0.0, round(allocation.accuracy, 3)

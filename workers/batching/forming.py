@@ -46,7 +46,7 @@ def sift(view: LaneView, limit: int) -> Sifted:
     hopeless: list[Waiting] = []
     rows, more, first = 0, False, 0
     if shed:
-        horizon = now + seconds(candidate.max_batch)
+        horizon = now + candidate.latency.ceiling(candidate.max_batch)
     else:
         # A backlog of late ones may be long: a batch of them is enough, the others are skipped by bisection.
         horizon = -math.inf

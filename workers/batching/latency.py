@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import accumulate
 
 
 class LatencyModel:
@@ -21,7 +22,7 @@ class LatencyModel:
         ValueError: the points are not such pairs.
     """
 
-    __slots__ = ("_batches", "_interpolate", "_least", "_seconds", "_table")
+    __slots__ = ("_batches", "_ceiling", "_interpolate", "_least", "_seconds", "_table")
 
     def __init__(self, points: Sequence[tuple[int, float]], interpolate: bool = True):
         if not points:
@@ -37,6 +38,7 @@ class LatencyModel:
         self._interpolate = interpolate
         # Decisions are taken per query: one list look-up each, not a search.
         self._table = [0.0] + [self._between(rows) for rows in range(1, self._batches[-1] + 1)]
+        self._ceiling = list(accumulate(self._table, max))
         self._least = min(self._seconds)
 
     @property
@@ -66,3 +68,11 @@ class LatencyModel:
             return table[rows]
         pieces, rest = divmod(rows, self._batches[-1])
         return pieces * table[-1] + table[rest]
+
+    def ceiling(self, rows: int) -> float:
+        """No batch of up to ``rows`` rows takes longer, in seconds; more than ``seconds(rows)`` where a smaller batch
+        was measured slower."""
+        if rows < len(self._ceiling):
+            return self._ceiling[rows]
+        pieces, rest = divmod(rows, self._batches[-1])
+        return pieces * self._ceiling[-1] + self._ceiling[rest]

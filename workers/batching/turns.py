@@ -8,12 +8,13 @@ again before that other one, once that other one wants to run.**
 The bound. Let l(X) be the longest turn of lane X, B(A) the sum of l(X) over the other lanes (plus what else may hold
 the device) and D = l(A) + B(A), one full round. From the moment that A wants to run, every other lane holds the device
 for at most one turn, the one under way included: so A starts within B(A), and D is the longest gap between two turns
-of a lane that has work. Therefore, with policies that want to run :func:`blocking_s` before their last moment:
+of a lane that wants to run. With policies that want to run :func:`blocking_s` before their last moment, a lane's first
+query starts l(A) before its deadline at the latest, if it came with a budget of at least D + l(A). More follows:
 
-- the first query of a lane starts in time, if it arrives with a budget of at least B(A) + l(A);
-- no query is late if SLO >= D + l(A) and no more rows arrive within a round than a turn takes: it arrives, at worst,
-  as a turn of its own lane begins, waits at most D for the next one, and is done l(A) later. That is the same rule by
-  which a plan admits batches on a shared device: l(b) <= SLO - D.
+**No query of A is late if SLO >= D + l(A) and at most ``max_batch`` rows of A arrive in any D**, whatever the other
+lanes' loads. For let a be the arrival that ends A's idleness: the first turn starts by a + SLO - l(A), the following
+ones, while rows are left behind, at most D apart, each full. A row left to turn i came at a + (i - 1) D or later, and
+its turn ends by a + SLO + (i - 1) D. A plan admits batches on a shared device by the same rule, l(b) <= SLO - D.
 
 A query larger than ``max_batch`` runs alone and may take longer than a turn; while it does, the bound does not hold.
 """
@@ -24,52 +25,56 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .base import Decision, Waiting
+from .base import Candidate, Decision, Waiting
 from .latency import LatencyModel
 
+TIMER_SLACK_S = 0.002
+"""An event loop's timers are rounded up to a millisecond and wait for the callback under way. Without this slack a
+query that waits for company until its last moment would be late by it."""
 _ROUNDING_S = 1e-6
 """Sums of measured times are rounded; a start at the very last moment must not be late by that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """How long a lane's turns are: ``turn_s`` the longest (its slowest candidate's full batch), ``single_s`` the
-    shortest (one row)."""
+    """How long a lane's turns are: ``longest_s`` the longest (its slowest candidate's full batch), ``shortest_s`` the
+    shortest."""
 
     name: str
-    turn_s: float
-    single_s: float
+    longest_s: float
+    shortest_s: float
 
     @classmethod
-    def of(cls, name: str, candidates: Iterable) -> Lane:
-        """From the lane's :class:`~workers.batching.base.Candidate` objects, at least one."""
+    def of(cls, name: str, candidates: Iterable[Candidate]) -> Lane:
+        """From what the lane may run, at least one candidate."""
         candidates = list(candidates)
         return cls(
             name,
-            max(candidate.latency.seconds(candidate.max_batch) for candidate in candidates),
-            min(candidate.latency.seconds(1) for candidate in candidates),
+            max(c.latency.ceiling(c.max_batch) for c in candidates),
+            min(c.latency.least for c in candidates),
         )
 
 
 def turn_gap_s(lanes: Sequence[Lane], other_s: float = 0.0) -> float:
     """D: the longest gap between the starts of two turns of a lane that has work. ``other_s``: what else may hold the
     device between two turns (a profiling measurement, say)."""
-    return sum(lane.turn_s for lane in lanes) + other_s
+    return sum(lane.longest_s for lane in lanes) + other_s
 
 
-def blocking_s(lanes: Sequence[Lane], other_s: float = 0.0) -> dict[str, float]:
-    """By lane name, how much earlier than on a device of its own a lane must want to run (``LaneView.blocking_s``).
+def blocking_s(lanes: Sequence[Lane], other_s: float = 0.0, slack_s: float = TIMER_SLACK_S) -> dict[str, float]:
+    """By lane name, how much before its last moment a lane must want to run (``LaneView.blocking_s``).
 
-    One turn of each other lane, plus the time by which the lane's own batch may grow while it is kept waiting: the
-    rows that arrive meanwhile then still fit in front of the first query's deadline, instead of staying behind for a
-    whole round. 0 for a lane that has the device to itself.
+    One turn of each other lane and ``other_s``, plus the time by which the lane's own batch may grow while it is kept
+    waiting: the rows that arrive meanwhile then still fit in front of the first query's deadline, instead of staying
+    behind for a whole round. Neither for a lane that has the device to itself. ``slack_s``: how late the caller's
+    timers may wake it, on any device; 0 under a virtual clock.
     """
     gap = turn_gap_s(lanes, other_s)
     blocking = {}
     for lane in lanes:
-        others = gap - lane.turn_s
-        alone = len(lanes) == 1 and not other_s
-        blocking[lane.name] = 0.0 if alone else others + max(0.0, lane.turn_s - lane.single_s) + _ROUNDING_S
+        blocking[lane.name] = slack_s
+        if len(lanes) > 1 or other_s:
+            blocking[lane.name] += gap - lane.longest_s + max(0.0, lane.longest_s - lane.shortest_s) + _ROUNDING_S
     return blocking
 
 

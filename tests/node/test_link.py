@@ -1,0 +1,240 @@
+"""The member link against a real websocket server: joining, credentials, refusals, reconnecting."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.node.conftest import QUICK_LINK
+from tests.node.control_plane import ControlPlane
+from workers.link import MemberLink
+from workers.protocol import control
+from workers.protocol.specs import ApplicationStats, DeviceState, Plan
+
+CONFIG = control.GatewayConfig(applications=(), key_hashes=("k",), plan=Plan(version=3))
+
+
+class Member:
+    """A gateway's link whose callbacks are written down."""
+
+    def __init__(self, home, url: str, join_token: str = "join-me"):
+        self.events: list[object] = []
+        self.link = MemberLink(
+            kind="gateway",
+            name="gate 1/α",
+            control_url=url,
+            home=home,
+            join_token=join_token,
+            join=lambda: control.JoinGateway(name="gate", address="127.0.0.1:8000"),
+            on_message=self.events.append,
+            on_up=lambda: self.events.append("up"),
+            on_down=lambda: self.events.append("down"),
+            timing=QUICK_LINK,
+        )
+
+
+@asynccontextmanager
+async def joined(home, plane: ControlPlane, **options):
+    member = Member(home, plane.url, **options)
+    task = asyncio.create_task(member.link.run())
+    try:
+        yield member
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled(), task.exception()
+
+
+async def test_the_join_token_is_exchanged_for_a_private_credential(home, control_plane):
+    async with joined(home, control_plane) as member:
+        await control_plane.until(lambda: member.link.up)
+        assert control_plane.heard[0] == control.JoinGateway(name="gate", address="127.0.0.1:8000")
+        assert member.link.credential == "secret-1"
+    (file,) = (home / "members").iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert json.loads(file.read_text())["credential"] == "secret-1"
+    async with joined(home, control_plane, join_token="") as member:
+        await control_plane.until(lambda: member.link.up)
+    assert control_plane.shown == ["join-me", "secret-1"]
+
+
+async def test_messages_are_handed_over_in_order_after_up(home, control_plane):
+    control_plane.greeting = [control.encode(CONFIG)]
+    async with joined(home, control_plane) as member:
+        await control_plane.until(lambda: len(member.events) == 2)
+        assert member.events == ["up", CONFIG]
+
+
+async def test_a_refused_credential_falls_back_to_the_join_token(home, control_plane):
+    async with joined(home, control_plane) as member:
+        await control_plane.until(lambda: member.link.up)
+    control_plane.tokens = {"join-me"}
+    async with joined(home, control_plane) as member:
+        await control_plane.until(lambda: member.link.up)
+        assert member.link.credential == "secret-2"
+    assert control_plane.shown == ["join-me", "secret-1", "join-me"]
+
+
+async def test_a_refused_join_token_is_tried_on_slowly_and_said(home, control_plane):
+    control_plane.tokens = set()
+    async with joined(home, control_plane, join_token="wrong") as member:
+        await control_plane.until(lambda: len(control_plane.shown) >= 2)
+        assert (member.link.state, member.link.detail, member.link.up) == ("unauthorized", "unknown token", False)
+        control_plane.tokens = {"wrong"}
+        await control_plane.until(lambda: member.link.up)
+
+
+async def test_without_any_token_the_variable_is_named_and_nothing_is_sent(home, control_plane):
+    async with joined(home, control_plane, join_token="") as member:
+        await control_plane.until(lambda: member.link.state == "unauthorized")
+        assert "NEREUS_JOIN_TOKEN" in member.link.detail
+    assert control_plane.shown == []
+
+
+async def test_it_comes_back_when_the_control_plane_does_and_brings_what_happened(home, control_plane):
+    async with joined(home, control_plane) as member:
+        await control_plane.until(lambda: member.link.up)
+        await control_plane.stop()
+        await control_plane.until(lambda: not member.link.up)
+        second = {"digits": ApplicationStats(arrived=5)}
+        member.link.send(control.GatewayStats(applications=second, ready=True))
+        member.link.send(control.Burst(application="digits", rate=9.0, plan_version=1))
+        await asyncio.sleep(0.3)
+        await control_plane.start()
+        stats = await control_plane.told(control.GatewayStats)
+        assert stats.applications == second
+        assert 0.2 < stats.at < 20
+        assert not any(isinstance(message, control.Burst) for message in control_plane.heard)
+        assert member.events == ["up", "down", "up"]
+
+
+async def test_a_silent_peer_is_noticed(home):
+    """A server that accepts and then freezes: no close ever arrives."""
+    plane = ControlPlane()
+    await plane.start()
+    frozen = asyncio.Event()
+
+    async def relay(reader, writer):
+        up_reader, up_writer = await asyncio.open_connection("127.0.0.1", plane.port)
+
+        async def pump(source, sink):
+            while data := await source.read(65536):
+                if frozen.is_set():
+                    await asyncio.sleep(60)
+                sink.write(data)
+
+        pumps = [asyncio.create_task(pump(reader, up_writer)), asyncio.create_task(pump(up_reader, writer))]
+        try:
+            await asyncio.gather(*pumps)
+        finally:
+            for task in pumps:
+                task.cancel()
+            up_writer.close()
+            writer.close()
+
+    server = await asyncio.start_server(relay, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    member = Member(home, f"http://127.0.0.1:{port}")
+    task = asyncio.create_task(member.link.run())
+    await plane.until(lambda: member.link.up)
+    frozen.set()
+    await plane.until(lambda: member.events == ["up", "down"])
+    task.cancel()
+    server.close()
+    await plane.stop()
+
+
+async def test_pending_waits_on_the_same_connection_until_approved(home, control_plane):
+    control_plane.admit = False
+    async with joined(home, control_plane) as member:
+        await control_plane.until(lambda: member.link.state == "pending")
+        assert member.link.detail == "wait for approval"
+        assert not member.link.up
+        await control_plane.say(control.Joined(member=4, credential="late-secret"))
+        await control_plane.until(lambda: member.link.up)
+        assert member.link.credential == "late-secret"
+    assert len(control_plane.shown) == 1
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    ["", "not json", "[]", '{"v": 1}', '{"type": "joined"}', '{"v": 1, "type": "launch_missiles"}']
+    + ['{"v": 1, "type": "gateway_config", "applications": 3}', '{"v": "one", "type": "joined"}', '"\\ud800"'],
+)
+async def test_nonsense_is_logged_and_the_connection_goes_on(home, control_plane, nonsense):
+    control_plane.greeting = [nonsense, control.encode(CONFIG)]
+    async with joined(home, control_plane) as member:
+        await control_plane.until(lambda: CONFIG in member.events)
+        assert member.events == ["up", CONFIG]
+    assert len(control_plane.shown) == 1
+
+
+async def test_another_protocol_version_stops_the_hurry(home, control_plane):
+    control_plane.greeting = ['{"v": 99, "type": "gateway_config"}']
+    async with joined(home, control_plane) as member:
+        await control_plane.until(lambda: member.link.state == "version")
+        assert "99" in member.link.detail
+        assert not member.link.up
+        control_plane.greeting = []
+        await control_plane.until(lambda: member.link.up)
+
+
+@pytest.mark.parametrize(
+    ("code", "state"),
+    [
+        (control.CLOSE_VERSION, "version"),
+        (control.CLOSE_REPLACED, "replaced"),
+        (control.CLOSE_MALFORMED, "malformed"),
+        (control.CLOSE_UNAUTHORIZED, "unauthorized"),
+        (1011, "down"),
+    ],
+)
+async def test_a_close_code_is_understood_and_then_tried_again(home, control_plane, code, state):
+    control_plane.close_next_with = code
+    states = []
+    async with joined(home, control_plane) as member:
+        await control_plane.until(lambda: states.append(member.link.state) or member.link.up)
+    assert state in states
+
+
+async def test_a_failing_callback_does_not_end_the_link(home, control_plane):
+    control_plane.greeting = [control.encode(CONFIG), control.encode(CONFIG)]
+    async with joined(home, control_plane) as member:
+        calls = []
+
+        def fail(message):
+            calls.append(message)
+            raise RuntimeError("bug")
+
+        member.link._on_message = fail
+        await control_plane.until(lambda: len(calls) == 2)
+        assert member.link.up
+
+
+async def test_a_credential_file_that_cannot_be_read_is_replaced(home, control_plane):
+    async with joined(home, control_plane) as member:
+        await control_plane.until(lambda: member.link.up)
+    (file,) = (home / "members").iterdir()
+    file.write_text("{half")
+    async with joined(home, control_plane) as member:
+        await control_plane.until(lambda: member.link.up)
+    assert json.loads(file.read_text())["credential"] == "secret-2"
+
+
+async def test_state_sent_before_the_link_is_up_arrives_once_in_its_newest_form(home, control_plane):
+    member = Member(home, control_plane.url)
+    member.link._url = member.link._url.replace("/ws/gateway/", "/ws/node/")
+    for state in ("starting", "up"):
+        member.link.send(control.DeviceStates(devices=(DeviceState(device="d", state=state),)))
+    member.link._join = lambda: control.JoinNode(name="n", devices=())
+    task = asyncio.create_task(member.link.run())
+    await control_plane.told(control.DeviceStates)
+    await asyncio.sleep(0.1)
+    told = [message for message in control_plane.heard if isinstance(message, control.DeviceStates)]
+    assert [message.devices[0].state for message in told] == ["up"]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

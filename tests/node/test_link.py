@@ -162,8 +162,17 @@ async def test_pending_waits_on_the_same_connection_until_approved(home, control
 
 @pytest.mark.parametrize(
     "nonsense",
-    ["", "not json", "[]", '{"v": 1}', '{"type": "joined"}', '{"v": 1, "type": "launch_missiles"}']
-    + ['{"v": 1, "type": "gateway_config", "applications": 3}', '{"v": "one", "type": "joined"}', '"\\ud800"'],
+    [
+        "",
+        "not json",
+        "[]",
+        '{"v": 1}',
+        '{"type": "joined"}',
+        '{"v": 1, "type": "launch_missiles"}',
+        '{"v": 1, "type": "gateway_config", "applications": 3}',
+        '{"v": "one", "type": "joined"}',
+        '"\\ud800"',
+    ],
 )
 async def test_nonsense_is_logged_and_the_connection_goes_on(home, control_plane, nonsense):
     control_plane.greeting = [nonsense, control.encode(CONFIG)]

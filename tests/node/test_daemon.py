@@ -1,0 +1,267 @@
+"""The node daemon between a control plane and real executor processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from tests.node.conftest import asked, running
+from workers.node import placement
+from workers.protocol import control
+from workers.protocol.specs import (
+    ApplicationSpec,
+    DevicePlan,
+    Plan,
+    Resident,
+    Signature,
+    TensorSpec,
+    ValidationSpec,
+    VariantSpec,
+)
+
+APPLICATION = ApplicationSpec(
+    name="digits",
+    slo_s=0.1,
+    signature=Signature(
+        inputs=(TensorSpec(name="x", datatype="FP32", shape=(-1, 4)),),
+        outputs=(TensorSpec(name="y", datatype="FP32", shape=(-1, 3)),),
+    ),
+)
+
+
+def variant(number: int, digest: str, name: str = "") -> VariantSpec:
+    return VariantSpec(id=number, name=name or f"v{number}", application="digits", digest=digest, size_bytes=10)
+
+
+def config(version: int, *variants: VariantSpec, device: str = "box/cpu0", keep: tuple[str, ...] = ()):
+    residents = tuple(Resident(variant=v, max_batch=8, rate=10.0, time_share=0.5, profile=()) for v in variants)
+    plan = Plan(version=version, devices=(DevicePlan(device=device, endpoint="", residents=residents),))
+    return control.NodeConfig(applications=(APPLICATION,), plan=plan, keep=keep)
+
+
+def warm(number: int, plan: int):
+    """Whether a DeviceStates message says that this variant is warm under this plan."""
+    return lambda message: any(d.warm == (number,) and d.plan_version == plan for d in message.devices)
+
+
+@pytest.fixture
+def quick_retry(monkeypatch):
+    monkeypatch.setattr(placement, "RETRY", (0.2, 0.5))
+
+
+async def test_a_plan_is_fetched_applied_and_reported(settings, control_plane):
+    digest = control_plane.add_blob(b"model one")
+    control_plane.greeting = [control.encode(config(5, variant(1, digest)))]
+    async with running(settings):
+        joined = await control_plane.told(control.JoinNode)
+        assert [device.id for device in joined.devices] == ["box/cpu0"]
+        states = await control_plane.told(control.DeviceStates, warm(1, 5))
+        assert [(state.device, state.state) for state in states.devices] == [("box/cpu0", "up")]
+        assert control_plane.blob_requests == [(digest, "Bearer secret-1")]
+        stats = await control_plane.told(control.NodeStats)
+        assert [second.device for second in stats.devices] == ["box/cpu0"]
+        overload = await control_plane.told(control.Overload)
+        assert overload == control.Overload(device="box/cpu0", application="digits", arrived=10, refused=4)
+        assert await control_plane.told(control.Drift) == control.Drift(device="box/cpu0", variant=7, ratio=1.5)
+
+
+async def test_a_killed_executor_gets_its_plan_again(settings, control_plane):
+    digest = control_plane.add_blob(b"model one")
+    control_plane.greeting = [control.encode(config(5, variant(1, digest)))]
+    async with running(settings) as daemon:
+        await control_plane.told(control.DeviceStates, warm(1, 5))
+        os.kill(daemon.executors["box/cpu0"].pid, signal.SIGKILL)
+        lost = await control_plane.told(control.DeviceStates, lambda m: "SIGKILL" in m.devices[0].detail)
+        assert (lost.devices[0].state, lost.devices[0].warm) == ("starting", ())
+        control_plane.heard.clear()
+        await control_plane.told(control.DeviceStates, warm(1, 5))
+    assert asked(settings) == ["started", "hello box", f"apply 5 [1] {{'{digest[:6]}': 9}}"] * 2
+
+
+async def test_a_node_restarted_without_a_control_plane_goes_on_with_its_last_plan(settings, control_plane):
+    digest = control_plane.add_blob(b"model one")
+    control_plane.greeting = [control.encode(config(5, variant(1, digest)))]
+    async with running(settings):
+        await control_plane.told(control.DeviceStates, warm(1, 5))
+    await control_plane.stop()
+    async with running(settings) as daemon:
+        await control_plane.until(lambda: daemon.states()[0].warm == (1,))
+        assert not daemon.link.up
+        control_plane.heard.clear()
+        control_plane.greeting = []
+        await control_plane.start()
+        await control_plane.told(control.DeviceStates, warm(1, 5))
+    assert control_plane.shown[-1] == "secret-1"
+    assert len(control_plane.blob_requests) == 1
+
+
+async def test_a_newer_plan_supersedes_one_whose_file_cannot_be_had(settings, control_plane):
+    digest = control_plane.add_blob(b"model two")
+    async with running(settings):
+        await control_plane.told(control.DeviceStates)
+        await control_plane.say(config(5, variant(1, "a" * 64)))
+        states = await control_plane.told(control.DeviceStates, lambda m: "HTTP 404" in m.devices[0].detail)
+        assert states.devices[0].warm == ()
+        await control_plane.say(config(6, variant(2, digest)))
+        states = await control_plane.told(control.DeviceStates, warm(2, 6))
+        assert states.devices[0].detail == ""
+
+
+async def test_a_missing_file_does_not_hold_up_the_others_and_is_tried_again(settings, control_plane, quick_retry):
+    first, second = control_plane.add_blob(b"model one"), control_plane.add_blob(b"model two")
+    body = control_plane.blobs.pop(second)
+    async with running(settings):
+        await control_plane.told(control.DeviceStates)
+        await control_plane.say(config(5, variant(1, first), variant(2, second)))
+        states = await control_plane.told(control.DeviceStates, warm(1, 5))
+        control_plane.blobs[second] = body
+        states = await control_plane.told(control.DeviceStates, lambda m: m.devices[0].warm == (1, 2))
+        assert states.devices[0].detail == ""
+
+
+async def test_a_device_that_a_plan_does_not_name_hosts_nothing(settings, control_plane):
+    digest = control_plane.add_blob(b"model one")
+    async with running(settings):
+        await control_plane.told(control.DeviceStates)
+        await control_plane.say(config(5, variant(1, digest)))
+        await control_plane.told(control.DeviceStates, warm(1, 5))
+        await control_plane.say(config(6, variant(1, digest), device="elsewhere/cpu0"))
+        await control_plane.told(control.DeviceStates, lambda m: m.devices[0].plan_version == 6)
+    assert asked(settings)[-1] == "apply 6 [] {}"
+
+
+async def test_the_same_configuration_again_disturbs_nobody(settings, control_plane):
+    digest = control_plane.add_blob(b"model one")
+    async with running(settings):
+        await control_plane.told(control.DeviceStates)
+        for version in (5, 5, 6):
+            await control_plane.say(config(version, variant(1, digest)))
+        await control_plane.told(control.DeviceStates, warm(1, 6))
+    assert [line.split()[1] for line in asked(settings) if line.startswith("apply")][-1] == "6"
+    assert sum(line.startswith("apply 5") for line in asked(settings)) <= 1
+
+
+async def test_nonsense_from_the_control_plane_or_on_disk_harms_nothing(settings, control_plane):
+    folder = settings.home / "members"
+    folder.mkdir()
+    (folder / "node-box-config.json").write_text('{"v": 1, "type": "node_config", "applications": 7}')
+    digest = control_plane.add_blob(b"model one")
+    async with running(settings):
+        await control_plane.told(control.DeviceStates)
+        for text in ("nonsense", '{"v": 1, "type": "explode"}', '{"v": 1, "type": "node_config"}'):
+            await control_plane.say(text)
+        await control_plane.say(config(5, variant(1, digest)))
+        await control_plane.told(control.DeviceStates, warm(1, 5))
+    assert len(control_plane.shown) == 1
+
+
+async def test_files_that_no_plan_needs_may_go_and_needed_ones_stay(settings, control_plane):
+    one, two, kept = (control_plane.add_blob(name) for name in (b"model one", b"model two", b"kept"))
+    async with running(settings) as daemon:
+        daemon.cache._spare_bytes = 0
+        await control_plane.told(control.DeviceStates)
+        await daemon.cache.fetch(kept)
+        await control_plane.say(config(5, variant(1, one), keep=(kept,)))
+        await control_plane.told(control.DeviceStates, warm(1, 5))
+        await control_plane.say(config(6, variant(2, two), keep=(kept,)))
+        await control_plane.told(control.DeviceStates, warm(2, 6))
+        await control_plane.until(lambda: daemon.cache.path(one) is None)
+        assert daemon.cache.path(two) and daemon.cache.path(kept)
+
+
+# --- profiling ------------------------------------------------------------------------------------------------------
+
+
+def order(job: int, spec: VariantSpec, device: str = "box/cpu0", validation: ValidationSpec | None = None):
+    return control.ProfileOrder(
+        job=job, device=device, variant=spec, application=APPLICATION, first=True, max_batch=8, validation=validation
+    )
+
+
+async def test_a_profile_is_ordered_measured_and_reported(settings, control_plane):
+    digest, validation = control_plane.add_blob(b"model one"), control_plane.add_blob(b"rows")
+    async with running(settings):
+        await control_plane.told(control.DeviceStates)
+        await control_plane.say(order(3, variant(1, digest), validation=ValidationSpec(validation, "accuracy")))
+        done = await control_plane.told(control.ProfileDone)
+        assert (done.job, done.accuracy, done.validated_rows, len(done.points)) == (3, 90.0, 4, 1)
+    assert "measure 3 v1 9" in asked(settings)
+
+
+async def test_progress_is_relayed_from_fetching_on(settings, control_plane):
+    digest = control_plane.add_blob(b"model one")
+    async with running(settings) as daemon:
+        await control_plane.told(control.DeviceStates)
+        told = []
+        relay = daemon.jobs._say
+        daemon.jobs._say = lambda message: (told.append(message), relay(message))
+        await control_plane.say(order(3, variant(1, digest)))
+        await control_plane.told(control.ProfileDone)
+    phases = [message.phase for message in told if isinstance(message, control.ProfileProgress)]
+    assert phases == ["fetching", "measuring"]
+
+
+async def test_a_job_whose_executor_dies_fails_and_may_be_tried_again(settings, control_plane):
+    digest = control_plane.add_blob(b"model one")
+    async with running(settings):
+        await control_plane.told(control.DeviceStates)
+        await control_plane.say(order(3, variant(1, digest, "crash")))
+        failed = await control_plane.told(control.ProfileFailed)
+        assert (failed.job, failed.retry) == (3, True)
+        assert "SIGKILL" in failed.message
+        await control_plane.say(order(3, variant(2, digest)))
+        assert (await control_plane.told(control.ProfileDone)).job == 3
+
+
+@pytest.mark.parametrize(
+    ("spec", "device", "says"),
+    [
+        (variant(1, "a" * 64), "box/cpu0", "fetching failed: aaaaaaaaaaaa: the control plane answered HTTP 404"),
+        (variant(1, "../../x"), "box/cpu0", "must be 64 hexadecimal digits"),
+        (variant(1, "a" * 64), "box/cpu9", "device 'box/cpu9': this node has no such device (it has box/cpu0)"),
+    ],
+)
+async def test_an_order_that_cannot_be_carried_out_fails_with_the_reason(settings, control_plane, spec, device, says):
+    async with running(settings):
+        await control_plane.told(control.DeviceStates)
+        await control_plane.say(order(3, spec, device))
+        failed = await control_plane.told(control.ProfileFailed)
+        assert says in failed.message
+        assert not failed.retry
+
+
+async def test_what_the_executor_finds_wrong_is_relayed(settings, control_plane):
+    digest = control_plane.add_blob(b"model one")
+    async with running(settings):
+        await control_plane.told(control.DeviceStates)
+        await control_plane.say(order(3, variant(1, digest, "fail")))
+        failed = await control_plane.told(control.ProfileFailed)
+        assert failed == control.ProfileFailed(job=3, message="no such operator", retry=False)
+
+
+async def test_a_cancelled_job_stops_and_answers_nothing(settings, control_plane):
+    digest = control_plane.add_blob(b"model one")
+    async with running(settings):
+        await control_plane.told(control.DeviceStates)
+        await control_plane.say(order(3, variant(1, digest, "hang")))
+        await control_plane.until(lambda: "measure 3 hang 9" in asked(settings))
+        await control_plane.say(control.ProfileCancel(job=3))
+        await control_plane.until(lambda: "cancel 3" in asked(settings))
+        await asyncio.sleep(0.1)
+    assert not any(isinstance(m, control.ProfileFailed | control.ProfileDone) for m in control_plane.heard)
+
+
+async def test_a_job_that_ends_while_the_control_plane_is_away_is_told_when_it_returns(settings, control_plane):
+    digest = control_plane.add_blob(b"model one")
+    async with running(settings) as daemon:
+        await control_plane.told(control.DeviceStates)
+        await daemon.cache.fetch(digest)
+        await control_plane.stop()
+        await control_plane.until(lambda: not daemon.link.up)
+        daemon.jobs.order(order(3, variant(1, digest)))
+        await control_plane.until(lambda: "measure 3 v1 9" in asked(settings))
+        await control_plane.start()
+        assert (await control_plane.told(control.ProfileDone)).job == 3

@@ -1,0 +1,137 @@
+"""The node daemon's health and metrics over real HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.node.conftest import running
+from workers.node import exposition, http
+from workers.protocol import control
+from workers.settings import Address
+
+
+@asynccontextmanager
+async def served(settings):
+    async with running(settings) as daemon:
+        task = asyncio.create_task(http.serve(daemon, http.listen(settings.node_http)))
+        try:
+            async with httpx.AsyncClient(base_url=settings.node_http.url, trust_env=False) as client:
+                yield daemon, client
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
+async def test_health_tells_of_devices_and_link(settings, control_plane):
+    async with served(settings) as (daemon, client):
+        await control_plane.until(lambda: daemon.link.up and daemon.executors["box/cpu0"].up)
+        health = (await client.get("/health")).json()
+        assert (health["status"], health["node"], health["link"]["up"]) == ("ok", "box", True)
+        (device,) = health["devices"]
+        assert (device["device"], device["state"], device["pid"]) == (
+            "box/cpu0",
+            "up",
+            daemon.executors["box/cpu0"].pid,
+        )
+        await control_plane.stop()
+        await control_plane.until(lambda: not daemon.link.up)
+        health = (await client.get("/health")).json()
+        assert (health["status"], health["link"]["up"]) == ("ok", False)
+        os.kill(device["pid"], signal.SIGKILL)
+        await control_plane.until(lambda: daemon.states()[0].state != "up")
+        assert (await client.get("/health")).json()["status"] == "degraded"
+
+
+async def test_metrics_are_the_daemons_and_its_executors(settings, control_plane):
+    async with served(settings) as (daemon, client):
+        await control_plane.told(control.DeviceStates, lambda m: m.devices[0].state == "up")
+        pages = await asyncio.gather(*(client.get("/metrics") for _ in range(4)))
+        samples = {
+            (sample.name, *sorted(sample.labels.items())): sample.value
+            for family in text_string_to_metric_families(pages[-1].text)
+            for sample in family.samples
+        }
+        pid = daemon.executors["box/cpu0"].pid
+        assert {page.status_code for page in pages} == {200}
+        assert samples["nereus_batches_total", ("device", "box/cpu0"), ("variant", "a")] == pid
+        assert samples["nereus_node_executor_up", ("device", "box/cpu0")] == 1
+        assert samples["nereus_node_link_up",] == 1
+
+
+async def test_metrics_do_without_an_executor_that_hangs(settings, control_plane):
+    async with served(settings) as (daemon, client):
+        await control_plane.until(lambda: daemon.executors["box/cpu0"].up)
+        pid = daemon.executors["box/cpu0"].pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            page = await client.get("/metrics")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert page.status_code == 200
+        assert "nereus_batches_total" not in page.text
+        assert "nereus_node_link_up" in page.text
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/", 404), ("GET", "/metrics/../x", 404), ("POST", "/health", 405), ("HEAD", "/health", 200)],
+)
+async def test_other_requests_get_a_clear_answer(settings, method, path, status):
+    async with served(settings) as (_, client):
+        answer = await client.request(method, path)
+        assert answer.status_code == status
+        if status != 200:
+            assert answer.json()["status"] == status and answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"\x00\xff\x16\x03\x01nonsense\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET /" + b"a" * 200_000],
+)
+async def test_what_is_no_http_ends_its_own_connection_only(settings, raw):
+    async with served(settings) as (_, client):
+        reader, writer = await asyncio.open_connection(settings.node_http.host, settings.node_http.port)
+        writer.write(raw)
+        writer.write_eof()
+        with contextlib.suppress(ConnectionError):
+            assert not (await asyncio.wait_for(reader.read(), 10)).startswith(b"HTTP/1.1 200")
+        writer.close()
+        assert (await client.get("/health")).status_code == 200
+
+
+def test_a_taken_address_names_the_variable(settings):
+    with http.listen(settings.node_http), pytest.raises(OSError, match=r"NEREUS_NODE_HTTP=127\.0\.0\.1:"):
+        http.listen(settings.node_http)
+    with pytest.raises(OSError, match=r"NEREUS_NODE_HTTP=192\.0\.2\.1:9"):
+        http.listen(Address("192.0.2.1", 9))
+
+
+def test_pages_become_one_with_each_family_told_of_once():
+    page = (
+        "# HELP rows_total Rows.\n# TYPE rows_total counter\nrows_total {n}\n"
+        '# HELP wait_s Wait.\n# TYPE wait_s histogram\nwait_s_bucket{{le="1.0"}} {n}\n'
+        'wait_s_bucket{{le="+Inf"}} {n}\nwait_s_count {n}\nwait_s_sum 0.5\n'
+    )
+    text = exposition.merge(
+        "# HELP up Up.\n# TYPE up gauge\nup 1.0\n", {"a": page.format(n=1), 'b"\n': page.format(n=2)}
+    )
+    assert text.count("# TYPE rows_total counter") == 1
+    assert text.count("# HELP wait_s Wait.") == 1
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    assert [(s.labels, s.value) for s in families["up"].samples] == [({}, 1.0)]
+    assert [(s.labels["device"], s.value) for s in families["rows"].samples] == [("a", 1.0), ('b"\n', 2.0)]
+    assert len(families["wait_s"].samples) == 8
+
+
+def test_a_page_that_is_no_metrics_text_is_refused():
+    with pytest.raises(ValueError):
+        exposition.merge("", {"a": "rows_total{ 1 2 3\n"})

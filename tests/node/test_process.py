@@ -1,0 +1,128 @@
+"""``python -m workers.node`` as an operator runs it, with real executors and a real model."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+
+import httpx
+import msgspec
+import psutil
+import pytest
+
+from tests.node.test_daemon import config, order, variant, warm
+from workers.protocol import control
+from workers.protocol.specs import ProfilePoint
+
+
+def environ(settings, **variables: str) -> dict[str, str]:
+    return {
+        "PATH": os.environ["PATH"],
+        "NEREUS_HOME": str(settings.home),
+        "NEREUS_CONTROL_URL": settings.control_url,
+        "NEREUS_JOIN_TOKEN": "join-me",
+        "NEREUS_NODE_NAME": "box",
+        "NEREUS_NODE_HTTP": str(settings.node_http),
+        "NEREUS_CPU_DEVICES": "1x1",
+        "NEREUS_GPU": "0",
+        **variables,
+    }
+
+
+@asynccontextmanager
+async def node(settings):
+    """The running process; at the end it is asked to stop and must have left nothing behind."""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "workers.node", env=environ(settings))
+    try:
+        yield process
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.terminate()
+        assert await asyncio.wait_for(process.wait(), 15) == 0
+        assert [child for child in children if child.is_running()] == []
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+def real_config(version: int, spec):
+    message = config(version, spec)
+    points = tuple(ProfilePoint(batch=b, p50_s=0.001 * b, p95_s=0.002 * b, mean_s=0.001 * b) for b in (1, 2, 4, 8))
+    (plan,) = message.plan.devices
+    residents = tuple(msgspec.structs.replace(resident, profile=points) for resident in plan.residents)
+    plan = msgspec.structs.replace(plan, residents=residents)
+    return msgspec.structs.replace(message, plan=msgspec.structs.replace(message.plan, devices=(plan,)))
+
+
+async def test_a_node_serves_survives_a_killed_executor_profiles_and_leaves_cleanly(
+    settings, control_plane, tiny_models
+):
+    digest = control_plane.add_blob(tiny_models["quick"].read_bytes())
+    spec = msgspec.structs.replace(variant(1, digest), accuracy=90.0, accuracy_normalized=100.0)
+    control_plane.greeting = [control.encode(real_config(5, spec))]
+    async with node(settings), httpx.AsyncClient(base_url=settings.node_http.url, trust_env=False) as client:
+        await control_plane.told(control.DeviceStates, warm(1, 5), seconds=60)
+        health = (await client.get("/health")).json()
+        assert (health["status"], health["plan_version"]) == ("ok", 5)
+        assert 'device="box/cpu0"' in (await client.get("/metrics")).text
+
+        os.kill(health["devices"][0]["pid"], signal.SIGKILL)
+        await control_plane.told(control.DeviceStates, lambda m: "SIGKILL" in m.devices[0].detail)
+        control_plane.heard.clear()
+        await control_plane.told(control.DeviceStates, warm(1, 5), seconds=60)
+
+        await control_plane.say(order(3, spec))
+        done = await control_plane.told(
+            object, lambda m: isinstance(m, control.ProfileDone | control.ProfileFailed), seconds=60
+        )
+        assert isinstance(done, control.ProfileDone), done
+        assert [point.batch for point in done.points] == [1, 2, 4, 8]
+
+
+async def test_a_second_daemon_of_the_same_name_is_refused(settings, control_plane):
+    async with node(settings):
+        await control_plane.told(control.JoinNode, seconds=60)
+        second = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "workers.node",
+            env=environ(settings),
+            stderr=subprocess.PIPE,
+        )
+        _, said = await second.communicate()
+        assert second.returncode == 1
+        assert b"another node daemon named box runs" in said
+
+
+@pytest.mark.parametrize(
+    ("variables", "says"),
+    [
+        ({"NEREUS_CPU_DEVICES": "999x1"}, "NEREUS_CPU_DEVICES='999x1': asks for 999 cores"),
+        ({"NEREUS_CPU_DEVICES": "one"}, "NEREUS_CPU_DEVICES='one': must be auto"),
+        ({"NEREUS_NODE_NAME": "a/b"}, "NEREUS_NODE_NAME='a/b': must be 1 to 63"),
+        ({"NEREUS_NODE_HTPP": "x"}, "did you mean NEREUS_NODE_HTTP?"),
+        ({"NEREUS_HOME": "/proc/nereus"}, "NEREUS_HOME"),
+    ],
+)
+def test_settings_that_cannot_be_used_end_it_with_the_list(settings, variables, says):
+    done = subprocess.run(
+        [sys.executable, "-m", "workers.node"], env=environ(settings, **variables), capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_daemon_stays_lean():
+    code = (
+        "import sys, workers.node.__main__\n"
+        "heavy = {'django', 'celery', 'pyscipopt', 'channels', 'onnxruntime', 'numpy', 'registry', 'scheduler', "
+        "'console', 'appliance'}\n"
+        "print(sorted(heavy & {name.partition('.')[0] for name in sys.modules}))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,152 @@
+"""One executor process per device, whatever happens to it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+
+import psutil
+import pytest
+
+from tests.node.conftest import QUICK_RESTART, STAND_IN
+from workers.node import devices
+from workers.node.backoff import RestartBackoff, RestartTiming
+from workers.node.supervision import Executor
+from workers.protocol import frames
+from workers.settings import Settings
+
+
+def test_the_first_death_after_good_work_costs_no_time_and_the_next_ones_more_and_more():
+    backoff = RestartBackoff(RestartTiming(first=0.5, longest=15, steady=30, limit=5))
+    assert [backoff.died(healthy) for healthy in (100, 1, 0, 0)] == [0.0, 0.5, 1.0, 2.0]
+    assert not backoff.crash_looping
+    assert [backoff.died(0), backoff.died(29)] == [15, 15]
+    assert backoff.crash_looping
+    assert backoff.died(30) == 0.0
+    assert not backoff.crash_looping
+
+
+class Supervised:
+    def __init__(self, home, command, **timing):
+        environ = {"NEREUS_HOME": str(home), "NEREUS_NODE_NAME": "box", "NEREUS_CPU_DEVICES": "1x1", "NEREUS_GPU": "0"}
+        settings = Settings.from_environ(environ)
+        settings.make_folders()
+        self.events: list[object] = []
+        self.executor = Executor(
+            devices.find(settings)[0],
+            "box",
+            on_frame=self.events.append,
+            on_up=lambda: self.events.append("up"),
+            on_lost=lambda reason: self.events.append(("lost", reason)),
+            command=command,
+            timing=RestartTiming(**{**vars(QUICK_RESTART), **timing}),
+        )
+
+    def losses(self) -> list[str]:
+        return [event[1] for event in self.events if isinstance(event, tuple)]
+
+    async def until(self, condition, seconds: float = 15.0):
+        async with asyncio.timeout(seconds):
+            while not condition():
+                await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def supervised(home, *arguments, command=STAND_IN, **timing):
+    watched = Supervised(home, (*command, *arguments), **timing)
+    task = asyncio.create_task(watched.executor.run())
+    try:
+        yield watched
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled(), task.exception()
+        assert watched.executor.pid is None
+
+
+async def test_an_executor_is_started_greeted_and_ended(home):
+    async with supervised(home) as watched:
+        await watched.until(lambda: watched.executor.up)
+        process = psutil.Process(watched.executor.pid)
+        assert os.getpgid(process.pid) == os.getpgid(0)
+        assert watched.events[0] == "up"
+        assert isinstance(watched.events[1], frames.StateReport)
+    assert not process.is_running()
+
+
+async def test_a_killed_executor_is_back_as_another_process(home):
+    async with supervised(home) as watched:
+        await watched.until(lambda: watched.executor.up)
+        killed = watched.executor.pid
+        os.kill(killed, signal.SIGKILL)
+        await watched.until(lambda: watched.losses() and watched.executor.up)
+        assert watched.executor.pid != killed
+        assert watched.losses() == ["killed by SIGKILL"]
+        assert watched.events.count("up") == 2
+
+
+async def test_one_that_keeps_dying_counts_as_down_and_is_tried_on(home):
+    async with supervised(home, "--exit-at-once", longest=0.05) as watched:
+        await watched.until(lambda: len(watched.losses()) >= 5)
+        assert watched.executor.crash_looping
+        assert set(watched.losses()) == {"exited with code 3"}
+        assert watched.executor.starts >= 5
+
+
+async def test_one_that_never_listens_is_replaced(home):
+    async with supervised(home, "--never-listen", answer=0.8) as watched:
+        await watched.until(lambda: watched.losses())
+        assert watched.losses()[0] == "did not answer on its socket within 0.8 s"
+        await watched.until(lambda: watched.executor.starts >= 2)
+
+
+async def test_one_that_hangs_is_replaced(home):
+    async with supervised(home, silent=1.5) as watched:
+        await watched.until(lambda: watched.executor.up)
+        os.kill(watched.executor.pid, signal.SIGSTOP)
+        await watched.until(lambda: watched.losses() and watched.executor.up)
+        assert watched.losses() == ["said nothing for 1.5 s"]
+
+
+async def test_one_that_ignores_sigterm_is_killed(home):
+    async with supervised(home, "--deaf-to-term") as watched:
+        await watched.until(lambda: watched.executor.up)
+        process = psutil.Process(watched.executor.pid)
+    assert not process.is_running()
+
+
+async def test_a_command_that_does_not_exist_is_a_loss_not_a_crash(home):
+    async with supervised(home, command=("/nonexistent/python",)) as watched:
+        await watched.until(lambda: len(watched.losses()) >= 2)
+        assert watched.losses()[0].startswith("cannot be started: ")
+
+
+async def test_an_executor_dies_with_a_killed_daemon(home):
+    """The daemon here is a process of its own that gets no chance to clean up."""
+    code = (
+        "import asyncio, sys\n"
+        "from pathlib import Path\n"
+        "from tests.node.test_supervision import STAND_IN, Supervised\n"
+        "from workers import log\n"
+        "log.configure('node')\n"
+        "async def main():\n"
+        "    watched = Supervised(Path(sys.argv[1]), STAND_IN)\n"
+        "    running = asyncio.create_task(watched.executor.run())\n"
+        "    await watched.until(lambda: watched.executor.up)\n"
+        "    print(watched.executor.pid, flush=True)\n"
+        "    await running\n"
+        "asyncio.run(main())\n"
+    )
+    daemon = subprocess.Popen([sys.executable, "-c", code, str(home)], stdout=subprocess.PIPE, text=True)
+    process = psutil.Process(int(daemon.stdout.readline()))
+    daemon.kill()
+    daemon.wait()
+    daemon.stdout.close()
+    try:
+        process.wait(10)
+    except psutil.TimeoutExpired:
+        pytest.fail("the executor outlived its daemon")

@@ -1,0 +1,35 @@
+"""Accuracies normalised by each application's best variant, as plans and objectives use them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from registry.models import Application, Variant
+
+
+def normalized_accuracies(applications: Iterable[Application]) -> dict[int, float]:
+    """Percent of the best ready variant's accuracy, by variant id, for every variant that has an accuracy.
+
+    Variants that are not ready never set the standard; one that would pass it counts as 100. An application whose best
+    accuracy is 0 or less (a coefficient of determination can be) has nothing to divide by: its best variants count as
+    100 and the others as 0.
+    """
+    rows = Variant.objects.filter(application__in=list(applications), accuracy__isnull=False).values_list(
+        "pk", "application_id", "accuracy", "state"
+    )
+    rows = list(rows)
+    best: dict[int, float] = {}
+    for _, application, accuracy, state in rows:
+        if state == Variant.State.READY:
+            best[application] = max(accuracy, best.get(application, accuracy))
+    return {
+        pk: normalized(accuracy, best[application]) if application in best else 100.0
+        for pk, application, accuracy, _ in rows
+    }
+
+
+def normalized(accuracy: float, best: float) -> float:
+    """``accuracy`` in percent of ``best``, within 0 to 100."""
+    if best <= 0:
+        return 100.0 if accuracy >= best else 0.0
+    return min(100.0, max(0.0, 100.0 * accuracy / best))

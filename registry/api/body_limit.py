@@ -1,0 +1,66 @@
+"""Bounds request bodies before Django sees them: under ASGI, Django spools a whole body to disk before a view runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from registry.api.parsing import MULTIPART_SLACK
+from registry.api.problems import MEDIA_TYPE, describe
+from registry.faults import TooLarge
+
+
+class _Passed(Exception):
+    pass
+
+
+class BodyLimit:
+    """ASGI middleware: at most ``limit`` bytes a body (and what multipart adds), by announcement or by count; else 413
+    as a problem, with the connection closed rather than drained."""
+
+    def __init__(self, app: Callable[..., Awaitable[None]], limit: int):
+        self._app = app
+        self._limit = limit
+
+    async def __call__(self, scope: dict[str, Any], receive: Callable, send: Callable) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        most = self._limit + MULTIPART_SLACK
+        announced = dict(scope["headers"]).get(b"content-length", b"")
+        if announced.isdigit() and int(announced) > most:
+            await self._refuse(send)
+            return
+        seen = 0
+        answering = False
+
+        async def counted() -> dict[str, Any]:
+            nonlocal seen
+            message = await receive()
+            seen += len(message.get("body", b""))
+            if seen > most:
+                raise _Passed
+            return message
+
+        async def noted(message: dict[str, Any]) -> None:
+            nonlocal answering
+            answering = True
+            await send(message)
+
+        try:
+            await self._app(scope, counted, noted)
+        except _Passed:
+            if not answering:
+                await self._refuse(send)
+
+    async def _refuse(self, send: Callable) -> None:
+        problem, _ = describe(TooLarge("file", self._limit, "NEREUS_MAX_UPLOAD_MB"))
+        content = json.dumps(problem).encode()
+        headers = [
+            (b"content-type", MEDIA_TYPE.encode()),
+            (b"content-length", str(len(content)).encode()),
+            (b"connection", b"close"),
+        ]
+        await send({"type": "http.response.start", "status": 413, "headers": headers})
+        await send({"type": "http.response.body", "body": content})

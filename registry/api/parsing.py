@@ -1,0 +1,93 @@
+"""Bodies with bounds: JSON that fits in memory, uploads that go to the store's own disk while they are hashed."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from django.core.files.uploadedfile import UploadedFile
+from django.core.files.uploadhandler import FileUploadHandler
+from rest_framework.exceptions import ParseError
+from rest_framework.parsers import JSONParser
+
+from registry.faults import TooLarge
+from registry.storage import CHUNK, Incoming
+
+MAX_JSON_BYTES = 2**20
+#: what a multipart body may have beside its file
+MULTIPART_SLACK = 2**16
+
+
+class BoundedJSONParser(JSONParser):
+    """JSON of at most :data:`MAX_JSON_BYTES`."""
+
+    def parse(self, stream, media_type=None, parser_context=None):
+        text = stream.read(MAX_JSON_BYTES + 1)
+        if len(text) > MAX_JSON_BYTES:
+            raise TooLarge("body", MAX_JSON_BYTES)
+
+        try:
+            data = super().parse(io.BytesIO(text), media_type, parser_context)
+        except RecursionError:
+            raise ParseError("JSON parse error - nested too deeply") from None
+        if not isinstance(data, dict):
+            raise ParseError(f"The body must be a JSON object, not {type(data).__name__}.")
+        return data
+
+
+class StoreUploadHandler(FileUploadHandler):
+    """Streams each file of a request into an :class:`~registry.storage.Incoming`; all together at most ``limit`` bytes.
+
+    Raises TooLarge as soon as the limit is passed, before that by the announced length.
+    """
+
+    chunk_size = CHUNK
+
+    def __init__(self, limit: int):
+        super().__init__()
+        self._limit = limit
+        self._taken = 0
+        self.file: StoredUpload | None = None
+
+    def handle_raw_input(self, input_data, META, content_length, boundary, encoding=None):
+        if content_length > self._limit + MULTIPART_SLACK:
+            raise TooLarge("file", self._limit, "NEREUS_MAX_UPLOAD_MB")
+
+    def new_file(self, *args: Any, **kwargs: Any) -> None:
+        super().new_file(*args, **kwargs)
+        incoming = Incoming(self._limit - self._taken)
+        self.file = StoredUpload(incoming, self.file_name or "", self.content_type)
+
+    def receive_data_chunk(self, raw_data: bytes, start: int) -> None:
+        try:
+            self.file.incoming.write(raw_data)
+        except TooLarge:
+            raise TooLarge("file", self._limit, "NEREUS_MAX_UPLOAD_MB") from None
+        self._taken += len(raw_data)
+
+    def file_complete(self, file_size: int) -> StoredUpload:
+        self.file.incoming.finish()
+        self.file.size = file_size
+        return self.file
+
+    def upload_interrupted(self) -> None:
+        if self.file is not None:
+            self.file.close()
+
+
+class StoredUpload(UploadedFile):
+    """An upload that already lies on the store's disk. Closing removes it unless it was placed."""
+
+    def __init__(self, incoming: Incoming, name: str, content_type: str | None):
+        super().__init__(file=None, name=name or "upload", content_type=content_type, size=0)
+        self.incoming = incoming
+
+    def close(self) -> None:
+        self.incoming.discard()
+
+    @property
+    def closed(self) -> bool:
+        return not self.incoming.path.exists()
+
+    def __bool__(self) -> bool:
+        return True

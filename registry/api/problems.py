@@ -1,0 +1,146 @@
+"""Errors as problem details (RFC 9457), ``application/problem+json``: the one place that makes responses of them.
+
+``type`` is ``about:blank`` where the status says it all (Section 4.2.1), else a ``urn:nereus:problem:…``. ``errors``
+lists what is wrong field by field.
+"""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+from typing import Any
+
+from django.core.exceptions import BadRequest, PermissionDenied, RequestDataTooBig, SuspiciousOperation
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.multipartparser import MultiPartParserError
+from rest_framework import exceptions, serializers
+from rest_framework.response import Response
+from rest_framework.views import set_rollback
+
+from registry.faults import Busy, Conflict, Fault, InvalidInput, NoSpace, TooLarge
+from workers import log
+
+logger = log.get("registry.api")
+
+MEDIA_TYPE = "application/problem+json"
+
+
+class ProblemErrorSerializer(serializers.Serializer):
+    """Part of the schema only."""
+
+    field = serializers.CharField()
+    detail = serializers.CharField()
+
+
+class ProblemSerializer(serializers.Serializer):
+    """Part of the schema only."""
+
+    type = serializers.CharField()
+    title = serializers.CharField()
+    status = serializers.IntegerField()
+    detail = serializers.CharField()
+    errors = ProblemErrorSerializer(many=True)
+
+
+def body(status: int, detail: str, kind: str | None = None, errors: list[Fault] = ()) -> dict[str, Any]:
+    """The members of a problem."""
+    return {
+        "type": f"urn:nereus:problem:{kind}" if kind else "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+        "errors": [{"field": fault.field, "detail": fault.detail} for fault in errors],
+    }
+
+
+def _invalid(faults: list[Fault]) -> dict[str, Any]:
+    told = [f"{fault.field}: {fault.detail}" if fault.field else fault.detail for fault in faults]
+    return body(400, "; ".join(told), "invalid-input", faults)
+
+
+def describe(error: Exception) -> tuple[dict[str, Any], dict[str, str]]:
+    """A problem and the headers that go with it, for any exception."""
+    match error:
+        case InvalidInput():
+            return _invalid(error.faults), {}
+        case exceptions.ValidationError():
+            return _invalid(flatten(error.detail)), {}
+        case Conflict():
+            errors = [Fault(error.field, error.detail)] if error.field else []
+            return body(409, error.detail, "conflict", errors), {}
+        case TooLarge():
+            return body(413, str(error), "too-large", [Fault(error.field, error.detail)]), {}
+        case Busy():
+            return body(503, error.detail, "busy"), {"Retry-After": str(error.retry_after_s)}
+        case NoSpace():
+            return body(507, str(error), "no-space"), {}
+        case Http404():
+            return body(404, "There is nothing at this address."), {}
+        case PermissionDenied():
+            return body(403, "This is not allowed."), {}
+        case RequestDataTooBig():
+            return body(413, "The request's form fields are too large.", "too-large"), {}
+        case MultiPartParserError() | SuspiciousOperation() | BadRequest():
+            return body(400, f"The request cannot be understood: {error}"), {}
+        case exceptions.APIException():
+            headers = {}
+            if getattr(error, "auth_header", None):
+                headers["WWW-Authenticate"] = error.auth_header
+            if getattr(error, "wait", None):
+                headers["Retry-After"] = str(int(error.wait) + 1)
+            return body(error.status_code, _text(error.detail)), headers
+    return body(500, "Something went wrong here; the log says what."), {}
+
+
+def handle(error: Exception, context: dict[str, Any]) -> Response:
+    """The REST framework's exception handler."""
+    problem, headers = describe(error)
+    if problem["status"] == 500:
+        request = context.get("request")
+        logger.error("request_failed", path=getattr(request, "path", ""), exc_info=error)
+    set_rollback()
+    return Response(problem, status=problem["status"], headers=headers, content_type=MEDIA_TYPE)
+
+
+def flatten(detail: Any, field: str = "") -> list[Fault]:
+    """A validation error's tree as faults; fields are joined with dots (``signature.inputs.0.shape``)."""
+    if isinstance(detail, dict):
+        faults = []
+        for key, value in detail.items():
+            inner = field if key == "non_field_errors" else f"{field}.{key}".strip(".")
+            faults += flatten(value, inner)
+        return faults
+    if isinstance(detail, list):
+        if any(isinstance(item, dict | list) for item in detail):
+            return [
+                fault for i, item in enumerate(detail) if item for fault in flatten(item, f"{field}.{i}".strip("."))
+            ]
+        return [Fault(field, str(item)) for item in detail]
+    return [Fault(field, str(detail))]
+
+
+def _text(detail: Any) -> str:
+    return "; ".join(fault.detail for fault in flatten(detail))
+
+
+def render(status: int, detail: str, kind: str | None = None, errors: list[Fault] = ()) -> HttpResponse:
+    """A problem outside of the REST framework."""
+    return HttpResponse(json.dumps(body(status, detail, kind, errors)), status=status, content_type=MEDIA_TYPE)
+
+
+def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """``handler404``: a problem under the API, Django's page elsewhere."""
+    if request.path.startswith("/api/"):
+        return render(404, "There is nothing at this address.")
+    from django.views.defaults import page_not_found as page
+
+    return page(request, exception)
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """``handler500``, in the same way."""
+    if request.path.startswith("/api/"):
+        return render(500, "Something went wrong here; the log says what.")
+    from django.views.defaults import server_error as page
+
+    return page(request)

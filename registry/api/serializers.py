@@ -1,0 +1,335 @@
+"""How registry rows look in JSON, and what is accepted. Unknown fields are refused: they are nearly always misspelt."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from registry import models, signatures
+from workers import metrics
+from workers.batching import policies
+
+
+class StrictMixin:
+    """Refuses fields that do not exist or may not be set."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        wrong = {}
+        for name in data:
+            field = self.fields.get(name)
+            if field is None:
+                settable = [known for known, f in self.fields.items() if not f.read_only]
+                near = difflib.get_close_matches(str(name), settable, n=1)
+                wrong[str(name)[:60]] = [f"is not known{f'; did you mean {near[0]}?' if near else ''}"]
+            elif field.read_only:
+                wrong[name] = ["cannot be set"]
+        if wrong:
+            raise serializers.ValidationError(wrong)
+        return super().to_internal_value(data)
+
+
+class TensorSerializer(serializers.Serializer):
+    """Part of the schema only."""
+
+    name = serializers.CharField(max_length=signatures.MAX_NAME)
+    datatype = serializers.ChoiceField(choices=[(name, name) for name in signatures.DATATYPES])
+    shape = serializers.ListField(
+        child=serializers.IntegerField(min_value=-1),
+        min_length=1,
+        max_length=signatures.MAX_RANK,
+        help_text="The batch dimension (-1) first; -1 in other places leaves them open.",
+    )
+
+
+class SignatureSerializer(serializers.Serializer):
+    """Part of the schema only."""
+
+    inputs = TensorSerializer(many=True)
+    outputs = TensorSerializer(many=True)
+
+
+@extend_schema_field(SignatureSerializer)
+class SignatureField(serializers.JSONField):
+    """A signature that passes :func:`registry.signatures.check`."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        faults = signatures.check(data)
+        if faults:
+            wrong: dict[str, list[str]] = {}
+            for fault in faults:
+                wrong.setdefault(fault.field or "non_field_errors", []).append(fault.detail)
+            raise serializers.ValidationError(wrong)
+        return data
+
+
+@extend_schema_field({"type": "object", "additionalProperties": {"type": "number"}})
+class OptionsField(serializers.JSONField):
+    """A batch policy's options by name."""
+
+    def to_internal_value(self, data: Any) -> dict[str, float]:
+        if not isinstance(data, dict):
+            raise serializers.ValidationError("must be an object of numbers by option name")
+        for name, value in data.items():
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise serializers.ValidationError({name: ["must be a number"]})
+        return data
+
+
+class ApplicationSerializer(StrictMixin, serializers.ModelSerializer):
+    """An application."""
+
+    signature = SignatureField()
+    batch_policy = serializers.CharField(max_length=40, required=False, help_text="The name of a batch policy.")
+    batch_options = OptionsField(required=False)
+
+    class Meta:
+        model = models.Application
+        fields = [
+            "name",
+            "description",
+            "slo_ms",
+            "late",
+            "signature",
+            "batch_policy",
+            "batch_options",
+            "weight",
+            "state",
+            "created",
+        ]
+        read_only_fields = ["state", "created"]
+        # The unique constraint's own error (409) says more than a validation error would.
+        extra_kwargs = {"name": {"validators": [models.name_validator]}, "description": {"max_length": 2000}}
+
+    def validate_name(self, name: str) -> str:
+        if self.instance is not None and name != self.instance.name:
+            raise serializers.ValidationError("cannot be changed: clients address the application by it")
+        return name
+
+    def validate(self, fields: dict[str, Any]) -> dict[str, Any]:
+        if "batch_policy" in fields or "batch_options" in fields:
+            policy = fields.get("batch_policy", getattr(self.instance, "batch_policy", policies.names()[0]))
+            if policy not in policies.names():
+                known = ", ".join(policies.names())
+                raise serializers.ValidationError({"batch_policy": [f"{policy!r} is not one of {known}"]})
+            if "batch_policy" in fields and self.instance is not None and policy != self.instance.batch_policy:
+                # Options belong to their policy: a new one begins with its own.
+                fields.setdefault("batch_options", {})
+            options = fields.get("batch_options", getattr(self.instance, "batch_options", {}))
+            complaints = policies.check(policy, options)
+            if complaints:
+                raise serializers.ValidationError({"batch_options": complaints})
+        return fields
+
+
+class ValidationSetSerializer(serializers.ModelSerializer):
+    """An application's validation set."""
+
+    application = serializers.SlugRelatedField("name", read_only=True)
+
+    class Meta:
+        model = models.ValidationSet
+        fields = ["application", "metric", "rows", "digest", "size_bytes", "created"]
+
+
+class ValidationUploadSerializer(StrictMixin, serializers.Serializer):
+    """What a validation set is uploaded as."""
+
+    file = serializers.FileField(help_text="An .npz with one array an input and labels.", allow_empty_file=True)
+    metric = serializers.ChoiceField(choices=[(name, name) for name in metrics.names()])
+
+
+class VariantSerializer(serializers.ModelSerializer):
+    """A variant. Needs ``normalized`` (by id) and ``resident`` (by id) in its context."""
+
+    application = serializers.SlugRelatedField("name", read_only=True)
+    accuracy_normalized = serializers.SerializerMethodField(help_text="Percent of the application's best variant.")
+    resident_on = serializers.SerializerMethodField(help_text="Devices that hold it or that the plan wants to hold it.")
+
+    class Meta:
+        model = models.Variant
+        fields = [
+            "id",
+            "name",
+            "application",
+            "accuracy",
+            "accuracy_source",
+            "accuracy_normalized",
+            "state",
+            "detail",
+            "digest",
+            "size_bytes",
+            "opset",
+            "inspection",
+            "resident_on",
+            "created",
+        ]
+
+    def get_accuracy_normalized(self, variant: models.Variant) -> float | None:
+        return self.context["normalized"].get(variant.pk)
+
+    def get_resident_on(self, variant: models.Variant) -> list[str]:
+        return self.context["resident"].get(variant.pk, [])
+
+
+def _accuracy(**kwargs: Any) -> serializers.FloatField:
+    return serializers.FloatField(
+        min_value=0,
+        max_value=100,
+        help_text="Percent in the application's metric; left out (null in a PATCH), it is measured.",
+        **kwargs,
+    )
+
+
+class VariantUploadSerializer(StrictMixin, serializers.Serializer):
+    """What a variant is uploaded as."""
+
+    name = serializers.CharField(max_length=63, validators=[models.name_validator])
+    file = serializers.FileField(help_text="An ONNX model.", allow_empty_file=True)
+    accuracy = _accuracy(required=False)
+
+
+class VariantChangeSerializer(StrictMixin, serializers.Serializer):
+    """What can change of a variant."""
+
+    accuracy = _accuracy(allow_null=True)
+
+
+class LatencySerializer(serializers.ModelSerializer):
+    """Latency of one batch size."""
+
+    class Meta:
+        model = models.ProfileLatency
+        fields = ["batch", "p50_ms", "p95_ms", "mean_ms", "samples"]
+
+
+class ProfileSerializer(serializers.ModelSerializer):
+    """What was measured of a variant on a device type."""
+
+    variant = serializers.SlugRelatedField("name", read_only=True)
+    application = serializers.CharField(source="variant.application.name", read_only=True)
+    latencies = LatencySerializer(many=True, read_only=True)
+
+    class Meta:
+        model = models.Profile
+        fields = ["variant", "application", "device_type", "load_s", "memory_bytes", "measured", "latencies"]
+
+
+class ProfileJobSerializer(serializers.ModelSerializer):
+    """An order to measure, and how far it is."""
+
+    variant = serializers.SlugRelatedField("name", read_only=True)
+    application = serializers.CharField(source="variant.application.name", read_only=True)
+    device = serializers.SlugRelatedField("ref", read_only=True, allow_null=True)
+
+    class Meta:
+        model = models.ProfileJob
+        fields = [
+            "id",
+            "variant",
+            "application",
+            "device_type",
+            "device",
+            "reason",
+            "state",
+            "phase",
+            "progress",
+            "detail",
+            "attempts",
+            "created",
+            "started",
+            "finished",
+        ]
+
+
+class ProfileJobsSerializer(serializers.Serializer):
+    """The jobs that were ordered, or that were open already."""
+
+    jobs = ProfileJobSerializer(many=True)
+
+
+class DeviceSerializer(serializers.ModelSerializer):
+    """A device."""
+
+    node = serializers.SlugRelatedField("name", read_only=True)
+
+    class Meta:
+        model = models.Device
+        fields = [
+            "ref",
+            "node",
+            "kind",
+            "type",
+            "description",
+            "cores",
+            "memory_bytes",
+            "endpoint",
+            "state",
+            "detail",
+            "warm",
+            "plan_version",
+            "changed",
+        ]
+
+
+class NodeSerializer(serializers.ModelSerializer):
+    """A node. Its credential is nobody's to see."""
+
+    connected = serializers.BooleanField(read_only=True)
+    state = serializers.CharField(read_only=True, help_text="pending, approved or revoked")
+    devices = serializers.SlugRelatedField("ref", many=True, read_only=True)
+
+    class Meta:
+        model = models.Node
+        fields = ["name", "state", "connected", "last_seen", "created", "devices"]
+
+
+class GatewaySerializer(serializers.ModelSerializer):
+    """A gateway. Its credential is nobody's to see."""
+
+    connected = serializers.BooleanField(read_only=True)
+    state = serializers.CharField(read_only=True, help_text="pending, approved or revoked")
+
+    class Meta:
+        model = models.Gateway
+        fields = ["name", "address", "state", "connected", "last_seen", "created"]
+
+
+class ApiKeySerializer(StrictMixin, serializers.ModelSerializer):
+    """An API key, without the key."""
+
+    class Meta:
+        model = models.ApiKey
+        fields = ["name", "prefix", "created"]
+        read_only_fields = ["prefix", "created"]
+        extra_kwargs = {"name": {"validators": [models.name_validator]}}
+
+
+class NewApiKeySerializer(ApiKeySerializer):
+    """A key that was just made; this once it can be read."""
+
+    key = serializers.CharField(read_only=True)
+
+    class Meta(ApiKeySerializer.Meta):
+        fields = [*ApiKeySerializer.Meta.fields, "key"]
+
+
+class JoinTokenSerializer(StrictMixin, serializers.ModelSerializer):
+    """A join token, without the token."""
+
+    class Meta:
+        model = models.JoinToken
+        fields = ["name", "auto_approve", "created"]
+        read_only_fields = ["created"]
+        extra_kwargs = {"name": {"validators": [models.name_validator]}}
+
+
+class NewJoinTokenSerializer(JoinTokenSerializer):
+    """A token that was just made; this once it can be read."""
+
+    token = serializers.CharField(read_only=True)
+
+    class Meta(JoinTokenSerializer.Meta):
+        fields = [*JoinTokenSerializer.Meta.fields, "token"]

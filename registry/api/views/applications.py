@@ -1,0 +1,98 @@
+"""Applications and their validation sets."""
+
+from __future__ import annotations
+
+from django.http import Http404
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework import status
+from rest_framework.response import Response
+from rest_framework.reverse import reverse
+
+from registry import services
+from registry.api.schema import DRAIN
+from registry.api.serializers import ApplicationSerializer, ValidationSetSerializer, ValidationUploadSerializer
+from registry.api.views.base import UploadMixin, View
+from registry.models import Application, ValidationSet
+
+
+class ApplicationList(View):
+    """All applications."""
+
+    queryset = Application.objects.all()
+    serializer_class = ApplicationSerializer
+
+    @extend_schema(operation_id="applications_list", responses=ApplicationSerializer(many=True))
+    def get(self, request):
+        return self.listed(self.get_queryset(), ApplicationSerializer)
+
+    @extend_schema(operation_id="applications_create", responses={201: ApplicationSerializer})
+    def post(self, request):
+        """Register an application."""
+        application = services.create_application(self.checked(ApplicationSerializer))
+        where = reverse("application", [application.name], request=request)
+        return Response(ApplicationSerializer(application).data, status.HTTP_201_CREATED, headers={"Location": where})
+
+
+class ApplicationDetail(View):
+    """One application."""
+
+    serializer_class = ApplicationSerializer
+
+    @extend_schema(operation_id="applications_get")
+    def get(self, request, name):
+        return Response(ApplicationSerializer(self.application()).data)
+
+    @extend_schema(operation_id="applications_change")
+    def patch(self, request, name):
+        """Change some fields. The name stays; the signature stays once there are variants."""
+        application = self.application()
+        fields = self.checked(ApplicationSerializer, application, partial=True)
+        return Response(ApplicationSerializer(services.change_application(application, fields)).data)
+
+    @extend_schema(
+        operation_id="applications_delete",
+        parameters=[DRAIN],
+        responses={204: OpenApiResponse(description="Gone."), 202: ApplicationSerializer},
+    )
+    def delete(self, request, name):
+        """Delete with all variants; refused while they are in use."""
+        application = self.application()
+        if services.delete_application(application, drain=self.flag("drain")):
+            return Response(status=status.HTTP_204_NO_CONTENT)
+        application.refresh_from_db()
+        return Response(ApplicationSerializer(application).data, status.HTTP_202_ACCEPTED)
+
+
+class ValidationSetDetail(UploadMixin, View):
+    """An application's validation set."""
+
+    serializer_class = ValidationSetSerializer
+
+    @extend_schema(operation_id="validation_set_get")
+    def get(self, request, name):
+        return Response(ValidationSetSerializer(self._existing()).data)
+
+    @extend_schema(
+        operation_id="validation_set_put",
+        request={"multipart/form-data": ValidationUploadSerializer},
+        responses={200: ValidationSetSerializer, 201: ValidationSetSerializer},
+    )
+    def put(self, request, name):
+        """Upload it, or another one; measured variants are measured again."""
+        application = self.application()
+        fields = self.checked(ValidationUploadSerializer)
+        validation, first = services.set_validation(application, fields["metric"], fields["file"].incoming)
+        code = status.HTTP_201_CREATED if first else status.HTTP_200_OK
+        return Response(ValidationSetSerializer(validation).data, code)
+
+    @extend_schema(operation_id="validation_set_delete", responses={204: OpenApiResponse(description="Gone.")})
+    def delete(self, request, name):
+        """Delete it; accuracies that it measured stay."""
+        services.delete_validation(self._existing().application)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+    def _existing(self) -> ValidationSet:
+        validation = ValidationSet.objects.filter(application=self.application()).select_related("application").first()
+        if validation is None:
+            raise Http404
+        return validation

@@ -1,0 +1,65 @@
+"""What the registry's views share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.shortcuts import get_object_or_404
+from rest_framework import generics
+from rest_framework.exceptions import ValidationError
+from rest_framework.parsers import MultiPartParser
+from rest_framework.request import Request
+
+from registry.api.parsing import BoundedJSONParser, StoreUploadHandler
+from registry.api.schema import ProblemSchema
+from registry.models import Application, Variant
+
+
+class View(generics.GenericAPIView):
+    """JSON in, JSON out."""
+
+    schema = ProblemSchema()
+    parser_classes = [BoundedJSONParser]
+    pagination_class = generics.GenericAPIView.pagination_class
+
+    def application(self) -> Application:
+        """The application that the address names, or 404."""
+        return get_object_or_404(Application, name=self.kwargs["name"])
+
+    def variant(self) -> Variant:
+        """The variant that the address names, or 404."""
+        variants = Variant.objects.select_related("application")
+        return get_object_or_404(variants, application__name=self.kwargs["name"], name=self.kwargs["variant"])
+
+    def checked(self, serializer: type, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """The request's body as that serializer's valid fields."""
+        parsed = serializer(*args, data=self.request.data, context=self.get_serializer_context(), **kwargs)
+        parsed.is_valid(raise_exception=True)
+        return parsed.validated_data
+
+    def flag(self, name: str) -> bool:
+        """A true-or-false query parameter, false when absent."""
+        value = self.request.query_params.get(name)
+        if value is None or value.lower() in ("false", "0"):
+            return False
+        if value.lower() in ("true", "1"):
+            return True
+        raise ValidationError({name: [f"{value[:60]!r} is neither true nor false"]})
+
+    def listed(self, queryset: Any, serializer: type, **context: Any) -> Any:
+        """A page of rows as a response."""
+        page = self.paginate_queryset(queryset)
+        rows = serializer(page, many=True, context={**self.get_serializer_context(), **context})
+        return self.get_paginated_response(rows.data)
+
+
+class UploadMixin:
+    """Files stream into the store's incoming folder instead of Django's."""
+
+    parser_classes = [MultiPartParser, BoundedJSONParser]
+
+    def initialize_request(self, request: Any, *args: Any, **kwargs: Any) -> Request:
+        # Before authentication: checking a session's CSRF token reads the form.
+        request.upload_handlers = [StoreUploadHandler(settings.NEREUS.max_upload_bytes)]
+        return super().initialize_request(request, *args, **kwargs)

@@ -1,0 +1,108 @@
+"""Nodes, gateways and devices."""
+
+from __future__ import annotations
+
+from drf_spectacular.utils import OpenApiResponse, extend_schema, extend_schema_view
+from rest_framework import status
+from rest_framework.response import Response
+
+from registry import members
+from registry.api.serializers import DeviceSerializer, GatewaySerializer, NodeSerializer
+from registry.api.views.base import View
+from registry.models import Device, Gateway, Member, Node
+
+
+class _Nodes(View):
+    queryset = Node.objects.prefetch_related("devices")
+    serializer_class = NodeSerializer
+    lookup_field = "name"
+
+
+class _Gateways(View):
+    queryset = Gateway.objects.all()
+    serializer_class = GatewaySerializer
+    lookup_field = "name"
+
+
+class _List:
+    def get(self, request):
+        return self.listed(self.get_queryset(), self.serializer_class)
+
+
+class _Detail:
+    def get(self, request, name):
+        return Response(self.serializer_class(self.get_object()).data)
+
+    @extend_schema(responses={204: OpenApiResponse(description="Gone.")})
+    def delete(self, request, name):
+        """Forget it; refused while it is connected."""
+        members.delete_member(self.get_object())
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class _Approve:
+    @extend_schema(request=None)
+    def post(self, request, name):
+        """Admit it."""
+        return Response(self.serializer_class(members.set_state(self.get_object(), Member.State.APPROVED)).data)
+
+
+class _Revoke:
+    @extend_schema(request=None)
+    def post(self, request, name):
+        """Turn it away, until it is approved again."""
+        return Response(self.serializer_class(members.set_state(self.get_object(), Member.State.REVOKED)).data)
+
+
+@extend_schema_view(get=extend_schema(operation_id="nodes_list", responses=NodeSerializer(many=True)))
+class NodeList(_List, _Nodes):
+    """All nodes."""
+
+
+class NodeDetail(_Detail, _Nodes):
+    """One node."""
+
+
+class NodeApprove(_Approve, _Nodes):
+    """Approving a node."""
+
+
+class NodeRevoke(_Revoke, _Nodes):
+    """Revoking a node."""
+
+
+@extend_schema_view(get=extend_schema(operation_id="gateways_list", responses=GatewaySerializer(many=True)))
+class GatewayList(_List, _Gateways):
+    """All gateways."""
+
+
+class GatewayDetail(_Detail, _Gateways):
+    """One gateway."""
+
+
+class GatewayApprove(_Approve, _Gateways):
+    """Approving a gateway."""
+
+
+class GatewayRevoke(_Revoke, _Gateways):
+    """Revoking a gateway."""
+
+
+@extend_schema_view(get=extend_schema(operation_id="devices_list", responses=DeviceSerializer(many=True)))
+class DeviceList(_List, View):
+    """All devices."""
+
+    queryset = Device.objects.select_related("node")
+    serializer_class = DeviceSerializer
+
+
+class DeviceDetail(View):
+    """One device, by NODE/DEVICE."""
+
+    queryset = Device.objects.select_related("node")
+    serializer_class = DeviceSerializer
+    lookup_field = "ref"
+
+    @extend_schema(operation_id="devices_get")
+    def get(self, request, ref):
+        return Response(DeviceSerializer(self.get_object()).data)

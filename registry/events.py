@@ -1,0 +1,32 @@
+"""How the registry tells the rest of the control plane that something changed.
+
+Kinds and their refs: ``application`` NAME, ``variant`` APPLICATION/VARIANT, ``validation_set`` APPLICATION, ``node``
+NAME, ``gateway`` NAME, ``api_key`` NAME, ``join_token`` NAME, ``profile_job`` ID. The ref may no longer exist when
+the signal arrives: being deleted is a change too.
+"""
+
+from __future__ import annotations
+
+from django.db import transaction
+from django.dispatch import Signal
+
+#: sent with ``kind`` and ``ref`` once the change is committed
+registry_changed = Signal()
+
+KINDS = frozenset(
+    {"application", "variant", "validation_set", "node", "gateway", "api_key", "join_token", "profile_job"}
+)
+
+
+def changed(kind: str, ref: str) -> None:
+    """Announce a change when the current transaction commits (at once outside of one).
+
+    The change is already safe by then, so a receiver that fails is logged and does not fail the caller.
+
+    Raises:
+        ValueError: no such kind.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"kind: {kind!r} is not one of {', '.join(sorted(KINDS))}")
+    # send_robust logs the failures itself.
+    transaction.on_commit(lambda: registry_changed.send_robust(sender=None, kind=kind, ref=ref))

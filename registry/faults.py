@@ -1,0 +1,58 @@
+"""What can be wrong with something that a user handed in, or with the moment they chose. Knows no Django.
+
+Services and inspections raise these; :mod:`registry.api.problems` is the one place that turns them into responses.
+None of them helps by trying again unchanged, except :class:`Busy` and :class:`NoSpace`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Fault(NamedTuple):
+    """One thing that is wrong: ``field`` names where (``file.inputs.x.shape``), ``detail`` says what and the limit."""
+
+    field: str
+    detail: str
+
+
+class InvalidInput(Exception):
+    """The input breaks rules; every one that was found is in ``faults``."""
+
+    def __init__(self, faults: Iterable[Fault]):
+        self.faults = [Fault(*fault) for fault in faults]
+        super().__init__("; ".join(f"{fault.field}: {fault.detail}" for fault in self.faults))
+
+
+class Conflict(Exception):
+    """The input is fine, but the present state forbids it. ``field`` where one is to blame (a name that is taken)."""
+
+    def __init__(self, detail: str, field: str | None = None):
+        self.detail = detail
+        self.field = field
+        super().__init__(detail)
+
+
+class TooLarge(Exception):
+    """More bytes than ``limit`` for ``field``."""
+
+    def __init__(self, field: str, limit: int, setting: str = ""):
+        self.field = field
+        self.limit = limit
+        suffix = f", set by {setting}" if setting else ""
+        self.detail = f"is larger than the limit of {limit} bytes ({limit / 2**20:g} MiB{suffix})"
+        super().__init__(f"{field}: {self.detail}")
+
+
+class Busy(Exception):
+    """Other work is in the way for now; worth another try after ``retry_after_s``."""
+
+    def __init__(self, detail: str, retry_after_s: int):
+        self.detail = detail
+        self.retry_after_s = retry_after_s
+        super().__init__(detail)
+
+
+class NoSpace(Exception):
+    """The disk under the model store is full."""

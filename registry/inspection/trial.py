@@ -1,0 +1,228 @@
+"""Loading a model as an executor would, holding its tensors against the signature, and running it with 1 and 3 rows."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from registry.faults import Fault, InvalidInput
+from registry.signatures import from_onnxruntime
+
+#: tried for dimensions that the application leaves open, until the model takes one: tokens, then image sides
+OPEN_SIZES = (16, 64, 224, 1)
+ROWS = (1, 3)
+#: largest difference of a row's result, relative, that different company in its batch may make without remark
+COMPANY_TOLERANCE = 0.01
+
+_NUMPY = {
+    "BOOL": np.bool_,
+    "UINT8": np.uint8,
+    "UINT16": np.uint16,
+    "UINT32": np.uint32,
+    "UINT64": np.uint64,
+    "INT8": np.int8,
+    "INT16": np.int16,
+    "INT32": np.int32,
+    "INT64": np.int64,
+    "FP16": np.float16,
+    "FP32": np.float32,
+    "FP64": np.float64,
+    "BYTES": np.object_,
+}
+
+
+def run(path: str, signature: dict[str, Any]) -> dict[str, Any]:
+    """Facts: the model's own tensors and warnings. Raises InvalidInput, or MemoryError past the process' limit."""
+    session = _load(path)
+    _compare(session, signature)
+    warnings = _try(session, signature)
+    return {
+        "inputs": [_told(tensor) for tensor in session.get_inputs()],
+        "outputs": [_told(tensor) for tensor in session.get_outputs()],
+        "warnings": warnings,
+    }
+
+
+def _load(path: str) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.enable_cpu_mem_arena = False  # an arena grows in powers of two and would reach the limit early
+    options.log_severity_level = 4
+    try:
+        return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except MemoryError:
+        raise
+    except Exception as error:  # onnxruntime has a class of its own for every code; each is a refusal here
+        raise _failed("onnxruntime cannot load it", error) from None
+
+
+def _failed(what: str, error: Exception) -> Exception:
+    text = str(error)
+    if re.search(r"bad_alloc|[Ff]ailed to allocate|[Aa]llocation failed|out of memory", text):
+        return MemoryError()
+    too_new = re.search(r"IR version: (\d+), max supported IR version: (\d+)", text)
+    if too_new:
+        return _invalid("file.ir_version", f"IR version {too_new[1]} is too new; onnxruntime knows up to {too_new[2]}")
+    too_new = re.search(r"Opset (\d+) is under development.*?till opset (\d+)", text)
+    if too_new:
+        return _invalid("file.opset", f"opset {too_new[1]} is too new; onnxruntime knows up to {too_new[2]}")
+    # Paths on this box, native source locations and signatures tell a client nothing.
+    text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text)
+    text = re.sub(r"Load model from \S+ failed:", "", text)
+    text = re.sub(r"\S+\.(cc|h|cpp):\d+ .*?\) ", "", text)
+    return _invalid("file", f"{what}: {' '.join(text.split())[:300] or type(error).__name__}")
+
+
+def _invalid(field: str, detail: str) -> InvalidInput:
+    return InvalidInput([Fault(field, detail)])
+
+
+def _told(tensor: Any) -> dict[str, Any]:
+    shape = [size if isinstance(size, int) else -1 for size in tensor.shape or []]
+    return {"name": tensor.name, "datatype": from_onnxruntime(tensor.type) or tensor.type, "shape": shape}
+
+
+def _compare(session: ort.InferenceSession, signature: dict[str, Any]) -> None:
+    faults = []
+    for kind, tensors in (("inputs", session.get_inputs()), ("outputs", session.get_outputs())):
+        own = {tensor.name: tensor for tensor in tensors}
+        for wanted in signature[kind]:
+            where = f"file.{kind}.{wanted['name']}"
+            tensor = own.get(wanted["name"])
+            if tensor is None:
+                names = ", ".join(repr(name[:60]) for name in list(own)[:10]) or "none"
+                faults.append(
+                    Fault(where, f"is missing: the application's signature has it; the model's {kind} are {names}")
+                )
+                continue
+            faults += _compare_tensor(tensor, wanted, where, kind == "inputs")
+        if kind == "inputs":
+            known = {wanted["name"] for wanted in signature[kind]}
+            faults += [
+                Fault(
+                    f"file.inputs.{name[:60]}", "is not in the application's signature, so nothing would ever fill it"
+                )
+                for name in own
+                if name not in known
+            ]
+    if faults:
+        raise InvalidInput(faults)
+
+
+def _compare_tensor(tensor: Any, wanted: dict[str, Any], where: str, is_input: bool) -> list[Fault]:
+    datatype = from_onnxruntime(tensor.type)
+    if datatype != wanted["datatype"]:
+        return [
+            Fault(
+                f"{where}.datatype",
+                f"is {datatype or tensor.type}; the application's signature says {wanted['datatype']}",
+            )
+        ]
+    shape, expected = list(tensor.shape or []), wanted["shape"]
+    if not shape and not is_input:
+        return []  # an output of unknown shape: the trial run tells
+    field = f"{where}.shape"
+    if len(shape) != len(expected):
+        return [
+            Fault(field, f"has {len(shape)} dimensions {_shown(shape)}; the application's signature has {expected}")
+        ]
+    if isinstance(shape[0], int):
+        return [
+            Fault(
+                field,
+                f"has no batch dimension: the first is fixed at {shape[0]}; export the model with a dynamic first one",
+            )
+        ]
+    faults = []
+    for index in range(1, len(shape)):
+        size, want = shape[index], expected[index]
+        if not isinstance(size, int):
+            continue
+        if want == -1 and is_input:
+            faults.append(
+                Fault(field, f"dimension {index} is fixed at {size}; the application's signature leaves it open")
+            )
+        elif want not in (-1, size):
+            faults.append(Fault(field, f"dimension {index} is {size}; the application's signature says {want}"))
+    return faults
+
+
+def _shown(shape: list[Any]) -> str:
+    return "[" + ", ".join(str(size) if isinstance(size, int) else "-1" for size in shape) + "]"
+
+
+def _row(tensor: dict[str, Any], rows: int, open_size: int, seed: int) -> np.ndarray:
+    """Rows of plain values: floats from 0 to 1; whole numbers 0 and 1, which index any table; the text ``a``."""
+    shape = [rows] + [open_size if size == -1 else size for size in tensor["shape"][1:]]
+    kind = _NUMPY[tensor["datatype"]]
+    if tensor["datatype"] == "BYTES":
+        return np.full(shape, "a", dtype=np.object_)
+    random = np.random.default_rng(seed)
+    if tensor["datatype"].startswith("FP"):
+        return random.random(shape, dtype=np.float32).astype(kind)
+    return random.integers(0, 2, size=shape, dtype=np.uint8).astype(kind)
+
+
+def _try(session: ort.InferenceSession, signature: dict[str, Any]) -> list[str]:
+    names = [tensor["name"] for tensor in signature["outputs"]]
+    has_open = any(size == -1 for tensor in signature["inputs"] for size in tensor["shape"][1:])
+    failure: Exception | None = None
+    for open_size in OPEN_SIZES if has_open else (1,):
+        feeds = {tensor["name"]: _row(tensor, max(ROWS), open_size, i) for i, tensor in enumerate(signature["inputs"])}
+        results = {}
+        try:
+            for rows in ROWS:
+                results[rows] = session.run(names, {name: value[:rows] for name, value in feeds.items()})
+        except MemoryError:
+            raise
+        except Exception as error:
+            failure = _failed(f"fails a run with {rows} row{'s' if rows > 1 else ''}", error)
+            if isinstance(failure, MemoryError):
+                raise failure from None
+            continue
+        faults = [
+            fault
+            for rows in ROWS
+            for tensor, value in zip(signature["outputs"], results[rows], strict=True)
+            for fault in _check_output(tensor, value, rows)
+        ]
+        if faults:
+            raise InvalidInput(dict.fromkeys(faults))
+        return _remarks(names, results)
+    raise failure
+
+
+def _check_output(tensor: dict[str, Any], value: Any, rows: int) -> list[Fault]:
+    where = f"file.outputs.{tensor['name']}"
+    if not isinstance(value, np.ndarray):
+        return [Fault(f"{where}.datatype", f"is a {type(value).__name__}, not a tensor")]
+    shape, expected = list(value.shape), tensor["shape"]
+    if not shape or shape[0] != rows:
+        return [
+            Fault(
+                f"{where}.shape", f"has no batch dimension: {rows} row{'s' if rows > 1 else ''} in gave shape {shape}"
+            )
+        ]
+    if len(shape) != len(expected) or any(w not in (-1, s) for s, w in zip(shape[1:], expected[1:], strict=False)):
+        return [Fault(f"{where}.shape", f"a run gave {shape}; the application's signature says {expected}")]
+    if value.dtype.kind == "f" and np.isnan(value).any():
+        return [Fault(where, "a run with values from 0 to 1 gave NaN")]
+    return []
+
+
+def _remarks(names: list[str], results: dict[int, list[np.ndarray]]) -> list[str]:
+    """What is odd but not wrong: a row whose result depends on the rows beside it (dynamic quantisation does that)."""
+    remarks = []
+    for name, alone, together in zip(names, results[1], results[3], strict=True):
+        if alone.dtype.kind != "f" or alone.shape[1:] != together.shape[1:]:
+            continue
+        with np.errstate(all="ignore"):
+            a, b = alone[0].astype(np.float64), together[0].astype(np.float64)
+            scale = np.max(np.abs(a), initial=1e-6)
+            difference = np.max(np.abs(a - b), initial=0.0) / scale
+        if np.isfinite(difference) and difference > COMPANY_TOLERANCE:
+            remarks.append(f"{name}: a row's result changes by {difference:.1%} with the other rows of its batch")
+    return remarks

@@ -1,0 +1,167 @@
+"""A validation set: an ``.npz`` with one array an input, as the signature names them, and ``labels``.
+
+Arrays are judged by their headers; contents are only streamed through (for the archive's checksums), except labels.
+"""
+
+from __future__ import annotations
+
+import math
+import zipfile
+import zlib
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from registry.faults import Fault, InvalidInput
+from registry.inspection import limits
+from registry.signatures import DATATYPES
+from workers import metrics
+
+#: of made-up answers held at a time
+_PIECE_BYTES = 32 * 2**20
+
+_KINDS = {
+    "BOOL": "bool",
+    "UINT8": "uint8",
+    "UINT16": "uint16",
+    "UINT32": "uint32",
+    "UINT64": "uint64",
+    "INT8": "int8",
+    "INT16": "int16",
+    "INT32": "int32",
+    "INT64": "int64",
+    "FP16": "float16",
+    "FP32": "float32",
+    "FP64": "float64",
+}
+
+
+def inspect(path: str, signature: dict[str, Any], metric: str) -> dict[str, Any]:
+    """``{"rows"}``, or InvalidInput, also where ``metric`` cannot make an accuracy of such labels and outputs."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return _inspect(archive, signature, metric)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        raise InvalidInput([Fault("file", f"is not a whole .npz archive: {str(error)[:200]}")]) from None
+
+
+def _inspect(archive: zipfile.ZipFile, signature: dict[str, Any], metric: str) -> dict[str, Any]:
+    members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+    wanted = {tensor["name"]: tensor for tensor in signature["inputs"]}
+    if "labels" in wanted:
+        raise InvalidInput(
+            [Fault("file.labels", "an input of the application has the name labels, so no array can hold the labels")]
+        )
+    unpacked = sum(info.file_size for info in archive.infolist())
+    if unpacked > limits.MAX_VALIDATION_BYTES:
+        raise InvalidInput(
+            [Fault("file", f"unpacks to {unpacked} bytes; the limit is {limits.MAX_VALIDATION_BYTES} bytes")]
+        )
+    faults = [
+        Fault(f"file.{name[:60]}", f"is neither an input nor labels; the inputs are {', '.join(wanted)}")
+        for name in members
+        if name not in wanted and name != "labels"
+    ]
+    faults += [Fault(f"file.{name}", "is missing") for name in [*wanted, "labels"] if name not in members]
+    if faults:
+        raise InvalidInput(faults)
+    rows: dict[str, int] = {}
+    for name, tensor in wanted.items():
+        shape, dtype = _header(archive, members[name], name)
+        faults += _check_array(f"file.{name}", shape, dtype, tensor)
+        rows[name] = shape[0] if shape else 0
+    faults += _check_labels(archive, members["labels"], rows, signature, metric)
+    counts = set(rows.values())
+    if not faults and len(counts) > 1:
+        told = ", ".join(f"{name} {count}" for name, count in rows.items())
+        faults.append(Fault("file", f"the arrays differ in rows: {told}"))
+    if faults:
+        raise InvalidInput(faults)
+    return {"rows": counts.pop()}
+
+
+def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and dtype; reads the member to its end, so that its length and checksum are known to be right."""
+    with archive.open(info) as file:
+        shape, dtype = _npy_header(file, name)
+        length = 0
+        while chunk := file.read(1 << 20):
+            length += len(chunk)
+    expected = dtype.itemsize
+    for size in shape:
+        expected *= size
+    if length != expected:
+        raise InvalidInput([Fault(f"file.{name}", f"holds {length} bytes; its header promises {expected}")])
+    return shape, dtype
+
+
+def _npy_header(file: BinaryIO, name: str) -> tuple[tuple[int, ...], np.dtype]:
+    try:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(file)
+    except ValueError as error:
+        raise InvalidInput([Fault(f"file.{name}", f"is not a .npy array: {str(error)[:200]}")]) from None
+    if dtype.hasobject:
+        raise InvalidInput(
+            [Fault(f"file.{name}", "holds Python objects, which are never unpickled; use S or U strings")]
+        )
+    return shape, dtype
+
+
+def _check_array(field: str, shape: tuple[int, ...], dtype: np.dtype, tensor: dict[str, Any]) -> list[Fault]:
+    expected, datatype = tensor["shape"], tensor["datatype"]
+    right = dtype.kind in "SU" if datatype == "BYTES" else dtype.newbyteorder("=") == np.dtype(_KINDS[datatype])
+    faults = []
+    if not right:
+        faults.append(Fault(f"{field}.datatype", f"is {dtype}; the application's signature says {datatype}"))
+    if len(shape) != len(expected) or any(
+        want not in (-1, size) for size, want in zip(shape[1:], expected[1:], strict=False)
+    ):
+        faults.append(Fault(f"{field}.shape", f"is {list(shape)}; the application's signature says {expected}"))
+    return faults
+
+
+def _check_labels(
+    archive: zipfile.ZipFile, info: zipfile.ZipInfo, rows: dict[str, int], signature: dict[str, Any], metric: str
+) -> list[Fault]:
+    shape, dtype = _header(archive, info, "labels")
+    if not shape:
+        return [Fault("file.labels.shape", "is a single value; one label a row is needed")]
+    rows["labels"] = shape[0]
+    if not 1 <= shape[0] <= limits.MAX_VALIDATION_ROWS:
+        return [Fault("file.labels.shape", f"has {shape[0]} rows; 1 to {limits.MAX_VALIDATION_ROWS} are allowed")]
+    if dtype.kind not in "biufSU":
+        return [Fault("file.labels.datatype", f"is {dtype}; numbers or strings are needed")]
+    with archive.open(info) as file:
+        labels = np.lib.format.read_array(file, allow_pickle=False)
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        return [Fault("file.labels", "holds values that are not finite")]
+    return _rehearse(labels, signature["outputs"], metric)
+
+
+def _rehearse(labels: np.ndarray, outputs: list[dict[str, Any]], metric: str) -> list[Fault]:
+    """The metric itself over empty answers of the signature's shape: whatever it has against the labels shows now and
+    not after a variant was profiled. Outputs with open dimensions tell too little for that."""
+    if any(size == -1 for tensor in outputs for size in tensor["shape"][1:]):
+        return []
+    row_bytes = sum(DATATYPES[tensor["datatype"]] * math.prod(tensor["shape"][1:]) for tensor in outputs)
+    piece = max(1, min(4096, _PIECE_BYTES // row_bytes))
+    total = metrics.create(metric)
+    try:
+        for start in range(0, len(labels), piece):
+            some = labels[start : start + piece]
+            total.add({tensor["name"]: _blank(tensor, len(some)) for tensor in outputs}, some)
+        total.percent()
+    except metrics.MetricError as error:
+        text = str(error)
+        field = "file.labels" if text.startswith("labels") else "metric"
+        return [Fault(field, text.removeprefix("labels: "))]
+    return []
+
+
+def _blank(tensor: dict[str, Any], rows: int) -> np.ndarray:
+    shape = [rows, *tensor["shape"][1:]]
+    if tensor["datatype"] == "BYTES":
+        return np.full(shape, "", dtype=object)
+    return np.zeros(shape, dtype=_KINDS[tensor["datatype"]])

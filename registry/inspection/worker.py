@@ -1,0 +1,58 @@
+"""The inspecting process: ``python -m registry.inspection.worker``, an order on standard input, a verdict on output.
+
+Order (JSON): ``{"kind": "model" | "validation", "path", "signature", "metric", "cpu_s", "memory_bytes"}``.
+Verdict (JSON): ``{"faults": [[field, detail], ...], "facts": {...}}``; no faults means accepted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from registry.faults import InvalidInput
+from registry.inspection import limits
+from registry.inspection.confinement import confine
+
+
+def main() -> None:
+    order = json.load(sys.stdin)
+    # Native libraries print to standard output as they like; the verdict gets a descriptor that they do not know.
+    verdict = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    size = os.path.getsize(order["path"])
+    address_space = limits.RUNTIME_BYTES + order["memory_bytes"] + limits.MODEL_COPIES * size
+    offline = confine(order["cpu_s"], address_space, limits.MAX_OUTPUT_BYTES)
+    try:
+        facts = _inspect(order)
+        answer = {"faults": [], "facts": {**facts, "offline": offline}}
+    except InvalidInput as error:
+        answer = {"faults": error.faults[: limits.MAX_FAULTS], "facts": {}}
+    except MemoryError:
+        answer = {"faults": [["file", out_of_memory(order["memory_bytes"])]], "facts": {}}
+    json.dump(answer, verdict)
+    verdict.flush()
+    # Native destructors of a model that was refused need not be trusted either.
+    os._exit(0)
+
+
+def _inspect(order: dict) -> dict:
+    if order["kind"] == "model":
+        from registry.inspection import model
+
+        return model.inspect(order["path"], order["signature"])
+    from registry.inspection import validation
+
+    return validation.inspect(order["path"], order["signature"], order["metric"])
+
+
+def out_of_memory(memory_bytes: int) -> str:
+    """The words for an upload that wants more memory than it may have."""
+    return (
+        f"needs more than {memory_bytes // 2**20} MiB of memory beyond its own size; "
+        "the limit is set by NEREUS_INSPECT_MEMORY_MB"
+    )
+
+
+if __name__ == "__main__":
+    main()

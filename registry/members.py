@@ -1,0 +1,79 @@
+"""Admitting and turning away nodes and gateways, and the secrets that let things in."""
+
+from __future__ import annotations
+
+from django.db import IntegrityError, models, transaction
+
+from registry import events
+from registry.faults import Conflict
+from registry.models import ApiKey, Gateway, JoinToken, Member, Node, hash_secret, new_secret
+
+
+def _kind(member: Member) -> str:
+    return "node" if isinstance(member, Node) else "gateway"
+
+
+def set_state(member: Node | Gateway, state: Member.State) -> Node | Gateway:
+    """Approve or revoke; doing so twice changes nothing."""
+    with transaction.atomic():
+        if type(member).objects.filter(pk=member.pk).exclude(state=state).update(state=state):
+            events.changed(_kind(member), member.name)
+    member.refresh_from_db()
+    return member
+
+
+def delete_member(member: Node | Gateway) -> None:
+    """Forget a node (with its devices) or gateway.
+
+    Raises:
+        Conflict: it is connected; its next message would find nobody.
+    """
+    with transaction.atomic():
+        gone, _ = type(member).objects.filter(pk=member.pk, channel="").delete()
+        if not gone and type(member).objects.filter(pk=member.pk).exists():
+            raise Conflict(f"{_kind(member)} {member.name!r} is connected; stop it or revoke it first")
+        events.changed(_kind(member), member.name)
+
+
+def create_api_key(name: str) -> tuple[ApiKey, str]:
+    """A key for queries. It is returned here and kept nowhere.
+
+    Raises:
+        Conflict: the name is taken.
+    """
+    key = new_secret()
+    return _create(ApiKey(name=name, prefix=key[:8], key_hash=hash_secret(key)), "api_key"), key
+
+
+def create_join_token(name: str, auto_approve: bool = False) -> tuple[JoinToken, str]:
+    """A token that admits nodes and gateways. It is returned here and kept nowhere.
+
+    Raises:
+        Conflict: the name is taken.
+    """
+    token = new_secret()
+    return _create(JoinToken(name=name, token_hash=hash_secret(token), auto_approve=auto_approve), "join_token"), token
+
+
+def _create(row: models.Model, kind: str):
+    try:
+        with transaction.atomic():
+            row.save(force_insert=True)
+            events.changed(kind, row.name)
+    except IntegrityError:
+        raise Conflict(f"the name {row.name!r} is taken", "name") from None
+    return row
+
+
+def delete_secret(row: ApiKey | JoinToken) -> None:
+    """Take a key or token away; what it let in before stays."""
+    with transaction.atomic():
+        row.delete()
+        events.changed("api_key" if isinstance(row, ApiKey) else "join_token", row.name)
+
+
+def node_by_credential(credential: str) -> Node | None:
+    """The approved node that this credential was given to."""
+    if not credential:
+        return None
+    return Node.objects.filter(credential_hash=hash_secret(credential), state=Node.State.APPROVED).first()

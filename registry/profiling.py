@@ -1,0 +1,88 @@
+"""Ordering profiles. An order is a row; the scheduler dispatches rows to nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from django.db import IntegrityError, transaction
+
+from registry import events
+from registry.models import Application, Device, Node, ProfileJob, Variant
+
+OPEN = (ProfileJob.State.QUEUED, ProfileJob.State.RUNNING)
+
+
+def known_device_types() -> list[str]:
+    """Types of the devices of approved nodes, sorted."""
+    return sorted(
+        Device.objects.filter(node__state=Node.State.APPROVED).order_by().values_list("type", flat=True).distinct()
+    )
+
+
+def order(variant: Variant, reason: str, device_types: Iterable[str] | None = None) -> list[ProfileJob]:
+    """Jobs to measure ``variant`` on these device types (default: all known ones), one open job each: where one is
+    open already, that one is returned. A failed variant gets its chance again. Empty where no type is known yet."""
+    types = known_device_types() if device_types is None else sorted(set(device_types))
+    jobs = []
+    with transaction.atomic():
+        for device_type in types:
+            jobs.append(_open_job(variant, device_type) or _create(variant, device_type, reason))
+        if jobs:
+            again = Variant.objects.filter(pk=variant.pk, state=Variant.State.FAILED)
+            if again.update(state=Variant.State.PROFILING, detail=""):
+                events.changed("variant", str(variant))
+    return jobs
+
+
+def _open_job(variant: Variant, device_type: str) -> ProfileJob | None:
+    return ProfileJob.objects.filter(variant=variant, device_type=device_type, state__in=OPEN).first()
+
+
+def _create(variant: Variant, device_type: str, reason: str) -> ProfileJob:
+    try:
+        with transaction.atomic():
+            job = ProfileJob.objects.create(variant=variant, device_type=device_type, reason=reason)
+    except IntegrityError:
+        # Somebody else ordered the same just now.
+        return ProfileJob.objects.get(variant=variant, device_type=device_type, state__in=OPEN)
+    events.changed("profile_job", str(job.pk))
+    return job
+
+
+def order_missing() -> list[ProfileJob]:
+    """Orders for every (variant, known device type) that was never profiled nor tried: what to do when a device type is
+    seen for the first time, or when variants were registered before any node joined."""
+    jobs = []
+    types = known_device_types()
+    variants = Variant.objects.filter(application__state=Application.State.ACTIVE).exclude(state=Variant.State.DRAINING)
+    tried = set(ProfileJob.objects.exclude(state=ProfileJob.State.CANCELLED).values_list("variant_id", "device_type"))
+    for variant in variants.select_related("application").prefetch_related("profiles"):
+        profiled = {profile.device_type for profile in variant.profiles.all()}
+        missing = [kind for kind in types if kind not in profiled and (variant.pk, kind) not in tried]
+        if missing:
+            reason = ProfileJob.Reason.NEW_TYPE if profiled else ProfileJob.Reason.REGISTRATION
+            jobs += order(variant, reason, missing)
+    return jobs
+
+
+def cancel(jobs: Iterable[ProfileJob], detail: str) -> None:
+    """Cancel those that are still open."""
+    for job in jobs:
+        if ProfileJob.objects.filter(pk=job.pk, state__in=OPEN).update(state=ProfileJob.State.CANCELLED, detail=detail):
+            events.changed("profile_job", str(job.pk))
+
+
+def measure_again(application: Application) -> list[ProfileJob]:
+    """Orders for every measured variant after its validation set changed. One device type is enough for an accuracy;
+    an open job, which may be half through with the old set, is replaced."""
+    jobs = []
+    measured = application.variants.filter(accuracy_source=Variant.Source.MEASURED).exclude(
+        state=Variant.State.DRAINING
+    )
+    types = known_device_types()
+    for variant in measured:
+        replaced = list(variant.profile_jobs.filter(state__in=OPEN))
+        cancel(replaced, "the validation set changed")
+        again = {job.device_type for job in replaced} or set(types[:1])
+        jobs += order(variant, ProfileJob.Reason.DEMAND, again)
+    return jobs

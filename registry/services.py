@@ -1,0 +1,331 @@
+"""What may happen to applications and variants, and what else it entails. Entry points parse, call these and render.
+
+Every change is conditional on the state that it was decided on, and announces itself through :mod:`registry.events`
+once it is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+
+from registry import events, profiling, storage, usage
+from registry.faults import Conflict, Fault, InvalidInput
+from registry.inspection import sandbox
+from registry.models import Application, ProfileJob, ValidationSet, Variant
+from workers import log
+
+logger = log.get("registry")
+
+
+# --- applications ---------------------------------------------------------------------------------------------------
+
+
+def create_application(fields: dict[str, Any]) -> Application:
+    """A new application.
+
+    Raises:
+        Conflict: the name is taken.
+    """
+    try:
+        with transaction.atomic():
+            application = Application.objects.create(**fields)
+            events.changed("application", application.name)
+    except IntegrityError:
+        raise Conflict(f"an application named {fields['name']!r} exists", "name") from None
+    return application
+
+
+def change_application(application: Application, fields: dict[str, Any]) -> Application:
+    """Change some fields of an active application. A longer SLO orders profiles anew: they end at the SLO that was.
+
+    Raises:
+        Conflict: it drains or is gone, or the signature would change under existing variants.
+    """
+    with transaction.atomic():
+        current = Application.objects.select_for_update().filter(pk=application.pk).first()
+        if current is None or current.state != Application.State.ACTIVE:
+            raise Conflict(f"application {application.name!r} is being deleted")
+        if fields.get("signature", current.signature) != current.signature and _bound(current):
+            raise Conflict(
+                "the signature cannot change while the application has variants or a validation set; "
+                "delete those first, or register another application",
+                "signature",
+            )
+        changes = {name: value for name, value in fields.items() if getattr(current, name) != value}
+        if changes:
+            Application.objects.filter(pk=current.pk).update(**changes)
+            events.changed("application", current.name)
+        if changes.get("slo_ms", 0) > current.slo_ms:
+            for variant in current.variants.filter(state=Variant.State.READY):
+                profiling.order(variant, ProfileJob.Reason.DEMAND)
+        current.refresh_from_db()
+    return current
+
+
+def _bound(application: Application) -> bool:
+    return application.variants.exists() or ValidationSet.objects.filter(application=application).exists()
+
+
+def delete_application(application: Application, drain: bool = False) -> bool:
+    """Delete with all variants; True when it is gone, False when it drains.
+
+    Raises:
+        Conflict: in use, and not asked to drain.
+    """
+    with transaction.atomic():
+        current = Application.objects.select_for_update().filter(pk=application.pk).first()
+        if current is None:
+            return True
+        ids = list(current.variants.values_list("pk", flat=True))
+        resident = usage.resident_on(ids)
+        if resident and not drain:
+            raise Conflict(_in_use(f"application {current.name!r}", current.variants.all(), resident))
+        if resident:
+            Application.objects.filter(pk=current.pk, state=Application.State.ACTIVE).update(
+                state=Application.State.DRAINING
+            )
+            current.variants.exclude(state=Variant.State.DRAINING).update(state=Variant.State.DRAINING)
+            events.changed("application", current.name)
+            return False
+        _remove_application(current)
+    return True
+
+
+def _remove_application(application: Application) -> None:
+    digests = set(application.variants.values_list("digest", flat=True))
+    digests |= set(ValidationSet.objects.filter(application=application).values_list("digest", flat=True))
+    for variant in application.variants.all():
+        profiling.cancel(variant.profile_jobs.filter(state__in=profiling.OPEN), "the variant was deleted")
+    application.delete()
+    events.changed("application", application.name)
+    _release_on_commit(digests)
+
+
+def _in_use(what: str, variants: Iterable[Variant], resident: dict[int, list[str]]) -> str:
+    places = "; ".join(f"{v.name} on {', '.join(resident[v.pk])}" for v in variants if v.pk in resident)
+    return f"{what} is in use: {places}. Add ?drain=true to take it out of the plan first and delete it then"
+
+
+def _release_on_commit(digests: Iterable[str]) -> None:
+    def release() -> None:
+        for digest in digests:
+            storage.release(digest)
+
+    # Not inside of the transaction: whoever stores a file takes the store's lock first and the database's second.
+    transaction.on_commit(release)
+
+
+# --- variants -------------------------------------------------------------------------------------------------------
+
+
+def create_variant(
+    application: Application, name: str, incoming: storage.Incoming, accuracy: float | None = None
+) -> Variant:
+    """Inspect an upload, store it and order its profiles. ``accuracy`` (percent) None: to be measured.
+
+    The upload is consumed: it is in the store afterwards, or gone.
+
+    Raises:
+        InvalidInput: what the inspection found, or no accuracy and nothing to measure it with.
+        Conflict: the name is taken, or the application is being deleted or got another signature meanwhile.
+        Busy: other uploads are being inspected.
+    """
+    try:
+        digest = incoming.finish()
+        _check_new_variant(application, name, accuracy)
+        facts = sandbox.inspect_model(incoming.path, application.signature, settings.NEREUS)
+        with storage.lock():
+            try:
+                with transaction.atomic():
+                    _still(application)
+                    # Again, as the validation set may have gone while the model was inspected.
+                    _check_new_variant(application, name, accuracy)
+                    incoming.place()
+                    variant = Variant.objects.create(
+                        application=application,
+                        name=name,
+                        digest=digest,
+                        size_bytes=incoming.size,
+                        accuracy=accuracy,
+                        accuracy_source=Variant.Source.MEASURED if accuracy is None else Variant.Source.DECLARED,
+                        opset=facts["opset"],
+                        inspection=facts,
+                    )
+                    profiling.order(variant, ProfileJob.Reason.REGISTRATION)
+                    events.changed("variant", str(variant))
+            except BaseException as error:
+                storage.release_locked(digest)
+                if isinstance(error, IntegrityError):
+                    raise _name_taken(application, name) from None
+                raise
+    finally:
+        incoming.discard()
+    logger.info("variant_created", variant=str(variant), digest=digest, bytes=incoming.size)
+    return variant
+
+
+def _name_taken(application: Application, name: str) -> Conflict:
+    return Conflict(f"application {application.name!r} has a variant named {name!r} already", "name")
+
+
+def _check_new_variant(application: Application, name: str, accuracy: float | None) -> None:
+    if application.variants.filter(name=name).exists():
+        raise _name_taken(application, name)
+    _check_measurable(application, accuracy)
+
+
+def _check_measurable(application: Application, accuracy: float | None) -> None:
+    if accuracy is None and not ValidationSet.objects.filter(application=application).exists():
+        raise InvalidInput(
+            [Fault("accuracy", "is required (percent, 0 to 100): the application has no validation set to measure it")]
+        )
+
+
+def _still(application: Application) -> None:
+    """The application is as it was when the upload was held against it."""
+    current = Application.objects.select_for_update().filter(pk=application.pk).first()
+    if current is None or current.state != Application.State.ACTIVE:
+        raise Conflict(f"application {application.name!r} is being deleted")
+    if current.signature != application.signature:
+        raise Conflict("the application's signature changed during the upload; upload again", "file")
+
+
+def change_accuracy(variant: Variant, accuracy: float | None) -> Variant:
+    """Declare another accuracy, or (None) have it measured again.
+
+    Raises:
+        InvalidInput: nothing to measure it with.
+        Conflict: the variant drains or is gone.
+    """
+    _check_measurable(variant.application, accuracy)
+    fields: dict[str, Any] = {"accuracy_source": Variant.Source.MEASURED}
+    if accuracy is not None:
+        fields = {"accuracy": accuracy, "accuracy_source": Variant.Source.DECLARED}
+    with transaction.atomic():
+        changed = Variant.objects.filter(pk=variant.pk).exclude(state=Variant.State.DRAINING).update(**fields)
+        if not changed:
+            raise Conflict(f"variant {variant} is being deleted")
+        events.changed("variant", str(variant))
+        if accuracy is None:
+            profiling.order(variant, ProfileJob.Reason.DEMAND, profiling.known_device_types()[:1])
+    variant.refresh_from_db()
+    return variant
+
+
+def delete_variant(variant: Variant, drain: bool = False) -> bool:
+    """True when it is gone, False when it drains.
+
+    Raises:
+        Conflict: in use, and not asked to drain.
+    """
+    with transaction.atomic():
+        current = Variant.objects.select_for_update().select_related("application").filter(pk=variant.pk).first()
+        if current is None:
+            return True
+        resident = usage.resident_on([current.pk])
+        if resident and not drain:
+            raise Conflict(_in_use(f"variant {current}", [current], resident))
+        if resident:
+            if (
+                Variant.objects.filter(pk=current.pk)
+                .exclude(state=Variant.State.DRAINING)
+                .update(state=Variant.State.DRAINING)
+            ):
+                events.changed("variant", str(current))
+            return False
+        _remove_variant(current)
+    return True
+
+
+def _remove_variant(variant: Variant) -> None:
+    profiling.cancel(variant.profile_jobs.filter(state__in=profiling.OPEN), "the variant was deleted")
+    name = str(variant)
+    variant.delete()
+    events.changed("variant", name)
+    _release_on_commit([variant.digest])
+
+
+def finish_drains() -> list[str]:
+    """Delete what drains and is held nowhere any more, and uploads whose process died. Called every few seconds.
+
+    Returns the names of what went.
+    """
+    gone = []
+    for variant in Variant.objects.filter(
+        state=Variant.State.DRAINING, application__state=Application.State.ACTIVE
+    ).select_related("application"):
+        if delete_variant(variant, drain=True):
+            gone.append(str(variant))
+    for application in Application.objects.filter(state=Application.State.DRAINING):
+        if delete_application(application, drain=True):
+            gone.append(application.name)
+    if gone:
+        logger.info("drained", gone=gone)
+    storage.sweep()
+    return gone
+
+
+# --- validation sets ------------------------------------------------------------------------------------------------
+
+
+def set_validation(application: Application, metric: str, incoming: storage.Incoming) -> tuple[ValidationSet, bool]:
+    """Give an application its validation set, replacing one that was there; measured variants are measured again.
+
+    Returns the set and whether it is the first. The upload is consumed as in :func:`create_variant`.
+
+    Raises:
+        InvalidInput: what the inspection found.
+        Conflict: the application is being deleted or got another signature meanwhile.
+        Busy: other uploads are being inspected.
+    """
+    try:
+        digest = incoming.finish()
+        facts = sandbox.inspect_validation(incoming.path, application.signature, metric, settings.NEREUS)
+        with storage.lock():
+            try:
+                with transaction.atomic():
+                    _still(application)
+                    old = ValidationSet.objects.filter(application=application).first()
+                    incoming.place()
+                    validation, first = ValidationSet.objects.update_or_create(
+                        application=application,
+                        defaults={
+                            "digest": digest,
+                            "size_bytes": incoming.size,
+                            "metric": metric,
+                            "rows": facts["rows"],
+                        },
+                    )
+                    profiling.measure_again(application)
+                    events.changed("validation_set", application.name)
+            except BaseException:
+                storage.release_locked(digest)
+                raise
+            if old is not None and old.digest != digest:
+                storage.release_locked(old.digest)
+    finally:
+        incoming.discard()
+    return validation, first
+
+
+def delete_validation(application: Application) -> None:
+    """Measured accuracies stay; a missing set is no error.
+
+    Raises:
+        Conflict: variants wait to be measured with it.
+    """
+    with transaction.atomic():
+        validation = ValidationSet.objects.select_for_update().filter(application=application).first()
+        if validation is None:
+            return
+        waiting = application.variants.filter(accuracy=None).exclude(state=Variant.State.DRAINING)
+        if waiting.exists():
+            names = ", ".join(waiting.values_list("name", flat=True)[:10])
+            raise Conflict(f"the validation set is in use: {names} have no accuracy until they are measured with it")
+        validation.delete()
+        events.changed("validation_set", application.name)
+        _release_on_commit([validation.digest])

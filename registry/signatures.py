@@ -1,0 +1,118 @@
+"""Signatures of applications: what is allowed, and how ONNX tensor types are called in the Open Inference Protocol.
+
+Knows no Django and no numpy: the inspection process shares it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from registry.faults import Fault
+
+#: Open Inference Protocol datatype -> bytes an element (BYTES: a rough string). No BF16: numpy has no such type.
+DATATYPES: dict[str, int] = {
+    "BOOL": 1,
+    "UINT8": 1,
+    "UINT16": 2,
+    "UINT32": 4,
+    "UINT64": 8,
+    "INT8": 1,
+    "INT16": 2,
+    "INT32": 4,
+    "INT64": 8,
+    "FP16": 2,
+    "FP32": 4,
+    "FP64": 8,
+    "BYTES": 16,
+}
+MAX_TENSORS = 64
+MAX_RANK = 8
+MAX_NAME = 200
+#: a row of one tensor, its -1 dimensions counted as 1
+MAX_ROW_BYTES = 64 * 2**20
+
+_ONNXRUNTIME_TYPES = {
+    "tensor(bool)": "BOOL",
+    "tensor(uint8)": "UINT8",
+    "tensor(uint16)": "UINT16",
+    "tensor(uint32)": "UINT32",
+    "tensor(uint64)": "UINT64",
+    "tensor(int8)": "INT8",
+    "tensor(int16)": "INT16",
+    "tensor(int32)": "INT32",
+    "tensor(int64)": "INT64",
+    "tensor(float16)": "FP16",
+    "tensor(float)": "FP32",
+    "tensor(double)": "FP64",
+    "tensor(string)": "BYTES",
+}
+
+
+def from_onnxruntime(kind: str) -> str | None:
+    """The protocol's datatype of onnxruntime's type name; None for what cannot travel (sequences, maps, BF16)."""
+    return _ONNXRUNTIME_TYPES.get(kind)
+
+
+def check(signature: Any) -> list[Fault]:
+    """Everything that is wrong with a signature ``{"inputs": [TENSOR...], "outputs": [...]}``; fields are relative.
+
+    A TENSOR is ``{"name", "datatype", "shape"}`` with the batch dimension first (-1) and other dimensions -1 (any) or
+    1 and more.
+    """
+    if not isinstance(signature, dict):
+        return [Fault("", "must be an object with inputs and outputs")]
+    faults = [
+        Fault(str(key), "is not known; a signature has inputs and outputs") for key in signature if key not in _KINDS
+    ]
+    for kind in _KINDS:
+        tensors = signature.get(kind)
+        if not isinstance(tensors, list) or not 1 <= len(tensors) <= MAX_TENSORS:
+            faults.append(Fault(kind, f"must be a list of 1 to {MAX_TENSORS} tensors"))
+            continue
+        names: set[str] = set()
+        for index, tensor in enumerate(tensors):
+            faults += _check_tensor(tensor, f"{kind}.{index}", names)
+    return faults
+
+
+_KINDS = ("inputs", "outputs")
+_KEYS = ("name", "datatype", "shape")
+
+
+def _check_tensor(tensor: Any, where: str, names: set[str]) -> list[Fault]:
+    if not isinstance(tensor, dict):
+        return [Fault(where, "must be an object with name, datatype and shape")]
+    faults = [
+        Fault(f"{where}.{key}", "is not known; a tensor has name, datatype and shape")
+        for key in tensor
+        if key not in _KEYS
+    ]
+    name = tensor.get("name")
+    if not isinstance(name, str) or not 1 <= len(name) <= MAX_NAME or not name.isprintable():
+        faults.append(Fault(f"{where}.name", f"must be 1 to {MAX_NAME} printable characters"))
+    elif name in names:
+        faults.append(Fault(f"{where}.name", f"{name!r} is there twice; names must differ"))
+    else:
+        names.add(name)
+    datatype = tensor.get("datatype")
+    if not isinstance(datatype, str) or datatype not in DATATYPES:
+        faults.append(Fault(f"{where}.datatype", f"{datatype!r} is not one of {', '.join(DATATYPES)}"))
+        datatype = None
+    return faults + _check_shape(tensor.get("shape"), f"{where}.shape", datatype)
+
+
+def _check_shape(shape: Any, where: str, datatype: str | None) -> list[Fault]:
+    if not isinstance(shape, list) or not 1 <= len(shape) <= MAX_RANK:
+        return [Fault(where, f"must be a list of 1 to {MAX_RANK} dimensions, the batch dimension (-1) first")]
+    if not all(isinstance(size, int) and not isinstance(size, bool) for size in shape):
+        return [Fault(where, "must hold whole numbers: -1 (any) or 1 and more")]
+    if shape[0] != -1:
+        return [Fault(where, f"must begin with -1, the batch dimension; it begins with {shape[0]}")]
+    if any(size != -1 and size < 1 for size in shape):
+        return [Fault(where, "must hold dimensions of -1 (any) or 1 and more")]
+    row = DATATYPES[datatype] if datatype else 1
+    for size in shape[1:]:
+        row *= max(size, 1)
+    if row > MAX_ROW_BYTES:
+        return [Fault(where, f"a row would take {row} bytes; the limit is {MAX_ROW_BYTES} bytes")]
+    return []

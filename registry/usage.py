@@ -1,0 +1,26 @@
+"""Where variants are in use: what the plan in force wants resident, and what devices hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from registry.models import Device
+
+
+def resident_on(variants: Iterable[int]) -> dict[int, list[str]]:
+    """Devices (refs, sorted) by variant id, for those of ``variants`` that are in the plan in force or warm somewhere.
+
+    A device that is down holds nothing: its executor is gone, and when it returns it follows the plan of that time.
+    """
+    from scheduler.models import Plan
+
+    wanted = set(variants)
+    found: dict[int, set[str]] = {}
+    wire = Plan.objects.order_by("-id").values_list("wire", flat=True).first() or {}
+    for device in wire.get("devices", ()):
+        for resident in device.get("residents", ()):
+            found.setdefault(resident["variant"]["id"], set()).add(device["device"])
+    for ref, warm in Device.objects.exclude(state=Device.State.DOWN).values_list("ref", "warm"):
+        for variant in warm:
+            found.setdefault(variant, set()).add(ref)
+    return {variant: sorted(refs) for variant, refs in found.items() if variant in wanted}

@@ -1,0 +1,92 @@
+"""``python -m workers.gateway``: one gateway process. Exit status 2: settings are wrong; 1: it cannot listen."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+
+import uvloop
+
+from workers import disk, log
+from workers.link import MemberLink
+from workers.protocol.control import GatewayConfig, JoinGateway, ToMember
+from workers.settings import Settings, SettingsError
+
+from .gateway import Gateway, GatewayOptions
+
+#: queries under way get this long to end once the process is told to
+GRACE_S = 3.0
+
+
+async def serve(settings: Settings) -> int:
+    """Run until SIGTERM or SIGINT; the exit status."""
+    logger = log.get("gateway")
+    name = f"{settings.node_name}-gateway"
+    link: MemberLink | None = None
+
+    def on_message(message: ToMember) -> None:
+        if isinstance(message, GatewayConfig):
+            gateway.configure(message)
+
+    gateway = Gateway(
+        GatewayOptions(
+            name=name,
+            host=settings.http.host,
+            port=settings.http.port,
+            file=settings.home / "members" / f"gateway-{disk.safe_name(name)}-config.json",
+            queue_rows=settings.queue_rows,
+            max_body_bytes=settings.max_request_bytes,
+        ),
+        send=lambda message: link.send(message) if link is not None else None,
+        control_state=lambda: link.state if link is not None else "none",
+    )
+    try:
+        await gateway.start()
+    except OSError as error:
+        logger.error("cannot_listen", setting="NEREUS_HTTP", address=str(settings.http), reason=str(error))
+        return 1
+    link = MemberLink(
+        kind="gateway",
+        name=name,
+        control_url=settings.control_url,
+        home=settings.home,
+        join_token=settings.join_token,
+        join=lambda: JoinGateway(name=name, address=settings.http.url),
+        on_message=on_message,
+    )
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    linking = asyncio.create_task(link.run(), name="member-link")
+    linking.add_done_callback(lambda task: _link_ended(task, logger))
+    await stop.wait()
+    await gateway.stop(GRACE_S)
+    linking.cancel()
+    await asyncio.gather(linking, return_exceptions=True)
+    return 0
+
+
+def _link_ended(task: asyncio.Task, logger) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        # Serving goes on with the last plan; only news from the control plane ends.
+        logger.error("link_failed", exc_info=task.exception())
+
+
+def main() -> int:
+    """Check the settings, then serve."""
+    try:
+        settings = Settings.from_environ()
+        settings.make_folders()
+    except SettingsError as error:
+        print("\n".join(error.problems), file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"NEREUS_HOME: {error}", file=sys.stderr)
+        return 2
+    log.configure("gateway", settings.log_level)
+    return uvloop.run(serve(settings))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

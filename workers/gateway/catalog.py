@@ -1,0 +1,62 @@
+"""What clients may ask for: applications, the variants that the plan gives them, and API keys. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+
+from workers.protocol.control import GatewayConfig
+from workers.protocol.specs import ApplicationSpec, Plan, Resident, VariantSpec
+
+from .errors import NotFound, Unauthenticated
+
+
+class Catalog:
+    """A configuration, indexed; replaced whole when the control plane sends another."""
+
+    def __init__(self, config: GatewayConfig | None = None):
+        self.configured = config is not None
+        self.config = config or GatewayConfig(applications=(), key_hashes=(), plan=Plan(version=0))
+        self.applications: dict[str, ApplicationSpec] = {spec.name: spec for spec in self.config.applications}
+        self._keys = frozenset(self.config.key_hashes)
+        self._residents: dict[str, list[tuple[str, Resident]]] = {}
+        for device in self.config.plan.devices:
+            for resident in device.residents:
+                self._residents.setdefault(resident.variant.application, []).append((device.device, resident))
+
+    def authenticate(self, authorization: bytes | None) -> None:
+        """Check an ``Authorization`` header's value.
+
+        Raises:
+            Unauthenticated: none, another scheme, or a key that is not known.
+        """
+        if authorization is None:
+            raise Unauthenticated("Authorization: missing; send 'Authorization: Bearer KEY' with an API key")
+        scheme, _, key = authorization.partition(b" ")
+        if scheme.lower() != b"bearer" or not key.strip():
+            raise Unauthenticated("Authorization: must be 'Bearer KEY'")
+        # Only hashes are compared, so the time that it takes tells nothing about a key.
+        if hashlib.sha256(key.strip()).hexdigest() not in self._keys:
+            raise Unauthenticated("Authorization: this API key is not known")
+
+    def application(self, name: str) -> ApplicationSpec:
+        """Raises NotFound."""
+        spec = self.applications.get(name)
+        if spec is None:
+            raise NotFound(f"model {name[:80]!r}: no such application")
+        return spec
+
+    def residents(self, application: str) -> list[tuple[str, Resident]]:
+        """(device, resident) of an application in the newest plan."""
+        return self._residents.get(application, [])
+
+    def variants(self, application: str) -> dict[str, VariantSpec]:
+        """The application's planned variants by name."""
+        return {resident.variant.name: resident.variant for _, resident in self.residents(application)}
+
+    def variant(self, application: str, name: str) -> VariantSpec:
+        """Raises NotFound."""
+        variants = self.variants(application)
+        if name not in variants:
+            has = ", ".join(sorted(variants)) or "none"
+            raise NotFound(f"version {name[:80]!r}: the plan has no such variant of {application}; it has {has}")
+        return variants[name]

@@ -1,0 +1,117 @@
+"""What a query can end in other than a result, and the one place where that becomes HTTP.
+
+``outcome`` is how the gateway counts it: ``dropped`` (refused, on purpose, to keep others in time), ``failed`` (should
+have been answered), or None (the client's mistake: not a query that the appliance owed an answer to).
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+
+class GatewayError(Exception):
+    """Base of all errors that a client sees. ``retry_after_s``: when trying again may help."""
+
+    status = 500
+    outcome: str | None = "failed"
+
+    def __init__(self, message: str, retry_after_s: float | None = None, headers: tuple[tuple[bytes, bytes], ...] = ()):
+        super().__init__(message)
+        self.message = message
+        self.retry_after_s = retry_after_s
+        self.headers = headers
+
+
+class Invalid(GatewayError):
+    """The query does not fit the application's signature or the protocol. Permanent."""
+
+    status, outcome = 400, None
+
+
+class Unauthenticated(GatewayError):
+    """No API key, or one that is not known. Permanent."""
+
+    status, outcome = 401, None
+
+    def __init__(self, message: str):
+        super().__init__(message, headers=((b"www-authenticate", b'Bearer realm="nereus"'),))
+
+
+class NotFound(GatewayError):
+    """No such path, application or variant. Permanent, until an operator registers it."""
+
+    status, outcome = 404, None
+
+
+class MethodNotAllowed(GatewayError):
+    """The path exists, with other methods. Permanent."""
+
+    status, outcome = 405, None
+
+    def __init__(self, method: str, allowed: tuple[str, ...]):
+        names = ", ".join(allowed)
+        super().__init__(f"method {method}: not allowed here; allowed: {names}", headers=((b"allow", names.encode()),))
+
+
+class TooLarge(GatewayError):
+    """The body, decompressed, is larger than the limit. Permanent."""
+
+    status, outcome = 413, None
+
+
+class UnsupportedEncoding(GatewayError):
+    """A Content-Encoding that the gateway does not know. Permanent."""
+
+    status, outcome = 415, None
+
+
+class Overloaded(GatewayError):
+    """Refused so that others stay in time: queues are full or the deadline cannot be met. Retryable."""
+
+    status, outcome = 503, "dropped"
+
+    def __init__(self, message: str, retry_after_s: float = 1.0):
+        super().__init__(message, retry_after_s)
+
+
+class Unavailable(GatewayError):
+    """No device can answer now: none is warm, or the one that had the query went away. Retryable."""
+
+    status, outcome = 503, "failed"
+
+    def __init__(self, message: str, retry_after_s: float = 1.0):
+        super().__init__(message, retry_after_s)
+
+
+class TimedOut(GatewayError):
+    """The device did not answer while the query was worth an answer. Retryable."""
+
+    status, outcome = 504, "dropped"
+
+
+class ModelFailed(GatewayError):
+    """The model raised, or gave what cannot be sent. Not retryable with the same input."""
+
+    status, outcome = 500, "failed"
+
+
+_encode = msgspec.json.Encoder().encode
+_JSON = (b"content-type", b"application/json")
+
+
+def http_response(error: GatewayError) -> tuple[int, list[tuple[bytes, bytes]], list[bytes]]:
+    """The error as (status, headers, body); a time to retry is rounded up to whole seconds, at least 1."""
+    headers = [_JSON, *error.headers]
+    if error.retry_after_s is not None:
+        headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_s))))
+    return error.status, headers, [_encode({"error": error.message})]
+
+
+def http_plain(status: int, message: str) -> tuple[int, list[tuple[bytes, bytes]], list[bytes]]:
+    """An error that HTTP itself found, in the same form."""
+    headers = [_JSON]
+    if status == 503:
+        headers.append((b"retry-after", b"1"))
+    return status, headers, [_encode({"error": message})]

@@ -1,0 +1,214 @@
+"""Connections to executors: one a device, for as long as the plan or a route names it, reconnected when lost."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from workers import log
+from workers.protocol.frames import (
+    Buffer,
+    Cancel,
+    ExecutorState,
+    Frame,
+    FrameConnection,
+    FromExecutor,
+    Hello,
+    Refusal,
+    Result,
+    Submit,
+    WarmVariant,
+    connect,
+)
+
+logger = log.get("gateway.executors")
+
+#: pause before a lost executor is tried again: from, to (doubled each time)
+BACKOFF_S = (0.05, 1.0)
+#: an executor that accepts a connection tells its state at once; one that does not is taken for stuck
+HELLO_S = 3.0
+#: bytes that may wait for an executor to read them; beyond, it is taken for overloaded
+MAX_PENDING_BYTES = 64 * 1024 * 1024
+
+
+class Listener(Protocol):
+    """Who is told. Called from the event loop; must not raise."""
+
+    def executor_state(self, device: str, state: ExecutorState) -> None:
+        """The device's state, on connecting and at each change."""
+
+    def executor_result(self, device: str, result: Result, body: memoryview) -> None:
+        """An answer."""
+
+    def executor_refusal(self, device: str, refusal: Refusal) -> None:
+        """A query declined."""
+
+    def executor_lost(self, device: str, reason: str) -> None:
+        """The connection ended; whatever was under way there will not be answered."""
+
+
+class Executor:
+    """The connection to one device's executor."""
+
+    def __init__(self, device: str, endpoint: str, gateway: str, listener: Listener):
+        self.device = device
+        self.endpoint = endpoint
+        self.state: ExecutorState | None = None
+        """None: not connected, or nothing heard yet"""
+        self.heard_at = 0.0
+        self._gateway = gateway
+        self._listener = listener
+        self._connection: FrameConnection | None = None
+        self._closed: asyncio.Event = asyncio.Event()
+        self._reason = ""
+        self._task = asyncio.create_task(self._run(), name=f"executor-{device}")
+
+    def send(self, message: Frame, body: Sequence[Buffer] = ()) -> bool:
+        """Queue a frame; False when the executor is away or does not read."""
+        connection = self._connection
+        if connection is None or self.state is None:
+            return False
+        if isinstance(message, Submit) and connection.pending_bytes() > MAX_PENDING_BYTES:
+            return False
+        return connection.send(message, body)
+
+    def drop(self, reason: str) -> None:
+        """Give up the connection at once (it is made anew)."""
+        if self._connection is not None and self._connection.transport is not None:
+            self._reason = reason
+            self._connection.transport.abort()
+
+    async def close(self) -> None:
+        """Disconnect for good."""
+        self._task.cancel()
+        try:
+            await self._task
+        except asyncio.CancelledError:
+            pass
+        if self._connection is not None:
+            self._connection.close()
+
+    async def _run(self) -> None:
+        pause, failures = BACKOFF_S[0], 0
+        while True:
+            try:
+                await asyncio.wait_for(connect(self.endpoint, self._make), HELLO_S)
+                if await self._converse():
+                    pause, failures = BACKOFF_S[0], 0
+            except (OSError, ValueError, TimeoutError) as error:
+                failures += 1
+                if failures in (1, 10) or failures % 300 == 0:
+                    logger.warning("executor_unreachable", device=self.device, reason=str(error) or repr(error))
+            await asyncio.sleep(pause)
+            pause = min(BACKOFF_S[1], pause * 2)
+
+    async def _converse(self) -> bool:
+        """One connection until it ends; whether the executor ever told its state."""
+        try:
+            await asyncio.wait_for(self._closed.wait(), HELLO_S)
+        except TimeoutError:
+            if self.state is None:
+                self.drop(f"no state within {HELLO_S:g} s")
+            await self._closed.wait()
+        heard = self.state is not None
+        self._connection = None
+        if heard:
+            self.state = None
+            self._listener.executor_lost(self.device, self._reason)
+        return heard
+
+    def _make(self) -> FrameConnection:
+        self._closed = asyncio.Event()
+        self._reason = ""
+        return FrameConnection(FromExecutor, self._on_message, self._on_closed, self._on_connected)
+
+    def _on_connected(self, connection: FrameConnection) -> None:
+        self._connection = connection
+        connection.send(Hello("gateway", self._gateway))
+
+    def _on_closed(self, connection: FrameConnection, error: Exception | None) -> None:
+        if connection is self._connection or self._connection is None:
+            self._reason = self._reason or (str(error) if error is not None else "closed by the executor")
+            self._closed.set()
+
+    def _on_message(self, connection: FrameConnection, message: Frame, body: memoryview) -> None:
+        if connection is not self._connection:
+            return
+        self.heard_at = time.monotonic()
+        if isinstance(message, Result):
+            self._listener.executor_result(self.device, message, body)
+        elif isinstance(message, Refusal):
+            self._listener.executor_refusal(self.device, message)
+        elif isinstance(message, ExecutorState):
+            if message.device != self.device:
+                self.drop(f"{self.endpoint} belongs to device {message.device!r}")
+                return
+            self.state = message
+            self._listener.executor_state(self.device, message)
+
+
+class Executors:
+    """All of them, by device."""
+
+    def __init__(self, gateway: str, listener: Listener):
+        self._gateway = gateway
+        self._listener = listener
+        self._by_device: dict[str, Executor] = {}
+        self._closing: set[asyncio.Task] = set()
+
+    def keep(self, endpoints: Mapping[str, str]) -> None:
+        """Hold a connection to each of these and to no other device."""
+        for device, executor in list(self._by_device.items()):
+            if endpoints.get(device) != executor.endpoint:
+                self._retire(self._by_device.pop(device))
+        for device, endpoint in endpoints.items():
+            if device not in self._by_device:
+                self._by_device[device] = Executor(device, endpoint, self._gateway, self._listener)
+
+    def _retire(self, executor: Executor) -> None:
+        known = executor.state is not None
+        executor.state = None
+        task = asyncio.create_task(executor.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+        if known:
+            self._listener.executor_lost(executor.device, "the plan no longer names this device")
+
+    def get(self, device: str) -> Executor | None:
+        """The device's connection, up or not."""
+        return self._by_device.get(device)
+
+    def states(self) -> dict[str, ExecutorState | None]:
+        """By device; None: not reachable."""
+        return {device: executor.state for device, executor in self._by_device.items()}
+
+    def warm(self, application: str) -> list[tuple[str, WarmVariant]]:
+        """(device, variant) of all that could run now for ``application``."""
+        return [
+            (device, variant)
+            for device, executor in self._by_device.items()
+            if executor.state is not None and not executor.state.draining
+            for variant in executor.state.warm
+            if variant.application == application
+        ]
+
+    def send(self, device: str, message: Frame, body: Sequence[Buffer] = ()) -> bool:
+        """Queue a frame; False when the device cannot take it."""
+        executor = self._by_device.get(device)
+        return executor is not None and executor.send(message, body)
+
+    def broadcast(self, message: Frame) -> None:
+        """Queue a frame for every executor that is up."""
+        for executor in self._by_device.values():
+            executor.send(message)
+
+    def cancel(self, device: str, query: int) -> None:
+        """Tell the device to forget a query."""
+        self.send(device, Cancel(query))
+
+    async def close(self) -> None:
+        """Disconnect from all."""
+        executors, self._by_device = list(self._by_device.values()), {}
+        await asyncio.gather(*(executor.close() for executor in executors), *self._closing)

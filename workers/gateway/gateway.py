@@ -1,0 +1,255 @@
+"""A gateway: routes, executors, query path and HTTP edge put together. Configuration comes in by :meth:`configure`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from workers import disk, log
+from workers.batching.latency import LatencyModel
+from workers.protocol.control import Burst, FromMember, GatewayConfig, GatewayStats
+from workers.protocol.frames import ExecutorState, Moved, Refusal, Result
+
+from .bursts import BurstDetector
+from .catalog import Catalog
+from .dataplane import DataPlane, Limits
+from .executors import Executors
+from .http1 import HttpServer
+from .metadata import Metadata
+from .metrics import GatewayMetrics
+from .plan import Adoption
+from .rest import Rest
+from .router import Router
+from .stats import Statistics
+
+logger = log.get("gateway")
+
+TICK_S = 0.1
+#: queries under way at once in one gateway, whatever their size
+MAX_QUERIES = 20_000
+
+
+@dataclass(frozen=True)
+class GatewayOptions:
+    """What a gateway needs of the settings. ``file``: where the configuration is kept; ``queue_rows``: rows that may
+    wait for a device, and the most that one query may have."""
+
+    name: str
+    host: str
+    port: int
+    file: Path
+    queue_rows: int = 512
+    max_body_bytes: int = 16 * 1024 * 1024
+    adopt_limit_s: float = 5.0
+
+
+class Gateway:
+    """One gateway. ``send`` takes messages for the control plane and never blocks; ``control_state`` tells in a word
+    how the link to it is.
+
+    A gateway that finds a configuration in its file serves at once; :meth:`configure` replaces it.
+    """
+
+    def __init__(
+        self,
+        options: GatewayOptions,
+        send: Callable[[FromMember], None] = lambda message: None,
+        control_state: Callable[[], str] = lambda: "none",
+    ):
+        self._options = options
+        self._send = send
+        self._statistics = Statistics()
+        self._bursts = BurstDetector()
+        self._router = Router()
+        self._adoption = Adoption(options.adopt_limit_s)
+        self._metrics = GatewayMetrics()
+        self._executors = Executors(options.name, self)
+        limits = Limits(MAX_QUERIES, 4 * options.queue_rows, 4 * options.max_body_bytes, options.queue_rows)
+        self._dataplane = DataPlane(
+            self._router, self._executors, self._statistics, self._bursts, self._metrics, limits
+        )
+        self._metadata = Metadata(
+            options.name,
+            self._dataplane,
+            self._executors,
+            self._adoption,
+            self._statistics,
+            self._metrics,
+            control_state,
+        )
+        rest = Rest(self._dataplane, self._metadata, self._metrics, options.max_body_bytes)
+        self._http = HttpServer(
+            rest.handle,
+            rest.preflight,
+            rest.render_error,
+            max_body_bytes=options.max_body_bytes,
+            max_buffered_bytes=max(256 * 1024 * 1024, 4 * options.max_body_bytes),
+        )
+        self._ticker: asyncio.Task | None = None
+        self._moved: int | None = None
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Load the last configuration, connect to its executors, listen.
+
+        Raises:
+            OSError: the address cannot be used.
+        """
+        self._load()
+        await self._http.start(self._options.host, self._options.port)
+        self._ticker = asyncio.create_task(self._tick(), name="gateway-tick")
+        logger.info("gateway_started", name=self._options.name, port=self.port)
+
+    async def stop(self, grace_s: float = 3.0) -> int:
+        """Accept nothing more, finish what is under way for up to ``grace_s``, close all; how many were cut off."""
+        left = await self._http.stop(grace_s)
+        if self._ticker is not None:
+            self._ticker.cancel()
+        await self._executors.close()
+        logger.info("gateway_stopped", cut_off=left)
+        return left
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return self._http.port
+
+    @property
+    def ready(self) -> bool:
+        """Every planned application has a warm variant."""
+        return not self._metadata.not_ready()
+
+    # --- configuration ------------------------------------------------------------------------------------------------
+
+    def configure(self, config: GatewayConfig) -> None:
+        """Replace everything that the gateway knows; routes follow make-before-break. Kept on disk."""
+        if self._dataplane.catalog.configured and config == self._dataplane.catalog.config:
+            return
+        self._apply(config)
+        try:
+            disk.write_private(self._options.file, msgspec.json.encode(config))
+        except OSError as error:
+            # It serves all the same; only a restart without control plane would go back to an older plan.
+            logger.error("config_not_stored", path=str(self._options.file), reason=str(error))
+
+    def _load(self) -> None:
+        try:
+            data = disk.read(self._options.file)
+            if data is not None:
+                self._apply(msgspec.json.decode(data, type=GatewayConfig))
+                logger.info("config_loaded", path=str(self._options.file))
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            logger.error("config_unreadable", path=str(self._options.file), reason=str(error))
+
+    def _apply(self, config: GatewayConfig) -> None:
+        now = time.monotonic()
+        before = self._dataplane.catalog
+        catalog = self._dataplane.catalog = Catalog(config)
+        self._metrics.forget(before.applications.keys() - catalog.applications.keys())
+        if not before.configured or before.config.plan != config.plan:
+            self._bursts.set_plan(config.plan.bands, config.plan.version, now)
+            self._adoption.offer(config.plan, now)
+            logger.info("plan_offered", version=config.plan.version, devices=len(config.plan.devices))
+        self._step(now)
+
+    def _step(self, now: float) -> None:
+        """Let routes follow what is warm."""
+        adoption = self._adoption
+        catalog = self._dataplane.catalog
+        for application in adoption.step(now):
+            self._tell_service(application)
+            logger.info("routes_moved", application=application, version=adoption.target.version)
+        self._router.set_routes(adoption.routes)
+        self._keep_executors(catalog)
+        if adoption.adopted is not None and adoption.adopted != self._moved:
+            self._moved = adoption.adopted
+            self._executors.broadcast(Moved(adoption.adopted))
+            logger.info("plan_adopted", version=adoption.adopted)
+
+    def _keep_executors(self, catalog: Catalog) -> None:
+        """Connections to the plan's devices, and to those that old routes or queries under way still need."""
+        wanted = {device.device: device.endpoint for device in catalog.config.plan.devices if device.endpoint}
+        needed = self._adoption.devices() | {device for device, count in self._dataplane.outstanding.items() if count}
+        for device in needed - wanted.keys():
+            executor = self._executors.get(device)
+            if executor is not None:
+                wanted[device] = executor.endpoint
+        self._executors.keep(wanted)
+
+    def _tell_service(self, application: str) -> None:
+        """Tell the router how each device serves the application: by its resident with the largest share of time."""
+        chosen = {}
+        for device, resident in self._dataplane.catalog.residents(application):
+            if device not in chosen or resident.time_share > chosen[device].time_share:
+                chosen[device] = resident
+        for device, resident in chosen.items():
+            points = [(point.batch, point.p95_s) for point in resident.profile if point.p95_s > 0]
+            if points:
+                self._router.service(device, application, LatencyModel(points), max(1, resident.max_batch))
+
+    # --- executors' listener ------------------------------------------------------------------------------------------
+
+    def executor_state(self, device: str, state: ExecutorState) -> None:
+        """An executor told its state."""
+        now = time.monotonic()
+        warm: dict[str, set[int]] = {}
+        for variant in state.warm:
+            warm.setdefault(variant.application, set()).add(variant.id)
+        known = {application: frozenset(ids) for application, ids in warm.items()}
+        first = not self._adoption.knows(device)
+        changed = self._adoption.warm(device, known)
+        if first:
+            self._router.up(device)
+            logger.info("executor_up", device=device, plan_version=state.plan_version, warm=len(state.warm))
+            if self._moved is not None and self._moved == self._adoption.adopted:
+                self._executors.send(device, Moved(self._moved))
+        self._router.state(device, state.queued, state.busy_s, state.draining, now)
+        if changed:
+            self._step(now)
+
+    def executor_result(self, device: str, result: Result, body: memoryview) -> None:
+        """See :meth:`DataPlane.result`."""
+        self._dataplane.result(device, result, body)
+
+    def executor_refusal(self, device: str, refusal: Refusal) -> None:
+        """See :meth:`DataPlane.refusal`."""
+        self._dataplane.refusal(device, refusal)
+
+    def executor_lost(self, device: str, reason: str) -> None:
+        """An executor is gone: route around it first, then re-route what it had."""
+        logger.warning("executor_lost", device=device, reason=reason)
+        self._router.down(device)
+        self._adoption.gone(device)
+        self._step(time.monotonic())
+        self._dataplane.lost(device, reason)
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        """Ten times a second: time limits of a plan's adoption, bursts; once a second: statistics."""
+        second = time.monotonic() + 1.0
+        while True:
+            await asyncio.sleep(TICK_S)
+            try:
+                now = time.monotonic()
+                if now >= self._adoption.due():
+                    self._step(now)
+                for burst in self._bursts.check(now):
+                    self._burst(burst)
+                if now >= second:
+                    second = max(second + 1.0, now)
+                    applications = list(self._dataplane.catalog.applications)
+                    self._send(GatewayStats(applications=self._statistics.take(applications), ready=self.ready))
+                    self._keep_executors(self._dataplane.catalog)
+            except Exception:
+                logger.exception("tick_failed")
+
+    def _burst(self, burst: Burst) -> None:
+        logger.info("burst", application=burst.application, rate=round(burst.rate, 2), plan=burst.plan_version)
+        self._send(burst)

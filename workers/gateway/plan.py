@@ -1,0 +1,148 @@
+"""Adopting a plan make-before-break: routes move to a new plan application by application, once it is warm. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from workers.protocol.specs import Plan
+
+Routes = dict[str, tuple[tuple[str, float], ...]]
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """An application's part of a plan. ``shares`` by device; ``variants``: ids planned there, by device."""
+
+    shares: tuple[tuple[str, float], ...]
+    variants: Mapping[str, frozenset[int]]
+
+
+_NOTHING = _Planned((), {})
+
+
+def planned_applications(plan: Plan) -> dict[str, _Planned]:
+    """What ``plan`` says of each application that it routes."""
+    residents: dict[tuple[str, str], set[int]] = {}
+    for device in plan.devices:
+        for resident in device.residents:
+            residents.setdefault((resident.variant.application, device.device), set()).add(resident.variant.id)
+    shares: dict[str, dict[str, float]] = {}
+    for route in plan.routes:
+        if route.share > 0 and math.isfinite(route.share):
+            by_device = shares.setdefault(route.application, {})
+            by_device[route.device] = by_device.get(route.device, 0.0) + route.share
+    return {
+        name: _Planned(
+            tuple(by_device.items()),
+            {device: frozenset(residents.get((name, device), ())) for device in by_device},
+        )
+        for name, by_device in shares.items()
+    }
+
+
+class Adoption:
+    """Which routes hold now, given the plans offered and what devices say is warm.
+
+    An application moves to the newest plan when every device that the plan routes it to has its planned variants warm,
+    or, ``limit_s`` after the plan was first due, with those devices that can serve it. It moves sooner when its old
+    routes no longer work. An application that the new plan leaves out keeps its old routes until all others have
+    moved. Whatever the plan, a device is routed to only while it says that some variant of the application is warm.
+    """
+
+    def __init__(self, limit_s: float = 5.0):
+        self._limit_s = limit_s
+        self._warm: dict[str, dict[str, frozenset[int]]] = {}
+        self._current: dict[str, _Planned] = {}
+        self._pending: dict[str, _Planned] = {}
+        self._pending_since: dict[str, float] = {}
+        self.target = Plan(version=0)
+        """the newest plan offered"""
+        self.adopted: int | None = None
+        """the version that all applications follow; None while some still move"""
+        self.routes: Routes = {}
+        """application -> ((device, share), ...), shares summing to 1; other warm devices stand by with share 0"""
+
+    def offer(self, plan: Plan, now: float) -> None:
+        """Make ``plan`` the target. An application still on its way keeps its time limit, so that a quick succession
+        of plans cannot hold it back for ever."""
+        self.target = plan
+        self.adopted = None
+        wanted = planned_applications(plan)
+        self._pending = {name: wanted.get(name, _NOTHING) for name in wanted.keys() | self._current.keys()}
+        self._pending_since = {name: self._pending_since.get(name, now) for name in self._pending}
+
+    def warm(self, device: str, variants: Mapping[str, frozenset[int]]) -> bool:
+        """What a device says: ids of warm variants by application. True: it is news, and :meth:`step` is due."""
+        if self._warm.get(device) == variants:
+            return False
+        self._warm[device] = dict(variants)
+        return True
+
+    def knows(self, device: str) -> bool:
+        """Whether the device has told anything since it was last gone."""
+        return device in self._warm
+
+    def gone(self, device: str) -> None:
+        """The device's connection is lost: nothing is known to be warm there."""
+        self._warm.pop(device, None)
+
+    def step(self, now: float) -> list[str]:
+        """Move what may move, renew :attr:`routes`; the applications that moved."""
+        moved = [name for name, planned in self._pending.items() if planned.shares and self._may_move(name, now)]
+        for name in moved:
+            self._move(name)
+        if not any(planned.shares for planned in self._pending.values()):
+            for name in list(self._pending):
+                moved.append(name)
+                self._move(name)
+            if self.adopted is None:
+                self.adopted = self.target.version
+        self.routes = {name: self._serving(name, planned) for name, planned in self._current.items()}
+        return moved
+
+    def due(self) -> float:
+        """When :meth:`step` may change something without news from a device (inf: never)."""
+        return min((self._pending_since[name] + self._limit_s for name in self._pending), default=math.inf)
+
+    @property
+    def cold(self) -> list[str]:
+        """Applications that the newest plan routes and that no device can serve now."""
+        return sorted(name for name in planned_applications(self.target) if not self.routes.get(name))
+
+    def devices(self) -> set[str]:
+        """Devices that some route, old or new, leads to."""
+        both = [*self._current.values(), *self._pending.values()]
+        return {device for planned in both for device, _ in planned.shares}
+
+    def _may_move(self, name: str, now: float) -> bool:
+        planned = self._pending[name]
+        if all(self._fully_warm(name, planned, device) for device, _ in planned.shares):
+            return True
+        if not any(self._serves(device, name) for device, _ in planned.shares):
+            return False
+        old = self._current.get(name, _NOTHING)
+        old_works = any(self._serves(device, name) for device, _ in old.shares)
+        return not old_works or now >= self._pending_since[name] + self._limit_s
+
+    def _move(self, name: str) -> None:
+        planned = self._pending.pop(name)
+        self._pending_since.pop(name, None)
+        if planned.shares:
+            self._current[name] = planned
+        else:
+            self._current.pop(name, None)
+
+    def _serves(self, device: str, name: str) -> bool:
+        return bool(self._warm.get(device, {}).get(name))
+
+    def _fully_warm(self, name: str, planned: _Planned, device: str) -> bool:
+        warm = self._warm.get(device, {}).get(name, frozenset())
+        return bool(warm) and planned.variants[device] <= warm
+
+    def _serving(self, name: str, planned: _Planned) -> tuple[tuple[str, float], ...]:
+        able = {device: share for device, share in planned.shares if self._serves(device, name)}
+        total = sum(able.values())
+        standing_by = sorted(device for device in self._warm if device not in able and self._serves(device, name))
+        return (*((device, share / total) for device, share in able.items()), *((d, 0.0) for d in standing_by))

@@ -1,0 +1,123 @@
+"""What happened to queries: a second at a time for the control plane, and since the start for clients. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from workers.protocol.frames import Result
+from workers.protocol.specs import ApplicationStats
+
+
+@dataclass
+class _Second:
+    arrived: int = 0
+    arrived_rows: int = 0
+    in_time: int = 0
+    late: int = 0
+    dropped: int = 0
+    failed: int = 0
+    accuracy_sum: float = 0.0
+    normalized_sum: float = 0.0
+    latencies: list[float] = field(default_factory=list)
+    by_variant: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Totals:
+    """Since the gateway started, of one application; times in seconds. ``cancelled``: the client went away first."""
+
+    success: int = 0
+    success_s: float = 0.0
+    queue_s: float = 0.0
+    run_s: float = 0.0
+    rows: int = 0
+    batches: float = 0.0
+    refused: int = 0
+    cancelled: int = 0
+    last_success_unix: float = 0.0
+
+
+class Statistics:
+    """Counts by application. Arrivals count in the second in which they arrive, all else in that of the answer."""
+
+    def __init__(self) -> None:
+        self._second: dict[str, _Second] = {}
+        self.totals: dict[str, Totals] = {}
+
+    def _of(self, application: str) -> _Second:
+        second = self._second.get(application)
+        if second is None:
+            second = self._second[application] = _Second()
+        return second
+
+    def total(self, application: str) -> Totals:
+        """An application's totals."""
+        return self.totals.setdefault(application, Totals())
+
+    def arrived(self, application: str, rows: int) -> None:
+        """A query that fits its application's signature arrived."""
+        second = self._of(application)
+        second.arrived += 1
+        second.arrived_rows += rows
+
+    def answered(
+        self, application: str, rows: int, latency_s: float, in_time: bool, result: Result, unix_s: float
+    ) -> None:
+        """A result was handed to the socket ``latency_s`` after the request was read."""
+        second = self._of(application)
+        if in_time:
+            second.in_time += 1
+            second.accuracy_sum += result.accuracy
+            second.normalized_sum += result.accuracy_normalized
+        else:
+            second.late += 1
+        second.latencies.append(latency_s)
+        second.by_variant[result.variant] = second.by_variant.get(result.variant, 0) + 1
+        total = self.total(application)
+        total.success += 1
+        total.success_s += latency_s
+        total.queue_s += result.queue_s
+        total.run_s += result.run_s
+        total.rows += rows
+        # Queries that shared a batch each count their part of it, so that batches add up.
+        total.batches += rows / max(rows, result.batch_rows)
+        total.last_success_unix = unix_s
+
+    def refused(self, application: str, outcome: str) -> None:
+        """A query got an error: ``dropped`` or ``failed``."""
+        second = self._of(application)
+        if outcome == "dropped":
+            second.dropped += 1
+        else:
+            second.failed += 1
+        self.total(application).refused += 1
+
+    def cancelled(self, application: str) -> None:
+        """The client went away before the answer."""
+        self.total(application).cancelled += 1
+
+    def take(self, applications: list[str]) -> dict[str, ApplicationStats]:
+        """The second that ends now, and begin the next; idle ``applications`` are there too, with zeros."""
+        taken, self._second = self._second, {}
+        return {name: _render(taken.get(name) or _Second()) for name in {*applications, *taken}}
+
+
+def _render(second: _Second) -> ApplicationStats:
+    ordered = sorted(second.latencies)
+    return ApplicationStats(
+        arrived=second.arrived,
+        arrived_rows=second.arrived_rows,
+        in_time=second.in_time,
+        late=second.late,
+        dropped=second.dropped,
+        failed=second.failed,
+        accuracy_sum=second.accuracy_sum,
+        normalized_sum=second.normalized_sum,
+        p50_ms=_quantile(ordered, 0.50) * 1e3,
+        p95_ms=_quantile(ordered, 0.95) * 1e3,
+        by_variant=second.by_variant,
+    )
+
+
+def _quantile(ordered: list[float], q: float) -> float:
+    return ordered[int(q * (len(ordered) - 1) + 0.5)] if ordered else 0.0

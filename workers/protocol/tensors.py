@@ -1,0 +1,169 @@
+"""Tensors of the V2 protocol between their two shapes: JSON lists and packed bytes (the binary extension's layout).
+
+Packed: row-major, little-endian; BYTES elements with a u32 length before each. Conversion is strict: nothing is
+rounded, wrapped or guessed; what does not fit is a :class:`TensorError` whose text names the limit.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+
+Buffer = bytes | bytearray | memoryview
+
+#: V2 datatypes with a fixed element size. BF16 has no JSON form.
+NUMPY: dict[str, np.dtype] = {
+    "BOOL": np.dtype("bool"),
+    "UINT8": np.dtype("<u1"),
+    "UINT16": np.dtype("<u2"),
+    "UINT32": np.dtype("<u4"),
+    "UINT64": np.dtype("<u8"),
+    "INT8": np.dtype("<i1"),
+    "INT16": np.dtype("<i2"),
+    "INT32": np.dtype("<i4"),
+    "INT64": np.dtype("<i8"),
+    "FP16": np.dtype("<f2"),
+    "FP32": np.dtype("<f4"),
+    "FP64": np.dtype("<f8"),
+}
+ITEM_BYTES: dict[str, int] = {**{name: dtype.itemsize for name, dtype in NUMPY.items()}, "BF16": 2}
+DATATYPES = (*ITEM_BYTES, "BYTES")
+_U32 = struct.Struct("<I")
+
+
+class TensorError(ValueError):
+    """A tensor's data does not fit its datatype or shape."""
+
+
+def elements(shape: Sequence[int]) -> int:
+    """How many elements a shape holds (a scalar shape: 1)."""
+    return math.prod(shape)
+
+
+def check_packed(datatype: str, shape: Sequence[int], data: Buffer) -> None:
+    """Check that packed bytes are a whole tensor.
+
+    Raises:
+        TensorError: too few or too many bytes for the shape.
+    """
+    count, size = elements(shape), len(data)
+    item = ITEM_BYTES.get(datatype)
+    if item is not None:
+        if size != count * item:
+            raise TensorError(f"has {size} bytes; shape {list(shape)} of {datatype} takes {count * item}")
+        if datatype == "BOOL" and np.any(np.frombuffer(data, np.uint8) > 1):
+            raise TensorError("BOOL elements must be the bytes 0 or 1")
+        return
+    found = 0
+    for _ in _split_bytes(data):
+        found += 1
+    if found != count:
+        raise TensorError(f"has {found} BYTES elements; shape {list(shape)} takes {count}")
+
+
+def _split_bytes(data: Buffer):
+    offset, size = 0, len(data)
+    while offset < size:
+        if offset + 4 > size:
+            raise TensorError(f"BYTES element at byte {offset} has no whole length (4 bytes, little-endian)")
+        (length,) = _U32.unpack_from(data, offset)
+        offset += 4
+        if offset + length > size:
+            raise TensorError(f"BYTES element at byte {offset} is {length} bytes long, {size - offset} are left")
+        yield data[offset : offset + length]
+        offset += length
+
+
+def flatten(data: object, shape: Sequence[int]) -> list:
+    """JSON data, flat or nested as ``shape`` says, as a flat list.
+
+    Raises:
+        TensorError: not a list, ragged, or another number of elements than the shape takes.
+    """
+    if not isinstance(data, list):
+        raise TensorError("must be a list")
+    count = elements(shape)
+    if not data or not isinstance(data[0], list):
+        if len(data) != count:
+            raise TensorError(f"has {len(data)} elements; shape {list(shape)} takes {count}")
+        return data
+    level = data
+    if len(level) != shape[0]:
+        raise TensorError(f"has {len(level)} rows; shape {list(shape)} takes {shape[0]}")
+    for depth, size in enumerate(shape[1:], 1):
+        if any(type(part) is not list or len(part) != size for part in level):
+            raise TensorError(f"is nested, but not as shape {list(shape)}: each list of level {depth} takes {size}")
+        level = list(itertools.chain.from_iterable(level))
+    return level
+
+
+def pack(datatype: str, shape: Sequence[int], data: object) -> bytes:
+    """JSON data (see :func:`flatten`) as packed bytes.
+
+    Raises:
+        TensorError: wrong element types, out of the datatype's range, or not as many as the shape takes.
+    """
+    flat = flatten(data, shape)
+    kinds = set(map(type, flat))
+    if list in kinds:
+        raise TensorError(f"mixes lists and values, or is nested deeper than shape {list(shape)}")
+    if datatype == "BYTES":
+        _only(kinds, {str}, "BYTES", "strings")
+        encoded = [text.encode() for text in flat]
+        return b"".join(itertools.chain.from_iterable((_U32.pack(len(item)), item) for item in encoded))
+    if datatype == "BF16":
+        raise TensorError("BF16 has no JSON form; send it as binary data")
+    dtype = NUMPY[datatype]
+    if dtype.kind == "b":
+        _only(kinds, {bool}, datatype, "true or false")
+    elif dtype.kind in "iu":
+        _only(kinds, {int}, datatype, "whole numbers")
+    else:
+        _only(kinds, {int, float}, datatype, "numbers")
+    try:
+        with np.errstate(over="ignore"):
+            array = np.array(flat, dtype)
+    except OverflowError:
+        raise TensorError(_range(datatype)) from None
+    if dtype.kind == "f" and not np.isfinite(array).all():
+        raise TensorError(_range(datatype))
+    return array.tobytes()
+
+
+def _only(kinds: set[type], allowed: set[type], datatype: str, words: str) -> None:
+    wrong = kinds - allowed
+    if wrong:
+        names = {str: "strings", bool: "booleans", type(None): "null", float: "fractions", int: "numbers"}
+        found = ", ".join(sorted(names.get(kind, "objects") for kind in wrong))
+        raise TensorError(f"of {datatype} must be {words}; it has {found}")
+
+
+def _range(datatype: str) -> str:
+    dtype = NUMPY[datatype]
+    info = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+    return f"of {datatype} must be from {info.min} to {info.max}"
+
+
+def unpack(datatype: str, shape: Sequence[int], data: Buffer) -> list:
+    """Packed bytes as a flat JSON list.
+
+    Raises:
+        TensorError: bytes that do not fit the shape, or values without a JSON form (NaN, infinity, BF16, BYTES that
+            are not UTF-8): the caller may ask for binary data instead.
+    """
+    check_packed(datatype, shape, data)
+    if datatype == "BYTES":
+        try:
+            return [bytes(part).decode() for part in _split_bytes(data)]
+        except UnicodeDecodeError:
+            raise TensorError("has BYTES elements that are not UTF-8; ask for binary data") from None
+    if datatype == "BF16":
+        raise TensorError("BF16 has no JSON form; ask for binary data")
+    array = np.frombuffer(data, NUMPY[datatype])
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise TensorError("has NaN or infinity, which have no JSON form; ask for binary data")
+    return array.tolist()

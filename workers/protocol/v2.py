@@ -1,0 +1,295 @@
+"""Open Inference Protocol (V2) queries over HTTP: JSON, and the binary tensor data extension.
+
+:func:`parse` turns a body into a :class:`Query` that fits an application's signature, tensors packed as executors take
+them; :func:`render` turns an executor's tensors into a response body. Both are pure. Every mistake is a
+:class:`V2Error` that names the field and its limit.
+
+Dialect: https://github.com/kserve/open-inference-protocol and Triton's extensions ``binary_tensor_data`` and
+``parameters``. Sequences, shared memory and classification are refused, not ignored: a client that asks for them
+would misread the answer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from . import tensors
+from .frames import TensorHeader
+from .specs import Signature, TensorSpec
+from .tensors import Buffer, TensorError
+
+#: the header that tells where the JSON part of a body ends
+HEADER_LENGTH = "Inference-Header-Content-Length"
+#: longest request id that is echoed
+MAX_ID = 1024
+
+
+class V2Error(ValueError):
+    """The client's mistake; the text names the field and the limit."""
+
+
+class Query(msgspec.Struct):
+    """A checked query. ``tensors`` and ``parts`` follow the signature's order of inputs; ``outputs``: (name, binary) in
+    the order wanted. ``latency_s`` and ``min_accuracy`` (percent) are None unless the client asked."""
+
+    id: str
+    rows: int
+    tensors: tuple[TensorHeader, ...]
+    parts: tuple[Buffer, ...]
+    outputs: tuple[tuple[str, bool], ...]
+    latency_s: float | None = None
+    min_accuracy: float | None = None
+
+
+class _Input(msgspec.Struct):
+    name: str
+    shape: list[int]
+    datatype: str
+    parameters: dict[str, Any] = {}
+    data: Any = msgspec.UNSET
+
+
+class _Output(msgspec.Struct):
+    name: str
+    parameters: dict[str, Any] = {}
+
+
+class _Request(msgspec.Struct):
+    inputs: list[_Input]
+    id: str = ""
+    parameters: dict[str, Any] = {}
+    outputs: list[_Output] = []
+
+
+_decoder = msgspec.json.Decoder(_Request)
+_encoder = msgspec.json.Encoder()
+
+
+def parse(body: Buffer, header_length: int | None, signature: Signature, max_rows: int) -> Query:
+    """A request body as a query for ``signature``.
+
+    Args:
+        body: the whole body, already decompressed.
+        header_length: value of :data:`HEADER_LENGTH`; None: the whole body is JSON.
+        max_rows: most rows that one query may have.
+
+    Raises:
+        V2Error: anything that a client can get wrong.
+    """
+    view = memoryview(body)
+    if header_length is None:
+        header_length = len(view)
+    if not 0 <= header_length <= len(view):
+        raise V2Error(f"{HEADER_LENGTH}: is {header_length}, the body has {len(view)} bytes")
+    if header_length == 0:
+        raise V2Error("body: is empty; a JSON object with 'inputs' is needed")
+    try:
+        request = _decoder.decode(view[:header_length])
+    except msgspec.ValidationError as error:
+        raise V2Error(f"body: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise V2Error(f"body: not valid JSON: {error}") from None
+    if len(request.id) > MAX_ID:
+        raise V2Error(f"id: at most {MAX_ID} characters")
+    binary_default, latency_s, min_accuracy = _parameters(request.parameters)
+    outputs = _outputs(request.outputs, signature, binary_default)
+    found = _inputs(request.inputs, signature, view[header_length:])
+    headers, parts = zip(*(found[spec.name] for spec in signature.inputs), strict=True)
+    rows = headers[0].shape[0]
+    for header in headers:
+        if header.shape[0] != rows:
+            raise V2Error(
+                f"inputs: all must have the same number of rows (first dimension): "
+                f"{headers[0].name!r} has {rows}, {header.name!r} {header.shape[0]}"
+            )
+    if not 1 <= rows <= max_rows:
+        raise V2Error(f"inputs: {rows} rows (first dimension); must be 1 to {max_rows}")
+    return Query(request.id, rows, headers, parts, outputs, latency_s, min_accuracy)
+
+
+# --- parameters -----------------------------------------------------------------------------------------------------
+
+
+def _parameters(parameters: dict[str, Any]) -> tuple[bool, float | None, float | None]:
+    binary, latency_s, min_accuracy = False, None, None
+    for name, value in parameters.items():
+        if name == "binary_data_output":
+            binary = _flag("parameters.binary_data_output", value)
+        elif name == "latency_ms":
+            latency_s = _at_most(latency_s, _number("parameters.latency_ms", value, 0.0, None) / 1e3)
+        elif name == "timeout":  # Triton clients' own parameter, in microseconds
+            latency_s = _at_most(latency_s, _number("parameters.timeout", value, 0.0, None) / 1e6)
+        elif name == "min_accuracy":
+            min_accuracy = _number("parameters.min_accuracy", value, None, 100.0)
+        elif name == "priority":
+            # Advice in Triton too; here deadlines alone order the queue.
+            _number("parameters.priority", value, None, None)
+        elif name.startswith("sequence_"):
+            raise V2Error(f"parameters.{name}: sequences (stateful models) are not supported")
+        else:
+            raise V2Error(
+                f"parameters.{name}: unknown; known are latency_ms, min_accuracy, binary_data_output, timeout, priority"
+            )
+    return binary, latency_s, min_accuracy
+
+
+def _at_most(known: float | None, value: float) -> float:
+    return value if known is None else min(known, value)
+
+
+def _number(field: str, value: Any, above: float | None, up_to: float | None) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise V2Error(f"{field}: must be a number")
+    try:
+        value = float(value)
+    except OverflowError:
+        value = math.inf
+    if not math.isfinite(value) or (above is not None and value <= above):
+        raise V2Error(f"{field}: must be a finite number" + ("" if above is None else f" above {above:g}"))
+    if up_to is not None and not 0 <= value <= up_to:
+        raise V2Error(f"{field}: must be from 0 to {up_to:g}")
+    return value
+
+
+def _flag(field: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise V2Error(f"{field}: must be true or false")
+    return value
+
+
+def _outputs(wanted: list[_Output], signature: Signature, binary_default: bool) -> tuple[tuple[str, bool], ...]:
+    known = [spec.name for spec in signature.outputs]
+    if not wanted:
+        return tuple((name, binary_default) for name in known)
+    chosen: dict[str, bool] = {}
+    for output in wanted:
+        if output.name not in known:
+            raise V2Error(f"outputs: {_quote(output.name)} is not an output; the application has {', '.join(known)}")
+        if output.name in chosen:
+            raise V2Error(f"outputs: {_quote(output.name)} is named twice")
+        binary = binary_default
+        for name, value in output.parameters.items():
+            field = f"outputs.{output.name}.parameters.{name}"
+            if name == "binary_data":
+                binary = _flag(field, value)
+            else:
+                raise V2Error(f"{field}: not supported; binary_data is")
+        chosen[output.name] = binary
+    return tuple(chosen.items())
+
+
+# --- inputs ---------------------------------------------------------------------------------------------------------
+
+
+def _inputs(given: list[_Input], signature: Signature, binary: memoryview) -> dict[str, tuple[TensorHeader, Buffer]]:
+    specs = {spec.name: spec for spec in signature.inputs}
+    found: dict[str, tuple[TensorHeader, Buffer]] = {}
+    offset = 0
+    for item in given:
+        spec = specs.get(item.name)
+        if spec is None:
+            raise V2Error(f"inputs: {_quote(item.name)} is not an input; the application takes {', '.join(specs)}")
+        field = f"inputs.{item.name}"
+        if item.name in found:
+            raise V2Error(f"{field}: is given twice")
+        _check_shape(field, item, spec)
+        size = _binary_size(field, item.parameters)
+        try:
+            if size is None:
+                if item.data is msgspec.UNSET:
+                    raise V2Error(f"{field}: has neither data nor parameters.binary_data_size")
+                data: Buffer = tensors.pack(spec.datatype, item.shape, item.data)
+            else:
+                if item.data is not msgspec.UNSET:
+                    raise V2Error(f"{field}: has both data and parameters.binary_data_size; one is needed")
+                data = binary[offset : offset + size]
+                if len(data) < size:
+                    raise V2Error(
+                        f"{field}.parameters.binary_data_size: is {size}, {len(data)} bytes are left in the body"
+                    )
+                offset += size
+                tensors.check_packed(spec.datatype, item.shape, data)
+        except TensorError as error:
+            raise V2Error(f"{field}.data: {error}") from None
+        found[item.name] = (TensorHeader(spec.name, spec.datatype, tuple(item.shape), len(data)), data)
+    missing = [name for name in specs if name not in found]
+    if missing:
+        raise V2Error(f"inputs: {', '.join(missing)} missing")
+    if offset != len(binary):
+        raise V2Error(f"body: {len(binary) - offset} bytes after the last input's binary data")
+    return found
+
+
+def _check_shape(field: str, item: _Input, spec: TensorSpec) -> None:
+    if item.datatype != spec.datatype:
+        if item.datatype not in tensors.DATATYPES:
+            raise V2Error(f"{field}.datatype: {_quote(item.datatype)} is not a V2 datatype; must be {spec.datatype}")
+        raise V2Error(f"{field}.datatype: is {item.datatype}, must be {spec.datatype}")
+    if len(item.shape) != len(spec.shape):
+        raise V2Error(
+            f"{field}.shape: has {len(item.shape)} dimensions, must have {len(spec.shape)} as in {list(spec.shape)}"
+        )
+    for place, (have, want) in enumerate(zip(item.shape, spec.shape, strict=True)):
+        if have < 1:
+            raise V2Error(f"{field}.shape[{place}]: is {have}, must be at least 1")
+        if place > 0 and want >= 0 and have != want:
+            raise V2Error(f"{field}.shape[{place}]: is {have}, must be {want} as in {list(spec.shape)}")
+
+
+def _binary_size(field: str, parameters: dict[str, Any]) -> int | None:
+    size = None
+    for name, value in parameters.items():
+        if name != "binary_data_size":
+            raise V2Error(f"{field}.parameters.{name}: not supported; binary_data_size is")
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise V2Error(f"{field}.parameters.binary_data_size: must be a whole number, 0 or more")
+        size = value
+    return size
+
+
+def _quote(text: str) -> str:
+    return repr(text if len(text) <= 80 else text[:80] + "…")
+
+
+# --- responses ------------------------------------------------------------------------------------------------------
+
+
+def render(
+    query: Query,
+    model: str,
+    version: str,
+    parameters: dict[str, Any],
+    headers: Sequence[TensorHeader],
+    parts: Sequence[Buffer],
+) -> tuple[list[Buffer], int | None]:
+    """A response body and the length of its JSON part (None: all of it), outputs in the order that the query wants.
+
+    Raises:
+        V2Error: an output is missing, or has no JSON form and was not asked for as binary data.
+    """
+    by_name = {header.name: (header, part) for header, part in zip(headers, parts, strict=True)}
+    described: list[dict[str, Any]] = []
+    binary: list[Buffer] = []
+    for name, as_binary in query.outputs:
+        if name not in by_name:
+            raise V2Error(f"outputs.{name}: the model did not give it")
+        header, part = by_name[name]
+        entry: dict[str, Any] = {"name": name, "datatype": header.datatype, "shape": header.shape}
+        if as_binary:
+            entry["parameters"] = {"binary_data_size": len(part)}
+            binary.append(part)
+        else:
+            try:
+                entry["data"] = tensors.unpack(header.datatype, header.shape, part)
+            except TensorError as error:
+                raise V2Error(f"outputs.{name}: {error}") from None
+        described.append(entry)
+    response: dict[str, Any] = {"id": query.id} if query.id else {}
+    response.update(model_name=model, model_version=version, parameters=parameters, outputs=described)
+    text = _encoder.encode(response)
+    asked_binary = any(as_binary for _, as_binary in query.outputs)
+    return [text, *binary], len(text) if asked_binary else None

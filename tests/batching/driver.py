@@ -1,0 +1,148 @@
+"""Runs batch policies on one device under a virtual clock: a small deterministic event loop, and its timeline.
+
+Every decision on the way is checked against what the interface promises, so a timeline that comes back is one of a
+policy that kept its contract.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from workers.batching.base import BatchPolicy, Candidate, Decision, LaneView, Outcome
+from workers.batching.turns import Arbiter, Lane, Wish, blocking_s
+
+
+@dataclass(frozen=True)
+class Query:
+    id: int
+    arrived: float
+    deadline: float
+    rows: int = 1
+    lane: str = "app"
+
+
+@dataclass
+class Served:
+    """One lane on the device."""
+
+    policy: BatchPolicy
+    candidate: Candidate
+    late: str = "shed"
+    name: str = "app"
+    queue: list[Query] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Batch:
+    lane: str
+    start: float
+    end: float
+    ids: tuple[int, ...]
+
+
+@dataclass
+class Timeline:
+    batches: list[Batch] = field(default_factory=list)
+    dropped: list[tuple[float, int]] = field(default_factory=list)
+    decisions: list[tuple[float, str, Decision]] = field(default_factory=list)
+
+    @property
+    def answered(self) -> list[int]:
+        """The ids of all answers, results and drops, as often as they were given."""
+        return [i for batch in self.batches for i in batch.ids] + [i for _, i in self.dropped]
+
+    @property
+    def ends(self) -> dict[int, float]:
+        return {i: batch.end for batch in self.batches for i in batch.ids}
+
+
+def by_deadline(query: Query) -> tuple[float, int]:
+    return query.deadline, query.id
+
+
+def check_contract(view: LaneView, decision: Decision) -> None:
+    """What every decision promises, whatever the policy."""
+    waiting = {query.id: query for query in view.queue}
+    run, drop = set(decision.run), set(decision.drop)
+    assert len(run) == len(decision.run) and len(drop) == len(decision.drop), "an id stands twice"
+    assert run <= waiting.keys() and drop <= waiting.keys() and not run & drop
+    if view.late == "serve":
+        assert not drop, "serve drops nothing"
+    if run:
+        candidate = view.candidates[0]
+        assert decision.variant == candidate.variant
+        rows = sum(waiting[i].rows for i in run)
+        assert rows <= candidate.max_batch or len(run) == 1, "only a query larger than max_batch exceeds it, alone"
+    elif len(drop) < len(waiting):
+        assert view.now < decision.wait_until < math.inf, "what waits must be looked at again"
+    else:
+        assert decision.wait_until == math.inf
+
+
+def simulate(
+    lanes: Sequence[Served],
+    arrivals: Sequence[Query],
+    on_decision: Callable[[LaneView, Decision], None] = lambda view, decision: None,
+) -> Timeline:
+    """Serve ``arrivals`` until nothing waits any more."""
+    timeline, arbiter = Timeline(), Arbiter()
+    by_name = {lane.name: lane for lane in lanes}
+    blocking = blocking_s([Lane.of(lane.name, [lane.candidate]) for lane in lanes], slack_s=0.0)
+    coming = sorted(arrivals, key=lambda query: (query.arrived, query.id))[::-1]
+    running: tuple[Batch, Outcome] | None = None
+    ask_at = math.inf
+    for _ in range(100 * (len(arrivals) + 1)):
+        moments = [ask_at if running is None else running[0].end]
+        if coming:
+            moments.append(coming[-1].arrived)
+        now = min(moments)
+        if now == math.inf:
+            assert not any(lane.queue for lane in lanes), "the device sleeps while queries wait"
+            return timeline
+        if running is not None and running[0].end == now:
+            batch, outcome = running
+            by_name[batch.lane].policy.observe(outcome)
+            arbiter.ended(batch.lane, now)
+            running = None
+        while coming and coming[-1].arrived == now:
+            query = coming.pop()
+            insort(by_name[query.lane].queue, query, key=by_deadline)
+        if running is not None:
+            continue
+        wishes = []
+        for lane in lanes:
+            if not lane.queue:
+                continue
+            before = list(lane.queue)
+            view = LaneView(now, lane.queue, [lane.candidate], lane.late, blocking[lane.name])
+            decision = lane.policy.decide(view)
+            assert lane.queue == before, "a policy must not change the view"
+            check_contract(view, decision)
+            on_decision(view, decision)
+            timeline.decisions.append((now, lane.name, decision))
+            latencies = {lane.candidate.variant: lane.candidate.latency}
+            wishes.append(Wish.of(lane.name, decision, lane.queue, latencies, now))
+            timeline.dropped += [(now, i) for i in decision.drop]
+            lane.queue[:] = [query for query in lane.queue if query.id not in decision.drop]
+        turn = arbiter.choose(wishes, now)
+        ask_at = turn.ask_at
+        if turn.lane is not None:
+            running = _start(by_name[turn.lane], next(w for w in wishes if w.lane == turn.lane), now)
+            timeline.batches.append(running[0])
+    raise AssertionError("the policy asks again and again without getting anywhere")
+
+
+def _start(lane: Served, wish: Wish, now: float) -> tuple[Batch, Outcome]:
+    batch = [query for query in lane.queue if query.id in wish.decision.run]
+    lane.queue[:] = [query for query in lane.queue if query.id not in wish.decision.run]
+    rows = sum(query.rows for query in batch)
+    run_s = lane.candidate.latency.seconds(rows)
+    end = now + run_s
+    late = sum(query.deadline < end for query in batch)
+    return (
+        Batch(lane.name, now, end, wish.decision.run),
+        Outcome(lane.candidate.variant, rows, run_s, len(batch), late),
+    )

@@ -1,0 +1,36 @@
+"""Random profiles and arrivals for the property tests."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from tests.batching.driver import Query
+from workers.batching.base import Candidate
+from workers.batching.latency import LatencyModel
+
+ms = st.floats(0.1, 100.0, allow_nan=False).map(lambda value: value / 1000)
+
+
+@st.composite
+def candidates(draw, rising: bool = False) -> Candidate:
+    """A variant with a measured-looking profile; unless ``rising``, larger batches may have been measured quicker."""
+    batches = [1, 2, 4, 8, 16][: draw(st.integers(1, 5))]
+    seconds = draw(st.lists(ms, min_size=len(batches), max_size=len(batches)))
+    if rising:
+        seconds = sorted(seconds)
+    latency = LatencyModel(list(zip(batches, seconds, strict=True)), interpolate=draw(st.booleans()))
+    return Candidate(7, 90.0, latency, draw(st.integers(1, batches[-1])))
+
+
+@st.composite
+def arrivals(draw, most_rows: int = 20, most: int = 40) -> list[Query]:
+    """Queries in bursts and lulls; some with tight budgets of their own, some with many rows."""
+    slo = draw(st.floats(0.005, 0.4))
+    own_budgets = draw(st.booleans())
+    rows = st.integers(1, most_rows) if draw(st.booleans()) else st.just(1)
+    now, queries = 0.0, []
+    for i in range(draw(st.integers(1, most))):
+        now += draw(st.sampled_from([0.0, 0.0, 0.001, 0.01, 0.1])) * draw(st.floats(0.1, 2.0))
+        budget = draw(st.floats(0.0, 1.0)) * slo if own_budgets else slo
+        queries.append(Query(i, now, now + budget, draw(rows)))
+    return queries

@@ -1,0 +1,139 @@
+"""The published baselines: Nexus' early drop, Clipper's AIMD, and fixed batches."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+
+from tests.batching.driver import Batch, Query, Served, simulate
+from tests.batching.strategies import arrivals, candidates
+from workers.batching.base import Candidate, LaneView, Outcome
+from workers.batching.latency import LatencyModel
+from workers.batching.policies import create
+
+LATENCY = LatencyModel([(1, 0.125), (2, 0.1875), (3, 0.25), (4, 0.3125)])
+CANDIDATE = Candidate(1, 90.0, LATENCY, 4)
+
+
+def decide(policy, queries, now=0.0, late="shed", candidate=CANDIDATE, blocking_s=0.0):
+    return policy.decide(LaneView(now, queries, [candidate], late, blocking_s))
+
+
+class TestNexus:
+    def test_the_first_queries_are_dropped_until_a_full_window_is_punctual(self):
+        # A full batch takes 0.3125 s. The first two could be in time in a smaller one, and are given up all the same.
+        queries = [Query(i, 0.0, d) for i, d in enumerate([0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8])]
+        decision = decide(create("nexus"), queries)
+        assert (decision.drop, decision.run) == ((0, 1), (2, 3, 4, 5))
+
+    def test_a_window_shrinks_only_at_the_end_of_the_queue(self):
+        queries = [Query(1, 0.0, 0.2), Query(2, 0.0, 0.3), Query(3, 0.0, 0.3), Query(4, 0.0, 0.3)]
+        decision = decide(create("nexus"), queries)
+        assert (decision.drop, decision.run) == ((1,), (2, 3, 4))
+
+    def test_it_runs_what_there_is_without_waiting(self):
+        assert decide(create("nexus"), [Query(1, 0.0, 9.0)]).run == (1,)
+
+    def test_the_target_may_be_lowered_but_not_raised_above_the_plans(self):
+        queries = [Query(i, 0.0, 9.0) for i in range(9)]
+        assert decide(create("nexus", {"batch": 2}), queries).run == (0, 1)
+        assert decide(create("nexus", {"batch": 64}), queries).run == (0, 1, 2, 3)
+
+    def test_late_ones_and_those_passed_over_are_kept_when_all_are_served(self):
+        queries = [Query(i, 0.0, d) for i, d in enumerate([0.01, 0.2, 0.35, 0.4, 0.5, 0.6, 9.0])]
+        timeline = simulate([Served(create("nexus"), CANDIDATE, "serve")], queries)
+        assert [batch.ids for batch in timeline.batches] == [(2, 3, 4, 5), (6, 0, 1)]
+
+    @settings(max_examples=60, deadline=None)
+    @given(candidate=candidates(), queries=arrivals())
+    def test_it_runs_the_first_punctual_window(self, candidate, queries):
+        seconds = candidate.latency.seconds
+
+        def check(view, decision):
+            viable = [q for q in view.queue if q.deadline >= view.now + seconds(q.rows)]
+            for i in range(len(viable)):
+                window, rows = [], 0
+                for query in viable[i:]:
+                    if window and rows + query.rows > candidate.max_batch:
+                        break
+                    window.append(query)
+                    rows += query.rows
+                if view.now + seconds(rows) <= window[0].deadline:
+                    assert decision.run == tuple(query.id for query in window)
+                    assert {query.id for query in viable[:i]} <= set(decision.drop)
+                    return
+            assert not viable
+
+        simulate([Served(create("nexus"), candidate)], queries, check)
+
+
+class TestClipper:
+    def outcome(self, policy, rows, late=0):
+        policy.observe(Outcome(1, rows, 0.1, rows, late))
+        return policy.cap
+
+    def test_the_cap_grows_by_one_and_backs_off_by_a_tenth(self):
+        policy = create("clipper", {"initial": 1})
+        big = Candidate(1, 90.0, LatencyModel([(1, 0.01), (64, 0.1)]), 64)
+        caps, batches = [], []
+        for step in range(24):
+            decision = decide(policy, [Query(i, 0.0, 9.0) for i in range(100)], candidate=big)
+            batches.append(len(decision.run))
+            caps.append(self.outcome(policy, len(decision.run), late=1 if step in (19, 20, 21) else 0))
+        assert batches[:20] == list(range(1, 21))
+        # 20 -> 18 -> 16.2 -> 14.58 -> 15.58 -> 16.58
+        assert caps[18:] == [20, 18, 16, 14, 15, 16]
+
+    def test_a_batch_below_the_cap_proves_nothing(self):
+        policy = create("clipper", {"initial": 3})
+        decide(policy, [Query(1, 0.0, 9.0)])
+        assert self.outcome(policy, 1) == 3
+
+    def test_the_cap_stays_within_one_and_what_a_turn_may_take(self):
+        policy = create("clipper", {"initial": 4})
+        decide(policy, [Query(i, 0.0, 9.0) for i in range(9)])
+        assert self.outcome(policy, 4) == 4
+        for _ in range(99):
+            self.outcome(policy, 4, late=4)
+        assert policy.cap == 1
+
+    def test_it_is_reactive_the_first_query_may_be_late_in_a_batch_that_is_too_large(self):
+        policy = create("clipper", {"initial": 4})
+        timeline = simulate(
+            [Served(policy, CANDIDATE)],
+            [Query(i, 0.0, d) for i, d in enumerate([0.2, 1.0, 1.0, 1.0])],
+        )
+        assert timeline.batches == [Batch("app", 0.0, 0.3125, (0, 1, 2, 3))]
+        assert policy.cap == 3
+
+    def test_queries_that_were_late_before_they_ran_are_no_miss(self):
+        policy = create("clipper", {"initial": 4})
+        simulate([Served(policy, CANDIDATE, "serve")], [Query(i, 0.0, 0.01) for i in range(4)])
+        assert policy.cap == 4
+
+
+class TestFixed:
+    def test_it_waits_for_the_batch_then_runs_at_once(self):
+        timeline = simulate(
+            [Served(create("fixed", {"batch": 2}), CANDIDATE)], [Query(1, 0.0, 9.0), Query(2, 0.5, 9.5)]
+        )
+        assert timeline.batches == [Batch("app", 0.5, 0.6875, (1, 2))]
+
+    def test_it_waits_for_the_timeout_of_the_longest_waiting(self):
+        policy = create("fixed", {"batch": 3, "timeout_ms": 250})
+        timeline = simulate([Served(policy, CANDIDATE)], [Query(1, 0.0, 9.0), Query(2, 0.125, 5.0)])
+        assert timeline.batches == [Batch("app", 0.25, 0.4375, (2, 1))]
+
+    def test_no_timeout_or_a_long_one_waits_as_long_as_the_deadline_allows(self):
+        for options in ({"batch": 3}, {"batch": 3, "timeout_ms": 60_000}):
+            timeline = simulate([Served(create("fixed", options), CANDIDATE)], [Query(1, 0.0, 1.0)])
+            assert timeline.batches == [Batch("app", 0.8125, 0.9375, (1,))]
+
+    def test_a_timeout_of_zero_never_waits(self):
+        assert decide(create("fixed", {"timeout_ms": 0}), [Query(1, 0.0, 9.0)]).run == (1,)
+
+    def test_a_batch_larger_than_a_turn_counts_as_the_turns(self):
+        assert decide(create("fixed", {"batch": 100}), [Query(i, 0.0, 9.0) for i in range(5)]).run == (0, 1, 2, 3)
+
+    def test_a_query_larger_than_the_batch_runs_alone(self):
+        policy = create("fixed", {"batch": 2})
+        assert decide(policy, [Query(1, 0.0, 9.0, rows=3), Query(2, 0.0, 9.0)]).run == (1,)

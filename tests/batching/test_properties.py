@@ -1,0 +1,114 @@
+"""What holds for every policy, whatever arrives: over whole simulated timelines of one device."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.batching.driver import Query, Served, simulate
+from tests.batching.strategies import arrivals, candidates
+from workers.batching.base import Candidate
+from workers.batching.latency import LatencyModel
+from workers.batching.policies import create, names
+
+OPTIONS = {"fixed": [{}, {"batch": 4}, {"batch": 3, "timeout_ms": 5}], "nexus": [{}, {"batch": 2}]}
+CASES = [(name, options) for name in names() for options in OPTIONS.get(name, [{}])]
+every_policy = pytest.mark.parametrize(("name", "options"), CASES, ids=lambda value: str(value))
+modes = st.sampled_from(["shed", "serve"])
+thorough = settings(max_examples=25, deadline=None)
+
+
+def hopeless(query, view) -> bool:
+    return query.deadline < view.now + view.candidates[0].latency.seconds(query.rows)
+
+
+@every_policy
+@thorough
+@given(candidate=candidates(), queries=arrivals(), late=modes)
+def test_each_query_is_answered_exactly_once(name, options, candidate, queries, late):
+    timeline = simulate([Served(create(name, options), candidate, late)], queries)
+    assert sorted(timeline.answered) == [query.id for query in queries]
+
+
+@every_policy
+@thorough
+@given(candidate=candidates(), queries=arrivals())
+def test_nothing_hopeless_is_run_while_dropping_is_allowed(name, options, candidate, queries):
+    def check(view, decision):
+        assert not any(hopeless(query, view) for query in view.queue if query.id in decision.run)
+
+    simulate([Served(create(name, options), candidate)], queries, check)
+
+
+@pytest.mark.parametrize(("name", "options"), [case for case in CASES if case[0] != "clipper"], ids=str)
+@thorough
+@given(candidate=candidates(), queries=arrivals(), late=modes)
+def test_company_makes_no_query_late(name, options, candidate, queries, late):
+    """A query that was viable when its batch started is in time, for all but the reactive policy."""
+    started = {}
+
+    def check(view, decision):
+        started.update({q.id: hopeless(q, view) for q in view.queue if q.id in decision.run})
+
+    timeline = simulate([Served(create(name, options), candidate, late)], queries, check)
+    by_id = {query.id: query for query in queries}
+    for i, end in timeline.ends.items():
+        assert started[i] or end <= by_id[i].deadline
+
+
+@pytest.mark.parametrize("name", ["proteus", "clipper", "fixed"])
+@thorough
+@given(candidate=candidates(rising=True), queries=arrivals(most_rows=5))
+def test_exactly_the_hopeless_are_dropped(name, candidate, queries):
+    def check(view, decision):
+        fits = [query for query in view.queue if query.rows <= candidate.max_batch]
+        assert {q.id for q in fits if q.id in decision.drop} == {q.id for q in fits if hopeless(q, view)}
+        assert all(hopeless(query, view) for query in view.queue if query.id in decision.drop)
+
+    simulate([Served(create(name), candidate)], queries, check)
+
+
+@pytest.mark.parametrize("name", ["nexus", "clipper"])
+@thorough
+@given(candidate=candidates(), queries=arrivals(), late=modes)
+def test_work_conserving_policies_never_leave_the_device_idle(name, candidate, queries, late):
+    def check(view, decision):
+        assert decision.run or len(decision.drop) == len(view.queue)
+
+    simulate([Served(create(name), candidate, late)], queries, check)
+
+
+@every_policy
+@thorough
+@given(candidate=candidates(), queries=arrivals())
+def test_late_ones_run_only_where_no_viable_query_is_made_late_by_it(name, options, candidate, queries):
+    def check(view, decision):
+        viable = [query for query in view.queue if not hopeless(query, view)]
+        if viable and decision.run and not {q.id for q in viable} & set(decision.run):
+            rows = sum(query.rows for query in view.queue if query.id in decision.run)
+            free = view.now + candidate.latency.seconds(rows)
+            together = sum(query.rows for query in viable)
+            assert together <= candidate.max_batch
+            assert free + candidate.latency.seconds(together) <= viable[0].deadline + 1e-12
+
+    simulate([Served(create(name, options), candidate, "serve")], queries, check)
+
+
+@every_policy
+@thorough
+@given(candidate=candidates(), queries=arrivals(), late=modes)
+def test_identical_inputs_give_identical_decisions(name, options, candidate, queries, late):
+    first = simulate([Served(create(name, options), candidate, late)], queries)
+    again = simulate([Served(create(name, options), candidate, late)], copy.deepcopy(queries))
+    assert first.decisions == again.decisions
+
+
+@pytest.mark.parametrize("name", names())
+def test_equal_deadlines_go_by_id(name):
+    candidate = Candidate(1, 90.0, LatencyModel([(1, 0.01), (2, 0.015)]), 2)
+    queries = [Query(i, 0.0, 1.0) for i in (5, 3, 9, 1, 7)]
+    timeline = simulate([Served(create(name), candidate)], queries)
+    assert [i for batch in timeline.batches for i in batch.ids] == [1, 3, 5, 7, 9]

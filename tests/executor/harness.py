@@ -1,0 +1,204 @@
+"""A real executor process and clients that speak frames with it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from workers.node.executor.codec import DTYPES, encode
+from workers.protocol import frames
+from workers.protocol.frames import Apply, ExecutorState, Frame, Hello, Refusal, Result, Submit
+from workers.protocol.specs import (
+    ApplicationSpec,
+    BatchingSpec,
+    DeviceInfo,
+    DevicePlan,
+    ProfilePoint,
+    Resident,
+    Signature,
+    TensorSpec,
+    VariantSpec,
+)
+
+WAIT_S = 30.0
+CORE = min(os.sched_getaffinity(0))
+XY = Signature((TensorSpec("x", "FP32", (-1, 4)),), (TensorSpec("y", "FP32", (-1, 3)),))
+
+
+def application(name="app", slo_s=2.0, signature=XY, late="shed", policy="proteus", **options) -> ApplicationSpec:
+    return ApplicationSpec(name, slo_s, signature, late, BatchingSpec(policy, options))
+
+
+def variant(id: int, path: Path, application="app", accuracy=90.0, name: str | None = None) -> VariantSpec:
+    data = path.read_bytes() if path.exists() else path.name.encode()
+    digest = hashlib.sha256(data).hexdigest()
+    return VariantSpec(id, name or f"v{id}", application, digest, len(data), accuracy, accuracy)
+
+
+def profile(seconds: float, largest: int = 16) -> tuple[ProfilePoint, ...]:
+    """``seconds`` for one row, and half of it for each further one."""
+    sizes = [2**i for i in range(largest.bit_length())]
+    times = [seconds * (1 + (size - 1) / 2) for size in sizes]
+    return tuple(ProfilePoint(size, t, t, t, 20) for size, t in zip(sizes, times, strict=True))
+
+
+def resident(spec: VariantSpec, seconds=0.002, max_batch=16, rate=10.0, memory_bytes=0) -> Resident:
+    return Resident(spec, max_batch, rate, 0.5, profile(seconds, max_batch), memory_bytes)
+
+
+class Peer:
+    """A connection to the executor; everything that arrives is kept in order."""
+
+    def __init__(self) -> None:
+        self.messages: list[Frame] = []
+        self.answers: dict[int, tuple[Frame, dict[str, np.ndarray]]] = {}
+        self.answered = 0
+        self.closed = asyncio.Event()
+        self._news = asyncio.Event()
+        self._ids = iter(range(1, 10**9))
+        self.connection: frames.FrameConnection | None = None
+
+    async def connect(self, endpoint: str, role: str) -> Peer:
+        self.connection = await frames.connect(
+            endpoint, lambda: frames.FrameConnection(frames.FromExecutor, self._on_message, self._on_closed)
+        )
+        if role:
+            self.connection.send(Hello(role, "test"))
+        return self
+
+    def _on_message(self, _connection, message: Frame, body: memoryview) -> None:
+        self.messages.append(message)
+        if isinstance(message, Result | Refusal):
+            self.answered += 1
+            assert message.id not in self.answers, "answered twice"
+            self.answers[message.id] = message, _outputs(message, body)
+        self._news.set()
+
+    def _on_closed(self, _connection, _error) -> None:
+        self.closed.set()
+        self._news.set()
+
+    async def until(self, condition: Callable[[], object]):
+        """Wait for a condition over what arrived; its value."""
+        async with asyncio.timeout(WAIT_S):
+            while not (value := condition()):
+                self._news.clear()
+                await self._news.wait()
+        return value
+
+    async def next(self, kind: type, where=lambda message: True):
+        """The first message of a kind for which ``where`` holds."""
+        return await self.until(lambda: next((m for m in self.messages if isinstance(m, kind) and where(m)), None))
+
+    def of(self, kind: type) -> list:
+        return [message for message in self.messages if isinstance(message, kind)]
+
+    def submit(self, arrays: dict[str, np.ndarray], application="app", budget_s=0.5, rows=None, **narrower) -> int:
+        parts = [encode(name, array) for name, array in arrays.items()]
+        id = next(self._ids)
+        rows = len(next(iter(arrays.values()))) if rows is None else rows
+        message = Submit(id, application, budget_s, rows, tuple(header for header, _ in parts), **narrower)
+        self.connection.send(message, [data for _, data in parts])
+        return id
+
+    async def answer(self, id: int) -> tuple[Frame, dict[str, np.ndarray]]:
+        return await self.until(lambda: self.answers.get(id))
+
+    async def query(self, arrays: dict[str, np.ndarray], **given) -> tuple[Frame, dict[str, np.ndarray]]:
+        return await self.answer(self.submit(arrays, **given))
+
+    def state(self) -> ExecutorState:
+        return self.of(ExecutorState)[-1]
+
+
+def _outputs(message: Frame, body: memoryview) -> dict[str, np.ndarray]:
+    if isinstance(message, Refusal):
+        return {}
+    arrays = {}
+    for header, part in zip(message.outputs, frames.split_body(message.outputs, body), strict=True):
+        if header.datatype == "BYTES":
+            arrays[header.name] = bytes(part)
+        else:
+            arrays[header.name] = np.frombuffer(part, DTYPES[header.datatype]).reshape(header.shape)
+    return arrays
+
+
+class Executor:
+    """An executor subprocess; ``async with`` starts and ends it."""
+
+    def __init__(self, folder: Path, memory_bytes: int = 0, **settings: str):
+        self.endpoint = f"unix:{folder}/executor.sock"
+        self.info = DeviceInfo("box/cpu0", "cpu", "test", "", (CORE,), None, memory_bytes, self.endpoint)
+        self._folder = folder
+        self._environ = {**os.environ, **{f"NEREUS_{name.upper()}": value for name, value in settings.items()}}
+        self.peers: list[Peer] = []
+        self.process: asyncio.subprocess.Process | None = None
+
+    async def __aenter__(self) -> Executor:
+        (self._folder / "device.json").write_bytes(msgspec.json.encode(self.info))
+        self.log = open(self._folder / "log", "ab")  # noqa: SIM115 - closed when the executor ends
+        self.process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "workers.node.executor",
+            "--device",
+            str(self._folder / "device.json"),
+            "--parent",
+            str(os.getpid()),
+            env=self._environ,
+            stderr=self.log,
+        )
+        self.node = await self.peer("node")
+        return self
+
+    async def __aexit__(self, *_error) -> None:
+        for peer in self.peers:
+            peer.connection.close()
+        if self.process.returncode is None:
+            self.process.kill()
+            await self.process.wait()
+        self.log.close()
+
+    async def peer(self, role: str = "gateway") -> Peer:
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                try:
+                    peer = await Peer().connect(self.endpoint, role)
+                    break
+                except OSError:
+                    assert self.process.returncode is None, (self._folder / "log").read_text()
+                    await asyncio.sleep(0.02)
+        self.peers.append(peer)
+        if role == "gateway":
+            await peer.next(ExecutorState)
+        return peer
+
+    def apply(self, version: int, residents, applications, paths: dict[str, Path] | list[Path] = ()) -> None:
+        """Send a plan. ``paths``: the model files, found by content."""
+        files = {hashlib.sha256(path.read_bytes()).hexdigest(): str(path) for path in paths}
+        plan = DevicePlan(self.info.id, self.endpoint, tuple(residents))
+        self.node.connection.send(Apply(version, plan, tuple(applications), files))
+
+    async def applied(self, version: int, *plan) -> Peer:
+        """Send a plan and wait until it is in force; a gateway."""
+        gateway = await self.peer()
+        self.apply(version, *plan)
+        await gateway.next(ExecutorState, lambda state: state.plan_version == version)
+        return gateway
+
+    async def terminate(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(WAIT_S):
+            return await self.process.wait()
+
+
+def rows(count: int, seed: int = 0) -> dict[str, np.ndarray]:
+    return {"x": np.random.default_rng(seed).normal(size=(count, 4)).astype(np.float32)}

@@ -1,0 +1,103 @@
+"""Raw tensors of the V2 binary extension to numpy arrays and back.
+
+Row-major, little-endian; a BYTES element is a u32 length and that many bytes
+(https://github.com/kserve/open-inference-protocol, binary tensor data extension).
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+
+import numpy as np
+
+from workers.protocol.frames import Buffer, TensorHeader
+
+DTYPES: dict[str, np.dtype] = {
+    "BOOL": np.dtype(np.bool_),
+    "UINT8": np.dtype("<u1"),
+    "UINT16": np.dtype("<u2"),
+    "UINT32": np.dtype("<u4"),
+    "UINT64": np.dtype("<u8"),
+    "INT8": np.dtype("<i1"),
+    "INT16": np.dtype("<i2"),
+    "INT32": np.dtype("<i4"),
+    "INT64": np.dtype("<i8"),
+    "FP16": np.dtype("<f2"),
+    "FP32": np.dtype("<f4"),
+    "FP64": np.dtype("<f8"),
+}
+_DATATYPES = {dtype: name for name, dtype in DTYPES.items()}
+_LENGTH = struct.Struct("<I")
+
+
+class CodecError(ValueError):
+    """The bytes are not the tensor that their header says."""
+
+
+def decode(header: TensorHeader, data: memoryview) -> np.ndarray:
+    """The tensor as an array of ``header.shape``; BYTES become objects of ``str``, the others share ``data``.
+
+    Raises:
+        CodecError: unknown datatype, a size that does not fit the shape, or BYTES that are not UTF-8.
+    """
+    if any(size < 0 for size in header.shape):
+        raise CodecError(f"{header.name}: shape {list(header.shape)} must not have negative sizes")
+    count = math.prod(header.shape)
+    if header.datatype == "BYTES":
+        return _strings(header.name, data, count).reshape(header.shape)
+    dtype = DTYPES.get(header.datatype)
+    if dtype is None:
+        raise CodecError(f"{header.name}: datatype {header.datatype!r} must be BYTES or one of {', '.join(DTYPES)}")
+    if count * dtype.itemsize != len(data):
+        raise CodecError(
+            f"{header.name}: {header.datatype} {list(header.shape)} needs {count * dtype.itemsize} bytes,"
+            f" not {len(data)}"
+        )
+    array = np.frombuffer(data, dtype=dtype)
+    # A frame's body begins anywhere; kernels may rely on elements standing where their type wants them.
+    return (array if array.flags.aligned else array.copy()).reshape(header.shape)
+
+
+def _strings(name: str, data: memoryview, count: int) -> np.ndarray:
+    # Each element takes at least its length, so a huge shape is refused before anything is allocated for it.
+    if count * _LENGTH.size > len(data):
+        raise CodecError(f"{name}: {count} BYTES elements need more than {len(data)} bytes")
+    elements, offset = np.empty(count, dtype=object), 0
+    for i in range(count):
+        start = offset + _LENGTH.size
+        if start > len(data):
+            raise CodecError(f"{name}: element {i} of {count} begins behind the end of the data")
+        offset = start + _LENGTH.unpack_from(data, offset)[0]
+        if offset > len(data):
+            raise CodecError(f"{name}: element {i} of {count} ends behind the end of the data")
+        try:
+            elements[i] = str(data[start:offset], "utf-8")
+        except UnicodeDecodeError:
+            raise CodecError(f"{name}: element {i} must be UTF-8 text") from None
+    if offset != len(data):
+        raise CodecError(f"{name}: {len(data) - offset} bytes are left after {count} elements")
+    return elements
+
+
+def encode(name: str, array: np.ndarray) -> tuple[TensorHeader, Buffer]:
+    """A header and the bytes of an array (object arrays hold ``str`` or ``bytes``).
+
+    Raises:
+        CodecError: the array's type has no V2 datatype.
+    """
+    shape = tuple(array.shape)
+    if array.dtype == object:
+        parts = []
+        for element in array.ravel():
+            raw = element.encode() if isinstance(element, str) else bytes(element)
+            parts += (_LENGTH.pack(len(raw)), raw)
+        data: Buffer = b"".join(parts)
+        return TensorHeader(name, "BYTES", shape, len(data)), data
+    datatype = _DATATYPES.get(array.dtype)
+    if datatype is None:
+        raise CodecError(f"{name}: arrays of {array.dtype} have no V2 datatype")
+    # A memoryview of bytes cannot be cast from an empty array or from bool/half formats; a uint8 view always can.
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    data = memoryview(flat) if flat.size else b""
+    return TensorHeader(name, datatype, shape, flat.size), data

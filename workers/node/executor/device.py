@@ -1,0 +1,393 @@
+"""The device's loop: decide, run, answer; and between batches whatever else needs the device."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from workers import log
+from workers.batching import policies
+from workers.batching.base import BatchPolicy
+from workers.protocol.frames import (
+    DriftReport,
+    ExecutorState,
+    FrameConnection,
+    OverloadReport,
+    Refusal,
+    Result,
+    StateReport,
+    StatsReport,
+    Submit,
+)
+from workers.protocol.specs import ApplicationSpec, DeviceInfo, DeviceState
+
+from . import batches
+from .estimates import Guard
+from .exclusive import Exclusive, Kind, Request
+from .lanes import Batch, Lanes
+from .loaded import Role
+from .peers import Peers
+from .queries import Invalid, Query, read
+from .residency import Residency
+from .runtime import RunError, Runtime
+from .stats import Meters, Second
+
+_log = log.get("device")
+#: a FIRST run that takes longer than this hands the queue back, so that gateways can still find another device
+FIRST_RUN_PATIENCE_S = 0.1
+_LOADER_NICE = 10
+
+
+class Device:
+    """Owns the device: everything that runs on it goes through :meth:`run`'s loop, one thing at a time.
+
+    Models run in one thread of their own (``session.run`` releases the GIL), so the event loop goes on answering.
+    """
+
+    def __init__(self, info: DeviceInfo, runtime: Runtime, peers: Peers, queue_rows: int, profile_share: float):
+        self.info = info
+        self.runtime = runtime
+        self.peers = peers
+        self._queue_rows = queue_rows
+        self._loop = asyncio.get_running_loop()
+        self.clock: Callable[[], float] = self._loop.time
+        self._thread = ThreadPoolExecutor(1, "device")
+        self._loader = ThreadPoolExecutor(1, "loader", initializer=self._renice)
+        self._wake = asyncio.Event()
+        self._exclusive = Exclusive(profile_share)
+        self.lanes = Lanes(self._create_policy)
+        self.residency = Residency(
+            runtime,
+            self.lanes,
+            peers,
+            load=self.load,
+            exclusive=lambda call: self.exclusive(Kind.PLAN, call),
+            on_change=self.changed,
+            on_stranded=lambda queries: self._refuse_all(queries, "not_resident", "its variant left this device"),
+            clock=self.clock,
+        )
+        self.meters = Meters(info.id)
+        self._second = Second(self.clock())
+        self._waiting: dict[tuple[FrameConnection, int], Query] = {}
+        self._policy_errors: dict[str, str] = {}
+        self._guard = Guard()
+        self._overslept_s = 0.0
+        self._busy_until = 0.0
+        self._last_arrival = -1e9
+        self.draining = False
+        self._closed = ""
+        self._stopping = False
+        self._told_rows = 0
+
+    def _renice(self) -> None:
+        # A load beside serving takes the core in turns with it; niced it takes what is left over. With more cores the
+        # session's own threads would inherit the niceness, and an unprivileged process cannot take it back.
+        if self.info.kind == "cpu" and self.runtime.cores == 1:
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOADER_NICE)
+
+    def _create_policy(self, application: ApplicationSpec) -> BatchPolicy:
+        spec = application.batching
+        try:
+            policy = policies.create(spec.policy, spec.options)
+            self._policy_errors.pop(application.name, None)
+        except ValueError as error:
+            # An application that cannot be batched as asked is better served by the default than not at all.
+            self._policy_errors[application.name] = f"batching: {error}; the default policy is used"
+            policy = policies.create("proteus", {})
+        return policy
+
+    # --- queries ----------------------------------------------------------------------------------------------------
+
+    def submit(self, connection: FrameConnection, message: Submit, body: memoryview) -> None:
+        """Queue a query or refuse it."""
+        now = self.clock()
+
+        def refuse(code: str, text: str, retryable: bool) -> None:
+            self._refuse(connection, message, code, text, retryable)
+
+        application = self.residency.applications.get(message.application)
+        if application is None:
+            return refuse("not_resident", f"application {message.application!r} is not on this device", True)
+        try:
+            arrays = read(message, body, application)
+        except Invalid as error:
+            return refuse("invalid", str(error), False)
+        if (connection, message.id) in self._waiting:
+            return refuse("invalid", f"id: {message.id} is waiting already", False)
+        self._last_arrival = now
+        self._second.arrived(message.application, message.rows)
+        if self._closed:
+            return refuse("draining", self._closed, True)
+        queued = self.lanes.rows
+        # A single query larger than the bound may still wait in an empty queue.
+        if queued and queued + message.rows > self._queue_rows:
+            self._second.refused(message.application, message.rows)
+            return refuse("overloaded", f"{queued} rows wait here already, the limit is {self._queue_rows}", True)
+        query = Query(message, connection, arrays, now)
+        if not self.lanes.add(query):
+            return refuse("not_resident", "no warm variant here may serve this query", True)
+        self._waiting[connection, message.id] = query
+        self._wake.set()
+        return None
+
+    def cancel(self, connection: FrameConnection, id: int) -> None:
+        """Forget a query that still waits; one that runs already is answered as ever."""
+        query = self._waiting.pop((connection, id), None)
+        if query is not None:
+            self.lanes.remove(query)
+            self._wake.set()
+
+    def gone(self, connection: FrameConnection) -> None:
+        """Forget everything that a closed connection waits for."""
+        for key in [key for key in self._waiting if key[0] is connection]:
+            self.lanes.remove(self._waiting.pop(key))
+        self._wake.set()
+
+    def _refuse(self, connection: FrameConnection, submit: Submit, code: str, text: str, retryable: bool) -> None:
+        self.meters.answered(submit.application if submit.application in self.residency.applications else "", "", code)
+        self.peers.send(connection, Refusal(submit.id, code, text, retryable))
+
+    def _refuse_all(self, queries: list[Query], code: str, text: str) -> None:
+        """Refuse queries that were taken out of their queues; retryable while they have time left."""
+        now = self.clock()
+        for query in queries:
+            self._waiting.pop((query.connection, query.submit.id), None)
+            if code == "late":
+                self._second.refused(query.submit.application, query.rows)
+            self._refuse(query.connection, query.submit, code, text, query.deadline > now)
+
+    def _hand_back(self, code: str, text: str) -> None:
+        queries = self.lanes.queries()
+        for query in queries:
+            self.lanes.remove(query)
+        self._refuse_all(queries, code, text)
+
+    # --- state ------------------------------------------------------------------------------------------------------
+
+    def state(self) -> ExecutorState:
+        """What gateways should know now."""
+        return ExecutorState(
+            device=self.info.id,
+            plan_version=self.residency.plan_version,
+            warm=tuple(loaded.wire() for loaded in self.residency.loaded.values() if not loaded.closing),
+            draining=self.draining or bool(self._closed),
+            queued=self.lanes.queued(),
+            busy_s=max(0.0, self._busy_until - self.clock()),
+            errors={**self.residency.errors, **self._policy_errors},
+        )
+
+    def device_state(self) -> DeviceState:
+        """What the control plane should know now."""
+        errors = {**self.residency.errors, **self._policy_errors}
+        return DeviceState(
+            device=self.info.id,
+            state="draining" if self.draining or self._closed else "up",
+            plan_version=self.residency.plan_version,
+            warm=tuple(sorted(loaded.id for loaded in self.residency.loaded.values() if not loaded.closing)),
+            detail="; ".join(f"{name}: {text}" if name else text for name, text in sorted(errors.items())),
+        )
+
+    def changed(self) -> None:
+        """Tell everybody."""
+        self.peers.tell_gateways(self.state())
+        self.peers.report(StateReport(self.device_state()))
+        self._wake.set()
+
+    def set_draining(self, draining: bool) -> None:
+        """Ask gateways to send nothing new, or to send again; what comes all the same is still queued."""
+        if draining != self.draining:
+            self.draining = draining
+            self.changed()
+
+    def metrics(self) -> str:
+        """Prometheus exposition text."""
+        roles = {role.value: 0 for role in Role}
+        for loaded in self.residency.loaded.values():
+            roles[loaded.role.value] += 1
+        return self.meters.text(self.lanes.rows, roles)
+
+    async def tick(self) -> None:
+        """Ten times a second: the queues' state to gateways while rows wait; each second: statistics."""
+        ticks = 0
+        while True:
+            await asyncio.sleep(0.1)
+            ticks += 1
+            rows = self.lanes.rows
+            if rows or self._told_rows:
+                self.peers.tell_gateways(self.state())
+                self._told_rows = rows
+            if ticks % 10 == 0:
+                self._report_second()
+                await self._tidy()
+
+    def _report_second(self) -> None:
+        now, second = self.clock(), self._second
+        self._second = Second(now)
+        loaded = self.residency.loaded
+        memory = self.runtime.memory_used()
+        self.peers.report(
+            StatsReport(second.close(now, self.info.id, self.lanes.rows, memory, self.residency.plan_version, loaded))
+        )
+        for name, arrived, refused in second.overloads():
+            self.peers.report(OverloadReport(name, arrived, refused))
+        for one in loaded.values():
+            ratio = one.estimate.drifted(now)
+            if ratio is not None:
+                self.peers.report(DriftReport(one.id, ratio))
+
+    async def _tidy(self) -> None:
+        # A plan on its way brings its own order in; two at once would unload what the other counts on.
+        if not self.residency.settling:
+            await self.residency.tidy()
+
+    # --- the device's time ------------------------------------------------------------------------------------------
+
+    async def load(self, call: Callable[..., Any], *args: Any) -> Any:
+        """Run a call in the loader thread, beside serving."""
+        return await self._loop.run_in_executor(self._loader, call, *args)
+
+    def exclusive(
+        self, kind: Kind, call: Callable[[], Any], expected_s: float = 0.0, patience_s: float = 0.0
+    ) -> asyncio.Future:
+        """Run a call in the device's thread when it is due; the future has its outcome. ``patience_s``: how long a
+        FIRST run waits for empty queues."""
+        request = Request(kind, call, self._loop.create_future(), expected_s, self.clock() + patience_s)
+        self._exclusive.add(request)
+        self._wake.set()
+        return request.future
+
+    async def run(self) -> None:
+        """The loop; returns once :meth:`stop` was called and nothing waits any more."""
+        while True:
+            self._wake.clear()
+            now = self.clock()
+            request = self._exclusive.before_batches(now, self.lanes.rows)
+            if request is not None:
+                await self._run_request(request)
+                continue
+            step = self.lanes.decide(now, self._exclusive.may_hold(), self._guard.seconds)
+            if step.late:
+                self._refuse_all(step.late, "late", "cannot be answered in time here")
+            if step.batch is not None:
+                await self._run_batch(step.batch, now)
+                continue
+            if self._stopping and not self.lanes.rows:
+                return
+            if step.late:
+                continue
+            slos = [application.slo_s for application in self.residency.applications.values()]
+            request, until = self._exclusive.instead_of_idling(
+                now, step.wait_until, self._last_arrival, min(slos, default=1.0)
+            )
+            if request is not None:
+                await self._run_request(request)
+                continue
+            await self._sleep(until)
+
+    async def _sleep(self, until: float) -> None:
+        timer = self._loop.call_at(until, self._wake.set) if until < 1e15 else None
+        await self._wake.wait()
+        if timer is not None:
+            timer.cancel()
+        self._overslept_s = max(0.0, self.clock() - until)
+
+    async def _run_batch(self, batch: Batch, decided: float) -> None:
+        loaded, rows = batch.loaded, batch.rows
+        for query in batch.queries:
+            self._waiting.pop((query.connection, query.submit.id), None)
+        expected_s = loaded.estimate.model(decided).seconds(rows)
+        self._busy_until = decided + expected_s
+        loaded.used_at = decided
+        try:
+            answers, run_s = await self._loop.run_in_executor(
+                self._thread, batches.run, loaded.model, batch.queries, loaded.max_batch
+            )
+        except Exception as error:
+            # Not the model's own error, those are answers: a fault of ours must not cost the other queries theirs.
+            _log.exception("batch failed", variant=loaded.variant.name)
+            answers, run_s = [batches.Answer(query, error=str(error)) for query in batch.queries], 0.0
+        for answer in answers:
+            self._answer(answer, batch, rows, decided, run_s)
+        now = self.clock()
+        self._busy_until = 0.0
+        self.lanes.observe(batch, now, run_s)
+        if run_s > 0 and all(answer.error is None for answer in answers):
+            self._guard.observe(now - decided + self._overslept_s - expected_s)
+            loaded.estimate.observe(now, rows, run_s, now - decided)
+        self._overslept_s = 0.0
+        self._second.batch(batch, run_s)
+        self.meters.batch(batch, run_s, decided)
+
+    def _answer(self, answer: batches.Answer, batch: Batch, rows: int, started: float, run_s: float) -> None:
+        query, variant = answer.query, batch.loaded.variant
+        if answer.error is not None:
+            self._refuse(query.connection, query.submit, "failed", f"{variant.name}: {answer.error}", False)
+            return
+        self.meters.answered(variant.application, variant.name, "ok")
+        normalized = variant.accuracy_normalized
+        result = Result(
+            id=query.submit.id,
+            variant=variant.name,
+            accuracy=batch.loaded.accuracy,
+            accuracy_normalized=normalized if normalized is not None else 0.0,
+            queue_s=max(0.0, started - query.arrived),
+            run_s=run_s,
+            batch_rows=rows,
+            outputs=answer.headers,
+        )
+        self.peers.send(query.connection, result, answer.body)
+
+    async def _run_request(self, request: Request) -> None:
+        started = self.clock()
+        self._busy_until = started + request.expected_s
+        patience = None
+        if request.kind is Kind.FIRST:
+            patience = self._loop.call_later(FIRST_RUN_PATIENCE_S, self._first_run_takes_long)
+        try:
+            outcome = await self._loop.run_in_executor(self._thread, request.call)
+        except Exception as error:
+            if not request.future.done():
+                request.future.set_exception(error)
+            elif not isinstance(error, RunError):
+                _log.warning("work nobody waits for failed", kind=request.kind, error=str(error))
+        else:
+            if not request.future.done():
+                request.future.set_result(outcome)
+        finally:
+            self._busy_until = 0.0
+            if patience is not None:
+                patience.cancel()
+                if not self._stopping:
+                    self._closed = ""
+        took = self.clock() - started
+        if request.kind is not Kind.PLAN:
+            self._second.profiled(took)
+            self.meters.profiled(took)
+        if request.kind is Kind.MEASURE:
+            self._exclusive.measured(self.clock(), took)
+        # Whoever asked goes on first, so that its next request can be weighed against the next batch.
+        await asyncio.sleep(0)
+
+    def _first_run_takes_long(self) -> None:
+        self._closed = "a new variant has its first run on this device"
+        self._hand_back("draining", self._closed)
+
+    async def stop(self, grace_s: float) -> None:
+        """Refuse what is new, finish what waits within ``grace_s`` seconds, refuse the rest."""
+        self._stopping = True
+        self._closed = "this device is shutting down"
+        self.changed()
+        until = self.clock() + grace_s
+        while self.lanes.rows and self.clock() < until:
+            await asyncio.sleep(0.005)
+        self._hand_back("draining", self._closed)
+        self._wake.set()
+
+    def close(self) -> None:
+        """Let the threads go."""
+        for pool in (self._thread, self._loader):
+            pool.shutdown(wait=False, cancel_futures=True)

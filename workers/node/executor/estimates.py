@@ -1,0 +1,125 @@
+"""What a variant's batches cost here: its profile, corrected by what was lately observed. Pure; ``now`` is handed in.
+
+Two things are told apart. *Inflation* is short-lived: the device is slower than profiled at this moment (a neighbour
+on the same cores, a hot GPU), and batch decisions made with the bare profile would come late; the policies' latencies
+are scaled by it, never below the profile. It decays without observations, because an inflated latency can make a
+policy refuse everything, and then nothing would ever be observed again. *Drift* is long-lived: the profile no longer
+describes the device and should be measured again.
+
+A batch also takes time around its run (waking up, handing over, sending); that *overhead* is observed and added.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from workers.batching.latency import LatencyModel
+from workers.protocol.specs import ProfilePoint
+
+TOLERATED = (0.67, 1.5)
+DRIFT_AFTER_S = 20.0
+DRIFT_BATCHES = 50
+DRIFT_EVERY_S = 300.0
+_DRIFT_WEIGHT = 0.02
+_INFLATION_WEIGHT = 0.2
+_INFLATION_HALF_LIFE_S = 1.0
+_INFLATION_MOST = 4.0
+_INFLATION_STEP = 0.05
+_OVERHEAD_WEIGHT = 0.1
+_OVERHEAD_STEP_S = 0.0002
+_OVERHEAD_FIRST_S = 0.0006
+
+GUARD_FIRST_S, GUARD_LEAST_S, GUARD_MOST_S = 0.003, 0.001, 0.05
+_GUARD_RISE, _GUARD_FALL = 0.5, 0.995
+
+
+class Guard:
+    """How much earlier than planned a batch that waits on purpose should start.
+
+    A policy waits up to the last moment at which the p95 still fits. Timers fire late, and by definition one run in
+    twenty takes longer than its p95; so this follows the high end of observed overshoots, rising fast and falling
+    slowly. It shortens deliberate waiting alone: nothing is refused because of it.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = GUARD_FIRST_S
+
+    def observe(self, overshoot_s: float) -> None:
+        """Take in by how many seconds a batch ended after its planned start and modelled latency (or before: < 0)."""
+        if overshoot_s > self.seconds:
+            self.seconds = min(self.seconds + _GUARD_RISE * (overshoot_s - self.seconds), GUARD_MOST_S)
+        else:
+            self.seconds = max(self.seconds * _GUARD_FALL, GUARD_LEAST_S)
+
+
+class LatencyEstimate:
+    """Latency by rows of one variant on this device.
+
+    Args:
+        points: the profile; p95 feeds decisions, the mean is what observations are compared with (both are means
+            over runs, so a well profiled variant has a ratio of 1).
+    """
+
+    def __init__(self, points: Sequence[ProfilePoint]):
+        self._p95 = [(point.batch, point.p95_s) for point in points]
+        self._expected = LatencyModel([(point.batch, point.mean_s) for point in points])
+        self._model: LatencyModel
+        self._overhead = _OVERHEAD_FIRST_S
+        self._level: tuple[int, int] | None = None
+        self._inflation = 1.0
+        self._observed_at = 0.0
+        self._ratio = 0.0
+        self._batches = 0
+        self._outside_since: float | None = None
+        self._reported_at = -DRIFT_EVERY_S
+
+    @property
+    def ratio(self) -> float:
+        """Observed over profiled run time, a slow moving average; 0 before any observation."""
+        return self._ratio
+
+    def observe(self, now: float, rows: int, run_s: float, turn_s: float) -> None:
+        """Take in one batch of ``rows`` that ran for ``run_s`` of the ``turn_s`` seconds that it held the device, and
+        ended at ``now``."""
+        self._overhead += _OVERHEAD_WEIGHT * (min(turn_s - run_s, 0.01) - self._overhead)
+        ratio = run_s / self._expected.seconds(rows)
+        self._inflation = self._decayed(now)
+        # Clipped before averaging: one stall of a second would otherwise look like a slow device for many.
+        clipped = min(max(ratio, 1.0), _INFLATION_MOST)
+        self._inflation += _INFLATION_WEIGHT * (clipped - self._inflation)
+        self._observed_at = now
+        self._batches += 1
+        weight = max(_DRIFT_WEIGHT, 1.0 / self._batches)
+        self._ratio += weight * (ratio - self._ratio)
+        if TOLERATED[0] <= self._ratio <= TOLERATED[1]:
+            self._outside_since = None
+        elif self._outside_since is None:
+            self._outside_since = now
+
+    def drifted(self, now: float) -> float | None:
+        """The ratio, once it has been outside :data:`TOLERATED` for long enough, at most every five minutes."""
+        if (
+            self._outside_since is None
+            or now - self._outside_since < DRIFT_AFTER_S
+            or self._batches < DRIFT_BATCHES
+            or now - self._reported_at < DRIFT_EVERY_S
+        ):
+            return None
+        self._reported_at = now
+        return self._ratio
+
+    def model(self, now: float) -> LatencyModel:
+        """Latencies (p95 and overhead) for decisions at ``now``; inflated in steps of 5%, so that models are seldom
+        made anew."""
+        inflation = int((self._decayed(now) - 1.0) / _INFLATION_STEP + 1e-9)
+        overhead = math.ceil(self._overhead / _OVERHEAD_STEP_S)
+        if (inflation, overhead) != self._level:
+            factor, extra = 1.0 + inflation * _INFLATION_STEP, overhead * _OVERHEAD_STEP_S
+            self._model = LatencyModel([(batch, seconds * factor + extra) for batch, seconds in self._p95])
+            self._level = inflation, overhead
+        return self._model
+
+    def _decayed(self, now: float) -> float:
+        idle = max(0.0, now - self._observed_at)
+        return 1.0 + (self._inflation - 1.0) * 0.5 ** (idle / _INFLATION_HALF_LIFE_S)

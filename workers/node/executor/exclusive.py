@@ -1,0 +1,110 @@
+"""Work other than batches that needs the device to itself, and when it may have it.
+
+``PLAN`` work (warming up what a plan wants, unloading) alternates with batches, so that a busy device still changes
+plans. ``FIRST`` runs wait until nothing is queued, but not for ever. ``MEASURE`` steps run when the device would idle;
+on a busy one they get a set share of its time: after a step of e seconds the next may push in e * (1 - share) / share
+later, so that their share is exact and never comes as one long stall.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+#: an idle device is one where nothing arrived for this long; then a measuring step of any length may start
+QUIET_S = 1.0
+#: otherwise it must be shorter than this part of the tightest SLO, because a query may come while it runs
+SHORT = 0.1
+
+
+class Kind(StrEnum):
+    """What asks for the device."""
+
+    PLAN = "plan"
+    FIRST = "first"
+    MEASURE = "measure"
+
+
+@dataclass(slots=True)
+class Request:
+    """``expected_s``: how long the call will take; ``latest``: when a FIRST run stops waiting for empty queues."""
+
+    kind: Kind
+    call: Callable[[], Any]
+    future: asyncio.Future
+    expected_s: float = 0.0
+    latest: float = 0.0
+
+
+class Exclusive:
+    """Requests that wait for the device; the device's loop asks which one is due. Decides only, runs nothing.
+
+    Args:
+        share: least share of a busy device's time for MEASURE steps (0 to 1).
+    """
+
+    def __init__(self, share: float):
+        self._share = share
+        self._requests: list[Request] = []
+        self._plan_turn = True
+        self._push_in_at = 0.0
+
+    def add(self, request: Request) -> None:
+        self._requests.append(request)
+
+    def _first(self, kind: Kind) -> Request | None:
+        self._requests = [request for request in self._requests if not request.future.done()]
+        return next((request for request in self._requests if request.kind is kind), None)
+
+    def _pop(self, request: Request | None) -> Request | None:
+        if request is not None:
+            self._requests.remove(request)
+        return request
+
+    def may_hold(self) -> float:
+        """Seconds for which the next step may hold the device between two batches."""
+        return max((request.expected_s for request in self._requests if request.kind is Kind.MEASURE), default=0.0)
+
+    def before_batches(self, now: float, queued_rows: int) -> Request | None:
+        """What goes before any batch at ``now``."""
+        if not self._requests:
+            return None
+        request = self._first(Kind.PLAN)
+        if request is not None and self._plan_turn:
+            self._plan_turn = False
+            return self._pop(request)
+        self._plan_turn = True
+        request = self._first(Kind.FIRST)
+        if request is not None and (queued_rows == 0 or now >= request.latest):
+            return self._pop(request)
+        request = self._first(Kind.MEASURE)
+        if request is not None and now >= self._push_in_at:
+            return self._pop(request)
+        return None
+
+    def instead_of_idling(
+        self, now: float, until: float, last_arrival: float, tightest_slo_s: float
+    ) -> tuple[Request | None, float]:
+        """What may run when no batch does before ``until``, and otherwise when to ask again."""
+        if not self._requests:
+            return None, until
+        request = self._first(Kind.PLAN)
+        if request is not None:
+            return self._pop(request), until
+        request = self._first(Kind.MEASURE)
+        if request is not None:
+            quiet_at = last_arrival + QUIET_S
+            if now + request.expected_s < until and (now >= quiet_at or request.expected_s <= SHORT * tightest_slo_s):
+                return self._pop(request), until
+            until = min(until, self._push_in_at, quiet_at if quiet_at > now else until)
+        request = self._first(Kind.FIRST)
+        if request is not None:
+            until = min(until, request.latest)
+        return None, until
+
+    def measured(self, now: float, took_s: float) -> None:
+        """Account for a MEASURE step that ended at ``now``."""
+        self._push_in_at = now + took_s * (1.0 - self._share) / self._share

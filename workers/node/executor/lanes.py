@@ -1,0 +1,242 @@
+"""The device's queues: one lane per application, and one per narrower choice that clients insist on. Pure.
+
+A lane is a queue by (deadline, id), a batch policy, and the variants that may serve it. Which ones may: the planned
+residents of the application; where the plan has none here (any more), whatever of it is still warm, so that queries
+under way when a plan changes are still answered. A query that names a variant, or wants more accuracy than the planned
+residents have, gets a lane of its own with just the warm variants that will do.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from workers.batching import turns
+from workers.batching.base import BatchPolicy, Candidate, LaneView, Outcome
+from workers.protocol.frames import Submit
+from workers.protocol.specs import ApplicationSpec
+
+from .loaded import Loaded, Role
+from .queries import Query
+
+
+class Lane:
+    """A queue with its policy. ``narrow``: ids of the only variants allowed, None for the application's default."""
+
+    def __init__(self, application: ApplicationSpec, narrow: tuple[int, ...] | None, policy: BatchPolicy):
+        self.application = application
+        self.narrow = narrow
+        self.policy = policy
+        self.queue: list[Query] = []
+        self.variants: tuple[Loaded, ...] = ()
+        self.rows = 0
+        self.name = application.name if narrow is None else f"{application.name} {narrow}"
+
+    def candidates(self, now: float) -> list[Candidate]:
+        """What the policy may choose from, the default first."""
+        return [loaded.candidate(now) for loaded in self.in_turn()]
+
+    def add(self, query: Query) -> None:
+        insort(self.queue, query, key=_order)
+        self.rows += query.rows
+        query.lane = self
+
+    def remove(self, query: Query) -> None:
+        index = bisect_left(self.queue, _order(query), key=_order)
+        assert self.queue[index] is query
+        del self.queue[index]
+        self.rows -= query.rows
+        query.lane = None
+
+    def in_turn(self) -> list[Loaded]:
+        """The lane's variants, first the one whose turn it is: the least rows served for its planned rate, so that
+        several residents of one application share its queries as the plan says, whatever their batch sizes."""
+        if self.narrow is not None or len(self.variants) < 2:
+            return list(self.variants)
+        first = min(self.variants, key=lambda loaded: loaded.served / max(loaded.rate, 1e-9))
+        return [first, *(loaded for loaded in self.variants if loaded is not first)]
+
+
+def _order(query: Query) -> tuple[float, int]:
+    return query.deadline, query.id
+
+
+@dataclass(slots=True)
+class Batch:
+    """Queries, taken from their queue, that run together on one variant."""
+
+    lane: Lane
+    loaded: Loaded
+    queries: list[Query]
+
+    @property
+    def rows(self) -> int:
+        return sum(query.rows for query in self.queries)
+
+
+@dataclass(slots=True)
+class Step:
+    """What the device does next: refuse ``late`` ones, run ``batch`` if there is one, else ask again at
+    ``wait_until`` (inf: when something arrives)."""
+
+    batch: Batch | None = None
+    late: list[Query] = field(default_factory=list)
+    wait_until: float = math.inf
+
+
+class Lanes:
+    """All lanes of a device.
+
+    Args:
+        create_policy: makes a batch policy for an application.
+    """
+
+    def __init__(self, create_policy: Callable[[ApplicationSpec], BatchPolicy]):
+        self._create_policy = create_policy
+        self._lanes: dict[tuple[str, tuple[int, ...] | None], Lane] = {}
+        self._default: dict[str, tuple[Loaded, ...]] = {}
+        self._warm: dict[str, list[Loaded]] = {}
+        self._arbiter = turns.Arbiter()
+
+    @property
+    def rows(self) -> int:
+        """Rows that wait on this device."""
+        return sum(lane.rows for lane in self._lanes.values())
+
+    def queued(self) -> dict[str, int]:
+        """Rows that wait, by application."""
+        totals: dict[str, int] = {}
+        for lane in self._lanes.values():
+            if lane.rows:
+                name = lane.application.name
+                totals[name] = totals.get(name, 0) + lane.rows
+        return totals
+
+    def queries(self) -> list[Query]:
+        """Every query that waits."""
+        return [query for lane in self._lanes.values() for query in lane.queue]
+
+    def needs(self, loaded: Loaded) -> bool:
+        """Whether queries wait that this variant may have to serve."""
+        return any(lane.queue and loaded in lane.variants for lane in self._lanes.values())
+
+    def add(self, query: Query, fresh: bool = True) -> bool:
+        """Queue a query; False where no warm variant may serve it. ``fresh``: it was not queued before."""
+        application = query.submit.application
+        # What is about to be unloaded still serves its queue, but nothing new.
+        choice = tuple(loaded for loaded in self._choose(query.submit) if not (fresh and loaded.closing))
+        if not choice:
+            return False
+        narrow = None if choice == self._default[application] else tuple(loaded.id for loaded in choice)
+        lane = self._lanes.get((application, narrow))
+        if lane is None:
+            spec = choice[0].application
+            lane = self._lanes[application, narrow] = Lane(spec, narrow, self._create_policy(spec))
+        lane.variants = choice
+        lane.add(query)
+        return True
+
+    def remove(self, query: Query) -> None:
+        """Take a waiting query out."""
+        if query.lane is not None:
+            query.lane.remove(query)
+
+    def rearrange(self, warm: Iterable[Loaded]) -> list[Query]:
+        """Take over which variants are warm and in which role; queries keep their places. Returns the queries that
+        nothing warm may serve any more, taken out."""
+        self._warm = {}
+        for loaded in warm:
+            self._warm.setdefault(loaded.variant.application, []).append(loaded)
+        self._default = {name: _default(ready) for name, ready in self._warm.items()}
+        for (name, narrow), lane in self._lanes.items():
+            ready = self._warm.get(name)
+            if ready:
+                spec = ready[0].application
+                if spec.batching != lane.application.batching:
+                    lane.policy = self._create_policy(spec)
+                lane.application = spec
+            if narrow is None:
+                lane.variants = self._default.get(name, ())
+        stranded = []
+        for query in self.queries():
+            lane = query.lane
+            choice = self._choose(query.submit)
+            if choice and lane.narrow is None and choice == lane.variants:
+                continue
+            lane.remove(query)
+            if not choice or not self.add(query, fresh=False):
+                stranded.append(query)
+        for key, lane in list(self._lanes.items()):
+            if not lane.queue and (lane.narrow is not None or not lane.variants):
+                del self._lanes[key]
+                self._arbiter.forget(lane.name)
+        return stranded
+
+    def _choose(self, submit: Submit) -> tuple[Loaded, ...]:
+        default = self._default.get(submit.application, ())
+        if submit.variant is not None:
+            named = [w for w in self._warm.get(submit.application, ()) if w.variant.name == submit.variant]
+            best = tuple(named[:1])
+            if submit.min_accuracy is not None and best and best[0].accuracy < submit.min_accuracy:
+                return ()
+            return default if best == default else best
+        if submit.min_accuracy is None:
+            return default
+        enough = tuple(loaded for loaded in default if loaded.accuracy >= submit.min_accuracy)
+        if enough:
+            return enough
+        others = [w for w in self._warm.get(submit.application, ()) if w.accuracy >= submit.min_accuracy]
+        # Least accurate first: it is what was asked for, and likely the fastest.
+        return tuple(sorted(others, key=lambda loaded: (loaded.accuracy, loaded.id)))
+
+    def decide(self, now: float, other_s: float = 0.0, guard_s: float = 0.0) -> Step:
+        """What to do at ``now``. Late queries and the batch's are taken out of their queues. ``other_s``: how long
+        work that is not a lane's may hold the device between two turns; ``guard_s``: see ``estimates.Guard``."""
+        waiting = {lane.name: lane for lane in self._lanes.values() if lane.queue}
+        if not waiting:
+            return Step()
+        candidates = {lane.name: lane.candidates(now) for lane in self._lanes.values() if lane.variants}
+        # Lanes with an empty queue count too: what arrives there meanwhile may take the device first.
+        blocking = turns.blocking_s([turns.Lane.of(name, some) for name, some in candidates.items()], other_s)
+        step, wishes = Step(), []
+        for name, lane in waiting.items():
+            view = LaneView(now, lane.queue, candidates[name], lane.application.late, blocking[name] + guard_s)
+            decision = lane.policy.decide(view)
+            latencies = {candidate.variant: candidate.latency for candidate in candidates[name]}
+            wishes.append(turns.Wish.of(name, decision, lane.queue, latencies, now))
+            step.late += self._take(lane, decision.drop)
+        turn = self._arbiter.choose(wishes, now)
+        step.wait_until = turn.ask_at
+        if turn.lane is not None:
+            lane = waiting[turn.lane]
+            decision = next(wish.decision for wish in wishes if wish.lane == turn.lane)
+            loaded = next(loaded for loaded in lane.variants if loaded.id == decision.variant)
+            step.batch = Batch(lane, loaded, self._take(lane, decision.run))
+        return step
+
+    @staticmethod
+    def _take(lane: Lane, ids: tuple[int, ...]) -> list[Query]:
+        if not ids:
+            return []
+        wanted = set(ids)
+        taken = [query for query in lane.queue if query.id in wanted]
+        for query in taken:
+            lane.remove(query)
+        return taken
+
+    def observe(self, batch: Batch, now: float, run_s: float) -> None:
+        """Account for a batch that ended at ``now`` after ``run_s`` seconds."""
+        late = sum(query.deadline < now for query in batch.queries)
+        batch.lane.policy.observe(Outcome(batch.loaded.id, batch.rows, run_s, len(batch.queries), late))
+        batch.loaded.served += batch.rows
+        self._arbiter.ended(batch.lane.name, now)
+
+
+def _default(ready: list[Loaded]) -> tuple[Loaded, ...]:
+    for role in (Role.PLANNED, Role.LEAVING, Role.STANDBY):
+        chosen = [loaded for loaded in ready if loaded.role is role]
+        if chosen:
+            return tuple(sorted(chosen, key=lambda loaded: (-loaded.accuracy, loaded.id)))
+    return ()

@@ -1,0 +1,281 @@
+"""Profile jobs: load time, peak memory, latency by batch size and, where ordered, accuracy; in small steps.
+
+Batches 1, 2, 4 ... ``max_batch`` are measured with :func:`sample_inputs`. Growing stops at the first batch whose p95
+passes the SLO, and that point is kept: it bounds interpolation from above. It also stops where memory ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from workers import log, metrics
+from workers.protocol.frames import Measure, MeasureDone, MeasureFailed, MeasureProgress
+from workers.protocol.specs import ProfilePoint
+
+from . import validation
+from .device import Device
+from .exclusive import Kind
+from .runtime import Arrays, LoadError, Model, RunError, Runtime, sample_inputs
+
+_log = log.get("measuring")
+#: enough runs of one batch size: FEW and LONG_S seconds of them, or MANY whatever their time, or LEAST once they
+#: took TOO_LONG_S together
+FEW, MANY, LEAST = 20, 200, 5
+LONG_S, TOO_LONG_S = 0.3, 1.0
+#: short runs are measured several in a step, or most of the time would go into handing over
+STEP_S = 0.005
+PROGRESS_EVERY_S = 0.2
+FIRST_RUN_LIMIT = (10.0, 2.0)  # SLOs, and seconds at least
+MEMORY_USABLE = 0.9
+VALIDATION_ROWS = 64
+
+
+class _Failed(Exception):
+    """The job ends; the message is for the operator."""
+
+
+@dataclass(slots=True)
+class _Memory:
+    """Growth of used memory over this job's own steps: what grows between them belongs to others."""
+
+    runtime: Runtime
+    level: int = 0
+    peak: int = 0
+
+    def around(self, call: Callable[[], Any]) -> Any:
+        before = self.runtime.memory_used()
+        try:
+            return call()
+        finally:
+            self.level += self.runtime.memory_used() - before
+            self.peak = max(self.peak, self.level)
+
+
+@dataclass(slots=True)
+class _Job:
+    order: Measure
+    points: list[ProfilePoint] = field(default_factory=list)
+    told_at: float = -1e9
+
+
+class Measuring:
+    """The queue of profile jobs of one device; one is measured at a time."""
+
+    def __init__(self, device: Device):
+        self._device = device
+        self._jobs: deque[_Job] = deque()
+        self._current: _Job | None = None
+        self._task: asyncio.Task | None = None
+
+    def order(self, message: Measure) -> None:
+        """Queue a job; one with a known number replaces the old one (a node may ask again after it lost touch)."""
+        self.cancel(message.job)
+        self._jobs.append(_Job(message))
+        self._tell(self._jobs[-1], "waiting", 0.0)
+        self._next()
+
+    def cancel(self, number: int) -> None:
+        """Forget a job; nothing is answered."""
+        self._jobs = deque(job for job in self._jobs if job.order.job != number)
+        if self._current is not None and self._current.order.job == number:
+            self._current = None
+            self._task.cancel()
+
+    async def stop(self) -> None:
+        self._jobs.clear()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _next(self) -> None:
+        if self._current is None and self._jobs:
+            self._current = self._jobs.popleft()
+            self._task = asyncio.get_running_loop().create_task(self._run(self._current, self._task))
+
+    async def _run(self, job: _Job, before: asyncio.Task | None) -> None:
+        try:
+            if before is not None:
+                # A cancelled job may still be letting go of the device.
+                await asyncio.wait([before])
+            report = await self._measure(job)
+        except (LoadError, RunError, metrics.MetricError, validation.ValidationError, _Failed) as error:
+            report = MeasureFailed(job.order.job, str(error))
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            _log.exception("measuring failed", job=job.order.job)
+            report = MeasureFailed(job.order.job, f"{type(error).__name__}: {error}")
+        finally:
+            if self._current is job:
+                self._current = None
+                asyncio.get_running_loop().call_soon(self._next)
+            elif self._current is None:
+                asyncio.get_running_loop().call_soon(self._next)
+        self._device.peers.report(report)
+        _log.info("measured", job=job.order.job, variant=job.order.variant.name, ok=isinstance(report, MeasureDone))
+
+    def _tell(self, job: _Job, phase: str, done: float, always: bool = True) -> None:
+        now = self._device.clock()
+        if always or now - job.told_at >= PROGRESS_EVERY_S:
+            job.told_at = now
+            self._device.peers.report(MeasureProgress(job.order.job, phase, min(1.0, done), tuple(job.points)))
+
+    async def _measure(self, job: _Job) -> MeasureDone:
+        order, device = job.order, self._device
+        slo_s = order.application.slo_s
+        if order.max_batch < 1:
+            raise _Failed(f"max_batch: must be at least 1, not {order.max_batch}")
+        self._tell(job, "loading", 0.0)
+        if not await device.residency.room_for(order.variant.size_bytes):
+            raise _Failed(f"memory: {order.variant.size_bytes} bytes do not fit beside what the plan keeps here")
+        memory = _Memory(device.runtime)
+        load = functools.partial(device.runtime.load, order.path, order.application.signature)
+        model = await device.load(memory.around, load)
+        sizes = _sizes(order.max_batch)
+        tail = 1 if order.validation is not None else 0
+        await self._first_run(order, model, memory)
+        for i, rows in enumerate(sizes):
+            self._tell(job, "measuring", i / (len(sizes) + tail))
+            progress = functools.partial(self._during, job, i, len(sizes) + tail)
+            try:
+                point = await self._point(model, rows, slo_s, memory, progress, job.points)
+            except RunError as error:
+                if rows > 1 and _out_of_memory(str(error)):
+                    break
+                raise _Failed(f"batch {rows}: {error}") from None
+            job.points.append(point)
+            limit = MEMORY_USABLE * device.info.memory_bytes
+            if point.p95_s > slo_s or 0 < limit < device.runtime.memory_used():
+                break
+        accuracy, rows = None, 0
+        if order.validation is not None:
+            accuracy, rows = await self._validate(job, model)
+        self._tell(job, "measuring" if accuracy is None else "validating", 1.0)
+        return MeasureDone(
+            job=order.job,
+            load_s=model.load_s,
+            memory_bytes=max(memory.peak, order.variant.size_bytes),
+            points=tuple(job.points),
+            accuracy=accuracy,
+            validated_rows=rows,
+        )
+
+    def _during(self, job: _Job, index: int, of: int, part: float) -> None:
+        self._tell(job, "measuring", (index + min(1.0, part)) / of, always=False)
+
+    async def _first_run(self, order: Measure, model: Model, memory: _Memory) -> None:
+        """Warm up with one row. A variant that never ran on this device type does so on a drained device: nobody knows
+        yet how long it takes; a limit ends it."""
+        slo_s = order.application.slo_s
+        limit_s = max(FIRST_RUN_LIMIT[0] * slo_s, FIRST_RUN_LIMIT[1])
+        options = ort.RunOptions()
+        call = functools.partial(
+            memory.around, functools.partial(model.run, sample_inputs(model.signature, 1), 1, options)
+        )
+        device = self._device
+        stopped = False
+
+        def stop() -> None:
+            nonlocal stopped
+            stopped = True
+            options.terminate = True
+
+        loop = asyncio.get_running_loop()
+        timer: list[asyncio.TimerHandle] = []
+
+        def timed() -> Any:
+            # The limit holds for the run, not for the wait before it.
+            loop.call_soon_threadsafe(lambda: timer.append(loop.call_later(limit_s, stop)))
+            return call()
+
+        try:
+            if order.first:
+                slos = [application.slo_s for application in device.residency.applications.values()]
+                patience_s = min(max(3 * max(slos, default=slo_s), 0.5), 5.0)
+                device.set_draining(True)
+                try:
+                    await device.exclusive(Kind.FIRST, timed, patience_s=patience_s)
+                finally:
+                    device.set_draining(False)
+            else:
+                await device.exclusive(Kind.MEASURE, timed, expected_s=slo_s / 4)
+        except RunError as error:
+            if stopped:
+                raise _Failed(f"the first run of one row took longer than {limit_s:g} s and was stopped") from None
+            raise _Failed(f"batch 1: {error}") from None
+        except asyncio.CancelledError:
+            stop()
+            raise
+        finally:
+            for handle in timer:
+                handle.cancel()
+
+    async def _point(
+        self, model: Model, rows: int, slo_s: float, memory: _Memory, progress, points: list[ProfilePoint]
+    ) -> ProfilePoint:
+        inputs = sample_inputs(model.signature, rows)
+        # Until it ran once: no more than the last batch's time for each row.
+        expected_s = points[-1].p50_s * rows / points[-1].batch if points else slo_s / 4
+        warm = functools.partial(memory.around, functools.partial(_sample, model, inputs, rows, 1))
+        taken: list[float] = []
+        await self._device.exclusive(Kind.MEASURE, warm, expected_s=expected_s)
+        while not _enough(taken, slo_s):
+            expected_s = max(float(np.median(taken)), STEP_S) if taken else expected_s
+            most = MANY - len(taken)
+            step = functools.partial(memory.around, functools.partial(_sample, model, inputs, rows, most))
+            taken += await self._device.exclusive(Kind.MEASURE, step, expected_s=expected_s)
+            progress(max(len(taken) / MANY, min(len(taken) / FEW, sum(taken) / LONG_S)))
+        p50, p95 = np.percentile(taken, (50, 95))
+        return ProfilePoint(rows, float(p50), float(p95), float(np.mean(taken)), len(taken))
+
+    async def _validate(self, job: _Job, model: Model) -> tuple[float, int]:
+        order, device = job.order, self._device
+        if order.validation_path is None:
+            raise _Failed("validation: the order names no file for it")
+        metric = metrics.create(order.validation.metric)
+        arrays, labels = await device.load(validation.read, order.validation_path, order.application.signature)
+        good = [point for point in job.points if point.p95_s <= order.application.slo_s] or job.points[:1]
+        best = max((point for point in good if point.batch <= VALIDATION_ROWS), key=lambda p: p.batch)
+        for start in range(0, len(labels), best.batch):
+            self._tell(job, "validating", start / len(labels), always=start == 0)
+            piece = {name: array[start : start + best.batch] for name, array in arrays.items()}
+            step = functools.partial(model.run, piece, best.batch)
+            outputs, _ = await device.exclusive(Kind.MEASURE, step, expected_s=best.p50_s)
+            metric.add(outputs, labels[start : start + best.batch])
+        return metric.percent(), len(labels)
+
+
+def _sizes(max_batch: int) -> list[int]:
+    sizes, size = [], 1
+    while size < max_batch:
+        sizes.append(size)
+        size *= 2
+    return [*sizes, max_batch]
+
+
+def _sample(model: Model, inputs: Arrays, rows: int, most: int) -> list[float]:
+    taken: list[float] = []
+    while len(taken) < most and sum(taken) < STEP_S:
+        taken.append(model.run(inputs, rows)[1])
+    return taken
+
+
+def _enough(taken: list[float], slo_s: float) -> bool:
+    runs, seconds = len(taken), sum(taken)
+    if runs >= MANY or (runs >= FEW and seconds >= LONG_S) or (runs >= LEAST and seconds >= TOO_LONG_S):
+        return True
+    # Far past the SLO nobody will use this batch size; how far past is of no interest.
+    return runs >= 3 and min(taken) > 2 * slo_s
+
+
+def _out_of_memory(text: str) -> bool:
+    lowered = text.lower()
+    return "memory" in lowered or "alloc" in lowered

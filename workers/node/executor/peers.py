@@ -1,0 +1,47 @@
+"""Who is connected: gateways, with the plan that each routes by, and the node daemon."""
+
+from __future__ import annotations
+
+from workers import log
+from workers.protocol.frames import Frame, FrameConnection, MeasureDone, MeasureFailed
+
+_log = log.get("peers")
+#: a peer that lets this much pile up has stopped reading, and its answers are worthless by now
+MAX_PENDING_BYTES = 256 * 1024 * 1024
+
+
+class Peers:
+    """Connections after their Hello."""
+
+    def __init__(self) -> None:
+        self.gateways: dict[FrameConnection, int] = {}
+        self.nodes: set[FrameConnection] = set()
+        self._unreported: list[Frame] = []
+
+    def all_moved(self, plan_version: int) -> bool:
+        """Whether every connected gateway routes by this plan or a newer one."""
+        return all(moved >= plan_version for moved in self.gateways.values())
+
+    def tell_gateways(self, message: Frame) -> None:
+        for connection in list(self.gateways):
+            self.send(connection, message)
+
+    def report(self, message: Frame) -> None:
+        """Tell the node; how a measurement ended is kept for it while it is away."""
+        for connection in list(self.nodes):
+            self.send(connection, message)
+        if not self.nodes and isinstance(message, MeasureDone | MeasureFailed):
+            self._unreported.append(message)
+
+    def node_joined(self, connection: FrameConnection) -> None:
+        self.nodes.add(connection)
+        kept, self._unreported = self._unreported, []
+        for message in kept:
+            self.report(message)
+
+    def send(self, connection: FrameConnection, message: Frame, body=()) -> bool:
+        if connection.pending_bytes() > MAX_PENDING_BYTES:
+            _log.warning("peer stopped reading", peer=connection.peer.name if connection.peer else "?")
+            connection.transport.abort()
+            return False
+        return connection.send(message, body)

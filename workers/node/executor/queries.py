@@ -1,0 +1,92 @@
+"""A waiting query, and the checks that a submitted one must pass."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from workers.protocol.frames import FrameConnection, FrameError, Submit, split_body
+from workers.protocol.specs import ApplicationSpec
+
+from .codec import CodecError, decode
+
+if TYPE_CHECKING:
+    from .lanes import Lane
+
+#: above this no device could hold the inputs; it also keeps row counts out of overflow's reach
+MAX_ROWS = 1_000_000
+_ids = itertools.count(1)
+
+
+class Invalid(ValueError):
+    """The query is wrong in itself; no device will do better."""
+
+
+class Query:
+    """One query of one gateway. ``id`` is this executor's own: gateways number theirs independently.
+
+    ``arrived`` and ``deadline``: seconds on the event loop's clock. ``arrays``: inputs by name, rows first.
+    ``form``: what two queries must share to stand in one batch (all dimensions behind the first).
+    """
+
+    __slots__ = ("arrays", "arrived", "connection", "deadline", "form", "id", "lane", "rows", "submit")
+
+    def __init__(self, submit: Submit, connection: FrameConnection, arrays: dict[str, np.ndarray], now: float):
+        self.id = next(_ids)
+        self.arrived = now
+        self.deadline = now + submit.budget_s
+        self.rows = submit.rows
+        self.submit = submit
+        self.connection = connection
+        self.arrays = arrays
+        self.form = tuple(array.shape[1:] for array in arrays.values())
+        self.lane: Lane | None = None
+
+
+def read(submit: Submit, body: memoryview, application: ApplicationSpec) -> dict[str, np.ndarray]:
+    """The inputs, in the signature's order.
+
+    Raises:
+        Invalid: naming the field and what it must be.
+    """
+    if not 1 <= submit.rows <= MAX_ROWS:
+        raise Invalid(f"rows: must be from 1 to {MAX_ROWS}, not {submit.rows}")
+    if not -3600.0 <= submit.budget_s <= 86400.0:
+        raise Invalid(f"budget_s: must be from -3600 to 86400, not {submit.budget_s}")
+    try:
+        parts = split_body(submit.inputs, body)
+    except FrameError as error:
+        raise Invalid(f"inputs: {error}") from None
+    if any(header.nbytes < 0 for header in submit.inputs):
+        raise Invalid("inputs: nbytes must not be negative")
+    given = {header.name: (header, part) for header, part in zip(submit.inputs, parts, strict=True)}
+    if len(given) != len(submit.inputs):
+        raise Invalid("inputs: each name may appear once")
+    specs = application.signature.inputs
+    unknown = given.keys() - {spec.name for spec in specs}
+    if unknown:
+        raise Invalid(f"inputs: {sorted(unknown)[0]!r} is not an input of {application.name}")
+    arrays = {}
+    for spec in specs:
+        if spec.name not in given:
+            raise Invalid(f"inputs: {spec.name!r} is missing")
+        header, part = given[spec.name]
+        if header.datatype != spec.datatype:
+            raise Invalid(f"{spec.name}: datatype must be {spec.datatype}, not {header.datatype}")
+        if len(header.shape) != len(spec.shape) or any(
+            wanted not in (-1, size) for size, wanted in zip(header.shape, spec.shape, strict=True)
+        ):
+            raise Invalid(f"{spec.name}: shape must be {list(spec.shape)}, not {list(header.shape)}")
+        if header.shape[0] != submit.rows:
+            raise Invalid(f"{spec.name}: must have the query's {submit.rows} rows, its shape is {list(header.shape)}")
+        try:
+            arrays[spec.name] = decode(header, part)
+        except CodecError as error:
+            raise Invalid(str(error)) from None
+    outputs = {spec.name for spec in application.signature.outputs}
+    for name in submit.outputs:
+        if name not in outputs:
+            raise Invalid(f"outputs: {name!r} is not an output of {application.name}")
+    return arrays

@@ -1,0 +1,240 @@
+"""Which variants are loaded: brings a plan into force, make before break where memory allows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from workers import log
+from workers.protocol.frames import Apply
+from workers.protocol.specs import ApplicationSpec, Resident
+
+from .lanes import Lanes
+from .loaded import Loaded, Role
+from .peers import Peers
+from .queries import Query
+from .runtime import LoadError, Model, RunError, Runtime, sample_inputs
+
+_log = log.get("residency")
+#: stand-bys kept so that a swap back is instant, and the part of the device's memory up to which they are
+STANDBYS = 8
+STANDBY_MEMORY = 0.5
+#: how long queries of a variant that must go before its successor fits are still served
+BREAK_GRACE_S = 2.0
+
+
+class Residency:
+    """Loaded variants by id, the plan in force, and the way from one plan to the next.
+
+    Args:
+        load: runs a call in the loader thread. exclusive: runs a call with the device to itself.
+        on_change: called after each change of plan, warmth or errors.
+        on_stranded: called with queries that nothing warm may serve any more.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        lanes: Lanes,
+        peers: Peers,
+        load: Callable[..., Awaitable[Any]],
+        exclusive: Callable[[Callable[[], Any]], Awaitable[Any]],
+        on_change: Callable[[], None],
+        on_stranded: Callable[[list[Query]], None],
+        clock: Callable[[], float],
+    ):
+        self._runtime = runtime
+        self._lanes = lanes
+        self._peers = peers
+        self._load_call = load
+        self._exclusive = exclusive
+        self._on_change = on_change
+        self._on_stranded = on_stranded
+        self._clock = clock
+        self.loaded: dict[int, Loaded] = {}
+        self.applications: dict[str, ApplicationSpec] = {}
+        self.errors: dict[str, str] = {}
+        self.plan_version = 0
+        self._target: Apply | None = None
+        self._task: asyncio.Task | None = None
+
+    @property
+    def settling(self) -> bool:
+        """Whether a plan is on its way into force."""
+        return self._task is not None and not self._task.done()
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes that the loaded variants take, as profiled."""
+        return sum(loaded.memory_bytes for loaded in self.loaded.values())
+
+    def apply(self, message: Apply) -> None:
+        """Make this the plan; what is still loading for an older one stays only if the new one wants it."""
+        self._target = message
+        if not self.settling:
+            self._task = asyncio.get_running_loop().create_task(self._settle())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _settle(self) -> None:
+        settled = None
+        while self._target is not settled:
+            settled = self._target
+            try:
+                await self._bring(settled)
+            except Exception:
+                _log.exception("plan not applied", plan_version=settled.plan_version)
+                self.errors = {**self.errors, "": f"plan {settled.plan_version} could not be applied"}
+                self._on_change()
+
+    async def _bring(self, target: Apply) -> None:
+        applications = {application.name: application for application in target.applications}
+        residents = {resident.variant.id: resident for resident in target.plan.residents}
+        errors: dict[str, str] = {}
+        for resident in target.plan.residents:
+            have = self.loaded.get(resident.variant.id)
+            application = applications.get(resident.variant.application)
+            if application is None:
+                errors[resident.variant.name] = f"application {resident.variant.application!r} is not in the plan"
+                continue
+            if have is not None and self._same(have, resident, application):
+                have.closing = False
+                continue
+            try:
+                path = target.paths.get(resident.variant.digest)
+                if path is None:
+                    raise LoadError("the plan names no file for it")
+                if have is not None:
+                    await self._unload([have])
+                await self._make_room(resident, residents)
+                await self._load(resident, application, path)
+            except (LoadError, RunError) as error:
+                _log.warning("variant not loaded", variant=resident.variant.name, error=str(error))
+                errors[resident.variant.name] = str(error)
+            if self._target is not target:
+                return
+        self._switch(target, residents, applications, errors)
+        await self.tidy()
+
+    @staticmethod
+    def _same(have: Loaded, resident: Resident, application: ApplicationSpec) -> bool:
+        return have.variant.digest == resident.variant.digest and have.model.signature == application.signature
+
+    async def _load(self, resident: Resident, application: ApplicationSpec, path: str) -> None:
+        model = await self._load_call(self._runtime.load, path, application.signature)
+        loaded = Loaded(resident, application, model, path, self._clock())
+        for rows in (1, 1, loaded.max_batch):
+            took = await self._exclusive(lambda rows=rows: _warm(model, rows))
+            loaded.warm_runs.append((rows, took))
+        loaded.update(resident, application)
+        self.loaded[loaded.id] = loaded
+        _log.info("variant warm", variant=loaded.variant.name, load_s=round(model.load_s, 4))
+        self._rearrange()
+
+    def _switch(self, target: Apply, residents: dict[int, Resident], applications, errors: dict[str, str]) -> None:
+        now = self._clock()
+        for loaded in self.loaded.values():
+            resident = residents.get(loaded.id)
+            if resident is not None and resident.variant.application in applications:
+                loaded.update(resident, applications[resident.variant.application])
+                loaded.role, loaded.used_at, loaded.served = Role.PLANNED, now, 0.0
+                loaded.plan_version = target.plan_version
+            elif loaded.role is Role.PLANNED:
+                loaded.role, loaded.plan_version, loaded.used_at = Role.LEAVING, target.plan_version, now
+            elif loaded.role is Role.WARMING:
+                loaded.role = Role.STANDBY
+        # Applications that left stay known while something of theirs is warm.
+        warm = {loaded.variant.application: loaded.application for loaded in self.loaded.values()}
+        self.applications = {**warm, **applications}
+        self.plan_version = target.plan_version
+        self.errors = errors
+        _log.info("plan in force", plan_version=self.plan_version, errors=len(errors))
+        self._rearrange()
+
+    def _rearrange(self) -> None:
+        stranded = self._lanes.rearrange(self.loaded.values())
+        if stranded:
+            self._on_stranded(stranded)
+        self._on_change()
+
+    async def tidy(self) -> None:
+        """Turn what has left into stand-bys, and let go of the stand-bys that are too many."""
+        changed = False
+        for loaded in self.loaded.values():
+            if (
+                loaded.role is Role.LEAVING
+                and self._peers.all_moved(loaded.plan_version)
+                and not self._lanes.needs(loaded)
+            ):
+                loaded.role, changed = Role.STANDBY, True
+        if changed:
+            self._rearrange()
+        standbys = self._standbys()
+        limit = STANDBY_MEMORY * self._runtime.device.memory_bytes
+        victims, memory = [], self.memory_bytes
+        while standbys and (len(standbys) > STANDBYS or 0 < limit < memory):
+            victims.append(standbys.pop(0))
+            memory -= victims[-1].memory_bytes
+        await self._unload(victims)
+
+    def _standbys(self) -> list[Loaded]:
+        """Least recently used first, without those that queries wait for."""
+        idle = (w for w in self.loaded.values() if w.role is Role.STANDBY and not w.closing)
+        return sorted((w for w in idle if not self._lanes.needs(w)), key=lambda w: (w.used_at, w.id))
+
+    async def room_for(self, size_bytes: int) -> bool:
+        """Let stand-bys go until this many bytes fit; whether they do."""
+        limit = self._runtime.device.memory_bytes
+        victims, memory = [], self.memory_bytes + size_bytes
+        for loaded in self._standbys():
+            if not 0 < limit < memory:
+                break
+            victims.append(loaded)
+            memory -= loaded.memory_bytes
+        await self._unload(victims)
+        return not 0 < limit < memory
+
+    async def _make_room(self, resident: Resident, residents: dict[int, Resident]) -> None:
+        """Where the newcomer does not fit beside what is loaded, let go of what the new plan does not keep: break
+        before make. Gateways hear of it first, and what is queued is still served for a moment."""
+        limit = self._runtime.device.memory_bytes
+        need = max(resident.memory_bytes, resident.variant.size_bytes)
+        order = {Role.STANDBY: 0, Role.WARMING: 1, Role.LEAVING: 2, Role.PLANNED: 3}
+        others = [loaded for loaded in self.loaded.values() if loaded.id not in residents]
+        victims, memory = [], self.memory_bytes + need
+        for loaded in sorted(others, key=lambda w: (order[w.role], w.used_at, w.id)):
+            if not 0 < limit < memory:
+                break
+            victims.append(loaded)
+            memory -= loaded.memory_bytes
+        await self._unload(victims)
+
+    async def _unload(self, victims: list[Loaded]) -> None:
+        if not victims:
+            return
+        for loaded in victims:
+            loaded.closing = True
+        self._on_change()
+        until = self._clock() + BREAK_GRACE_S
+        while any(self._lanes.needs(loaded) for loaded in victims) and self._clock() < until:
+            await asyncio.sleep(0.005)
+        # A plan that came meanwhile may want one of them again.
+        victims = [loaded for loaded in victims if loaded.closing]
+        for loaded in victims:
+            self.loaded.pop(loaded.id, None)
+            _log.info("variant unloaded", variant=loaded.variant.name)
+        self._rearrange()
+        # With the device to itself, so that no batch still holds what is to be freed.
+        await self._exclusive(lambda: [_free(loaded) for loaded in victims])
+
+
+def _warm(model: Model, rows: int) -> float:
+    return model.run(sample_inputs(model.signature, rows), rows)[1]
+
+
+def _free(loaded: Loaded) -> None:
+    del loaded.model.session

@@ -1,0 +1,221 @@
+"""ONNX Runtime on one device: load a variant, run a batch, tell how much memory is used. Synchronous, no queues."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+
+from workers.protocol.specs import DeviceInfo, Signature, TensorSpec
+
+from . import codec
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_ONNX_TYPES = {
+    "tensor(bool)": "BOOL",
+    "tensor(uint8)": "UINT8",
+    "tensor(uint16)": "UINT16",
+    "tensor(uint32)": "UINT32",
+    "tensor(uint64)": "UINT64",
+    "tensor(int8)": "INT8",
+    "tensor(int16)": "INT16",
+    "tensor(int32)": "INT32",
+    "tensor(int64)": "INT64",
+    "tensor(float16)": "FP16",
+    "tensor(float)": "FP32",
+    "tensor(double)": "FP64",
+    "tensor(string)": "BYTES",
+}
+
+
+class LoadError(Exception):
+    """A variant cannot be loaded here; the message says why."""
+
+
+class RunError(Exception):
+    """The model raised, or gave something that its signature does not allow."""
+
+
+Arrays = Mapping[str, np.ndarray]
+
+
+class Model:
+    """A loaded variant. ``run`` may be called by one thread at a time.
+
+    ``session``: the ONNX Runtime session; ``signature``: what is fed and fetched; ``load_s``: seconds to load it.
+    """
+
+    def __init__(self, session: ort.InferenceSession, signature: Signature, load_s: float):
+        self.session = session
+        self.signature = signature
+        self.load_s = load_s
+        self._outputs = [spec.name for spec in signature.outputs]
+
+    def run(
+        self, inputs: Arrays, max_rows: int, options: ort.RunOptions | None = None
+    ) -> tuple[dict[str, np.ndarray], float]:
+        """Run all rows, in pieces of at most ``max_rows``; outputs by name, rows first, and the seconds that
+        ``session.run`` itself took.
+
+        Raises:
+            RunError: the model raised, or an output does not have a row for each row.
+        """
+        rows = next(iter(inputs.values())).shape[0]
+        if rows <= max_rows:
+            return self._once(inputs, rows, options)
+        pieces, seconds = [], 0.0
+        for start in range(0, rows, max_rows):
+            piece = {name: array[start : start + max_rows] for name, array in inputs.items()}
+            outputs, took = self._once(piece, min(max_rows, rows - start), options)
+            pieces.append(outputs)
+            seconds += took
+        try:
+            return {name: np.concatenate([piece[name] for piece in pieces]) for name in self._outputs}, seconds
+        except ValueError as error:
+            raise RunError(f"outputs of two pieces do not fit together: {error}") from None
+
+    def _once(self, inputs: Arrays, rows: int, options) -> tuple[dict[str, np.ndarray], float]:
+        started = time.perf_counter()
+        try:
+            values = self.session.run(self._outputs, inputs, options)
+        except Exception as error:  # onnxruntime raises many types of its own
+            raise RunError(_one_line(error)) from None
+        seconds = time.perf_counter() - started
+        for name, value in zip(self._outputs, values, strict=True):
+            if not isinstance(value, np.ndarray) or value.ndim == 0 or value.shape[0] != rows:
+                shape = getattr(value, "shape", type(value).__name__)
+                raise RunError(f"output {name}: must have a row for each of the batch's {rows}, its shape is {shape}")
+        return dict(zip(self._outputs, values, strict=True)), seconds
+
+
+class Runtime:
+    """Loads models onto one device.
+
+    Raises (constructor):
+        LoadError: a GPU device without a CUDA provider in this installation.
+    """
+
+    def __init__(self, device: DeviceInfo):
+        self.device = device
+        self.cores = max(1, len(device.cores)) if device.kind == "cpu" else 1
+        self._gpu = _Gpu(device) if device.kind == "cuda" else None
+        if self._gpu is not None and "CUDAExecutionProvider" not in ort.get_available_providers():
+            raise LoadError(f"device {device.id} is a GPU, but this onnxruntime has no CUDAExecutionProvider")
+
+    def load(self, path: str, signature: Signature) -> Model:
+        """A session for the model file, checked against the application's signature.
+
+        Raises:
+            LoadError: no such file, not loadable, another signature, or not on the GPU although this device is one.
+        """
+        if not Path(path).is_file():
+            raise LoadError(f"model file {path} is missing")
+        options = ort.SessionOptions()
+        options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
+        options.intra_op_num_threads = self.cores
+        options.inter_op_num_threads = 1
+        # Cores are shared with other processes: a pool that spins between runs would take their time.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+        options.log_severity_level = 3
+        started = time.perf_counter()
+        try:
+            session = ort.InferenceSession(path, options, providers=self._providers())
+        except Exception as error:  # onnxruntime raises many types of its own
+            raise LoadError(_one_line(error)) from None
+        seconds = time.perf_counter() - started
+        # onnxruntime falls back to the CPU silently, which would break every latency that the plan counts on.
+        if self._gpu is not None and session.get_providers()[0] != "CUDAExecutionProvider":
+            raise LoadError(f"onnxruntime gave {session.get_providers()[0]} instead of CUDAExecutionProvider")
+        _check(session, signature)
+        return Model(session, signature, seconds)
+
+    def _providers(self) -> list:
+        if self._gpu is None:
+            return ["CPUExecutionProvider"]
+        cuda = {
+            "device_id": str(self.device.gpu_index or 0),
+            # Powers of two would take twice what the profile says that a variant needs.
+            "arena_extend_strategy": "kSameAsRequested",
+            # An exhaustive search at each new batch size would stall the queries behind it.
+            "cudnn_conv_algo_search": "HEURISTIC",
+        }
+        return [("CUDAExecutionProvider", cuda), "CPUExecutionProvider"]
+
+    def memory_used(self) -> int:
+        """Bytes of the device's memory in use: this process's resident set, or the GPU's used memory."""
+        if self._gpu is not None:
+            return self._gpu.used()
+        with open("/proc/self/statm") as statm:
+            return int(statm.read().split()[1]) * _PAGE
+
+
+class _Gpu:
+    """One GPU's memory, through NVML (by index, as CUDA numbers them with CUDA_DEVICE_ORDER=PCI_BUS_ID)."""
+
+    def __init__(self, device: DeviceInfo):
+        import pynvml
+
+        try:
+            pynvml.nvmlInit()
+            self._handle = pynvml.nvmlDeviceGetHandleByIndex(device.gpu_index or 0)
+        except pynvml.NVMLError as error:
+            raise LoadError(f"device {device.id}: {error}") from None
+        self._read = pynvml.nvmlDeviceGetMemoryInfo
+
+    def used(self) -> int:
+        return int(self._read(self._handle).used)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:500] or type(error).__name__
+
+
+def _check(session: ort.InferenceSession, signature: Signature) -> None:
+    for side, wanted, nodes in (
+        ("input", signature.inputs, session.get_inputs()),
+        ("output", signature.outputs, session.get_outputs()),
+    ):
+        have = {node.name: node for node in nodes}
+        for spec in wanted:
+            node = have.get(spec.name)
+            if node is None:
+                raise LoadError(f"{side} {spec.name}: the model has only {', '.join(have) or 'none'}")
+            datatype = _ONNX_TYPES.get(node.type)
+            if datatype != spec.datatype:
+                raise LoadError(f"{side} {spec.name}: must be {spec.datatype}, the model has {datatype or node.type}")
+        extra = have.keys() - {spec.name for spec in wanted}
+        if extra and side == "input":
+            raise LoadError(f"input {sorted(extra)[0]}: the application's signature does not have it")
+
+
+def sample_inputs(signature: Signature, rows: int, seed: int = 0) -> dict[str, np.ndarray]:
+    """Valid inputs of ``rows`` rows for warming up and measuring.
+
+    Free dimensions other than the batch get size 1; floats are normal, integers 0 or 1 (valid as an index of any
+    embedding of two and more entries), BYTES short digits.
+    """
+    random = np.random.default_rng(seed)
+    return {spec.name: _sample(spec, rows, random) for spec in signature.inputs}
+
+
+def _sample(spec: TensorSpec, rows: int, random: np.random.Generator) -> np.ndarray:
+    shape = (rows, *(1 if size < 0 else size for size in spec.shape[1:]))
+    if spec.datatype == "BYTES":
+        return np.array([str(i % 10) for i in range(math.prod(shape))], dtype=object).reshape(shape)
+    dtype = codec.DTYPES[spec.datatype]
+    if dtype.kind == "f":
+        return random.standard_normal(shape, dtype=np.float32).astype(dtype, copy=False)
+    return random.integers(0, 2, size=shape).astype(dtype)
+
+
+def concatenate(queries: Sequence[Arrays]) -> Arrays:
+    """One batch of several queries' inputs, row after row."""
+    if len(queries) == 1:
+        return queries[0]
+    return {name: np.concatenate([query[name] for query in queries]) for name in queries[0]}

@@ -1,0 +1,102 @@
+"""Connections of gateways and the node: each message goes to the part that it is for."""
+
+from __future__ import annotations
+
+import asyncio
+
+from workers import log
+from workers.protocol.frames import (
+    Apply,
+    Cancel,
+    Frame,
+    FrameConnection,
+    FrameError,
+    Hello,
+    Measure,
+    MeasureCancel,
+    Metrics,
+    MetricsRequest,
+    Moved,
+    StateReport,
+    Submit,
+    ToExecutor,
+)
+
+from .device import Device
+from .measuring import Measuring
+
+_log = log.get("server")
+_GATEWAY = (Submit, Cancel, Moved)
+_NODE = (Apply, Measure, MeasureCancel, MetricsRequest)
+
+
+class Server:
+    """Speaks frames with every peer. What it raises while handling a message closes that connection alone."""
+
+    def __init__(self, device: Device, measuring: Measuring):
+        self._device = device
+        self._measuring = measuring
+        self._connections: set[FrameConnection] = set()
+
+    def connection(self) -> FrameConnection:
+        """A protocol for one more peer."""
+        return FrameConnection(ToExecutor, self._on_message, self._on_closed, self._connections.add)
+
+    def _on_message(self, connection: FrameConnection, message: Frame, body: memoryview) -> None:
+        device = self._device
+        if isinstance(message, Hello):
+            self._hello(connection, message)
+        elif connection.peer is None:
+            raise FrameError("the first frame must be Hello")
+        elif connection.peer.role == "gateway" and isinstance(message, _GATEWAY):
+            if isinstance(message, Submit):
+                device.submit(connection, message, body)
+            elif isinstance(message, Cancel):
+                device.cancel(connection, message.id)
+            else:
+                device.peers.gateways[connection] = max(message.plan_version, device.peers.gateways[connection])
+        elif connection.peer.role == "node" and isinstance(message, _NODE):
+            if isinstance(message, Apply):
+                device.residency.apply(message)
+            elif isinstance(message, Measure):
+                self._measuring.order(message)
+            elif isinstance(message, MeasureCancel):
+                self._measuring.cancel(message.job)
+            else:
+                device.peers.send(connection, Metrics(device.metrics()))
+        else:
+            raise FrameError(f"a {connection.peer.role} may not send {type(message).__name__}")
+
+    def _hello(self, connection: FrameConnection, message: Hello) -> None:
+        if connection.peer is not None:
+            raise FrameError("Hello may come once")
+        peers = self._device.peers
+        if message.role == "gateway":
+            connection.peer = message
+            peers.gateways[connection] = 0
+            peers.send(connection, self._device.state())
+        elif message.role == "node":
+            connection.peer = message
+            peers.node_joined(connection)
+            peers.send(connection, StateReport(self._device.device_state()))
+        else:
+            raise FrameError(f"role {message.role!r}: must be gateway or node")
+        _log.info("peer joined", role=message.role, name=message.name)
+
+    def _on_closed(self, connection: FrameConnection, error: Exception | None) -> None:
+        self._connections.discard(connection)
+        self._device.peers.gateways.pop(connection, None)
+        self._device.peers.nodes.discard(connection)
+        self._device.gone(connection)
+        peer = connection.peer
+        if error is not None:
+            _log.warning("peer lost", name=peer.name if peer else "?", error=str(error) or type(error).__name__)
+
+    async def close(self, within_s: float = 1.0) -> None:
+        """Close all connections once what was written has left, or after ``within_s`` seconds."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + within_s
+        for connection in list(self._connections):
+            connection.close()
+        while self._connections and loop.time() < until:
+            await asyncio.sleep(0.005)

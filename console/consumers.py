@@ -1,0 +1,209 @@
+"""Websockets of browsers: the live page's events, with permission checked as long as the connection lasts.
+
+Close codes: 4400 a message that is not a command, 4401 not (or no longer) a signed-in staff user, 4404 no such path,
+4408 the browser reads too slowly, 1003 binary data, 1009 a message above :data:`MAX_COMMAND_BYTES`, 1011 Redis or the
+database is away. Except to a slow browser, an ``error`` event says why before the connection closes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any, Literal
+
+import msgspec
+from channels.auth import get_user
+from channels.db import database_sync_to_async
+from channels.generic.websocket import AsyncWebsocketConsumer
+from django.db import DatabaseError
+from redis.exceptions import RedisError
+
+from console.outbox import Outbox
+from console.snapshot import snapshot
+from scheduler import telemetry
+from scheduler.live import CONSOLE_GROUP
+from workers import log
+
+logger = log.get("console")
+
+CLOSE_MALFORMED = 4400
+CLOSE_UNAUTHORIZED = 4401
+CLOSE_UNKNOWN_PATH = 4404
+CLOSE_TOO_SLOW = 4408
+CLOSE_BINARY = 1003
+CLOSE_INTERRUPTED = 1011
+CLOSE_TOO_LARGE = 1009
+
+MAX_COMMAND_BYTES = 4096
+HISTORY_S = 300
+#: a user who signs out or loses staff status is cut off within this time
+RECHECK_S = 5.0
+SEND_TIMEOUT_S = 20.0
+#: two whole states to one browser are at least this far apart
+RESYNC_EVERY_S = 1.0
+
+
+class Command(msgspec.Struct, forbid_unknown_fields=True):
+    """What a browser may say. ``resync``: send history and snapshot again; ``snapshot``: the snapshot alone."""
+
+    command: Literal["resync", "snapshot", "ping"]
+
+
+class UnknownPath(AsyncWebsocketConsumer):
+    """Accepts, so that the close code reaches the client, and closes."""
+
+    async def connect(self) -> None:
+        await self.accept()
+        await self.send(json.dumps(_error("no websocket at this path")))
+        await self.close(CLOSE_UNKNOWN_PATH, "no websocket at this path")
+
+    async def receive(self, text_data=None, bytes_data=None) -> None:
+        """The connection is closing: whatever still comes is not read."""
+
+
+class LiveConsumer(AsyncWebsocketConsumer):
+    """The live page's events: history and snapshot first, then everything as it happens.
+
+    A page that draws no per-second figures leaves the history out with ``?history=0``.
+    """
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._outbox = Outbox()
+        self._wake = asyncio.Event()
+        self._sender: asyncio.Task | None = None
+        self._checked_at = 0.0
+        self._closing = False
+        self._history = True
+
+    async def connect(self) -> None:
+        await self.accept()
+        self._history = b"history=0" not in self.scope.get("query_string", b"").split(b"&")
+        if not await self._permitted():
+            await self._refuse(CLOSE_UNAUTHORIZED, "sign in as a staff user first")
+            return
+        try:
+            await self.channel_layer.group_add(CONSOLE_GROUP, self.channel_name)
+        except (OSError, RedisError) as error:
+            await self._interrupted(error)
+            return
+        self._outbox.ask_resync()
+        self._wake.set()
+        self._sender = asyncio.create_task(self._send_all())
+
+    async def disconnect(self, code: int) -> None:
+        self._closing = True
+        if self._sender is None:
+            return
+        self._sender.cancel()
+        await asyncio.gather(self._sender, return_exceptions=True)
+        try:
+            await self.channel_layer.group_discard(CONSOLE_GROUP, self.channel_name)
+        except (OSError, RedisError):
+            pass  # the group forgets a silent channel by itself
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        if self._closing:
+            return
+        if text_data is None:
+            await self._refuse(CLOSE_BINARY, "commands are JSON text, not binary data")
+        elif len(text_data.encode(errors="replace")) > MAX_COMMAND_BYTES:
+            await self._refuse(CLOSE_TOO_LARGE, f"a command has at most {MAX_COMMAND_BYTES} bytes")
+        else:
+            await self._obey(text_data)
+
+    async def _obey(self, text: str) -> None:
+        try:
+            command = msgspec.json.decode(text, type=Command).command
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+            await self._refuse(CLOSE_MALFORMED, f"not a command: {error}")
+            return
+        if command == "resync":
+            self._outbox.ask_resync()
+        elif command == "snapshot":
+            self._outbox.put({"event": "_snapshot"})
+        else:
+            self._outbox.put({"event": "pong", "data": {"now": time.time()}})
+        self._wake.set()
+
+    async def live_event(self, message: dict[str, Any]) -> None:
+        """From the channel layer (see scheduler.live.event)."""
+        self._outbox.put({"event": message["event"], "data": message["data"]})
+        self._wake.set()
+
+    async def _send_all(self) -> None:
+        """The one task that sends, so that a slow browser delays nothing but itself."""
+        try:
+            while not self._closing:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._outbox and not self._closing:
+                    if time.monotonic() - self._checked_at > RECHECK_S and not await self._permitted():
+                        await self._refuse(CLOSE_UNAUTHORIZED, "you have been signed out")
+                        return
+                    await asyncio.wait_for(self._send_next(), SEND_TIMEOUT_S)
+        except TimeoutError:
+            self._closing = True
+            logger.warning("browser_too_slow", dropped=self._outbox.dropped)
+            await self.close(CLOSE_TOO_SLOW, "the browser reads too slowly")
+        except asyncio.CancelledError:
+            raise
+        except (OSError, RedisError, DatabaseError) as error:
+            await self._interrupted(error)
+
+    async def _interrupted(self, error: Exception) -> None:
+        """Redis or the database is away: the browser tries again with back-off."""
+        logger.warning("live_page_interrupted", error=str(error))
+        await self._refuse(CLOSE_INTERRUPTED, "the live state cannot be read now")
+
+    async def _send_next(self) -> None:
+        if self._outbox.resync:
+            self._outbox.resynced()
+            if self._history:
+                history = await asyncio.to_thread(telemetry.history, seconds=HISTORY_S)
+                await self._send({"event": "history", "data": history})
+            await self._send_snapshot()
+            await asyncio.sleep(RESYNC_EVERY_S if self._outbox.dropped else 0)
+            return
+        message = self._outbox.take()
+        if message is None:
+            return
+        if message["event"] == "_snapshot":
+            await self._send_snapshot()
+        else:
+            await self._send(message)
+
+    async def _send_snapshot(self) -> None:
+        await self._send({"event": "snapshot", "data": await database_sync_to_async(snapshot)()})
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        await self.send(json.dumps(message, separators=(",", ":")))
+
+    async def _refuse(self, code: int, reason: str) -> None:
+        """Say why, then close; a close reason has at most 123 bytes."""
+        self._closing = True
+        await self._send(_error(reason))
+        await self.close(code, reason.encode()[:120].decode(errors="ignore"))
+
+    async def _permitted(self) -> bool:
+        """Whether the session still belongs to an active staff user. Reads session and user anew each time."""
+        self._checked_at = time.monotonic()
+        session = self.scope.get("session")
+        if session is None or session.session_key is None:
+            return False
+        fresh = await database_sync_to_async(_stored)(session)
+        if fresh is None:
+            return False
+        user = await get_user({"session": fresh})
+        return bool(user.is_authenticated and user.is_active and user.is_staff)
+
+
+def _stored(session):
+    """The session as it is stored now, or None where it has ended."""
+    store = type(session._wrapped) if hasattr(session, "_wrapped") else type(session)
+    return store(session.session_key) if store().exists(session.session_key) else None
+
+
+def _error(detail: str) -> dict[str, Any]:
+    return {"event": "error", "data": {"detail": detail}}

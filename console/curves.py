@@ -1,0 +1,46 @@
+"""Latency curves of an application's variants, and what a plan would make of them. Times in ms, rates in items/s."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from registry.models import Variant
+
+
+def planned_batch(points: Sequence[tuple[int, float]], slo_ms: float) -> tuple[int, float] | None:
+    """The batch that a plan counts on and its throughput, or None where not even one row fits.
+
+    Proteus' P(d,m,q) = b*/latency: b* is the batch with the highest throughput among those whose p95 latency is at
+    most half the SLO, so that a query that just missed a batch is still in time with the next.
+    """
+    fits = [(batch / p95_ms * 1000, batch) for batch, p95_ms in points if 0 < p95_ms <= slo_ms / 2]
+    if not fits:
+        return None
+    rate, batch = max(fits, key=lambda item: (item[0], -item[1]))
+    return batch, rate
+
+
+def curves(variants: Iterable[Variant], slo_ms: float) -> list[dict[str, Any]]:
+    """One entry a variant and device type. ``variants`` come with profiles and their latencies prefetched."""
+    found = []
+    for variant in variants:
+        for profile in variant.profiles.all():
+            points = [
+                {"batch": point.batch, "p50_ms": point.p50_ms, "p95_ms": point.p95_ms, "samples": point.samples}
+                for point in profile.latencies.all()
+            ]
+            best = planned_batch([(point["batch"], point["p95_ms"]) for point in points], slo_ms)
+            found.append(
+                {
+                    "variant": variant.name,
+                    "variant_id": variant.pk,
+                    "device_type": profile.device_type,
+                    "points": points,
+                    "load_s": profile.load_s,
+                    "memory_bytes": profile.memory_bytes,
+                    "batch": best[0] if best else None,
+                    "rate": best[1] if best else None,
+                }
+            )
+    return found

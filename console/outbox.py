@@ -1,0 +1,51 @@
+"""What waits to be sent to one browser: bounded, and honest about what it let go.
+
+Pure: plain data in, plain data out. A browser that reads too slowly does not make the server remember more and more;
+what waits is dropped as a whole and the browser gets the whole state anew.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+#: messages of a few kB; several seconds of a large cluster
+LIMIT = 256
+
+
+class Outbox:
+    """Messages in order. ``limit``: how many may wait; one more empties the outbox and asks for a resync."""
+
+    def __init__(self, limit: int = LIMIT):
+        self._limit = limit
+        self._waiting: deque[dict[str, Any]] = deque()
+        self.resync = False
+        """The browser's picture is incomplete: send history and snapshot before anything else."""
+        self.dropped = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __bool__(self) -> bool:
+        return self.resync or bool(self._waiting)
+
+    def put(self, message: dict[str, Any]) -> None:
+        """Queue a message; on overflow everything waiting is dropped, this message too."""
+        if len(self._waiting) >= self._limit:
+            self.dropped += len(self._waiting) + 1
+            self.ask_resync()
+            return
+        self._waiting.append(message)
+
+    def ask_resync(self) -> None:
+        """The whole state follows: whatever waits is older than it."""
+        self._waiting.clear()
+        self.resync = True
+
+    def take(self) -> dict[str, Any] | None:
+        """The next message, or None."""
+        return self._waiting.popleft() if self._waiting else None
+
+    def resynced(self) -> None:
+        """History and snapshot are about to be read; events from now on are newer than they are or equal to them."""
+        self.resync = False

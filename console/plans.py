@@ -1,0 +1,96 @@
+"""A stored plan in the shapes that pages show. Names come from the plan itself: what it names may be deleted by now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from scheduler.models import Plan
+
+#: items/s below which nothing is left out but a rounding error
+NEGLIGIBLE = 1e-6
+
+
+def left_out(plan: Plan) -> dict[str, float]:
+    """Items/s that the plan does not serve, by application; only what is really left out."""
+    rates = plan.allocation.get("left_out") or {}
+    return {name: rate for name, rate in rates.items() if rate > NEGLIGIBLE}
+
+
+def placements(wire: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The plan's residents, device by device."""
+    return [
+        {
+            "device": device["device"],
+            "variant": resident["variant"]["id"],
+            "variant_name": resident["variant"]["name"],
+            "application": resident["variant"]["application"],
+            "accuracy": resident["variant"].get("accuracy"),
+            "accuracy_normalized": resident["variant"].get("accuracy_normalized"),
+            "rate": resident["rate"],
+            "time_share": resident["time_share"],
+            "max_batch": resident["max_batch"],
+        }
+        for device in wire.get("devices") or ()
+        for resident in device["residents"]
+    ]
+
+
+def event(plan: Plan, *, with_placements: bool = True) -> dict[str, Any]:
+    """The plan as a ``plan`` event; without its placements for a line in the feed."""
+    data = {
+        "version": plan.pk,
+        "created": plan.created.timestamp(),
+        "trigger": plan.trigger,
+        "detail": plan.trigger_detail,
+        "status": plan.status,
+        "accuracy": plan.accuracy,
+        "demand": plan.demand,
+        "served": plan.served,
+        "left_out": left_out(plan),
+        "solve_ms": plan.solve_s * 1000,
+        "gap": plan.gap,
+        "moves": plan.moves,
+    }
+    if with_placements:
+        data["placements"] = placements(plan.wire)
+    return data
+
+
+def by_device(plan: Plan) -> list[dict[str, Any]]:
+    """Rows for the plan's page: each device with its residents and how much of its time they take (0 to 1)."""
+    types = {device["id"]: device["type"] for device in plan.problem.get("devices") or ()}
+    residents = placements(plan.wire)
+    rows = []
+    for device in plan.wire.get("devices") or ():
+        hosted = [resident for resident in residents if resident["device"] == device["device"]]
+        rows.append(
+            {
+                "device": device["device"],
+                "type": types.get(device["device"], ""),
+                "turn_gap_ms": device.get("turn_gap_s", 0.0) * 1000,
+                "time_share": sum(resident["time_share"] for resident in hosted),
+                "residents": hosted,
+            }
+        )
+    return rows
+
+
+def by_application(plan: Plan) -> list[dict[str, Any]]:
+    """Rows for the plan's page: demand (items/s), what is served and left out, the SLO (ms), band and routes."""
+    served = plan.allocation.get("served") or {}
+    missing = left_out(plan)
+    bands = plan.wire.get("bands") or {}
+    routes = plan.wire.get("routes") or ()
+    return [
+        {
+            "name": application["id"],
+            "slo_ms": application["slo_s"] * 1000,
+            "demand": application["demand"],
+            "served": served.get(application["id"], 0.0),
+            "left_out": missing.get(application["id"], 0.0),
+            "band": bands.get(application["id"]),
+            "routes": [route for route in routes if route["application"] == application["id"]],
+        }
+        for application in plan.problem.get("applications") or ()
+    ]

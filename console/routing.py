@@ -1,0 +1,10 @@
+"""Browsers' websockets, under ``ws/console/``."""
+
+from django.urls import path, re_path
+
+from console.consumers import LiveConsumer, UnknownPath
+
+urlpatterns = [
+    path("live/", LiveConsumer.as_asgi()),
+    re_path(r"", UnknownPath.as_asgi()),
+]

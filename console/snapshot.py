@@ -1,0 +1,101 @@
+"""The state as of now, for a browser that just connected. Events then keep it current."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from console import plans
+from registry.models import Application, Device, Gateway, Node, ProfileJob, Variant
+from scheduler.models import Plan
+
+RECENT_PLANS = 20
+RECENT_JOBS = 10
+
+
+def snapshot() -> dict[str, Any]:
+    """Everything that the live page shows besides per-second figures.
+
+    ``now``: unix seconds of this box. ``plan``: the newest plan as a ``plan`` event, or None. ``jobs``: open profile
+    jobs as ``profile`` events. ``recent``: what happened lately, oldest first: ``{"t", "event", "data"}``.
+    """
+    latest = Plan.objects.first()
+    return {
+        "now": time.time(),
+        "applications": [_application(item) for item in Application.objects.all()],
+        "variants": [_variant(item) for item in Variant.objects.select_related("application")],
+        "nodes": [_member(item) for item in Node.objects.all()],
+        "gateways": [_member(item) | {"address": item.address} for item in Gateway.objects.all()],
+        "devices": [_device(item) for item in Device.objects.select_related("node")],
+        "plan": plans.event(latest) if latest else None,
+        "jobs": [_job(item) for item in _jobs().filter(state__in=["queued", "running"])],
+        "recent": _recent(),
+    }
+
+
+def _application(application: Application) -> dict[str, Any]:
+    return {"name": application.name, "slo_ms": application.slo_ms, "state": application.state}
+
+
+def _variant(variant: Variant) -> dict[str, Any]:
+    return {
+        "id": variant.pk,
+        "name": variant.name,
+        "application": variant.application.name,
+        "accuracy": variant.accuracy,
+        "state": variant.state,
+    }
+
+
+def _member(member: Node | Gateway) -> dict[str, Any]:
+    return {
+        "name": member.name,
+        "state": member.state,
+        "connected": member.connected,
+        "last_seen": member.last_seen.timestamp() if member.last_seen else None,
+    }
+
+
+def _device(device: Device) -> dict[str, Any]:
+    return {
+        "ref": device.ref,
+        "node": device.node.name,
+        "kind": device.kind,
+        "type": device.type,
+        "description": device.description,
+        "cores": len(device.cores),
+        "memory_bytes": device.memory_bytes,
+        "state": device.state,
+        "detail": device.detail,
+        "warm": device.warm,
+        "plan_version": device.plan_version,
+    }
+
+
+def _jobs():
+    return ProfileJob.objects.select_related("variant__application")
+
+
+def _job(job: ProfileJob) -> dict[str, Any]:
+    return {
+        "job": job.pk,
+        "variant": job.variant_id,
+        "application": job.variant.application.name,
+        "variant_name": job.variant.name,
+        "device_type": job.device_type,
+        "state": job.state,
+        "phase": job.phase,
+        "progress": job.progress,
+        "points": [],
+        "detail": job.detail,
+    }
+
+
+def _recent() -> list[dict[str, Any]]:
+    happened = [
+        {"t": plan.created.timestamp(), "event": "plan", "data": plans.event(plan, with_placements=False)}
+        for plan in Plan.objects.defer("problem", "wire", "reasons")[:RECENT_PLANS]
+    ]
+    ended = _jobs().filter(finished__isnull=False).order_by("-finished")[:RECENT_JOBS]
+    happened += [{"t": job.finished.timestamp(), "event": "profile", "data": _job(job)} for job in ended]
+    return sorted(happened, key=lambda item: item["t"])

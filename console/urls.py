@@ -1,0 +1,20 @@
+"""Pages of the console. What they change, they change through the REST API, from the browser."""
+
+from django.urls import path
+
+from console.views import access, applications, members, overview, plans
+
+app_name = "console"
+
+urlpatterns = [
+    path("", overview.overview, name="overview"),
+    path("login/", access.SignIn.as_view(), name="login"),
+    path("logout/", access.SignOut.as_view(), name="logout"),
+    path("applications/", applications.index, name="applications"),
+    path("applications/<str:name>/", applications.detail, name="application"),
+    path("plan/", plans.current, name="plan-current"),
+    path("plans/", plans.index, name="plans"),
+    path("plans/<int:version>/", plans.detail, name="plan"),
+    path("nodes/", members.nodes, name="nodes"),
+    path("keys/", members.keys, name="keys"),
+]

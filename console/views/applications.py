@@ -1,0 +1,89 @@
+"""Applications and their variants."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db.models import Count, Max, Q
+from django.shortcuts import get_object_or_404, render
+
+from console.curves import curves
+from console.example import curl
+from console.views.access import page
+from registry.accuracy import normalized_accuracies
+from registry.models import Application, Device, Gateway, ProfileJob, Variant
+from registry.signatures import DATATYPES
+from workers import metrics
+from workers.batching import policies
+
+
+@page
+def index(request):
+    """All applications and the form for a new one."""
+    found = Application.objects.annotate(
+        variants_total=Count("variants"),
+        variants_ready=Count("variants", filter=Q(variants__state=Variant.State.READY)),
+        best_accuracy=Max("variants__accuracy"),
+    )
+    return render(
+        request,
+        "console/applications.html",
+        {
+            "applications": found,
+            "datatypes": DATATYPES,
+            "policies": policies.names(),
+            "late_choices": Application.Late.choices,
+        },
+    )
+
+
+@page
+def detail(request, name: str):
+    """One application: live figures, variants, uploads, latency curves, settings."""
+    application = get_object_or_404(Application, name=name)
+    variants = list(application.variants.prefetch_related("profiles__latencies"))
+    jobs = list(
+        ProfileJob.objects.filter(
+            variant__application=application, state__in=[ProfileJob.State.QUEUED, ProfileJob.State.RUNNING]
+        ).select_related("variant")
+    )
+    warm_where: dict[int, list[str]] = {}
+    for device in Device.objects.all():
+        for pk in device.warm:
+            warm_where.setdefault(pk, []).append(device.ref)
+    normalized = normalized_accuracies([application])
+    rows = [
+        {
+            "variant": variant,
+            "normalized": normalized.get(variant.pk),
+            "warm_on": warm_where.get(variant.pk, []),
+            "jobs": [job for job in jobs if job.variant_id == variant.pk],
+        }
+        for variant in sorted(variants, key=lambda v: (v.accuracy is None, -(v.accuracy or 0), v.name))
+    ]
+    return render(
+        request,
+        "console/application.html",
+        {
+            "application": application,
+            "validation_set": getattr(application, "validation_set", None),
+            "rows": rows,
+            "curves": curves(variants, application.slo_ms),
+            "jobs": [
+                {"variant": job.variant.name, "variant_id": job.variant_id, "device_type": job.device_type}
+                for job in jobs
+            ],
+            "max_upload_mb": settings.NEREUS.max_upload_bytes // (1024 * 1024),
+            "policies": policies.names(),
+            "metrics": metrics.names(),
+            "late_choices": Application.Late.choices,
+            "example": curl(name, application.signature, _gateway_url()),
+        },
+    )
+
+
+def _gateway_url() -> str:
+    """Where a client would reach a gateway: one that is connected, else this appliance's own."""
+    connected = Gateway.objects.exclude(channel="").exclude(address="").first()
+    if connected is None:
+        return settings.NEREUS.http.url
+    return connected.address if "://" in connected.address else f"http://{connected.address}"

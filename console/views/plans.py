@@ -1,0 +1,63 @@
+"""Plans: what was decided, from what, and why."""
+
+from __future__ import annotations
+
+from django.http import Http404
+from django.shortcuts import get_object_or_404, redirect, render
+
+from console.plans import by_application, by_device, left_out
+from console.views.access import page
+from scheduler.models import Plan
+
+PAGE = 50
+
+
+@page
+def index(request):
+    """The history, newest first; ``?before=VERSION`` goes on where a page ended."""
+    plans = Plan.objects.defer("problem", "wire", "reasons")
+    before = request.GET.get("before", "")
+    if before:
+        if not before.isascii() or not before.isdigit() or len(before) > 18:
+            raise Http404("before must be a plan's version")
+        plans = plans.filter(pk__lt=int(before))
+    found = list(plans[: PAGE + 1])
+    rows = [{"plan": plan, "left_out": sum(left_out(plan).values())} for plan in found[:PAGE]]
+    older = rows[-1]["plan"].pk if len(found) > PAGE else None
+    return render(
+        request,
+        "console/plans.html",
+        {"rows": rows, "older": older, "first_page": not before},
+    )
+
+
+@page
+def detail(request, version: int):
+    """One plan."""
+    if version >= 2**63:
+        raise Http404("no such plan")
+    plan = get_object_or_404(Plan, pk=version)
+    newest = Plan.objects.values_list("pk", flat=True).first()
+    return render(
+        request,
+        "console/plan.html",
+        {
+            "plan": plan,
+            "is_current": plan.pk == newest,
+            "devices": by_device(plan),
+            "applications": by_application(plan),
+            "left_out": left_out(plan),
+            "problem": plan.problem,
+            "solve_ms": plan.solve_s * 1000,
+            "gap_percent": plan.gap * 100,
+            "previous": Plan.objects.filter(pk__lt=version).values_list("pk", flat=True).first(),
+            "next": Plan.objects.filter(pk__gt=version).order_by("pk").values_list("pk", flat=True).first(),
+        },
+    )
+
+
+@page
+def current(request):
+    """The newest plan; the history where there is none yet."""
+    newest = Plan.objects.values_list("pk", flat=True).first()
+    return redirect("console:plans") if newest is None else redirect("console:plan", version=newest)

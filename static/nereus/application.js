@@ -1,0 +1,98 @@
+// One application's page: live charts, profiling progress, latency curves.
+
+import { drawCurve } from "./charts.js";
+import { Dashboard } from "./dashboard.js";
+import { el } from "./dom.js";
+import { bytes, rate } from "./format.js";
+import { live } from "./live.js";
+
+const name = document.body.dataset.application;
+const board = new Dashboard(live);
+const measuring = new Map(); // job -> profile event
+const drawn = new Map(); // variant -> Chart
+const slo = JSON.parse(document.getElementById("slo-json").textContent);
+let snapshotTimer = null;
+
+board.adopt(document);
+
+function stored() {
+  return JSON.parse(document.getElementById("curves-json").textContent);
+}
+
+// Stored curves, and those being measured now, by variant.
+function curves() {
+  const by = new Map();
+  const put = (curve) => by.set(curve.variant, [...(by.get(curve.variant) ?? []), curve]);
+  const jobs = [...measuring.values()].filter((job) => job.points?.length);
+  for (const curve of stored()) {
+    if (!jobs.some((job) => job.variant_name === curve.variant && job.device_type === curve.device_type)) put(curve);
+  }
+  for (const job of jobs) {
+    const points = job.points.map((point) => ({ batch: point.batch, p50_ms: point.p50_s * 1000, p95_ms: point.p95_s * 1000 }));
+    put({ variant: job.variant_name, device_type: job.device_type, points, measuring: true });
+  }
+  return by;
+}
+
+function facts(curve) {
+  if (curve.measuring) return `${curve.device_type}: being measured`;
+  const planned = curve.batch ? `plans count on batch ${curve.batch}, ${rate(curve.rate)} rows/s` : "too slow: no batch has its p95 within half the SLO";
+  return `${curve.device_type}: ${planned} · loads in ${curve.load_s.toFixed(2)} s · ${bytes(curve.memory_bytes)}`;
+}
+
+function drawCurves() {
+  const box = document.getElementById("curves");
+  const found = curves();
+  for (const chart of drawn.values()) chart.destroy();
+  drawn.clear();
+  if (found.size === 0) {
+    box.replaceChildren(el("div", { class: "card empty" }, "No variant has been profiled yet."));
+    return;
+  }
+  box.replaceChildren(...[...found].map(([variant, parts]) => el("figure", { class: "card chart" },
+    el("figcaption", {}, variant),
+    el("div", { class: "canvas tall", "data-testid": `curve-${variant}`, "data-points": "0" }, el("canvas")),
+    parts.map((curve) => el("p", { class: "small muted" }, facts(curve))))));
+  for (const container of box.querySelectorAll(".canvas")) {
+    const variant = container.dataset.testid.slice("curve-".length);
+    drawn.set(variant, drawCurve(container, found.get(variant), slo));
+  }
+}
+
+// Progress in the variant's row; the row itself is the server's and may be replaced at any time.
+function showProgress() {
+  for (const box of document.querySelectorAll("[data-profile]")) {
+    const jobs = [...measuring.values()].filter((job) => String(job.variant) === box.dataset.profile);
+    if (jobs.length === 0) continue;
+    box.hidden = false;
+    box.replaceChildren(...jobs.map((job) => el("div", { class: "job", "data-job": job.job, "data-phase": job.phase },
+      el("progress", { max: 1, value: Number(job.progress) || 0 }),
+      el("span", { class: "small muted" }, ` ${job.device_type}: ${job.phase} ${Math.round((Number(job.progress) || 0) * 100)} %`))));
+  }
+}
+
+function profile(data) {
+  if (data.application !== name) return;
+  if (["queued", "running"].includes(data.state)) measuring.set(data.job, data);
+  else measuring.delete(data.job);
+  showProgress();
+  if (data.points?.length) drawCurves();
+}
+
+live
+  .on("snapshot", (data) => {
+    const open = new Set(data.jobs.map((job) => job.job));
+    for (const job of measuring.keys()) if (!open.has(job)) measuring.delete(job);
+    for (const job of data.jobs) if (!measuring.has(job.job)) profile(job);
+    board.draw();
+  })
+  .on("profile", profile)
+  .on("changed", () => {
+    clearTimeout(snapshotTimer);
+    snapshotTimer = setTimeout(() => live.say("snapshot"), 300);
+  });
+
+document.addEventListener("refreshed", () => { showProgress(); drawCurves(); });
+document.addEventListener("theme", drawCurves);
+drawCurves();
+setInterval(() => board.draw(), 1000);

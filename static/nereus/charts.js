@@ -1,0 +1,149 @@
+// Drawing with Chart.js (a global, from django-unfold's packaged files). What to draw comes from series.js.
+
+import { el } from "./dom.js";
+import { points } from "./series.js";
+
+const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+// From the most accurate variant (teal) to the least (orange): a dip in accuracy is a change of colour.
+export function variantColor(index, count) {
+  const position = count > 1 ? index / (count - 1) : 0;
+  const light = document.documentElement.dataset.theme === "dark" ? 55 : 45;
+  return `hsl(${Math.round(178 - 153 * position)} 68% ${light}%)`;
+}
+
+const xAxis = (length) => ({
+  type: "linear", min: 1 - length, max: 0, grid: { display: false }, border: { color: css("--line") },
+  ticks: { stepSize: 60, autoSkip: false, maxRotation: 0, color: css("--muted"), font: { size: 10 }, callback: (v) => (v === 0 ? "now" : v % 60 === 0 ? `${v / 60} min` : "") },
+});
+const yAxis = (more = {}) => ({
+  beginAtZero: true, grid: { color: css("--line"), lineWidth: 0.5 }, border: { display: false },
+  ...more, ticks: { maxTicksLimit: 5, color: css("--muted"), font: { size: 10 }, ...more.ticks },
+});
+const line = (label, color, column, x, more = {}) => ({
+  label, borderColor: color, backgroundColor: color, borderWidth: 1.6, pointRadius: 0, tension: 0, spanGaps: 2.5,
+  data: x.map((at, i) => ({ x: at, y: column[i] })), ...more,
+});
+const faded = (color) => `color-mix(in srgb, ${color} 16%, transparent)`;
+
+function datasets(kind, columns, context) {
+  const { x } = columns;
+  if (kind === "demand") {
+    return [
+      line("throughput", css("--c-throughput"), columns.throughput, x, { borderWidth: 2 }),
+      line("demand", css("--c-demand"), columns.demand, x, { fill: "origin", backgroundColor: context.soft("--c-demand"), borderWidth: 1.2 }),
+    ];
+  }
+  if (kind === "accuracy") return [line("effective accuracy", css("--c-accuracy"), columns.accuracy, x, { borderWidth: 2 })];
+  if (kind === "violations") {
+    const drawn = [line("violations %", css("--c-violations"), columns.violations, x, { fill: "origin", backgroundColor: context.soft("--c-violations") })];
+    if (context.slo) {
+      drawn.push(line("p95 ms", css("--c-latency"), columns.p95, x, { yAxisID: "ms", borderWidth: 1.3 }));
+      drawn.push(line("SLO ms", css("--c-latency"), x.map(() => context.slo), x, { yAxisID: "ms", borderDash: [4, 4], borderWidth: 1 }));
+    }
+    return drawn;
+  }
+  const order = context.variants ?? [];
+  const names = [...new Set([...order, ...Object.keys(columns.byVariant)])].filter((name) => columns.byVariant[name]);
+  return names.map((name) => {
+    const color = variantColor(Math.max(0, order.indexOf(name)), Math.max(order.length, 1));
+    return line(name, color, columns.byVariant[name], x, { fill: "stack", backgroundColor: color, borderWidth: 0, stack: "answers" });
+  });
+}
+
+function scales(kind, length, context) {
+  if (kind === "accuracy") return { x: xAxis(length), y: yAxis({ beginAtZero: false, suggestedMin: 90, suggestedMax: 100, max: 100.5, ticks: { callback: (v) => (v > 100 ? "" : v) } }) };
+  if (kind === "variants") return { x: xAxis(length), y: yAxis({ stacked: true }) };
+  if (kind !== "violations") return { x: xAxis(length), y: yAxis({ suggestedMax: 5 }) };
+  const both = { x: xAxis(length), y: yAxis({ suggestedMax: 5, max: undefined }) };
+  if (context.slo) both.ms = yAxis({ position: "right", suggestedMax: context.slo * 1.15, grid: { display: false } });
+  return both;
+}
+
+// One chart over the last minutes. `context`: {slo (ms), variants (names, most accurate first)}.
+export class LiveChart {
+  constructor(container, kind) {
+    this.container = container;
+    this.kind = kind;
+    this.chart = null;
+    this.visible = true;
+    this.note = el("span", { class: "empty small chart-note", hidden: true }, "no queries in the last minutes");
+    container.append(this.note);
+    this.observer = new IntersectionObserver(([entry]) => { this.visible = entry.isIntersecting; }, { rootMargin: "200px" });
+    this.observer.observe(container);
+    this.repaint = () => { this.chart?.destroy(); this.chart = null; };
+    document.addEventListener("theme", this.repaint);
+  }
+
+  destroy() {
+    this.observer.disconnect();
+    document.removeEventListener("theme", this.repaint);
+    this.repaint();
+  }
+
+  draw(columns, context = {}) {
+    if (!this.visible || document.visibilityState === "hidden") return;
+    const shared = { ...context, soft: (name) => faded(css(name)) };
+    const data = datasets(this.kind, columns, shared);
+    if (!this.chart) this.#create(columns.x.length, shared, data.length);
+    const hidden = this.chart.data.datasets.map((set, i) => [set.label, !this.chart.isDatasetVisible(i)]);
+    this.chart.data.datasets = data;
+    for (const [label, off] of hidden) {
+      const index = data.findIndex((set) => set.label === label);
+      if (off && index >= 0) this.chart.setDatasetVisibility(index, false);
+    }
+    this.chart.update("none");
+    const drawn = { demand: columns.demand, accuracy: columns.accuracy, violations: columns.violations }[this.kind];
+    const n = drawn ? points(drawn) : Object.values(columns.byVariant).reduce((most, column) => Math.max(most, points(column)), 0);
+    this.container.dataset.points = n;
+    this.container.dataset.updates = Number(this.container.dataset.updates ?? 0) + 1;
+    this.note.hidden = n > 0;
+  }
+
+  #create(length, context, count) {
+    this.chart = new Chart(this.container.querySelector("canvas"), {
+      type: "line",
+      data: { datasets: [] },
+      options: {
+        animation: false, responsive: true, maintainAspectRatio: false, parsing: false, normalized: true,
+        interaction: { mode: "index", intersect: false, axis: "x" },
+        scales: scales(this.kind, length, context),
+        plugins: {
+          legend: { display: count > 1 || this.kind === "variants", position: "bottom", labels: { boxWidth: 10, boxHeight: 10, color: css("--muted"), font: { size: 10 }, padding: 8 } },
+          tooltip: { callbacks: { title: ([item]) => (item ? `${Math.abs(item.parsed.x)} s ago` : ""), label: (item) => `${item.dataset.label}: ${item.parsed.y === null ? "–" : item.parsed.y.toFixed(1)}` } },
+        },
+      },
+    });
+  }
+}
+
+// Latency by batch size, with the SLO and half of it. `curves`: [{device_type, points: [{batch, p50_ms, p95_ms}]}].
+export function drawCurve(container, curves, sloMs, previous) {
+  previous?.destroy();
+  const types = [...new Set(curves.map((curve) => curve.device_type))];
+  const batches = curves.flatMap((curve) => curve.points.map((point) => point.batch));
+  const last = Math.max(1, ...batches);
+  const sets = curves.flatMap((curve) => {
+    const color = variantColor(types.indexOf(curve.device_type), Math.max(types.length, 2));
+    const at = (key) => curve.points.map((point) => ({ x: point.batch, y: point[key] }));
+    const more = { borderColor: color, backgroundColor: color, borderWidth: 1.8, pointRadius: 3, tension: 0 };
+    return [
+      { label: `p95 ${curve.device_type}`, data: at("p95_ms"), ...more, borderDash: curve.measuring ? [2, 3] : [] },
+      { label: `p50 ${curve.device_type}`, data: at("p50_ms"), ...more, borderWidth: 1, pointRadius: 2, borderDash: [6, 4] },
+    ];
+  });
+  const flat = (label, y, dash) => ({ label, data: [{ x: 1, y }, { x: Math.max(last, 2), y }], borderColor: css("--c-violations"), backgroundColor: css("--c-violations"), borderWidth: 1, borderDash: dash, pointRadius: 0 });
+  container.dataset.points = batches.length;
+  return new Chart(container.querySelector("canvas"), {
+    type: "line",
+    data: { datasets: [...sets, flat("SLO", sloMs, []), flat("SLO/2", sloMs / 2, [4, 4])] },
+    options: {
+      animation: false, responsive: true, maintainAspectRatio: false,
+      scales: {
+        x: { type: "logarithmic", min: 1, max: Math.max(last, 2), title: { display: true, text: "batch size (rows)", color: css("--muted"), font: { size: 10 } }, grid: { display: false }, ticks: { color: css("--muted"), font: { size: 10 }, callback: (v) => (Number.isInteger(Math.log2(v)) ? v : "") }, afterBuildTicks: (axis) => { axis.ticks = [1, 2, 4, 8, 16, 32, 64, 128, 256].filter((v) => v <= Math.max(last, 2)).map((value) => ({ value })); } },
+        y: yAxis({ title: { display: true, text: "ms", color: css("--muted"), font: { size: 10 } } }),
+      },
+      plugins: { legend: { position: "bottom", labels: { boxWidth: 10, boxHeight: 2, color: css("--muted"), font: { size: 10 }, padding: 8 } } },
+    },
+  });
+}

@@ -1,0 +1,88 @@
+// The cluster's state as the page knows it: the snapshot, then events. Pure: no DOM.
+
+export class Cluster {
+  constructor() {
+    this.skew = 0; // server clock less this browser's, seconds
+    this.applications = new Map();
+    this.variants = new Map();
+    this.nodes = new Map();
+    this.gateways = new Map();
+    this.devices = new Map();
+    this.jobs = new Map();
+    this.plan = null;
+    this.seconds = new Map(); // device ref -> its latest second, with `t`
+    this.known = false;
+  }
+
+  applySnapshot(data, clientNow) {
+    const by = (list, key) => new Map(list.map((item) => [item[key], item]));
+    this.skew = data.now - clientNow;
+    this.applications = by(data.applications, "name");
+    this.variants = by(data.variants, "id");
+    this.nodes = by(data.nodes, "name");
+    this.gateways = by(data.gateways, "name");
+    this.devices = by(data.devices, "ref");
+    this.jobs = by(data.jobs, "job");
+    // A plan event may have overtaken the snapshot.
+    if (!this.plan || !data.plan || data.plan.version >= this.plan.version) this.plan = data.plan;
+    this.known = true;
+  }
+
+  applyPlan(data, serverNow) {
+    if (this.plan && data.version < this.plan.version) return false;
+    const created = typeof data.created === "string" ? Date.parse(data.created) / 1000 : data.created;
+    this.plan = { ...data, created: Number.isFinite(created) ? created : serverNow };
+    return true;
+  }
+
+  // True where the state itself (not only what is warm) changed.
+  applyDeviceState(data) {
+    const device = this.devices.get(data.device);
+    if (!device) return false;
+    const moved = device.state !== data.state;
+    Object.assign(device, { state: data.state, warm: data.warm ?? device.warm, plan_version: data.plan_version ?? device.plan_version, detail: data.detail ?? "" });
+    return moved;
+  }
+
+  applyMember(data) {
+    const members = data.kind === "gateway" ? this.gateways : this.nodes;
+    const member = members.get(data.name);
+    if (!member) return false;
+    Object.assign(member, { state: data.state, connected: data.connected });
+    return true;
+  }
+
+  applyProfile(data) {
+    if (["queued", "running"].includes(data.state)) this.jobs.set(data.job, data);
+    else this.jobs.delete(data.job);
+  }
+
+  applyNodeSecond(data) {
+    for (const device of data.devices ?? []) this.seconds.set(device.device, { ...device, t: data.t });
+  }
+
+  variantsOf(application) {
+    return [...this.variants.values()].filter((v) => v.application === application).sort((a, b) => (b.accuracy ?? -1) - (a.accuracy ?? -1) || a.name.localeCompare(b.name));
+  }
+
+  // Percent of the application's best ready variant, null where unknown.
+  normalized(variant) {
+    if (variant?.accuracy === null || variant?.accuracy === undefined) return null;
+    const ready = this.variantsOf(variant.application).filter((v) => v.state === "ready" && v.accuracy !== null);
+    const best = ready.length ? ready[0].accuracy : variant.accuracy;
+    return best > 0 ? Math.min(100, (variant.accuracy / best) * 100) : null;
+  }
+
+  // What a device hosts: the plan's residents, whether each is warm, and warm ones that the plan no longer wants.
+  hosted(ref) {
+    const device = this.devices.get(ref);
+    const warm = new Set(device?.warm ?? []);
+    const planned = (this.plan?.placements ?? []).filter((p) => p.device === ref).map((p) => ({ ...p, warm: warm.has(p.variant), leaving: false }));
+    const wanted = new Set(planned.map((p) => p.variant));
+    const leaving = [...warm].filter((id) => !wanted.has(id)).map((id) => {
+      const variant = this.variants.get(id);
+      return { variant: id, variant_name: variant?.name ?? `variant ${id}`, application: variant?.application ?? "", warm: true, leaving: true };
+    });
+    return [...planned, ...leaving];
+  }
+}

@@ -1,0 +1,48 @@
+// What happened, newest first, in words.
+
+import { el } from "./dom.js";
+import { clock, percent, rate } from "./format.js";
+
+const KEEP = 80;
+const TRIGGERS = { period: "regular", burst: "burst", overload: "overload", change: "change", manual: "asked for" };
+
+export class Feed {
+  constructor(list) {
+    this.list = list;
+    this.entries = [];
+    this.seen = new Set();
+  }
+
+  // `key` makes an event that comes twice (snapshot and live) one line; without a key it is always a new one.
+  add(t, kind, tone, text, { key = null, href = null } = {}) {
+    if (key !== null) {
+      if (this.seen.has(key)) return;
+      this.seen.add(key);
+    }
+    this.entries.push({ t, kind, tone, text, href });
+    this.entries.sort((a, b) => b.t - a.t);
+    this.entries.length = Math.min(this.entries.length, KEEP);
+    this.#render();
+  }
+
+  plan(t, data) {
+    const left = Object.entries(data.left_out ?? {});
+    const why = [TRIGGERS[data.trigger] ?? data.trigger, data.detail].filter(Boolean).join(": ");
+    const text = `Plan ${data.version} (${why}) serves ${rate(data.served)} of ${rate(data.demand)} items/s at ${percent(data.accuracy)} % accuracy, ${data.moves} moved`
+      + (left.length ? `; leaves out ${left.map(([name, value]) => `${rate(value)} items/s of ${name}`).join(", ")}` : "");
+    this.add(t, "plan", left.length ? "draining" : "profiling", text, { key: `plan-${data.version}`, href: `/plans/${data.version}/` });
+  }
+
+  profile(t, data) {
+    const what = `${data.application}/${data.variant_name} on ${data.device_type}`;
+    const tell = { done: ["ready", `Profiled ${what}`], failed: ["failed", `Profiling ${what} failed${data.detail ? `: ${data.detail}` : ""}`], cancelled: ["plain", `Profiling ${what} was cancelled`] }[data.state];
+    if (tell) this.add(t, "profile", tell[0], tell[1], { key: `profile-${data.job}-${data.state}`, href: `/applications/${encodeURIComponent(data.application)}/` });
+  }
+
+  #render() {
+    this.list.replaceChildren(...this.entries.map((entry) => el("li", {},
+      el("time", {}, clock(entry.t)),
+      el("span", { class: `badge ${entry.tone}` }, entry.kind),
+      entry.href ? el("a", { href: entry.href }, entry.text) : el("span", {}, entry.text))));
+  }
+}

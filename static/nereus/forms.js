@@ -1,0 +1,176 @@
+// Forms and buttons that call the REST API. What to call stands in data attributes of the page.
+
+import { call, Problem, upload } from "./api.js";
+import { el, toast } from "./dom.js";
+import { refresh } from "./refresh.js";
+
+function clearErrors(form) {
+  for (const old of form.querySelectorAll(".field .error")) old.remove();
+  for (const slot of form.querySelectorAll("[data-error-for]")) slot.textContent = "";
+  const box = form.querySelector("[data-form-error]");
+  box.hidden = true;
+  box.replaceChildren();
+}
+
+// Each error at its field where the form has it; the rest, and a headline, in the form's box.
+function showErrors(form, problem) {
+  const rest = [];
+  for (const { field, detail } of problem.errors) {
+    const name = field.split(/[.[]/)[0];
+    const slot = form.querySelector(`[data-error-for="${CSS.escape(name)}"]`);
+    const input = form.elements.namedItem(name);
+    const label = input instanceof Element ? input.closest(".field") : null;
+    if (slot) slot.textContent = `${slot.textContent} ${field}: ${detail}`.trim();
+    else if (label) label.append(el("small", { class: "error", "data-testid": `error-${name}` }, detail));
+    rest.push(field ? `${field}: ${detail}` : detail);
+  }
+  const box = form.querySelector("[data-form-error]");
+  box.replaceChildren(el("strong", {}, problem.message));
+  if (rest.length) box.append(el("ul", {}, rest.map((line) => el("li", {}, line))));
+  box.hidden = false;
+}
+
+const asProblem = (error) => (error instanceof Problem ? error : new Problem(0, String(error?.message ?? error)));
+
+function readTensors(form) {
+  const signature = {};
+  for (const side of form.querySelectorAll("[data-tensors]")) {
+    signature[side.dataset.tensors] = [...side.querySelectorAll(".tensor")].map((row) => {
+      const part = (name) => row.querySelector(`[data-part="${name}"]`).value.trim();
+      const shape = part("shape").replace(/^\[|\]$/g, "").split(/[\s,]+/).filter(Boolean).map((text) => {
+        if (!/^-?\d+$/.test(text)) throw new Problem(0, "The signature cannot be read.", [{ field: "signature", detail: `"${text}" in a shape must be a whole number; -1 is a free dimension` }]);
+        return Number(text);
+      });
+      return { name: part("name"), datatype: part("datatype"), shape };
+    });
+  }
+  return signature;
+}
+
+function readForm(form) {
+  const body = {};
+  for (const input of form.elements) {
+    if (!input.name) continue;
+    if (input.type === "checkbox") body[input.name] = input.checked;
+    else if (input.dataset.kind === "number") { if (input.value !== "") body[input.name] = Number(input.value); }
+    else body[input.name] = input.value;
+  }
+  if (form.querySelector("[data-signature]")) body.signature = readTensors(form);
+  return body;
+}
+
+function showSecret(form, answer) {
+  const shown = form.querySelector("[data-secret-shown]");
+  const code = shown.querySelector("[data-template]");
+  code.textContent = code.dataset.template.replaceAll("{secret}", () => answer?.[form.dataset.secret] ?? "");
+  shown.hidden = false;
+}
+
+async function submitJson(form) {
+  clearErrors(form);
+  const buttons = form.querySelectorAll('button[type="submit"]');
+  buttons.forEach((button) => { button.disabled = true; });
+  try {
+    const body = readForm(form);
+    const answer = await call(form.dataset.method, form.dataset.api, body);
+    if (form.dataset.secret) { showSecret(form, answer); form.reset(); }
+    if (form.dataset.said) toast(form.dataset.said);
+    if (form.dataset.done) location.assign(form.dataset.done.replace("{name}", encodeURIComponent(body.name ?? "")));
+    else refresh();
+  } catch (error) {
+    showErrors(form, asProblem(error));
+  } finally {
+    buttons.forEach((button) => { button.disabled = false; });
+  }
+}
+
+async function submitUpload(form) {
+  clearErrors(form);
+  const bar = form.querySelector("[data-progress]");
+  const status = form.querySelector("[data-status]");
+  const button = form.querySelector('button[type="submit"]');
+  const data = new FormData(form);
+  for (const [name, value] of [...data.entries()]) if (value === "") data.delete(name);
+  const file = data.get("file");
+  const limit = Number(form.dataset.maxMb);
+  button.disabled = true;
+  try {
+    if (file && file.size > limit * 1024 * 1024) {
+      throw new Problem(0, "The file is too large.", [{ field: "file", detail: `is ${(file.size / 1048576).toFixed(1)} MiB; at most ${limit} MiB are accepted` }]);
+    }
+    bar.hidden = false;
+    bar.value = 0;
+    status.textContent = "uploading…";
+    await upload(form.dataset.method ?? "POST", form.dataset.upload, data, (done) => {
+      bar.value = done;
+      if (done >= 1) status.textContent = "inspecting…";
+    });
+    status.textContent = "accepted";
+    form.reset();
+    refresh();
+  } catch (error) {
+    status.textContent = "";
+    showErrors(form, asProblem(error));
+  } finally {
+    bar.hidden = true;
+    button.disabled = false;
+  }
+}
+
+async function press(button) {
+  if (button.dataset.confirm && !confirm(button.dataset.confirm)) return;
+  button.disabled = true;
+  try {
+    await call(button.dataset.method, button.dataset.call);
+    if (button.dataset.said) toast(button.dataset.said);
+    if (button.dataset.done) location.assign(button.dataset.done);
+    else refresh();
+  } catch (error) {
+    const problem = asProblem(error);
+    toast([problem.message, ...problem.errors.map((e) => (e.field ? `${e.field}: ${e.detail}` : e.detail))].join(" "), "bad", 12);
+  } finally {
+    button.disabled = false;
+  }
+}
+
+async function copy(button) {
+  const text = document.getElementById(button.dataset.copy).textContent;
+  try {
+    await navigator.clipboard.writeText(text);
+    toast("Copied");
+  } catch {
+    // Without TLS browsers keep the clipboard closed; selecting is the next best.
+    getSelection().selectAllChildren(document.getElementById(button.dataset.copy));
+    toast("Selected: press Ctrl-C", "info");
+  }
+}
+
+function fileChosen(input) {
+  const name = input.form.elements.namedItem("name");
+  if (!name || name.value || !input.files.length) return;
+  name.value = input.files[0].name.replace(/\.[^.]*$/, "").replace(/[^A-Za-z0-9._-]+/g, "-").replace(/^[^A-Za-z0-9]+/, "").slice(0, 63);
+}
+
+export function startForms() {
+  document.addEventListener("submit", (event) => {
+    const form = event.target;
+    if (form.dataset.api) { event.preventDefault(); submitJson(form); }
+    else if (form.dataset.upload) { event.preventDefault(); submitUpload(form); }
+  });
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("button");
+    if (!button) return;
+    if (button.dataset.call) press(button);
+    else if (button.dataset.copy) copy(button);
+    else if ("add" in button.dataset) {
+      const row = button.parentElement.querySelector(".tensor");
+      const added = row.cloneNode(true);
+      for (const input of added.querySelectorAll("input")) input.value = "";
+      button.before(added);
+    } else if ("remove" in button.dataset) {
+      const rows = button.closest("[data-tensors]").querySelectorAll(".tensor");
+      if (rows.length > 1) button.closest(".tensor").remove();
+    }
+  });
+  document.addEventListener("change", (event) => { if (event.target.type === "file") fileChosen(event.target); });
+}

@@ -1,0 +1,29 @@
+// What every page does: show whether it is live, re-read what changed, run forms.
+
+import { setText } from "./dom.js";
+import { startForms } from "./forms.js";
+import { live } from "./live.js";
+import { changed } from "./refresh.js";
+
+const badge = document.getElementById("live-state");
+let snapshots = 0;
+
+live
+  .on("state", (state) => {
+    badge.dataset.state = state;
+    setText(badge, state);
+  })
+  .on("changed", (data) => changed(data.kind))
+  .on("plan", () => changed("plan"))
+  .on("member", () => changed("member"))
+  .on("device_state", () => changed("device_state"))
+  .on("profile", (data) => { if (data.state !== "running") changed("profile"); })
+  .on("snapshot", () => {
+    // After a reconnect the page may have missed any of them.
+    snapshots += 1;
+    if (snapshots > 1) for (const kind of ["application", "variant", "node", "plan", "api_key"]) changed(kind);
+  });
+
+startForms();
+// After all modules of the page have said what they want to hear.
+addEventListener("DOMContentLoaded", () => live.start());

@@ -1,0 +1,103 @@
+// The map of nodes, their devices and what each hosts. Built anew when the state changes; each second only figures move.
+
+import { variantColor } from "./charts.js";
+import { el, setText } from "./dom.js";
+import { bytes, percent, rate } from "./format.js";
+
+const STALE_S = 5;
+
+export class ClusterMap {
+  constructor(container, cluster) {
+    this.container = container;
+    this.cluster = cluster;
+    this.parts = new Map(); // device ref -> elements that move each second
+    this.hosted = new Map(); // device ref -> variant ids shown last
+  }
+
+  render() {
+    this.parts.clear();
+    const nodes = [...this.cluster.nodes.values()];
+    if (nodes.length === 0) {
+      this.container.replaceChildren(el("div", { class: "card empty nodebox", "data-testid": "map-empty" }, el("strong", {}, "No nodes yet. "), "Create a ", el("a", { href: "/nodes/" }, "join token"), " and start a node daemon with it."));
+      return;
+    }
+    this.container.replaceChildren(...nodes.map((node) => this.#node(node)));
+  }
+
+  #node(node) {
+    const devices = [...this.cluster.devices.values()].filter((device) => device.node === node.name);
+    return el("section", { class: "nodebox", "data-testid": `map-node-${node.name}` },
+      el("header", {},
+        el("h3", {}, node.name),
+        node.state !== "approved" && el("span", { class: `badge ${node.state}` }, node.state === "pending" ? "waits for approval" : node.state),
+        el("span", { class: `badge ${node.connected ? "up" : "down"}` }, node.connected ? "connected" : "not connected"),
+        node.state === "pending" && el("a", { href: "/nodes/" }, "approve")),
+      devices.length ? el("div", { class: "map" }, devices.map((device) => this.#device(device))) : el("p", { class: "muted" }, "It has not named a device."));
+  }
+
+  #device(device) {
+    const bar = el("progress", { max: 1, value: 0 });
+    const busy = el("span", { class: "small" }, "–");
+    const facts = el("div", { class: "facts" }, "no figures yet");
+    const hosted = this.cluster.hosted(device.ref);
+    const before = this.hosted.get(device.ref);
+    const figures = new Map();
+    const rows = hosted.map((resident) => {
+      const figure = el("span", { class: "facts" });
+      figures.set(resident.variant, figure);
+      return this.#resident(resident, figure, before && !before.has(resident.variant));
+    });
+    this.hosted.set(device.ref, new Set(hosted.map((resident) => resident.variant)));
+    this.parts.set(device.ref, { bar, busy, facts, figures, hosted });
+    return el("article", { class: "card device", "data-testid": `device-${device.ref}`, "data-state": device.state },
+      el("header", {},
+        el("strong", {}, device.ref),
+        el("span", {}, el("span", { class: "muted small" }, `${device.type} `), el("span", { class: `badge ${device.state}` }, device.state))),
+      device.detail && device.state !== "up" && el("p", { class: "small muted" }, device.detail),
+      el("div", { class: "util" }, bar, busy),
+      facts,
+      rows.length ? rows : el("p", { class: "small muted" }, "Hosts nothing."));
+  }
+
+  #resident(resident, figure, arrived) {
+    const variants = this.cluster.variantsOf(resident.application);
+    const index = variants.findIndex((variant) => variant.id === resident.variant);
+    const dot = el("span", { class: "dot" });
+    dot.style.background = index < 0 ? "var(--muted)" : variantColor(index, variants.length);
+    const normalized = this.cluster.normalized(variants[index]);
+    const state = resident.leaving ? "leaving" : resident.warm ? null : "loading";
+    return el("div", { class: `resident${resident.leaving ? " leaving" : ""}${arrived ? " arrived" : ""}`, "data-variant": resident.variant_name },
+      dot,
+      el("span", {}, el("strong", {}, resident.variant_name), " ",
+        resident.application && el("a", { class: "muted", href: `/applications/${encodeURIComponent(resident.application)}/` }, resident.application), " ",
+        state && el("span", { class: `badge ${state === "loading" ? "profiling" : "draining"}` }, state)),
+      el("span", { class: "num", title: "accuracy, percent of the application's best variant" }, normalized === null ? "–" : `${percent(normalized)} %`),
+      figure);
+  }
+
+  // Figures of the last second; old ones are not shown as if they were current.
+  tick(serverNow) {
+    for (const [ref, part] of this.parts) {
+      const second = this.cluster.seconds.get(ref);
+      const fresh = second && serverNow - second.t <= STALE_S;
+      const used = fresh ? Math.min(1, second.busy + second.profiling) : 0;
+      part.bar.value = used;
+      part.bar.className = used > 0.97 ? "full" : used > 0.8 ? "busy" : "";
+      setText(part.busy, fresh ? `${Math.round(used * 100)} % busy` : "–");
+      setText(part.facts, fresh
+        ? [`${second.queued_rows} queued`, bytes(second.memory_bytes), second.profiling > 0 ? `profiling ${Math.round(second.profiling * 100)} %` : null, second.plan_version ? `plan ${second.plan_version}` : null].filter(Boolean).join(" · ")
+        : "no figures now");
+      const ran = new Map((fresh ? second.variants ?? [] : []).map((v) => [v.variant, v]));
+      for (const resident of part.hosted) setText(part.figures.get(resident.variant), residentFigures(resident, ran.get(resident.variant), fresh));
+    }
+  }
+}
+
+function residentFigures(resident, ran, fresh) {
+  const planned = resident.leaving ? "no longer planned" : `${rate(resident.rate)} rows/s planned`;
+  if (!fresh) return planned;
+  const now = ran ? `${rate(ran.rows)} rows/s now` : "idle now";
+  const batch = ran && ran.batches > 0 ? ` · batch ${(ran.rows / ran.batches).toFixed(1)}` : "";
+  const drift = ran && ran.drift > 1.25 ? ` · ${ran.drift.toFixed(2)}× its profile` : "";
+  return `${now} · ${planned}${batch}${drift}`;
+}

@@ -1,0 +1,35 @@
+// Parts of server-made pages that are read again when what they show has changed. Only elements with an id and
+// data-refresh="kind ..." are replaced, so that a form being filled in stays as it is.
+
+const WAIT_MS = 300;
+let timer = null;
+let running = false;
+let again = false;
+
+export async function refresh() {
+  if (running) { again = true; return; }
+  running = true;
+  try {
+    const response = await fetch(location.href, { headers: { Accept: "text/html" }, credentials: "same-origin" });
+    // Deleted meanwhile, or signed out: the page stays as it is and its buttons say what is wrong.
+    if (!response.ok || response.redirected) return;
+    const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
+    for (const part of document.querySelectorAll("[data-refresh][id]")) {
+      const next = fresh.getElementById(part.id);
+      if (next && next.outerHTML !== part.outerHTML) part.replaceWith(document.adoptNode(next));
+    }
+    document.dispatchEvent(new CustomEvent("refreshed"));
+  } catch {
+    // The server is away; the live badge says so.
+  } finally {
+    running = false;
+    if (again) { again = false; refresh(); }
+  }
+}
+
+export function changed(kind) {
+  const shown = [...document.querySelectorAll("[data-refresh]")].some((part) => part.dataset.refresh.split(" ").includes(kind));
+  if (!shown) return;
+  clearTimeout(timer);
+  timer = setTimeout(refresh, WAIT_MS);
+}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -120,3 +121,11 @@ async def test_leftovers_of_an_interrupted_fetch_are_removed_at_start(home, cont
     cache = ModelCache(home / "cache", control_plane.url, lambda: None, limit_bytes=10)
     assert _files(home) == []
     await cache.close()
+
+
+async def test_a_removed_folder_is_made_again(cache, control_plane, home):
+    digest = control_plane.add_blob(MODEL)
+    await cache.fetch(digest)
+    shutil.rmtree(home / "cache")
+    cache.need([])
+    assert (await cache.fetch(digest)).read_bytes() == MODEL

@@ -68,11 +68,13 @@ async def supervised(home, *arguments, command=STAND_IN, **timing):
         assert watched.executor.pid is None
 
 
-async def test_an_executor_is_started_greeted_and_ended(home):
+async def test_an_executor_is_started_greeted_and_ended(home, monkeypatch):
+    monkeypatch.setenv("NEREUS_JOIN_TOKEN", "not for executors")
     async with supervised(home) as watched:
         await watched.until(lambda: watched.executor.up)
         process = psutil.Process(watched.executor.pid)
         assert os.getpgid(process.pid) == os.getpgid(0)
+        assert "NEREUS_JOIN_TOKEN" not in process.environ()
         assert watched.events[0] == "up"
         assert isinstance(watched.events[1], frames.StateReport)
     assert not process.is_running()

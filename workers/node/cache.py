@@ -170,6 +170,7 @@ class ModelCache:
                 raise FetchError(f"{digest[:12]}: cannot be stored: {error}", permanent=False) from error
 
     async def _store(self, digest: str, answer: httpx.Response) -> Path:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=_PARTIAL, dir=self._folder)
         temporary, target = Path(name), self._folder / digest
         try:
@@ -197,7 +198,8 @@ class ModelCache:
     def _entries(self) -> list[tuple[float, int, Path]]:
         """(last use, size, path) of each whole file."""
         entries = []
-        for path in self._folder.iterdir():
+        # An operator may empty or remove the folder at any time: what is gone is fetched again.
+        for path in self._folder.glob("*"):
             if _DIGEST.fullmatch(path.name):
                 with contextlib.suppress(FileNotFoundError):
                     status = path.stat()

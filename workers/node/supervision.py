@@ -137,8 +137,7 @@ class Executor:
             str(description),
             stdin=asyncio.subprocess.DEVNULL,
             preexec_fn=lambda: _die_with(parent),
-            # gpu_index counts in this order (see gpus.py)
-            env={**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
+            env=_environment(),
         )
         self.starts += 1
         self._log.info("executor_started", pid=self._process.pid, start=self.starts)
@@ -230,6 +229,12 @@ def _how(code: int) -> str:
         return f"killed by {signal.Signals(-code).name}"
     except ValueError:
         return f"killed by signal {-code}"
+
+
+def _environment() -> dict[str, str]:
+    # gpu_index counts in CUDA's PCI order (see gpus.py). A process that runs uploaded models has no use for the token.
+    kept = {name: value for name, value in os.environ.items() if name != "NEREUS_JOIN_TOKEN"}
+    return kept | {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
 def _die_with(parent: int) -> None:

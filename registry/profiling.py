@@ -49,11 +49,11 @@ def _create(variant: Variant, device_type: str, reason: str) -> ProfileJob:
     return job
 
 
-def order_missing() -> list[ProfileJob]:
+def order_missing(device_type: str | None = None) -> list[ProfileJob]:
     """Orders for every (variant, known device type) that was never profiled nor tried: what to do when a device type is
-    seen for the first time, or when variants were registered before any node joined."""
+    seen for the first time, or when variants were registered before any node joined. ``device_type``: that one only."""
     jobs = []
-    types = known_device_types()
+    types = known_device_types() if device_type is None else [device_type]
     variants = Variant.objects.filter(application__state=Application.State.ACTIVE).exclude(state=Variant.State.DRAINING)
     tried = set(ProfileJob.objects.exclude(state=ProfileJob.State.CANCELLED).values_list("variant_id", "device_type"))
     for variant in variants.select_related("application").prefetch_related("profiles"):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from registry.models import Device
+from registry.models import Device, Node
 
 
 def resident_on(variants: Iterable[int]) -> dict[int, list[str]]:
     """Devices (refs, sorted) by variant id, for those of ``variants`` that are in the plan in force or warm somewhere.
 
-    A device that is down holds nothing: its executor is gone, and when it returns it follows the plan of that time.
+    A device that is down holds nothing: its executor is gone, and when it returns it follows the plan of that time. A
+    revoked node's devices do not count: nothing is sent there any more.
     """
     from scheduler.models import Plan
 
@@ -20,7 +21,8 @@ def resident_on(variants: Iterable[int]) -> dict[int, list[str]]:
     for device in wire.get("devices", ()):
         for resident in device.get("residents", ()):
             found.setdefault(resident["variant"]["id"], set()).add(device["device"])
-    for ref, warm in Device.objects.exclude(state=Device.State.DOWN).values_list("ref", "warm"):
+    holding = Device.objects.filter(node__state=Node.State.APPROVED).exclude(state=Device.State.DOWN)
+    for ref, warm in holding.values_list("ref", "warm"):
         for variant in warm:
             found.setdefault(variant, set()).add(ref)
     return {variant: sorted(refs) for variant, refs in found.items() if variant in wanted}

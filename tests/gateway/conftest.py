@@ -1,0 +1,257 @@
+"""A gateway process and devices of its own, as an operator would start them, on real sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import msgspec
+import pytest
+
+from workers.protocol.control import GatewayConfig
+from workers.protocol.specs import (
+    ApplicationSpec,
+    DevicePlan,
+    Plan,
+    ProfilePoint,
+    Resident,
+    Route,
+    Signature,
+    TensorSpec,
+    VariantSpec,
+)
+from workers.protocol.tensors import DATATYPES
+
+KEY = "a-key-for-tests"
+AUTH = {"Authorization": f"Bearer {KEY}"}
+ROWS = 64
+
+NUMBERS = Signature(
+    (TensorSpec("x", "FP32", (-1, 4)),), (TensorSpec("y", "FP32", (-1, 4)), TensorSpec("n", "INT64", (-1,)))
+)
+WORDS = Signature((TensorSpec("text", "BYTES", (-1, 1)),), (TensorSpec("upper", "BYTES", (-1, 1)),))
+EVERY = Signature(
+    tuple(TensorSpec(d.lower(), d, (-1, 2)) for d in DATATYPES),
+    tuple(TensorSpec("out_" + d.lower(), d, (-1, 2)) for d in DATATYPES),
+)
+SIGNATURES = {"numbers": NUMBERS, "words": WORDS, "every": EVERY, "nan": NUMBERS}
+#: variant ids by application and name, with accuracies
+VARIANTS = {
+    "numbers": {"big": (1, 95.0), "small": (2, 80.0)},
+    "words": {"only": (3, 90.0)},
+    "every": {"only": (4, 90.0)},
+    "nan": {"only": (5, 90.0)},
+}
+
+
+def application(name: str, slo_s: float = 1.0, late: str = "shed") -> ApplicationSpec:
+    return ApplicationSpec(name, slo_s, SIGNATURES[name], late)
+
+
+def warm(application: str, variant: str) -> list:
+    id, accuracy = VARIANTS[application][variant]
+    return [id, variant, application, accuracy]
+
+
+def plan(version: int, placed: dict[str, list[tuple[str, str]]], endpoints: dict[str, str]) -> Plan:
+    """``placed``: device -> [(application, variant)]; an application's devices get equal shares."""
+    devices, by_application = [], {}
+    for device, residents in placed.items():
+        made = []
+        for name, variant in residents:
+            id, accuracy = VARIANTS[name][variant]
+            spec = VariantSpec(id, variant, name, "0" * 64, 1, accuracy, 100.0)
+            made.append(Resident(spec, 8, 10.0, 0.5, (ProfilePoint(1, 0.001, 0.001, 0.001),)))
+            by_application.setdefault(name, []).append(device)
+        devices.append(DevicePlan(device, endpoints[device], tuple(made)))
+    routes = [Route(name, device, 1 / len(on)) for name, on in by_application.items() for device in on]
+    return Plan(version, tuple(devices), tuple(routes))
+
+
+def config(plan: Plan, applications: list[ApplicationSpec]) -> GatewayConfig:
+    return GatewayConfig(
+        applications=tuple(applications), key_hashes=(hashlib.sha256(KEY.encode()).hexdigest(),), plan=plan
+    )
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_for(condition, what: str, seconds: float = 10.0):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.02)
+    raise AssertionError(f"not within {seconds:g} s: {what}")
+
+
+class DeviceProcess:
+    """A device and what it was heard to say."""
+
+    def __init__(self, folder: Path, name: str):
+        self.name = name
+        self.endpoint = f"unix:{folder / name}.sock"
+        self.events: list[dict] = []
+        self.start()
+
+    def start(self) -> None:
+        Path(self.endpoint.removeprefix("unix:")).unlink(missing_ok=True)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.gateway.device", self.endpoint, self.name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        threading.Thread(target=self._listen, args=(self.process.stdout,), daemon=True).start()
+        count = len(self.heard("listening"))
+        wait_for(lambda: len(self.heard("listening")) > count - (not count), f"{self.name} listens")
+
+    def _listen(self, stream) -> None:
+        for line in stream:
+            self.events.append(json.loads(line))
+
+    def heard(self, event: str) -> list[dict]:
+        return [e for e in self.events if e["event"] == event]
+
+    def tell(self, **command) -> None:
+        self.process.stdin.write(json.dumps(command) + "\n")
+        self.process.stdin.flush()
+
+    def warm(self, *variants: tuple[str, str]) -> None:
+        self.tell(warm=[warm(*v) for v in variants])
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def signal(self, number: int) -> None:
+        os.kill(self.process.pid, number)
+
+
+class GatewayProcess:
+    """``python -m workers.gateway`` with a configuration on disk and no control plane."""
+
+    def __init__(self, home: Path, config: GatewayConfig | None = None, **settings: str):
+        self.home = home
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        members = home / "members"
+        members.mkdir(parents=True, exist_ok=True)
+        self.file = members / "gateway-box-gateway-config.json"
+        if config is not None:
+            self.file.write_bytes(msgspec.json.encode(config))
+        environ = {k: v for k, v in os.environ.items() if not k.startswith("NEREUS_")}
+        environ |= {
+            "NEREUS_HOME": str(home),
+            "NEREUS_HTTP": f"127.0.0.1:{self.port}",
+            "NEREUS_NODE_NAME": "box",
+            "NEREUS_QUEUE_ROWS": str(ROWS),
+            "NEREUS_MAX_REQUEST_MB": "1",
+            "NEREUS_CONTROL_URL": f"http://127.0.0.1:{free_port()}",
+            **settings,
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "workers.gateway"], env=environ, stderr=subprocess.PIPE, text=True
+        )
+        self.log: list[str] = []
+        threading.Thread(target=self._listen, daemon=True).start()
+        wait_for(self._listens, "the gateway listens")
+
+    def _listen(self) -> None:
+        for line in self.process.stderr:
+            self.log.append(line)
+
+    def _listens(self) -> bool:
+        assert self.process.poll() is None, "".join(self.log)
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def ready(self) -> bool:
+        return httpx.get(f"{self.url}/v2/health/ready").status_code == 200
+
+    def health(self) -> dict:
+        return httpx.get(f"{self.url}/health").json()
+
+    def wait_ready(self) -> None:
+        wait_for(self.ready, "the gateway is ready")
+
+    def post(self, path: str, body: dict | bytes, **headers: str) -> httpx.Response:
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return httpx.post(self.url + path, content=content, headers={**AUTH, **headers}, timeout=30)
+
+    def infer(self, x, application: str = "numbers", version: str | None = None, **parameters) -> httpx.Response:
+        body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [len(x), 4], "data": x}]}
+        if parameters:
+            body["parameters"] = parameters
+        at = f"/versions/{version}" if version else ""
+        return self.post(f"/v2/models/{application}{at}/infer", body)
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(10)
+
+
+@pytest.fixture
+def devices(tmp_path_factory):
+    """Starts devices by name; their socket paths are short."""
+    folder = tmp_path_factory.mktemp("d")
+    made: list[DeviceProcess] = []
+
+    def start(*names: str) -> list[DeviceProcess]:
+        made.extend(DeviceProcess(folder, name) for name in names)
+        return made[-len(names) :]
+
+    yield start
+    for device in made:
+        with contextlib.suppress(ProcessLookupError):
+            device.signal(signal.SIGCONT)
+        device.kill()
+
+
+@pytest.fixture
+def gateways(tmp_path):
+    """Starts gateway processes."""
+    made: list[GatewayProcess] = []
+
+    def start(*args, **kwargs) -> GatewayProcess:
+        made.append(GatewayProcess(tmp_path / f"home{len(made)}", *args, **kwargs))
+        return made[-1]
+
+    yield start
+    for gateway in made:
+        gateway.process.kill()
+        gateway.process.wait()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """One gateway with one device that serves everything, for tests that change neither."""
+    folder = tmp_path_factory.mktemp("s")
+    device = DeviceProcess(folder, "d0")
+    placed = {"d0": [("numbers", "big"), ("words", "only"), ("every", "only"), ("nan", "only")]}
+    device.warm(*placed["d0"])
+    applications = [application(name) for name in SIGNATURES]
+    gateway = GatewayProcess(
+        folder / "home", config(plan(1, placed, {"d0": device.endpoint}), applications), NEREUS_LOG_LEVEL="debug"
+    )
+    gateway.wait_ready()
+    gateway.device = device
+    yield gateway
+    gateway.process.kill()
+    gateway.process.wait()
+    device.kill()

@@ -1,0 +1,140 @@
+"""A device for the gateway's tests: a process of its own that speaks frames over a unix socket.
+
+    python -m tests.gateway.device ENDPOINT DEVICE
+
+It computes with numpy and does as it is told, one JSON line on stdin a command: ``{"warm": [[id, name, application,
+accuracy], ...]}``, ``{"delay_s": 0.1}``, ``{"refuse": ["late", true]}`` or null, ``{"mute": true}``, ``{"draining": true}``.
+What it hears besides queries it reports on stdout, one JSON line each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+import sys
+
+import numpy as np
+
+from workers.protocol.frames import (
+    Cancel,
+    ExecutorState,
+    FrameConnection,
+    Hello,
+    Moved,
+    Refusal,
+    Result,
+    Submit,
+    TensorHeader,
+    ToExecutor,
+    WarmVariant,
+    split_body,
+)
+
+
+class Device:
+    def __init__(self, name: str):
+        self.name = name
+        self.warm: tuple[WarmVariant, ...] = ()
+        self.delay_s = 0.0
+        self.refuse: list | None = None
+        self.mute = False
+        self.draining = False
+        self.connections: set[FrameConnection] = set()
+
+    def state(self) -> ExecutorState:
+        return ExecutorState(self.name, 1, self.warm, self.draining, {}, 0.0)
+
+    def command(self, line: str) -> None:
+        for key, value in json.loads(line).items():
+            if key == "warm":
+                value = tuple(WarmVariant(*fields, True) for fields in value)
+            setattr(self, key, value)
+        for connection in self.connections:
+            connection.send(self.state())
+
+    def heard(self, connection, message, body) -> None:
+        if isinstance(message, Hello):
+            self.connections.add(connection)
+            connection.send(self.state())
+        elif isinstance(message, Submit):
+            report("submit", budget_s=message.budget_s, rows=message.rows, variant=message.variant)
+            asyncio.get_running_loop().call_later(self.delay_s, self.answer, connection, message, body)
+        elif isinstance(message, Cancel):
+            report("cancel", id=message.id)
+        elif isinstance(message, Moved):
+            report("moved", plan_version=message.plan_version)
+
+    def answer(self, connection, submit: Submit, body) -> None:
+        if self.mute:
+            return
+        if self.refuse is not None:
+            code, retryable = self.refuse
+            connection.send(Refusal(submit.id, code, f"told to say {code}", retryable))
+            return
+        able = [
+            v
+            for v in self.warm
+            if v.application == submit.application
+            and submit.variant in (None, v.name)
+            and (submit.min_accuracy is None or v.accuracy >= submit.min_accuracy)
+        ]
+        if not able:
+            connection.send(Refusal(submit.id, "not_resident", "no such variant here", True))
+            return
+        headers, parts = [], []
+        for name, datatype, shape, data in compute(submit, split_body(submit.inputs, body)):
+            headers.append(TensorHeader(name, datatype, shape, len(data)))
+            parts.append(data)
+        variant = able[0]
+        connection.send(
+            Result(submit.id, variant.name, variant.accuracy, 100.0, 0.0, self.delay_s, submit.rows, tuple(headers)),
+            parts,
+        )
+
+    def lost(self, connection, error) -> None:
+        self.connections.discard(connection)
+
+
+def compute(submit: Submit, parts):
+    """``numbers``: y = 2x and n = the row's sum; ``words``: upper case; ``every``: each input as it came; ``nan``."""
+    inputs = {h.name: (h, part) for h, part in zip(submit.inputs, parts, strict=True)}
+    if submit.application == "words":
+        header, data = inputs["text"]
+        out, offset = b"", 0
+        while offset < len(data):
+            (size,) = struct.unpack_from("<I", data, offset)
+            out += struct.pack("<I", size) + bytes(data[offset + 4 : offset + 4 + size]).upper()
+            offset += 4 + size
+        yield "upper", "BYTES", header.shape, out
+    elif submit.application == "every":
+        for name, (header, data) in inputs.items():
+            yield "out_" + name, header.datatype, header.shape, bytes(data)
+    else:
+        header, data = inputs["x"]
+        x = np.frombuffer(data, "<f4").reshape(header.shape)
+        y = x * np.float32("nan") if submit.application == "nan" else x * 2
+        # In another order than the signature's: the gateway goes by names.
+        yield "n", "INT64", (header.shape[0],), np.floor(np.nan_to_num(x).sum(axis=1)).astype("<i8").tobytes()
+        yield "y", "FP32", header.shape, y.astype("<f4").tobytes()
+
+
+def report(event: str, **fields) -> None:
+    print(json.dumps({"event": event, **fields}), flush=True)
+
+
+async def main(endpoint: str, name: str) -> None:
+    device = Device(name)
+    loop = asyncio.get_running_loop()
+    await loop.create_unix_server(
+        lambda: FrameConnection(ToExecutor, device.heard, device.lost), endpoint.removeprefix("unix:")
+    )
+    report("listening")
+    reader = asyncio.StreamReader(limit=1 << 20)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while line := await reader.readline():
+        device.command(line.decode())
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

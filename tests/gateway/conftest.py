@@ -168,6 +168,7 @@ class GatewayProcess:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "workers.gateway"], env=environ, stderr=subprocess.PIPE, text=True
         )
+        self.http = httpx.Client(base_url=self.url, timeout=30, verify=False)
         self.log: list[str] = []
         threading.Thread(target=self._listen, daemon=True).start()
         wait_for(self._listens, "the gateway listens")
@@ -182,17 +183,17 @@ class GatewayProcess:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def ready(self) -> bool:
-        return httpx.get(f"{self.url}/v2/health/ready").status_code == 200
+        return self.http.get("/v2/health/ready").status_code == 200
 
     def health(self) -> dict:
-        return httpx.get(f"{self.url}/health").json()
+        return self.http.get("/health").json()
 
     def wait_ready(self) -> None:
         wait_for(self.ready, "the gateway is ready")
 
     def post(self, path: str, body: dict | bytes, **headers: str) -> httpx.Response:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return httpx.post(self.url + path, content=content, headers={**AUTH, **headers}, timeout=30)
+        return self.http.post(path, content=content, headers={**AUTH, **headers})
 
     def infer(self, x, application: str = "numbers", version: str | None = None, **parameters) -> httpx.Response:
         body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [len(x), 4], "data": x}]}

@@ -309,6 +309,8 @@ class HttpConnection(asyncio.Protocol):
             (self._waiting[-1] if self._waiting else self._active).keep_alive = False
             return
         self._write(status, headers, body, close=True, head_only=False)
+        if transport.can_write_eof():
+            transport.write_eof()
         asyncio.get_running_loop().call_later(LINGER_S, self._close)
 
     def _close(self) -> None:

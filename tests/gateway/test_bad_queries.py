@@ -1,0 +1,230 @@
+"""Each kind of bad query gets an error that names the field and the limit, with the proper status."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import socket
+
+import pytest
+
+from .conftest import AUTH, ROWS
+
+PATH = "/v2/models/numbers/infer"
+
+
+def tensor(**changes) -> dict:
+    given = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]} | changes
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def request(*tensors: dict, **more) -> dict:
+    return {"inputs": list(tensors or (tensor(),)), **more}
+
+
+BAD = {
+    "no body": (b"", "body: is empty"),
+    "not JSON": (b"{inputs", "not valid JSON"),
+    "not an object": (b"[]", "Expected `object`"),
+    "not UTF-8": (b'{"id": "\xff", "inputs": []}', "body: "),
+    "no inputs": ({"id": "1"}, "missing required field `inputs`"),
+    "empty inputs": ({"inputs": []}, "inputs: x missing"),
+    "id is a number": (request(id=1), "$.id"),
+    "id is long": (request(id="i" * 1025), "id: at most 1024"),
+    "unknown input": (request(tensor(name="z")), "'z' is not an input; the application takes x"),
+    "input given twice": (request(tensor(), tensor()), "inputs.x: is given twice"),
+    "wrong datatype": (request(tensor(datatype="FP64")), "inputs.x.datatype: is FP64, must be FP32"),
+    "no such datatype": (request(tensor(datatype="FLOAT")), "'FLOAT' is not a V2 datatype"),
+    "wrong rank": (request(tensor(shape=[4])), "has 1 dimensions, must have 2"),
+    "wrong dimension": (request(tensor(shape=[1, 5])), "inputs.x.shape[1]: is 5, must be 4"),
+    "no rows": (request(tensor(shape=[0, 4], data=[])), "inputs.x.shape[0]: is 0, must be at least 1"),
+    "negative dimension": (request(tensor(shape=[-1, 4])), "is -1, must be at least 1"),
+    "shape of text": (request(tensor(shape=["1", 4])), "$.inputs[0].shape[0]"),
+    "too many rows": (request(tensor(shape=[ROWS + 1, 4], data=[0] * 4 * (ROWS + 1))), f"must be 1 to {ROWS}"),
+    "too little data": (request(tensor(data=[1, 2])), "has 2 elements; shape [1, 4] takes 4"),
+    "ragged data": (request(tensor(shape=[2, 4], data=[[1, 2, 3, 4], [1]])), "each list of level 1 takes 4"),
+    "text among numbers": (request(tensor(data=[1, 2, 3, "4"])), "must be numbers; it has strings"),
+    "out of range": (request(tensor(data=[1, 2, 3, 1e39])), "inputs.x.data: of FP32 must be from -3.4"),
+    "no data": (request(tensor(data=None)), "neither data nor parameters.binary_data_size"),
+    "data twice": (request(tensor(parameters={"binary_data_size": 16})), "has both data and"),
+    "binary data missing": (
+        request(tensor(data=None, parameters={"binary_data_size": 16})),
+        "binary_data_size: is 16, 0 bytes are left",
+    ),
+    "binary size is text": (
+        request(tensor(data=None, parameters={"binary_data_size": "16"})),
+        "must be a whole number, 0 or more",
+    ),
+    "shared memory": (
+        request(tensor(data=None, parameters={"shared_memory_region": "r"})),
+        "shared_memory_region: not supported",
+    ),
+    "unknown output": (request(outputs=[{"name": "z"}]), "'z' is not an output; the application has y, n"),
+    "output named twice": (request(outputs=[{"name": "y"}, {"name": "y"}]), "'y' is named twice"),
+    "classification": (
+        request(outputs=[{"name": "y", "parameters": {"classification": 3}}]),
+        "outputs.y.parameters.classification: not supported",
+    ),
+    "binary_data is a number": (
+        request(outputs=[{"name": "y", "parameters": {"binary_data": 1}}]),
+        "binary_data: must be true or false",
+    ),
+    "unknown parameter": (request(parameters={"min_acuracy": 1}), "parameters.min_acuracy: unknown; known are"),
+    "a sequence": (request(parameters={"sequence_id": 1}), "sequences (stateful models) are not supported"),
+    "latency is text": (request(parameters={"latency_ms": "10"}), "parameters.latency_ms: must be a number"),
+    "latency is zero": (request(parameters={"latency_ms": 0}), "latency_ms: must be a finite number above 0"),
+    "latency is true": (request(parameters={"latency_ms": True}), "parameters.latency_ms: must be a number"),
+    "accuracy above 100": (request(parameters={"min_accuracy": 101}), "min_accuracy: must be from 0 to 100"),
+    "parameters are a list": (request(parameters=[1]), "$.parameters"),
+    "deeply nested": (b'{"inputs":' + b"[" * 100_000, "body: "),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_body_is_refused(served, kind):
+    body, words = BAD[kind]
+    response = served.post(PATH, body)
+    assert response.status_code == 400
+    assert words in response.json()["error"]
+
+
+BINARY = json.dumps(request(tensor(data=None, parameters={"binary_data_size": 16}))).encode()
+LENGTH = "Inference-Header-Content-Length"
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status", "words"),
+    [
+        ({LENGTH: "x"}, BINARY, 400, "must be a whole number of bytes"),
+        ({LENGTH: "-1"}, BINARY, 400, "must be a whole number of bytes"),
+        ({LENGTH: "99999"}, BINARY, 400, f"{LENGTH}: is 99999, the body has"),
+        ({LENGTH: "0"}, BINARY, 400, "body: is empty"),
+        ({LENGTH: str(len(BINARY))}, BINARY + b"\0" * 12, 400, "is 16, 12 bytes are left"),
+        ({LENGTH: str(len(BINARY))}, BINARY + b"\0" * 20, 400, "4 bytes after the last input"),
+        ({LENGTH: str(len(BINARY) - 1)}, BINARY + b"\0" * 16, 400, "not valid JSON"),
+        ({"Content-Encoding": "br"}, b"x", 415, "'br' is not supported; gzip, deflate"),
+        ({"Content-Encoding": "gzip"}, b"plain", 400, "not valid gzip"),
+        ({"Content-Encoding": "gzip"}, gzip.compress(b"{}")[:-4], 400, "not valid gzip: cut off"),
+        ({"Content-Encoding": "deflate"}, b"plain", 400, "not valid deflate"),
+        ({"Content-Encoding": "gzip"}, gzip.compress(b" " * 2_000_000), 413, "at most 1048576 bytes once decompressed"),
+        ({}, b" " * 1_100_000, 413, "body: at most 1048576 bytes"),
+        ({"Authorization": ""}, b"{}", 401, "must be 'Bearer KEY'"),
+        ({"Authorization": "Basic abc"}, b"{}", 401, "must be 'Bearer KEY'"),
+        ({"Authorization": "Bearer wrong"}, b"{}", 401, "this API key is not known"),
+    ],
+)
+def test_bad_headers_are_refused(served, headers, body, status, words):
+    response = served.post(PATH, body, **headers)
+    assert response.status_code == status
+    assert words in response.json()["error"]
+    if status == 401:
+        assert response.headers["WWW-Authenticate"].startswith("Bearer")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "words"),
+    [
+        ("POST", "/v2/models/nothing/infer", 404, "model 'nothing': no such application"),
+        ("POST", "/v2/models/numbers/versions/huge/infer", 404, "no such variant of numbers; it has big"),
+        ("POST", "/v2/models/numbers/versions/infer", 405, "allowed: GET, HEAD"),
+        ("POST", "/v2/models/numbers/explain", 404, "not found"),
+        ("POST", "/v2/models//infer", 404, "no such application"),
+        ("POST", "/v2/models/%ff/infer", 400, "percent-encoded UTF-8"),
+        ("GET", "/", 404, "not found"),
+        ("GET", "/v3/models", 404, "not found"),
+        ("GET", "/v2/models/numbers/infer", 405, "method GET: not allowed here; allowed: POST"),
+        ("DELETE", "/v2/models/numbers", 405, "allowed: GET, HEAD"),
+        ("POST", "/v2/health/live", 405, "allowed: GET, HEAD"),
+        ("GET", "/v2/models/numbers/versions/huge", 404, "no such variant"),
+        ("GET", "/v2/models/nothing/stats", 404, "no such application"),
+    ],
+)
+def test_bad_paths_and_methods_are_refused(served, method, path, status, words):
+    response = served.http.request(method, path, headers=AUTH)
+    assert response.status_code == status
+    assert words in response.json()["error"]
+    if status == 405:
+        assert response.headers["Allow"]
+
+
+@pytest.mark.parametrize("path", ["/v2", "/v2/models/numbers", "/v2/models/numbers/ready", "/v2/models/stats", "/v2/x"])
+def test_everything_but_health_and_metrics_needs_a_key(served, path):
+    response = served.http.get(path)
+    assert response.status_code == 401
+    assert "Authorization: missing" in response.json()["error"]
+
+
+@pytest.mark.parametrize("path", ["/v2/health/live", "/v2/health/ready", "/health", "/metrics"])
+def test_health_and_metrics_need_no_key(served, path):
+    assert served.http.get(path).status_code == 200
+
+
+def raw(served, data: bytes) -> bytes:
+    """What comes back for bytes that no client library would send."""
+    with socket.create_connection(("127.0.0.1", served.port), 5) as connection:
+        connection.sendall(data)
+        received = b""
+        while True:
+            part = connection.recv(65536)
+            if not part:
+                return received
+            received += part
+
+
+@pytest.mark.parametrize(
+    ("data", "status", "words"),
+    [
+        (b"nonsense\r\n\r\n", 400, b"not a valid HTTP request"),
+        (b"GET /health HTTP/1.1\r\nh: " + b"x" * 70_000 + b"\r\n\r\n", 431, b"at most 65536 bytes"),
+        (b"POST /v2/models/numbers/infer HTTP/1.1\r\ncontent-length: x\r\n\r\n", 400, b"not a valid HTTP request"),
+        (b"POST /v2/models/numbers/infer HTTP/1.1\r\ncontent-length: 99999999\r\n\r\n", 413, b"at most 1048576"),
+    ],
+)
+def test_broken_http_is_refused_in_the_same_form(served, data, status, words):
+    received = raw(served, data)
+    assert received.startswith(b"HTTP/1.1 %d " % status)
+    head, body = received.split(b"\r\n\r\n", 1)
+    assert words in json.loads(body)["error"].encode()
+    assert b"connection: close" in head
+
+
+def test_pipelined_requests_are_answered_in_order(served):
+    one = b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\n\r\n"
+    last = b"GET /v2/nothing HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    received = raw(served, one * 50 + last)
+    assert received.count(b"HTTP/1.1 200 OK") == 50
+    assert received.rindex(b"HTTP/1.1 200") < received.index(b"HTTP/1.1 401")
+
+
+def test_a_chunked_body_is_read(served):
+    body = json.dumps(request()).encode()
+    response = served.http.post(PATH, content=iter([body[:20], body[20:]]), headers=AUTH)
+    assert response.json()["outputs"][0]["data"] == [2, 4, 6, 8]
+
+
+def test_a_chunked_body_that_is_too_large_is_refused(served):
+    response = served.http.post(PATH, content=iter([b" " * 65536] * 20), headers=AUTH)
+    assert response.status_code == 413
+
+
+def test_a_client_that_asks_first_is_told_to_go_on(served):
+    body = json.dumps(request()).encode()
+    head = b"POST %s HTTP/1.1\r\nhost: x\r\nauthorization: %s\r\nexpect: 100-continue\r\ncontent-length: %d\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", served.port), 5) as connection:
+        connection.sendall(head % (PATH.encode(), AUTH["Authorization"].encode(), len(body)))
+        assert connection.recv(100).startswith(b"HTTP/1.1 100 Continue")
+        connection.sendall(body)
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200 OK")
+
+
+def test_results_that_json_cannot_say_are_a_clear_error(served):
+    response = served.infer([[1, 2, 3, 4]], "nan")
+    assert response.status_code == 500
+    assert "outputs.y: has NaN or infinity, which have no JSON form; ask for binary data" in response.json()["error"]
+
+
+def test_still_serves_after_all_that(served):
+    assert served.infer([[1, 2, 3, 4]]).json()["outputs"][0]["data"] == [2, 4, 6, 8]
+    errors = [line for line in served.log if '"level": "error"' in line]
+    # There is no control plane here, and the gateway says so.
+    assert all("link_refused" in line for line in errors)

@@ -32,8 +32,13 @@ def curl(name: str, signature: dict[str, Any], url: str) -> str:
         }
         return send + "-d " + shlex.quote(json.dumps(body))
     made = ", ".join(
-        f"{{'name': {n!r}, 'datatype': {kind!r}, 'shape': {shape}, 'data': [{ZERO.get(kind, 0)!r}] * {count}}}"
+        f'{{"name": {json.dumps(n)}, "datatype": "{kind}", "shape": {shape}, "data": [{_zero(kind)}] * {count}}}'
         for n, kind, shape, count in tensors
     )
-    script = f"import json; print(json.dumps({{'inputs': [{made}]}}))"
+    script = f'import json; print(json.dumps({{"inputs": [{made}]}}))'
     return f"python3 -c {shlex.quote(script)} |\n" + send + "-d @-"
+
+
+def _zero(datatype: str) -> str:
+    """An element as Python writes it."""
+    return json.dumps(ZERO.get(datatype, 0)).replace("false", "False")

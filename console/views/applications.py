@@ -40,7 +40,10 @@ def index(request):
 def detail(request, name: str):
     """One application: live figures, variants, uploads, latency curves, settings."""
     application = get_object_or_404(Application, name=name)
-    variants = list(application.variants.prefetch_related("profiles__latencies"))
+    variants = sorted(
+        application.variants.prefetch_related("profiles__latencies"),
+        key=lambda v: (v.accuracy is None, -(v.accuracy or 0), v.name),
+    )
     jobs = list(
         ProfileJob.objects.filter(
             variant__application=application, state__in=[ProfileJob.State.QUEUED, ProfileJob.State.RUNNING]
@@ -58,7 +61,7 @@ def detail(request, name: str):
             "warm_on": warm_where.get(variant.pk, []),
             "jobs": [job for job in jobs if job.variant_id == variant.pk],
         }
-        for variant in sorted(variants, key=lambda v: (v.accuracy is None, -(v.accuracy or 0), v.name))
+        for variant in variants
     ]
     return render(
         request,
@@ -68,10 +71,6 @@ def detail(request, name: str):
             "validation_set": getattr(application, "validation_set", None),
             "rows": rows,
             "curves": curves(variants, application.slo_ms),
-            "jobs": [
-                {"variant": job.variant.name, "variant_id": job.variant_id, "device_type": job.device_type}
-                for job in jobs
-            ],
             "max_upload_mb": settings.NEREUS.max_upload_bytes // (1024 * 1024),
             "policies": policies.names(),
             "metrics": metrics.names(),

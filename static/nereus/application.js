@@ -9,7 +9,7 @@ import { live } from "./live.js";
 const name = document.body.dataset.application;
 const board = new Dashboard(live);
 const measuring = new Map(); // job -> profile event
-const drawn = new Map(); // variant -> Chart
+const drawn = new Map(); // variant -> its figure
 const slo = JSON.parse(document.getElementById("slo-json").textContent);
 let snapshotTimer = null;
 
@@ -40,23 +40,33 @@ function facts(curve) {
   return `${curve.device_type}: ${planned} · loads in ${curve.load_s.toFixed(2)} s · ${bytes(curve.memory_bytes)}`;
 }
 
+// Figures stay as long as their variant does; a chart is drawn anew only when its curves have changed.
 function drawCurves() {
   const box = document.getElementById("curves");
   const found = curves();
-  for (const chart of drawn.values()) chart.destroy();
-  drawn.clear();
-  if (found.size === 0) {
-    box.replaceChildren(el("div", { class: "card empty" }, "No variant has been profiled yet."));
-    return;
+  for (const [variant, figure] of drawn) {
+    if (found.has(variant)) continue;
+    figure.node.remove();
+    drawn.delete(variant);
   }
-  box.replaceChildren(...[...found].map(([variant, parts]) => el("figure", { class: "card chart" },
-    el("figcaption", {}, variant),
-    el("div", { class: "canvas tall", "data-testid": `curve-${variant}`, "data-points": "0" }, el("canvas")),
-    parts.map((curve) => el("p", { class: "small muted" }, facts(curve))))));
-  for (const container of box.querySelectorAll(".canvas")) {
-    const variant = container.dataset.testid.slice("curve-".length);
-    drawn.set(variant, drawCurve(container, found.get(variant), slo));
+  for (const [variant, parts] of found) {
+    if (!drawn.has(variant)) drawn.set(variant, curveFigure(box, variant));
+    const figure = drawn.get(variant);
+    const shown = JSON.stringify([document.documentElement.dataset.theme, parts]);
+    if (figure.shown === shown) continue;
+    figure.shown = shown;
+    figure.facts.replaceChildren(...parts.map((curve) => el("p", { class: "small muted" }, facts(curve))));
+    drawCurve(figure.canvas, parts, slo);
   }
+  document.getElementById("curves-empty").hidden = found.size > 0;
+}
+
+function curveFigure(box, variant) {
+  const canvas = el("div", { class: "canvas tall", "data-testid": `curve-${variant}`, "data-points": "0" }, el("canvas"));
+  const figureFacts = el("div");
+  const node = el("figure", { class: "card chart" }, el("figcaption", {}, variant), canvas, figureFacts);
+  box.append(node);
+  return { node, canvas, facts: figureFacts, shown: null };
 }
 
 // Progress in the variant's row; the row itself is the server's and may be replaced at any time.

@@ -8,13 +8,15 @@ const css = (name) => getComputedStyle(document.documentElement).getPropertyValu
 // From the most accurate variant (teal) to the least (orange): a dip in accuracy is a change of colour.
 export function variantColor(index, count) {
   const position = count > 1 ? index / (count - 1) : 0;
-  const light = document.documentElement.dataset.theme === "dark" ? 55 : 45;
-  return `hsl(${Math.round(178 - 153 * position)} 68% ${light}%)`;
+  const light = document.documentElement.dataset.theme === "dark" ? 52 : 42;
+  return `hsl(${Math.round(178 - 153 * position)} 58% ${light}%)`;
 }
 
+const minutes = (length) => Array.from({ length: Math.ceil(length / 60) }, (_, i) => ({ value: -60 * i })).reverse();
 const xAxis = (length) => ({
   type: "linear", min: 1 - length, max: 0, grid: { display: false }, border: { color: css("--line") },
-  ticks: { stepSize: 60, autoSkip: false, maxRotation: 0, color: css("--muted"), font: { size: 10 }, callback: (v) => (v === 0 ? "now" : v % 60 === 0 ? `${v / 60} min` : "") },
+  afterBuildTicks: (axis) => { axis.ticks = minutes(length); },
+  ticks: { autoSkip: false, maxRotation: 0, color: css("--muted"), font: { size: 10 }, callback: (v) => (v === 0 ? "now" : `${v / 60} min`) },
 });
 const yAxis = (more = {}) => ({
   beginAtZero: true, grid: { color: css("--line"), lineWidth: 0.5 }, border: { display: false },
@@ -22,7 +24,8 @@ const yAxis = (more = {}) => ({
 });
 const line = (label, color, column, x, more = {}) => ({
   label, borderColor: color, backgroundColor: color, borderWidth: 1.6, pointRadius: 0, tension: 0, spanGaps: 2.5,
-  data: x.map((at, i) => ({ x: at, y: column[i] })), ...more,
+  // Nulls are left out, not drawn: Chart.js bridges a gap by its length only between drawn points.
+  data: x.flatMap((at, i) => (column[i] === null ? [] : [{ x: at, y: column[i] }])), ...more,
 });
 const faded = (color) => `color-mix(in srgb, ${color} 16%, transparent)`;
 
@@ -106,7 +109,7 @@ export class LiveChart {
       data: { datasets: [] },
       options: {
         animation: false, responsive: true, maintainAspectRatio: false, parsing: false, normalized: true,
-        interaction: { mode: "index", intersect: false, axis: "x" },
+        interaction: { mode: "nearest", intersect: false, axis: "x" },
         scales: scales(this.kind, length, context),
         plugins: {
           legend: { display: count > 1 || this.kind === "variants", position: "bottom", labels: { boxWidth: 10, boxHeight: 10, color: css("--muted"), font: { size: 10 }, padding: 8 } },
@@ -118,8 +121,8 @@ export class LiveChart {
 }
 
 // Latency by batch size, with the SLO and half of it. `curves`: [{device_type, points: [{batch, p50_ms, p95_ms}]}].
-export function drawCurve(container, curves, sloMs, previous) {
-  previous?.destroy();
+export function drawCurve(container, curves, sloMs) {
+  Chart.getChart(container.querySelector("canvas"))?.destroy();
   const types = [...new Set(curves.map((curve) => curve.device_type))];
   const batches = curves.flatMap((curve) => curve.points.map((point) => point.batch));
   const last = Math.max(1, ...batches);
@@ -134,7 +137,7 @@ export function drawCurve(container, curves, sloMs, previous) {
   });
   const flat = (label, y, dash) => ({ label, data: [{ x: 1, y }, { x: Math.max(last, 2), y }], borderColor: css("--c-violations"), backgroundColor: css("--c-violations"), borderWidth: 1, borderDash: dash, pointRadius: 0 });
   container.dataset.points = batches.length;
-  return new Chart(container.querySelector("canvas"), {
+  new Chart(container.querySelector("canvas"), {
     type: "line",
     data: { datasets: [...sets, flat("SLO", sloMs, []), flat("SLO/2", sloMs / 2, [4, 4])] },
     options: {

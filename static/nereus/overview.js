@@ -76,6 +76,11 @@ function slowest() {
   return worst;
 }
 
+function gatewaysConnected() {
+  const n = [...cluster.gateways.values()].filter((gateway) => gateway.connected).length;
+  return `${n} gateway${n === 1 ? "" : "s"} connected`;
+}
+
 function numbers() {
   const now = board.now();
   const past = board.telemetry.window(board.end(), WINDOW_S);
@@ -85,7 +90,7 @@ function numbers() {
   kpi("demand", rate(now?.demand));
   setText(byId("note-demand"), now ? `peak ${rate(peak)} in 5 min` : "no gateway reports");
   kpi("throughput", rate(now?.throughput));
-  setText(byId("note-throughput"), now ? `${[...cluster.gateways.values()].filter((g) => g.connected).length} gateway(s)` : "\u00a0");
+  setText(byId("note-throughput"), now ? gatewaysConnected() : "\u00a0");
   kpi("accuracy", percent(now?.accuracy));
   setText(byId("note-accuracy"), low.length ? `lowest second ${percent(Math.min(...low))} in 5 min` : "nothing served yet");
   kpi("violations", percent(now?.violations, 2), now?.violations > 5 ? "bad" : now?.violations > 1 ? "warn" : "");

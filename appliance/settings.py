@@ -108,7 +108,8 @@ REDIS_URL = NEREUS.redis_url or f"unix://{NEREUS.socket_folder / 'redis.sock'}"
 CHANNEL_LAYERS = {
     "default": {
         "BACKEND": "channels_redis.core.RedisChannelLayer",
-        "CONFIG": {"hosts": [REDIS_URL], "capacity": 1000, "expiry": 30},
+        # The layer blocks for 5 s on an empty channel, which is also redis-py's default time-out.
+        "CONFIG": {"hosts": [{"address": REDIS_URL, "socket_timeout": 20}], "capacity": 1000, "expiry": 30},
     }
 }
 
@@ -160,6 +161,7 @@ SPECTACULAR_SETTINGS = {
 
 STATIC_URL = "/static/"
 STATIC_ROOT = NEREUS.home / "static"
+STATIC_ROOT.mkdir(exist_ok=True)  # whitenoise warns otherwise, though it serves from the packages
 STATICFILES_DIRS = [BASE_DIR / "static"]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},

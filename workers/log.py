@@ -38,7 +38,15 @@ def configure(process: str, level: str = "info", path: Path | None = None) -> No
     root.handlers[:] = [handler]
     root.setLevel(getattr(logging, level.upper()))
     logging.captureWarnings(True)
-    for noisy in ("httpx", "httpcore", "websockets", "asyncio", "daphne", "uvicorn.access"):
+    for noisy in (
+        "httpx",
+        "httpcore",
+        "websockets",
+        "asyncio",
+        "celery.worker.strategy",
+        "celery.app.trace",
+        "uvicorn.access",
+    ):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import logging
+
+from gunicorn.glogging import Logger
 from uvicorn_worker import UvicornWorker
 
+from workers import log
 from workers.settings import Settings
 
 #: seconds that open requests and websockets get at shutdown; without a limit uvicorn waits for browsers to leave
 GRACE_S = 2
+
+
+class StructuredLogger(Logger):
+    """gunicorn's and uvicorn's lines through the root logger, in the one format that all processes share."""
+
+    def setup(self, cfg) -> None:
+        super().setup(cfg)
+        self.error_log.handlers = []
+        self.error_log.propagate = True
 
 
 class Worker(UvicornWorker):
@@ -24,8 +37,15 @@ class Worker(UvicornWorker):
         "ws_ping_timeout": 10.0,
     }
 
+    def __init__(self, *args, **kwargs) -> None:
+        super().__init__(*args, **kwargs)
+        for name in ("uvicorn.error", "uvicorn.access"):
+            logging.getLogger(name).propagate = True
+
 
 _settings = Settings.from_environ()
+log.configure("web", _settings.log_level)
+logger_class = StructuredLogger
 bind = str(_settings.console)
 worker_class = "appliance.local.web.Worker"
 workers = 1

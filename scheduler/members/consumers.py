@@ -8,6 +8,9 @@ from typing import Any
 import msgspec
 from channels.db import database_sync_to_async as in_thread
 from channels.generic.websocket import AsyncWebsocketConsumer
+from django.db import DatabaseError
+from kombu.exceptions import OperationalError as BrokerError
+from redis.exceptions import RedisError
 
 from registry.models import Gateway, Member, Node
 from scheduler import live, telemetry
@@ -79,7 +82,14 @@ class MemberConsumer(AsyncWebsocketConsumer):
             if time.monotonic() - self.seen_at > SEEN_EVERY_S:
                 self.seen_at = time.monotonic()
                 await in_thread(admission.seen)(self.kind, self.member.pk)
+            await self._handle_or_log(message)
+
+    async def _handle_or_log(self, message: control.FromMember) -> None:
+        """A message that cannot be dealt with now (Redis is away, say) is lost; the link and what follows are not."""
+        try:
             await self.handle(message)
+        except (RedisError, BrokerError, DatabaseError, OSError) as error:
+            logger.error("message_lost", type=type(message).__name__, member=self.member.name, error=str(error))
 
     async def _join(self, message: control.JoinNode | control.JoinGateway) -> None:
         try:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import onnx
+from onnx import TensorProto, helper
 
 from workers.node.executor.codec import DTYPES, encode
 from workers.protocol import frames
@@ -31,6 +33,8 @@ from workers.protocol.specs import (
 WAIT_S = 30.0
 CORE = min(os.sched_getaffinity(0))
 XY = Signature((TensorSpec("x", "FP32", (-1, 4)),), (TensorSpec("y", "FP32", (-1, 3)),))
+
+WIDE = Signature((TensorSpec("x", "FP32", (-1, 4)),), (TensorSpec("y", "FP32", (-1, 4)),))
 
 
 def application(name="app", slo_s=2.0, signature=XY, late="shed", policy="proteus", **options) -> ApplicationSpec:
@@ -202,3 +206,38 @@ class Executor:
 
 def rows(count: int, seed: int = 0) -> dict[str, np.ndarray]:
     return {"x": np.random.default_rng(seed).normal(size=(count, 4)).astype(np.float32)}
+
+
+def save(path: Path, nodes, inputs, outputs, initializers=()) -> Path:
+    """Write a small model."""
+    graph = helper.make_graph(nodes, "g", inputs, outputs, initializers)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), str(path))
+    return path
+
+
+def turning(path: Path, turns: int) -> Path:
+    """A model whose one row takes as long as its loop has turns, in steps that can be stopped between."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["go"], ["on"]),
+            helper.make_node("Tanh", ["h"], ["t"]),
+            helper.make_node("Add", ["t", "h"], ["next"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, []),
+            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("h", TensorProto.FLOAT, ["b", 4]),
+        ],
+        [
+            helper.make_tensor_value_info("on", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("next", TensorProto.FLOAT, ["b", 4]),
+        ],
+    )
+    return save(
+        path,
+        [helper.make_node("Loop", ["turns", "", "x"], ["y"], body=body)],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["b", 4])],
+        [helper.make_tensor("turns", TensorProto.INT64, [], [turns])],
+    )

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import numpy as np
-import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
-from tests.executor.harness import Executor, application, resident, rows, variant
+from tests.executor.harness import Executor, application, resident, rows, save, variant
 from workers.protocol.frames import (
     Cancel,
     ExecutorState,
@@ -33,17 +32,11 @@ async def executor(tmp_path):
         yield running
 
 
-def save(path, nodes, inputs, outputs, initializers=()):
-    graph = helper.make_graph(nodes, "g", inputs, outputs, initializers)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), str(path))
-    return path
-
-
 async def test_answers_equal_in_process_onnxruntime_and_batches_form(executor, tiny_models):
     path = tiny_models["medium"]
     gateway = await executor.applied(1, [resident(variant(7, path, accuracy=91.5))], [application()], [path])
     inputs = [rows(1 + i % 3, seed=i) for i in range(24)]
-    answers = await asyncio.gather(*(gateway.query(arrays, budget_s=5.0) for arrays in inputs))
+    answers = await asyncio.gather(*(gateway.query(arrays, budget_s=1.5) for arrays in inputs))
     session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     for arrays, (result, outputs) in zip(inputs, answers, strict=True):
         assert isinstance(result, Result)
@@ -157,7 +150,7 @@ async def test_a_cancelled_query_is_forgotten_in_the_queue_and_harmless_in_a_bat
     result, _ = await gateway.answer(kept)
     assert result.batch_rows == 1
     # A full batch starts at once; its members are cancelled while it runs.
-    ids = [gateway.submit(rows(1, seed=i), budget_s=5.0) for i in range(16)]
+    ids = [gateway.submit(rows(1, seed=i), budget_s=1.0) for i in range(16)]
     for id in ids[:4]:
         gateway.connection.send(Cancel(id))
     for id in ids[4:]:
@@ -171,8 +164,8 @@ async def test_a_gateway_that_goes_away_in_mid_batch_disturbs_nobody(executor, t
     staying = await executor.applied(1, [resident(variant(1, path), 0.004)], [application()], [path])
     leaving = await executor.peer()
     for i in range(8):
-        leaving.submit(rows(1, seed=i), budget_s=2.0)
-    ids = [staying.submit(rows(1, seed=i), budget_s=2.0) for i in range(8)]
+        leaving.submit(rows(1, seed=i), budget_s=1.0)
+    ids = [staying.submit(rows(1, seed=i), budget_s=1.0) for i in range(8)]
     leaving.connection.close()
     for id in ids:
         assert isinstance((await staying.answer(id))[0], Result)

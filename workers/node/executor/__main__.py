@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> None:
     die_with_parent(given.parent if given.parent is not None else os.getppid())
     try:
         settings = Settings.from_environ()
-        device = _device(given.device)
+        device = read_device(given.device)
         log.configure(f"executor {device.id}", settings.log_level)
         bind_cores(device)
     except (SettingsError, ValueError) as error:
@@ -45,7 +45,12 @@ def main(arguments: list[str] | None = None) -> None:
     uvloop.run(serve(device, settings))
 
 
-def _device(text: str) -> DeviceInfo:
+def read_device(text: str) -> DeviceInfo:
+    """The device from JSON, or from the file of that name.
+
+    Raises:
+        ValueError: saying what is wrong with it.
+    """
     try:
         raw = text if text.lstrip().startswith("{") else Path(text).read_text()
         device = msgspec.json.decode(raw, type=DeviceInfo)

@@ -40,6 +40,8 @@ _log = log.get("device")
 #: a FIRST run that takes longer than this hands the queue back, so that gateways can still find another device
 FIRST_RUN_PATIENCE_S = 0.1
 _LOADER_NICE = 10
+#: a guard that leaves no policy any time to wait on purpose
+HURRY_S = 1e6
 
 
 class Device:
@@ -212,7 +214,7 @@ class Device:
 
     async def tick(self) -> None:
         """Ten times a second: the queues' state to gateways while rows wait; each second: statistics."""
-        ticks = 0
+        ticks, tidying = 0, None
         while True:
             await asyncio.sleep(0.1)
             ticks += 1
@@ -222,7 +224,10 @@ class Device:
                 self._told_rows = rows
             if ticks % 10 == 0:
                 self._report_second()
-                await self._tidy()
+                # Beside: letting a variant go may take a while, and silence would look like a hung process. A plan on
+                # its way brings its own order in.
+                if (tidying is None or tidying.done()) and not self.residency.settling:
+                    tidying = self._loop.create_task(self.residency.tidy())
 
     def _report_second(self) -> None:
         now, second = self.clock(), self._second
@@ -238,11 +243,6 @@ class Device:
             ratio = one.estimate.drifted(now)
             if ratio is not None:
                 self.peers.report(DriftReport(one.id, ratio))
-
-    async def _tidy(self) -> None:
-        # A plan on its way brings its own order in; two at once would unload what the other counts on.
-        if not self.residency.settling:
-            await self.residency.tidy()
 
     # --- the device's time ------------------------------------------------------------------------------------------
 
@@ -269,7 +269,9 @@ class Device:
             if request is not None:
                 await self._run_request(request)
                 continue
-            step = self.lanes.decide(now, self._exclusive.may_hold(), self._guard.seconds)
+            hurry = self.draining or self._stopping or self.residency.hurried
+            guard_s = HURRY_S if hurry else self._guard.seconds
+            step = self.lanes.decide(now, self._exclusive.may_hold(), guard_s)
             if step.late:
                 self._refuse_all(step.late, "late", "cannot be answered in time here")
             if step.batch is not None:

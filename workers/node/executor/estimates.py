@@ -23,7 +23,7 @@ DRIFT_BATCHES = 50
 DRIFT_EVERY_S = 300.0
 _DRIFT_WEIGHT = 0.02
 _INFLATION_WEIGHT = 0.2
-_INFLATION_HALF_LIFE_S = 1.0
+_INFLATION_HOLDS_S, _INFLATION_HALF_LIFE_S = 0.5, 1.0
 _INFLATION_MOST = 4.0
 _INFLATION_STEP = 0.05
 _OVERHEAD_WEIGHT = 0.1
@@ -121,5 +121,5 @@ class LatencyEstimate:
         return self._model
 
     def _decayed(self, now: float) -> float:
-        idle = max(0.0, now - self._observed_at)
+        idle = max(0.0, now - self._observed_at - _INFLATION_HOLDS_S)
         return 1.0 + (self._inflation - 1.0) * 0.5 ** (idle / _INFLATION_HALF_LIFE_S)

@@ -56,6 +56,8 @@ class Residency:
         self.applications: dict[str, ApplicationSpec] = {}
         self.errors: dict[str, str] = {}
         self.plan_version = 0
+        #: above 0 while queues should empty without waiting for larger batches
+        self.hurried = 0
         self._target: Apply | None = None
         self._task: asyncio.Task | None = None
 
@@ -183,7 +185,9 @@ class Residency:
 
     def _standbys(self) -> list[Loaded]:
         """Least recently used first, without those that queries wait for."""
-        idle = (w for w in self.loaded.values() if w.role is Role.STANDBY and not w.closing)
+        # What a plan on its way wants is spoken for already.
+        wanted = {r.variant.id for r in self._target.plan.residents} if self._target is not None else set()
+        idle = (w for w in self.loaded.values() if w.role is Role.STANDBY and not w.closing and w.id not in wanted)
         return sorted((w for w in idle if not self._lanes.needs(w)), key=lambda w: (w.used_at, w.id))
 
     async def room_for(self, size_bytes: int) -> bool:
@@ -220,8 +224,12 @@ class Residency:
             loaded.closing = True
         self._on_change()
         until = self._clock() + BREAK_GRACE_S
-        while any(self._lanes.needs(loaded) for loaded in victims) and self._clock() < until:
-            await asyncio.sleep(0.005)
+        self.hurried += 1
+        try:
+            while any(self._lanes.needs(loaded) for loaded in victims) and self._clock() < until:
+                await asyncio.sleep(0.005)
+        finally:
+            self.hurried -= 1
         # A plan that came meanwhile may want one of them again.
         victims = [loaded for loaded in victims if loaded.closing]
         for loaded in victims:

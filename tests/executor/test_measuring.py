@@ -1,0 +1,185 @@
+"""Profile jobs on a real executor: measured in small steps beside serving, stopped in time, validated."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper
+
+from tests.executor.harness import WIDE, Executor, application, resident, rows, save, turning, variant
+from workers.protocol.frames import (
+    ExecutorState,
+    Measure,
+    MeasureCancel,
+    MeasureDone,
+    MeasureFailed,
+    MeasureProgress,
+    Result,
+    StatsReport,
+)
+from workers.protocol.specs import ValidationSpec
+
+
+@pytest.fixture
+async def executor(tmp_path):
+    async with Executor(tmp_path) as running:
+        yield running
+
+
+def order(job, path, spec=None, first=False, max_batch=8, **more) -> Measure:
+    spec = application() if spec is None else spec
+    return Measure(job, variant(100 + job, path, spec.name), spec, str(path), first, max_batch, **more)
+
+
+async def ended(executor, job: int):
+    return await executor.node.next(MeasureDone | MeasureFailed, lambda message: message.job == job)
+
+
+async def test_every_power_of_two_up_to_the_largest_batch_is_measured(executor, tiny_models):
+    path = tiny_models["medium"]
+    executor.node.connection.send(order(1, path, max_batch=6))
+    done = await ended(executor, 1)
+    assert [point.batch for point in done.points] == [1, 2, 4, 6]
+    for point in done.points:
+        assert 0 < point.p50_s <= point.p95_s and point.samples >= 5
+    assert done.load_s > 0 and done.memory_bytes >= path.stat().st_size
+    progress = [m for m in executor.node.of(MeasureProgress) if m.job == 1]
+    assert [m.phase for m in progress[:2]] == ["waiting", "loading"]
+    parts = [m.done for m in progress]
+    assert parts == sorted(parts) and parts[-1] == 1.0
+
+
+async def test_growing_stops_with_the_first_batch_past_the_slo(executor, tiny_models):
+    executor.node.connection.send(order(1, tiny_models["heavy"], application(slo_s=0.01), max_batch=64))
+    done = await ended(executor, 1)
+    assert done.points[-1].p95_s > 0.01
+    assert all(point.p95_s <= 0.01 for point in done.points[:-1])
+    assert done.points[-1].batch < 64
+
+
+async def test_serving_goes_on_while_a_busy_device_measures(executor, tiny_models):
+    path = tiny_models["medium"]
+    gateway = await executor.applied(1, [resident(variant(1, path), 0.003)], [application()], [path])
+    executor.node.connection.send(order(1, tiny_models["quick"], max_batch=4))
+    answers, finished = [], asyncio.create_task(ended(executor, 1))
+
+    async def client(seed):
+        while not finished.done():
+            answers.append((await gateway.query(rows(1, seed), budget_s=1.0))[0])
+
+    await asyncio.gather(*(client(i) for i in range(16)))
+    assert [point.batch for point in (await finished).points] == [1, 2, 4]
+    assert len(answers) > 50
+    assert all(isinstance(answer, Result) for answer in answers)
+    await executor.node.next(StatsReport, lambda message: message.stats.profiling > 0)
+
+
+async def test_a_first_run_happens_on_a_drained_device_and_is_ended_at_its_limit(executor, tiny_models, tmp_path):
+    quick = tiny_models["quick"]
+    gateway = await executor.applied(1, [resident(variant(1, quick))], [application()], [quick])
+    executor.node.connection.send(order(1, quick, first=True, max_batch=1))
+    assert isinstance(await ended(executor, 1), MeasureDone)
+    assert any(state.draining for state in gateway.of(ExecutorState)) and not gateway.state().draining
+
+    spec = application("endless", slo_s=0.05, signature=WIDE)
+    executor.node.connection.send(order(2, turning(tmp_path / "endless.onnx", 10**9), spec, first=True))
+    await gateway.until(lambda: gateway.state().draining)
+    # Long runs hand the queue back, so that another device can take it.
+    refused = await gateway.until(
+        lambda: [m for m, _ in gateway.answers.values()] or (gateway.submit(rows(1), budget_s=1.5) and None)
+    )
+    assert (refused[0].code, refused[0].retryable) == ("draining", True)
+    failed = await ended(executor, 2)
+    assert failed.message == "the first run of one row took longer than 2 s and was stopped"
+    await gateway.until(lambda: not gateway.state().draining)
+    before = set(gateway.answers)
+    id = gateway.submit(rows(1))
+    assert id not in before and isinstance((await gateway.answer(id))[0], Result)
+
+
+async def test_accuracy_is_measured_on_a_validation_set(executor, tiny_models, tmp_path):
+    path = tiny_models["quick"]
+    x = rows(150)["x"]
+    best = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0].argmax(axis=1)
+    labels = best.copy()
+    labels[:30] = (labels[:30] + 1) % 3
+    np.savez(tmp_path / "set.npz", x=x, labels=labels)
+    spec = ValidationSpec("0" * 64, "top1")
+    executor.node.connection.send(order(1, path, validation=spec, validation_path=str(tmp_path / "set.npz")))
+    done = await ended(executor, 1)
+    assert (done.accuracy, done.validated_rows) == (pytest.approx(80.0), 150)
+    assert "validating" in {m.phase for m in executor.node.of(MeasureProgress)}
+
+
+@pytest.mark.parametrize(
+    ("arrays", "metric", "message"),
+    [
+        ({"labels": [0]}, "top1", "validation: array 'x' is missing"),
+        ({"x": np.zeros((2, 4), np.float32)}, "top1", "validation: array 'labels' is missing"),
+        ({"x": np.zeros((2, 5), np.float32), "labels": [0, 1]}, "top1", "x: shape must be [-1, 4], not [2, 5]"),
+        ({"x": np.zeros((2, 4), np.float32), "labels": [0]}, "top1", "x: has 2 rows, labels 1"),
+        ({"x": np.zeros((2, 4), complex), "labels": [0, 1]}, "top1", "x: must be FP32, not complex128"),
+        ({"x": np.zeros((2, 4), np.float32), "labels": [0, 3]}, "top1", "labels: must be from 0 to 2, found 0 to 3"),
+        ({"x": np.zeros((2, 4), np.float32), "labels": [0, 1]}, "top5", "top5: needs at least 5 classes"),
+        ({"x": np.zeros((2, 4), np.float32), "labels": [0, 1]}, "bleu", "metric 'bleu': must be one of top1"),
+        ({"x": np.array([[{}]], dtype=object), "labels": [0]}, "top1", "validation: not a readable .npz"),
+    ],
+)
+async def test_an_unfit_validation_set_is_named(arrays, metric, message, tmp_path):
+    from workers import metrics
+    from workers.node.executor import validation
+
+    np.savez(tmp_path / "set.npz", **{name: np.asarray(value) for name, value in arrays.items()})
+    with pytest.raises((validation.ValidationError, metrics.MetricError)) as error:
+        _, labels = validation.read(str(tmp_path / "set.npz"), application().signature)
+        metrics.compute(metric, np.zeros((len(labels), 3), np.float32), labels)
+    assert message in str(error.value)
+
+
+async def test_what_cannot_be_measured_fails_with_a_reason_and_the_next_job_goes_on(executor, tiny_models, tmp_path):
+    fixed = save(
+        tmp_path / "fixed.onnx",
+        [helper.make_node("Reshape", ["x", "one"], ["y"])],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, 4])],
+        [helper.make_tensor("one", TensorProto.INT64, [2], [1, 4])],
+    )
+    (tmp_path / "set.npz").write_bytes(b"no zip")
+    send = executor.node.connection.send
+    send(order(1, tmp_path / "absent.onnx"))
+    send(order(2, fixed, application(signature=WIDE)))
+    send(order(3, tiny_models["quick"], max_batch=0))
+    spec = ValidationSpec("0" * 64, "top1")
+    send(order(4, tiny_models["quick"], max_batch=1, validation=spec, validation_path=str(tmp_path / "set.npz")))
+    send(order(5, tiny_models["quick"], max_batch=1))
+    messages = [(await ended(executor, job)).message for job in range(1, 5)]
+    assert "is missing" in messages[0]
+    assert messages[1].startswith("batch 2: ")
+    assert messages[2] == "max_batch: must be at least 1, not 0"
+    assert messages[3].startswith("validation: not a readable .npz")
+    assert isinstance(await ended(executor, 5), MeasureDone)
+
+
+async def test_a_cancelled_job_answers_nothing_and_frees_the_device(executor, tiny_models, tmp_path):
+    send = executor.node.connection.send
+    spec = application("endless", slo_s=1.0, signature=WIDE)
+    send(order(1, turning(tmp_path / "endless.onnx", 10**9), spec, first=True))
+    send(order(2, tiny_models["quick"], max_batch=1))
+    send(order(3, tiny_models["quick"], max_batch=1))
+    await executor.node.next(MeasureProgress, lambda message: message.job == 1 and message.phase == "loading")
+    send(MeasureCancel(1))
+    send(MeasureCancel(3))
+    assert isinstance(await ended(executor, 2), MeasureDone)
+    assert {m.job for m in executor.node.messages if isinstance(m, MeasureDone | MeasureFailed)} == {2}
+
+
+async def test_how_a_job_ended_waits_for_a_node_that_was_away(executor, tiny_models):
+    executor.node.connection.send(order(1, tiny_models["quick"], max_batch=1))
+    await executor.node.next(MeasureProgress)
+    executor.node.connection.close()
+    await asyncio.sleep(0.6)
+    node = await executor.peer("node")
+    assert isinstance(await node.next(MeasureDone), MeasureDone)

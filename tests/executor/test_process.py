@@ -1,0 +1,180 @@
+"""The executor as a process: bound to its parent, its cores and its socket, and lean."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.executor.harness import CORE, WIDE, Executor, application, resident, rows, turning, variant
+from workers.node.executor.__main__ import read_device
+from workers.node.executor.process import bind_cores, listening_socket
+from workers.protocol.frames import ExecutorState, Refusal, Result
+from workers.protocol.specs import DeviceInfo
+
+
+def test_the_executor_never_imports_the_control_plane():
+    code = """
+import sys
+import workers.node.executor.__main__, workers.node.executor.server, workers.node.executor.measuring
+heavy = {"django", "celery", "pyscipopt", "channels", "appliance", "registry", "scheduler", "console"}
+sys.exit(", ".join(sorted(heavy & {name.split(".")[0] for name in sys.modules})) or 0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+async def test_it_keeps_to_its_cores_and_its_socket_to_its_user(tmp_path):
+    async with Executor(tmp_path) as executor:
+        path = Path(executor.endpoint.removeprefix("unix:"))
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        for task in Path(f"/proc/{executor.process.pid}/task").iterdir():
+            assert os.sched_getaffinity(int(task.name)) == {CORE}
+        executor.process.kill()
+        await executor.process.wait()
+        assert path.is_socket()
+    # The next one takes over the dead one's socket.
+    async with Executor(tmp_path) as executor:
+        await executor.peer()
+
+
+async def test_sigterm_finishes_what_waits_and_leaves_nothing_behind(tmp_path, tiny_models):
+    path = tiny_models["medium"]
+    async with Executor(tmp_path) as executor:
+        gateway = await executor.applied(1, [resident(variant(1, path), 0.003)], [application()], [path])
+        waiting = [gateway.submit(rows(1), budget_s=budget_s) for budget_s in (0.8, 60.0)]
+        await gateway.next(ExecutorState, lambda state: state.queued == {"app": 2})
+        assert await executor.terminate() == 0
+        for id in waiting:
+            assert isinstance((await gateway.answer(id))[0], Result)
+        assert not Path(executor.endpoint.removeprefix("unix:")).exists()
+
+
+async def test_what_cannot_be_finished_in_time_or_is_new_is_handed_back_on_sigterm(tmp_path):
+    path = turning(tmp_path / "slow.onnx", turns=40_000)
+    async with Executor(tmp_path) as executor:
+        slow = resident(variant(1, path), 0.05, max_batch=1)
+        gateway = await executor.applied(1, [slow], [application(signature=WIDE)], [path])
+        ids = [gateway.submit(rows(1), budget_s=60.0) for _ in range(400)]
+        await gateway.until(lambda: gateway.answered)
+        ended = asyncio.create_task(executor.terminate())
+        await gateway.next(ExecutorState, lambda state: state.draining)
+        new = (await gateway.query(rows(1)))[0]
+        assert (new.code, new.retryable) == ("draining", True)
+        answers = [(await gateway.answer(id))[0] for id in ids]
+        refused = {(answer.code, answer.retryable) for answer in answers if isinstance(answer, Refusal)}
+        assert refused == {("draining", True)}
+        assert any(isinstance(answer, Result) for answer in answers)
+        assert await ended == 0
+
+
+def test_it_dies_with_a_killed_parent(tmp_path):
+    info = DeviceInfo("box/cpu0", "cpu", "test", "", (CORE,), None, 0, f"unix:{tmp_path}/e.sock")
+    # A parent that starts an executor, tells its pid, and is killed without a chance to clean up.
+    code = f"""
+import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-m", "workers.node.executor", "--device",
+                          {msgspec.json.encode(info).decode()!r}, "--parent", str(os.getpid())])
+print(child.pid, flush=True)
+time.sleep(60)
+"""
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    pid = int(parent.stdout.readline())
+    deadline = time.monotonic() + 20
+    while not (tmp_path / "e.sock").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    parent.kill()
+    parent.wait(10)
+    while _alive(pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("change", "settings", "message"),
+    [
+        ({"endpoint": "unix:/no/such/folder/e.sock"}, {}, "No such file or directory"),
+        ({"kind": "cuda", "gpu_index": 0}, {}, "device box/cpu0"),
+        ({}, {"NEREUS_QUEUE_ROWS": "none"}, "NEREUS_QUEUE_ROWS='none': must be a whole number from 1 to 100000"),
+    ],
+)
+def test_what_it_cannot_start_with_is_said_in_one_line(tmp_path, change, settings, message):
+    good = DeviceInfo("box/cpu0", "cpu", "test", "", (CORE,), None, 0, f"unix:{tmp_path}/e.sock")
+    if change.get("kind") == "cuda" and Path("/dev/nvidia0").exists():
+        pytest.skip("this box has a GPU")
+    info = msgspec.structs.replace(good, **change)
+    done = subprocess.run(
+        [sys.executable, "-m", "workers.node.executor", "--device", msgspec.json.encode(info).decode()],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **settings},
+    )
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "message"),
+    [
+        ("tcp://x", "endpoint 'tcp://x': must be unix:/path"),
+        ("unix:relative", "must be unix:/path"),
+        ("unix:/tmp/" + "x" * 120, "at most 107 bytes"),
+        ("unix:/etc/hostname", "exists and is not a socket"),
+    ],
+)
+def test_endpoints_that_cannot_be_are_named(endpoint, message):
+    with pytest.raises(ValueError, match=message):
+        listening_socket(endpoint)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("/no/such/file", "--device /no/such/file: No such file"),
+        ("{}", "--device: Object missing required field `id`"),
+        (
+            '{"id":"a","kind":"tpu","type":"","description":"","cores":[],"gpu_index":null,"memory_bytes":0,"endpoint":""}',
+            "--device: kind must be cpu or cuda, not 'tpu'",
+        ),
+    ],
+)
+def test_devices_that_cannot_be_are_named(text, message):
+    with pytest.raises(ValueError, match=message):
+        read_device(text)
+
+
+def test_cores_that_do_not_exist_are_named():
+    info = DeviceInfo("box/cpu0", "cpu", "test", "", (4095,), None, 0, "unix:/e")
+    with pytest.raises(ValueError, match=r"cores \[4095\] of device box/cpu0"):
+        bind_cores(info)
+
+
+def test_a_parent_that_is_gone_already_is_noticed(tmp_path):
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    done = subprocess.run(
+        [sys.executable, "-m", "workers.node.executor", "--device", "{}", "--parent", str(child.pid)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode in (1, -signal.SIGKILL)
+    assert f"parent {child.pid} is gone" in done.stderr

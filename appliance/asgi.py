@@ -17,12 +17,14 @@ from console.consumers import UnknownPath  # noqa: E402
 from console.routing import urlpatterns as browser_patterns  # noqa: E402
 from scheduler.members.consumers import GatewayConsumer, NodeConsumer  # noqa: E402
 
+browsers = AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(browser_patterns)))
 websocket = URLRouter(
     [
         # Members are programs: they have a token and no origin. Browsers have a session, and an origin to check.
         path("ws/node/", NodeConsumer.as_asgi()),
         path("ws/gateway/", GatewayConsumer.as_asgi()),
-        path("ws/console/", AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(browser_patterns)))),
+        # Not path(): Channels cannot see the router behind the origin check and would want the whole path to match.
+        re_path(r"^ws/console/", browsers),
         re_path(r"", UnknownPath.as_asgi()),
     ]
 )

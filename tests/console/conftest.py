@@ -1,0 +1,92 @@
+"""A small cluster in the database, and clients of staff and of others."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from registry import models
+from scheduler.models import Plan
+
+SIGNATURE = {
+    "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}],
+    "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 3]}],
+}
+EVIL = "<script>alert('x')</script>"
+
+
+@pytest.fixture
+def staff(db) -> Client:
+    client = Client()
+    client.force_login(User.objects.create_user("operator", password="a long passphrase", is_staff=True))
+    return client
+
+
+@pytest.fixture
+def visitor(db) -> Client:
+    client = Client()
+    client.force_login(User.objects.create_user("visitor", password="a long passphrase"))
+    return client
+
+
+@pytest.fixture
+def application(db) -> models.Application:
+    return models.Application.objects.create(name="digits", description=EVIL, slo_ms=80, signature=SIGNATURE)
+
+
+def add_variant(application, name, accuracy, *, state="ready", p95=(10.0, 16.0, 30.0, 70.0)) -> models.Variant:
+    variant = models.Variant.objects.create(
+        application=application, name=name, digest=name[0] * 64, size_bytes=2048, accuracy=accuracy, state=state
+    )
+    if p95:
+        profile = models.Profile.objects.create(variant=variant, device_type="cpu-a", load_s=0.2, memory_bytes=4096)
+        for i, latency in enumerate(p95):
+            models.ProfileLatency.objects.create(
+                profile=profile, batch=2**i, p50_ms=latency * 0.8, p95_ms=latency, mean_ms=latency * 0.9, samples=20
+            )
+    return variant
+
+
+@pytest.fixture
+def cluster(application) -> dict:
+    """A node with a device that is up and one that is down, a pending node, a gateway, two variants."""
+    best, quick = add_variant(application, "best", 98.0), add_variant(application, "quick", 90.0)
+    node = models.Node.objects.create(name="box", state="approved", channel="c1")
+    models.Node.objects.create(name="shed", state="pending", channel="c2")
+    models.Gateway.objects.create(name="front", state="approved", channel="c3", address="http://127.0.0.1:8000")
+    make = models.Device.objects.create
+    make(node=node, ref="box/cpu0", kind="cpu", type="cpu-a", cores=[0], state="up", warm=[quick.pk], plan_version=1)
+    make(node=node, ref="box/cpu1", kind="cpu", type="cpu-a", cores=[1], state="down", detail="exited with signal 9")
+    return {"application": application, "best": best, "quick": quick, "node": node}
+
+
+def add_plan(best: models.Variant, *, left_out: float = 0.0, trigger: str = "period") -> Plan:
+    """A stored plan that hosts ``best`` on box/cpu0."""
+    name = best.application.name
+    spec = {"id": best.pk, "name": best.name, "application": name, "accuracy": 98.0, "accuracy_normalized": 100.0}
+    resident = {"variant": spec, "max_batch": 4, "rate": 30.0, "time_share": 0.75, "profile": []}
+    return Plan.objects.create(
+        trigger=trigger,
+        strategy="proteus",
+        status="optimal",
+        accuracy=100.0,
+        demand=30.0 + left_out,
+        served=30.0,
+        solve_s=0.0123,
+        moves=1,
+        reasons=[f"box/cpu0 hosts best because {EVIL}"],
+        problem={
+            "devices": [{"id": "box/cpu0", "type": "cpu-a", "memory_bytes": None, "available": 1.0}],
+            "applications": [{"id": name, "slo_s": 0.08, "demand": 30.0 + left_out, "weight": 1.0}],
+            "variants": [],
+            "time_limit_s": 10.0,
+        },
+        allocation={"placements": [], "served": {name: 30.0}, "left_out": {name: left_out}},
+        wire={
+            "version": 1,
+            "devices": [{"device": "box/cpu0", "endpoint": "", "residents": [resident], "turn_gap_s": 0.0}],
+            "routes": [{"application": name, "device": "box/cpu0", "share": 1.0}],
+            "bands": {name: {"low": 20.0, "high": 40.0}},
+        },
+    )

@@ -1,0 +1,189 @@
+"""What an operator finds on the pages, and who may look."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.contrib.auth.models import User
+from django.contrib.staticfiles import finders
+from django.test import Client
+from django.urls import Resolver404, resolve
+
+from registry import models
+from tests.console.conftest import EVIL, add_plan, add_variant
+
+PAGES = ["/", "/applications/", "/plans/", "/nodes/", "/keys/"]
+ALL_PAGES = [*PAGES, "/applications/digits/", "/plan/"]
+
+
+def text(answer) -> str:
+    return answer.content.decode()
+
+
+@pytest.mark.parametrize("page", ALL_PAGES)
+def test_nobody_sees_a_page_without_signing_in(db, page):
+    answer = Client().get(page)
+    assert answer.status_code == 302
+    assert answer.url == f"/login/?next={page}"
+
+
+@pytest.mark.parametrize("page", ALL_PAGES)
+def test_an_account_that_is_not_staff_sees_nothing(visitor, page):
+    assert visitor.get(page).url == f"/login/?next={page}"
+
+
+def test_staff_sign_in_and_come_back_to_where_they_were(db):
+    User.objects.create_user("operator", password="a long passphrase", is_staff=True)
+    client = Client(enforce_csrf_checks=True)
+    page = text(client.get("/login/?next=/plans/"))
+    assert all(f'data-testid="{name}"' in page for name in ("login-username", "login-password", "login-submit"))
+    token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page)[1]
+    form = {"username": "operator", "password": "a long passphrase", "next": "/plans/", "csrfmiddlewaretoken": token}
+    answer = client.post("/login/", form)
+    assert (answer.status_code, answer.url) == (302, "/plans/")
+    assert client.get("/plans/").status_code == 200
+
+
+def test_signing_in_does_not_lead_to_another_site(db):
+    User.objects.create_user("operator", password="a long passphrase", is_staff=True)
+    form = {"username": "operator", "password": "a long passphrase", "next": "https://elsewhere.example/"}
+    assert Client().post("/login/", form).url == "/"
+
+
+@pytest.mark.parametrize("staff, password", [(True, "wrong"), (False, "a long passphrase")])
+def test_a_wrong_password_and_an_account_without_rights_are_refused(db, staff, password):
+    User.objects.create_user("someone", password="a long passphrase", is_staff=staff)
+    client = Client()
+    answer = client.post("/login/", {"username": "someone", "password": password})
+    assert answer.status_code == 200
+    assert 'data-testid="login-error"' in text(answer)
+    assert client.get("/").status_code == 302
+
+
+def test_signing_out_takes_a_post_and_ends_the_session(staff):
+    assert staff.get("/logout/").status_code == 405
+    assert staff.post("/logout/").url == "/login/"
+    assert staff.get("/").status_code == 302
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_say_what_to_do_while_there_is_nothing_yet(staff, page):
+    answer = staff.get(page)
+    assert answer.status_code == 200
+    empty = {"/applications/": "No applications yet", "/plans/": "No plan yet", "/nodes/": "No nodes yet"}
+    assert empty.get(page, "Nereus") in text(answer)
+
+
+def test_the_current_plan_before_the_first_is_the_empty_history(staff):
+    assert staff.get("/plan/").url == "/plans/"
+
+
+@pytest.mark.parametrize("page", [*ALL_PAGES, "/plans/{version}/"])
+def test_pages_load_only_files_of_this_site_and_forbid_others(staff, cluster, page):
+    plan = add_plan(cluster["best"])
+    answer = staff.get(page.format(version=plan.pk), follow=True)
+    assert answer.status_code == 200
+    policy = answer["Content-Security-Policy"]
+    assert "default-src 'none'" in policy and "script-src 'self'" in policy and "unsafe" not in policy
+    html = text(answer)
+    loaded = re.findall(r'<(?:script|link|img)[^>]*?(?:src|href)="([^"]+)"', html)
+    assert loaded and all(path.startswith("/static/") for path in loaded)
+    missing = [path for path in loaded if finders.find(path.removeprefix("/static/")) is None]
+    assert missing == []
+    inline = re.findall(r"<script(?![^>]*\bsrc=)(?![^>]*application/json)[^>]*>|\sstyle=|\son\w+=", html)
+    assert inline == []
+
+
+@pytest.mark.parametrize("page", [*ALL_PAGES, "/plans/{version}/"])
+def test_markup_in_names_and_texts_stays_text(staff, cluster, page):
+    cluster["quick"].state, cluster["quick"].detail = "failed", EVIL
+    cluster["quick"].save()
+    plan = add_plan(cluster["best"])
+    html = text(staff.get(page.format(version=plan.pk), follow=True))
+    assert EVIL not in html
+
+
+@pytest.mark.parametrize("page", [*ALL_PAGES, "/plans/{version}/"])
+def test_every_address_that_a_form_or_button_calls_exists_in_the_rest_api(staff, cluster, page):
+    models.ApiKey.objects.create(name="demo", prefix="abcdefgh", key_hash="0" * 64)
+    models.JoinToken.objects.create(name="rack", token_hash="0" * 64)
+    plan = add_plan(cluster["best"])
+    html = text(staff.get(page.format(version=plan.pk), follow=True))
+    calls = re.findall(r'<(?:form|button)[^>]*?data-(?:api|call|upload)="([^"?]+)[^"]*"[^>]*>', html)
+    for path in calls:
+        try:
+            assert path.startswith("/api/v1/") and resolve(path)
+        except Resolver404:
+            pytest.fail(f"{page} calls {path}, which does not exist")
+    assert calls or page in ("/", "/plan/", "/plans/{version}/")
+
+
+def test_the_buttons_of_a_variant_use_methods_that_the_rest_api_knows(staff, cluster):
+    html = text(staff.get("/applications/digits/"))
+    for tag in re.findall(r"<(?:form|button)[^>]*?data-(?:api|call|upload)=[^>]*>", html):
+        path = re.search(r'data-(?:api|call|upload)="([^"?]+)', tag)[1]
+        method = (re.search(r'data-method="(\w+)"', tag) or [None, "POST"])[1]
+        assert method.lower() in resolve(path).func.view_class.http_method_names
+        assert hasattr(resolve(path).func.view_class, method.lower()), (path, method)
+
+
+def test_an_applications_page_shows_variants_best_first_with_where_they_are_warm(staff, cluster):
+    add_variant(cluster["application"], "new", None, state="profiling", p95=())
+    models.ProfileJob.objects.create(
+        variant=models.Variant.objects.get(name="new"), device_type="cpu-a", state="running", phase="measuring"
+    )
+    html = text(staff.get("/applications/digits/"))
+    assert re.findall(r'data-testid="variant-row-(\w+)"', html) == ["best", "quick", "new"]
+    rows = {name: row for name, row in re.findall(r'data-testid="variant-row-(\w+)"(.*?)</tr>', html, re.S)}
+    assert "box/cpu0" in rows["quick"] and "nowhere" in rows["best"]
+    assert "91.8 %" in rows["quick"]
+    assert "measuring" in rows["new"]
+    ids = ["upload-form", "upload-file", "upload-name", "upload-submit", "upload-error", "profile-progress-new"]
+    assert all(f'data-testid="{name}"' in html for name in ids)
+
+
+@pytest.mark.parametrize("path", ["/applications/nothing/", "/plans/999/", "/plans/99999999999999999999/"])
+def test_what_does_not_exist_is_not_found(staff, path):
+    assert staff.get(path).status_code == 404
+
+
+@pytest.mark.parametrize("before", ["x", "-1", "1" * 40, "²"])
+def test_a_history_position_that_is_no_version_is_not_found(staff, before):
+    assert staff.get("/plans/", {"before": before}).status_code == 404
+
+
+def test_the_history_goes_on_where_a_page_ends(staff, cluster):
+    versions = [add_plan(cluster["best"]).pk for _ in range(53)]
+    first = text(staff.get("/plans/"))
+    shown = [int(pk) for pk in re.findall(r'data-testid="plan-row-(\d+)"', first)]
+    assert shown == sorted(versions, reverse=True)[:50]
+    older = re.search(r'href="\?before=(\d+)"', first)[1]
+    rest = re.findall(r'data-testid="plan-row-(\d+)"', text(staff.get(f"/plans/?before={older}")))
+    assert [int(pk) for pk in rest] == sorted(versions, reverse=True)[50:]
+
+
+def test_a_plan_says_what_it_hosts_leaves_out_and_why(staff, cluster):
+    plan = add_plan(cluster["best"], left_out=12.0)
+    html = text(staff.get("/plan/", follow=True))
+    assert f"Plan {plan.pk}" in html and "current" in html
+    assert "12.0 items/s of digits" in html
+    assert "box/cpu0 hosts best because" in html
+    assert "box/cpu0 100 %" in html and "batches up to 4" in html
+    assert "20.0 – 40.0" in html
+
+
+def test_a_plan_can_be_read_after_what_it_names_was_deleted(staff, cluster):
+    plan = add_plan(cluster["best"])
+    cluster["application"].delete()
+    models.Node.objects.all().delete()
+    html = text(staff.get(f"/plans/{plan.pk}/"))
+    assert "best" in html and "box/cpu0" in html
+
+
+def test_nodes_show_devices_and_offer_approval_only_where_it_is_due(staff, cluster):
+    html = text(staff.get("/nodes/"))
+    assert 'data-testid="device-box/cpu0"' in html and "exited with signal 9" in html
+    assert 'data-testid="approve-shed"' in html and 'data-testid="approve-box"' not in html
+    assert 'data-testid="revoke-box"' in html
+    assert "digits/quick" in html

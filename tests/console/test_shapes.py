@@ -1,0 +1,96 @@
+"""Latency curves, example queries, numbers and the outbox: plain values in, plain values out."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from console.curves import planned_batch
+from console.example import curl
+from console.outbox import Outbox
+from console.templatetags.console_format import bytes_short, gap, ms, rate, shape
+
+
+def test_a_plan_counts_on_the_fastest_batch_within_half_the_slo():
+    points = [(1, 10.0), (2, 16.0), (4, 30.0), (8, 70.0)]
+    batch, per_second = planned_batch(points, slo_ms=80)
+    assert batch == 4
+    assert per_second == pytest.approx(4 / 0.030)
+
+
+def test_a_larger_batch_that_is_slower_a_row_is_not_counted_on():
+    assert planned_batch([(1, 10.0), (2, 25.0)], slo_ms=80)[0] == 1
+
+
+def test_exactly_half_the_slo_still_counts_and_more_does_not():
+    assert planned_batch([(1, 40.0)], slo_ms=80)[0] == 1
+    assert planned_batch([(1, 40.1)], slo_ms=80) is None
+
+
+def body_of(command: str) -> dict:
+    """The JSON that the example sends: written out after -d, or printed by its first half."""
+    words = shlex.split(command.replace("\\\n", " "))
+    if words[0] == "curl":
+        return json.loads(words[words.index("-d") + 1])
+    script = words[words.index("-c") + 1]
+    return json.loads(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout)
+
+
+@pytest.mark.parametrize("width", [4, 784])
+def test_the_example_sends_one_row_that_fits_the_signature(width):
+    signature = {
+        "inputs": [
+            {"name": "x y'z", "datatype": "FP32", "shape": [-1, width]},
+            {"name": "mask", "datatype": "BOOL", "shape": [-1, -1]},
+            {"name": "n", "datatype": "INT64", "shape": [-1, 2]},
+        ],
+        "outputs": [],
+    }
+    command = curl("digits", signature, "http://127.0.0.1:8000")
+    assert "http://127.0.0.1:8000/v2/models/digits/infer" in command
+    first, mask, numbers = body_of(command)["inputs"]
+    assert first == {"name": "x y'z", "datatype": "FP32", "shape": [1, width], "data": [0.0] * width}
+    assert mask == {"name": "mask", "datatype": "BOOL", "shape": [1, 1], "data": [False]}
+    assert numbers["data"] == [0, 0]
+
+
+def test_numbers_read_well():
+    assert [rate(None), rate(0.04), rate(99.95), rate(12345.6)] == ["–", "0.0", "100.0", "12,346"]
+    assert [bytes_short(0), bytes_short(900), bytes_short(1536), bytes_short(5 << 30)] == [
+        "–",
+        "900 B",
+        "1.5 KiB",
+        "5.0 GiB",
+    ]
+    assert [ms(0.123), ms(123.4)] == ["0.12 ms", "123 ms"]
+    assert [gap(0.0), gap(0.0123)] == ["0 %", "1.23 %"]
+    assert shape([-1, 3, 224]) == "[*, 3, 224]"
+
+
+def test_an_outbox_keeps_order():
+    box = Outbox(limit=3)
+    for n in range(3):
+        box.put({"event": n})
+    assert [box.take()["event"] for _ in range(3)] == [0, 1, 2]
+    assert box.take() is None and not box
+
+
+def test_an_outbox_that_overflows_lets_everything_go_and_asks_for_the_whole_state():
+    box = Outbox(limit=3)
+    for n in range(4):
+        box.put({"event": n})
+    assert box.resync and len(box) == 0 and box.dropped == 4
+    box.resynced()
+    box.put({"event": "new"})
+    assert box.take() == {"event": "new"}
+
+
+def test_a_browser_that_never_reads_costs_no_more_than_the_limit():
+    box = Outbox(limit=10)
+    for n in range(10_000):
+        box.put({"event": n})
+        assert len(box) <= 10

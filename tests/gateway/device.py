@@ -3,8 +3,8 @@
     python -m tests.gateway.device ENDPOINT DEVICE
 
 It computes with numpy and does as it is told, one JSON line on stdin a command: ``{"warm": [[id, name, application,
-accuracy], ...]}``, ``{"delay_s": 0.1}``, ``{"refuse": ["late", true]}`` or null, ``{"mute": true}``, ``{"draining": true}``.
-What it hears besides queries it reports on stdout, one JSON line each.
+accuracy], ...]}``, ``{"delay_s": 0.1}``, ``{"refuse": ["late", true]}`` or null, ``{"mute": true}``,
+``{"draining": true}``. What it hears besides queries it reports on stdout, one JSON line each.
 """
 
 from __future__ import annotations

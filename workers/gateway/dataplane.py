@@ -177,6 +177,14 @@ class DataPlane:
         self._withdraw(flight, now)
         self._forget(flight)
 
+    def give_up(self) -> None:
+        """The gateway stops: whoever still waits is told so."""
+        now = time.monotonic()
+        for flights in list(self._by_device.values()):
+            for flight in list(flights.values()):
+                self._withdraw(flight, now)
+                self._finish(flight, Unavailable("the gateway is stopping; try another or try again"))
+
     @property
     def outstanding(self) -> dict[str, int]:
         """Queries sent and not yet answered, by device."""

@@ -32,6 +32,8 @@ logger = log.get("gateway")
 TICK_S = 0.1
 #: queries under way at once in one gateway, whatever their size
 MAX_QUERIES = 20_000
+#: bytes of inputs that may be under way at once, at least
+MIN_BYTES = 512 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -69,9 +71,8 @@ class Gateway:
         self._adoption = Adoption(options.adopt_limit_s)
         self._metrics = GatewayMetrics()
         self._executors = Executors(options.name, self)
-        limits = Limits(MAX_QUERIES, 4 * options.queue_rows, 4 * options.max_body_bytes, options.queue_rows)
         self._dataplane = DataPlane(
-            self._router, self._executors, self._statistics, self._bursts, self._metrics, limits
+            self._router, self._executors, self._statistics, self._bursts, self._metrics, self._limits(0)
         )
         self._metadata = Metadata(
             options.name,
@@ -108,7 +109,7 @@ class Gateway:
 
     async def stop(self, grace_s: float = 3.0) -> int:
         """Accept nothing more, finish what is under way for up to ``grace_s``, close all; how many were cut off."""
-        left = await self._http.stop(grace_s)
+        left = await self._http.stop(grace_s, self._dataplane.give_up)
         if self._ticker is not None:
             self._ticker.cancel()
         await self._executors.close()
@@ -138,6 +139,16 @@ class Gateway:
             # It serves all the same; only a restart without control plane would go back to an older plan.
             logger.error("config_not_stored", path=str(self._options.file), reason=str(error))
 
+    def _limits(self, devices: int) -> Limits:
+        """Twice what all devices together may queue: beyond that, a query could only wait to be refused."""
+        options = self._options
+        return Limits(
+            queries=MAX_QUERIES,
+            rows=2 * options.queue_rows * max(1, devices),
+            bytes=max(MIN_BYTES, 4 * options.max_body_bytes),
+            query_rows=options.queue_rows,
+        )
+
     def _load(self) -> None:
         try:
             data = disk.read(self._options.file)
@@ -151,6 +162,7 @@ class Gateway:
         now = time.monotonic()
         before = self._dataplane.catalog
         catalog = self._dataplane.catalog = Catalog(config)
+        self._dataplane.limits = self._limits(len(config.plan.devices))
         self._metrics.forget(before.applications.keys() - catalog.applications.keys())
         if not before.configured or before.config.plan != config.plan:
             self._bursts.set_plan(config.plan.bands, config.plan.version, now)

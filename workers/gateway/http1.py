@@ -96,6 +96,7 @@ class HttpConnection(asyncio.Protocol):
         self._active: Exchange | None = None
         self._header_name = b""
         self._refused = False
+        self._lingering = False
         self._closing = False
         self._write_paused = False
         self.touched = time.monotonic()
@@ -126,7 +127,7 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.touched = time.monotonic()
-        if self._closing:
+        if self._closing or self._lingering:
             return
         try:
             self._parser.feed_data(data)
@@ -135,7 +136,7 @@ class HttpConnection(asyncio.Protocol):
             if self._active is not None:
                 self._active.keep_alive = False
             else:
-                self._close()
+                self.close()
         except httptools.HttpParserError as error:
             self._refuse(400, f"not a valid HTTP request: {error}")
         except Exception as error:
@@ -215,7 +216,6 @@ class HttpConnection(asyncio.Protocol):
         self._reading_bytes = 0
         exchange, self._reading = self._reading, None
         if self._refused:
-            self._close()
             return
         exchange.read_at = time.monotonic()
         if self._active is None and not self._write_paused:
@@ -301,37 +301,41 @@ class HttpConnection(asyncio.Protocol):
         """Answer now and read on only to throw away, so that the client gets to read the answer."""
         self._refused = True
         transport = self._transport
-        if transport is None or transport.is_closing() or self._closing:
+        if transport is None or transport.is_closing() or self._closing or self._lingering:
             return
         if self._active is not None or self._waiting:
             # An earlier request of this connection is not answered yet; its answer must come first and is the last.
             self._closing = True
             (self._waiting[-1] if self._waiting else self._active).keep_alive = False
             return
+        self._lingering = True
         self._write(status, headers, body, close=True, head_only=False)
         if transport.can_write_eof():
             transport.write_eof()
-        asyncio.get_running_loop().call_later(LINGER_S, self._close)
+        asyncio.get_running_loop().call_later(LINGER_S, self.close)
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Close once what was written is sent."""
         self._closing = True
         if self._transport is not None:
             self._transport.close()
 
     def sweep(self, now: float) -> None:
         """Close the connection where its client makes no progress (called every few seconds)."""
-        if self._active is not None or self._waiting or self._closing:
+        if self._active is not None or self._closing or self._lingering:
             return
-        if self._reading is not None and now - self.touched > READ_TIMEOUT_S:
+        if self._write_paused and now - self.touched > IDLE_TIMEOUT_S:
+            # It does not read its answers; what waits for it would wait for ever.
+            self._transport.abort()
+        elif self._reading is not None and now - self.touched > READ_TIMEOUT_S:
             self._refuse(408, f"request: nothing arrived for {READ_TIMEOUT_S:g} s")
-            self._close()
-        elif self._reading is None and now - self.touched > IDLE_TIMEOUT_S:
-            self._close()
+        elif self._reading is None and not self._waiting and now - self.touched > IDLE_TIMEOUT_S:
+            self.close()
 
     def shut(self) -> None:
         """The server stops: close now where nothing is in progress, otherwise after the answer."""
         if self._active is None and not self._waiting:
-            self._close()
+            self.close()
 
 
 class HttpServer:
@@ -383,8 +387,9 @@ class HttpServer:
     def port(self) -> int:
         return self._server.sockets[0].getsockname()[1]
 
-    async def stop(self, grace_s: float) -> int:
-        """Accept nothing more, let requests in progress finish for up to ``grace_s``, close; how many were cut off."""
+    async def stop(self, grace_s: float, give_up: Callable[[], None]) -> int:
+        """Accept nothing more, let requests in progress finish for up to ``grace_s``, have ``give_up`` answer those
+        that are left, close; how many those were."""
         self.stopping = True
         self._server.close()
         self._sweeper.cancel()
@@ -396,8 +401,9 @@ class HttpServer:
         except TimeoutError:
             pass
         left = self.active
+        give_up()
         for connection in list(self.connections):
-            connection._close()
+            connection.close()
         return left
 
     def check_idle(self) -> None:

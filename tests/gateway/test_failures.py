@@ -1,0 +1,217 @@
+"""Devices die, hang, decline and change while queries are under way: each query gets exactly one answer."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import json
+import signal
+import socket
+import time
+
+import httpx
+
+from .conftest import AUTH, application, config, plan, wait_for
+
+X = [[1.0, 2.0, 3.0, 4.0]]
+BODY = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": X}]}).encode()
+PATH = "/v2/models/numbers/infer"
+
+
+def start(gateways, devices, names=("d0", "d1"), variant="big", slo_s=1.0, late="shed", **settings):
+    """A gateway that serves ``numbers`` from these devices, warm and ready."""
+    started = devices(*names)
+    placed = {device.name: [("numbers", variant)] for device in started}
+    for device in started:
+        device.warm(("numbers", variant))
+    endpoints = {device.name: device.endpoint for device in started}
+    gateway = gateways(config(plan(1, placed, endpoints), [application("numbers", slo_s, late)]), **settings)
+    gateway.wait_ready()
+    wait_for(lambda: all(d["connected"] for d in gateway.health()["devices"].values()), "all devices are connected")
+    return gateway, *started
+
+
+async def load(gateway, seconds: float, clients: int = 8, meanwhile=None) -> collections.Counter:
+    """Answers by (status, device) of a steady load; ``meanwhile`` runs in its midst."""
+    found: collections.Counter = collections.Counter()
+    end = time.monotonic() + seconds
+    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=20, verify=False) as http:
+
+        async def client() -> None:
+            while time.monotonic() < end:
+                response = await http.post(PATH, content=BODY)
+                body = response.json()
+                if response.status_code == 200:
+                    assert body["outputs"][0]["data"] == [2, 4, 6, 8]
+                    found[200, body["parameters"]["device"], body["model_version"]] += 1
+                else:
+                    assert body["error"]
+                    found[response.status_code, body["error"], ""] += 1
+
+        async def other() -> None:
+            if meanwhile is not None:
+                await asyncio.sleep(seconds / 3)
+                await meanwhile()
+
+        await asyncio.gather(other(), *(client() for _ in range(clients)))
+    return found
+
+
+async def test_a_killed_device_has_its_queries_answered_elsewhere(gateways, devices):
+    gateway, first, second = start(gateways, devices, slo_s=5.0)
+    for device in (first, second):
+        device.tell(delay_s=0.02)
+
+    async def kill() -> None:
+        first.kill()
+
+    found = await load(gateway, 2.4, meanwhile=kill)
+    assert {status for status, *_ in found} == {200}
+    assert {device for _, device, _ in found} == {"d0", "d1"}
+    assert sum(found.values()) > 50
+    # The device comes back, and so do its queries.
+    first.start()
+    first.warm(("numbers", "big"))
+    wait_for(lambda: gateway.health()["devices"]["d0"]["warm"], "d0 is warm again")
+    found = await load(gateway, 0.5)
+    assert {device for _, device, _ in found} == {"d0", "d1"}
+
+
+async def test_without_another_device_its_queries_get_a_clear_error(gateways, devices):
+    gateway, only = start(gateways, devices, ["d0"], slo_s=10.0)
+    only.tell(delay_s=5.0)
+    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=20) as http:
+        waiting = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(5)]
+        while len(only.heard("submit")) < 5:
+            await asyncio.sleep(0.02)
+        only.kill()
+        for one in waiting:
+            response = await one
+            assert response.status_code == 503
+            assert "d0: went away with the query under way" in response.json()["error"]
+            assert int(response.headers["Retry-After"]) >= 1
+        response = await http.post(PATH, content=BODY)
+        assert response.status_code == 503
+        assert "no device has a variant of it warm now" in response.json()["error"]
+        assert int(response.headers["Retry-After"]) >= 1
+    assert not gateway.ready()
+    assert gateway.http.get("/v2/health/ready").json()["error"] == "no warm variant yet of: numbers"
+
+
+def test_a_device_that_hangs_is_given_up_at_the_deadline(gateways, devices):
+    gateway, only = start(gateways, devices, ["d0"], slo_s=0.3)
+    only.tell(mute=True)
+    response = gateway.infer(X)
+    assert response.status_code == 504
+    assert "device d0: no answer within" in response.json()["error"]
+    assert response.headers["Retry-After"] == "1"
+    wait_for(lambda: only.heard("cancel"), "the device is told to forget it")
+
+
+def test_a_stopped_process_does_not_stop_the_others(gateways, devices):
+    gateway, first, _ = start(gateways, devices, slo_s=1.5)
+    first.signal(signal.SIGSTOP)
+    statuses = [gateway.infer(X).status_code for _ in range(4)]
+    assert 504 in statuses
+    wait_for(lambda: not gateway.health()["devices"]["d0"]["connected"], "the silent device is dropped")
+    assert [gateway.infer(X).status_code for _ in range(6)] == [200] * 6
+
+
+def test_a_query_declined_for_now_goes_to_another_device(gateways, devices):
+    gateway, first, second = start(gateways, devices)
+    first.tell(refuse=["overloaded", True])
+    answers = [gateway.infer(X) for _ in range(10)]
+    assert [a.status_code for a in answers] == [200] * 10
+    assert {a.json()["parameters"]["device"] for a in answers} == {"d1"}
+    assert first.heard("submit")
+    second.tell(refuse=["late", True])
+    response = gateway.infer(X)
+    assert response.status_code == 503
+    assert "told to say" in response.json()["error"]
+    assert response.headers["Retry-After"] == "1"
+
+
+def test_a_model_that_raises_is_told_at_once(gateways, devices):
+    gateway, *both = start(gateways, devices)
+    for device in both:
+        device.tell(refuse=["failed", False])
+    response = gateway.infer(X)
+    assert response.status_code == 500
+    assert "told to say failed" in response.json()["error"]
+    assert sum(len(device.heard("submit")) for device in both) == 1
+
+
+def test_a_draining_device_gets_nothing_new(gateways, devices):
+    gateway, first, _ = start(gateways, devices)
+    first.tell(draining=True)
+    wait_for(lambda: gateway.health()["devices"]["d0"]["draining"], "the gateway knows")
+    assert {gateway.infer(X).json()["parameters"]["device"] for _ in range(6)} == {"d1"}
+
+
+def test_a_client_that_goes_away_has_its_query_cancelled(gateways, devices):
+    gateway, only = start(gateways, devices, ["d0"], slo_s=20.0)
+    only.tell(delay_s=10.0)
+    head = b"POST %s HTTP/1.1\r\nhost: x\r\nauthorization: %s\r\ncontent-length: %d\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", gateway.port), 5) as connection:
+        connection.sendall(head % (PATH.encode(), AUTH["Authorization"].encode(), len(BODY)) + BODY)
+        wait_for(lambda: only.heard("submit"), "the query is under way")
+    wait_for(lambda: only.heard("cancel"), "the device is told")
+    wait_for(lambda: gateway.health()["in_flight"] == 0, "nothing stays behind")
+    assert 'outcome="cancelled"} 1.0' in gateway.http.get("/metrics").text
+
+
+def test_the_budget_is_the_slo_or_the_tighter_one_asked_for(gateways, devices):
+    gateway, only = start(gateways, devices, ["d0"], slo_s=1.0)
+    gateway.infer(X)
+    gateway.infer(X, latency_ms=200)
+    gateway.infer(X, latency_ms=5000)
+    slo, tighter, looser = [
+        e["budget_s"] for e in wait_for(lambda: only.heard("submit")[2:] and only.heard("submit"), "3")
+    ]
+    assert 0.8 < slo < 1.0
+    assert 0.05 < tighter < 0.2
+    assert 0.8 < looser < 1.0
+
+
+def test_late_answers_are_served_where_the_application_wants_them(gateways, devices):
+    gateway, only = start(gateways, devices, ["d0"], slo_s=0.1, late="serve")
+    only.tell(delay_s=0.5)
+    assert gateway.infer(X).status_code == 200
+    assert 'outcome="late"} 1.0' in gateway.http.get("/metrics").text
+
+
+async def test_too_much_at_once_is_refused_with_a_time_to_try_again(gateways, devices):
+    gateway, only = start(gateways, devices, ["d0"], slo_s=10.0, NEREUS_QUEUE_ROWS="4")
+    only.tell(delay_s=0.5)
+    limits = httpx.Limits(max_connections=40)
+    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=20, limits=limits) as http:
+        answers = await asyncio.gather(*(http.post(PATH, content=BODY) for _ in range(30)))
+    refused = [a for a in answers if a.status_code != 200]
+    assert len(answers) - len(refused) >= 8
+    assert refused
+    for answer in refused:
+        assert answer.status_code == 503
+        assert "gateway: 8 rows are under way, the most at once" in answer.json()["error"]
+        assert int(answer.headers["Retry-After"]) >= 1
+
+
+def test_min_accuracy_and_version_lead_to_the_devices_that_can(gateways, devices):
+    big, small = devices("d0", "d1")
+    placed = {"d0": [("numbers", "big")], "d1": [("numbers", "small")]}
+    big.warm(("numbers", "big"))
+    small.warm(("numbers", "small"))
+    endpoints = {"d0": big.endpoint, "d1": small.endpoint}
+    gateway = gateways(config(plan(1, placed, endpoints), [application("numbers")]))
+    gateway.wait_ready()
+    wait_for(lambda: all(d["warm"] for d in gateway.health()["devices"].values()), "both are warm")
+    assert {gateway.infer(X).json()["model_version"] for _ in range(10)} == {"big", "small"}
+    assert {gateway.infer(X, min_accuracy=90).json()["model_version"] for _ in range(6)} == {"big"}
+    assert {gateway.infer(X, version="small").json()["model_version"] for _ in range(6)} == {"small"}
+    big.kill()
+    wait_for(lambda: not gateway.health()["devices"]["d0"]["connected"], "d0 is gone")
+    response = gateway.infer(X, min_accuracy=90)
+    assert response.status_code == 503
+    assert "90 cannot be had; the best available now is 80" in response.json()["error"]
+    response = gateway.infer(X, version="big")
+    assert response.status_code == 503
+    assert "no device has this variant of numbers warm now" in response.json()["error"]

@@ -1,0 +1,276 @@
+"""The gateway as a process: its life, its settings, its configuration on disk and from a control plane."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+
+import httpx
+import pytest
+from websockets.sync.server import serve
+
+from workers.protocol import control
+from workers.protocol.specs import Band
+
+from .conftest import AUTH, GatewayProcess, application, config, plan, wait_for
+from .test_failures import BODY, PATH, X, load, start
+
+
+class ControlPlane:
+    """The other end of a gateway's link: a real websocket server that admits and configures."""
+
+    def __init__(self):
+        self.messages: list = []
+        self.connection = None
+        self.server = serve(self._talk, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self.server.socket.getsockname()[1]}"
+        self.first: control.GatewayConfig | None = None
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def _talk(self, connection) -> None:
+        with contextlib.suppress(Exception):
+            for text in connection:
+                message = control.decode_from_gateway(text)
+                self.messages.append(message)
+                if isinstance(message, control.JoinGateway):
+                    connection.send(control.encode(control.Joined(member=1, credential="c")))
+                    if self.first is not None:
+                        connection.send(control.encode(self.first))
+                    self.connection = connection
+
+    def send(self, config: control.GatewayConfig) -> None:
+        self.connection.send(control.encode(config))
+
+    def heard(self, kind: type) -> list:
+        return [message for message in self.messages if isinstance(message, kind)]
+
+
+@pytest.fixture
+def control_plane():
+    plane = ControlPlane()
+    yield plane
+    plane.server.shutdown()
+
+
+def joined(gateways, control_plane, **settings) -> GatewayProcess:
+    gateway = gateways(None, NEREUS_CONTROL_URL=control_plane.url, NEREUS_JOIN_TOKEN="t", **settings)
+    wait_for(lambda: control_plane.connection, "the gateway joined")
+    return gateway
+
+
+async def test_plan_changes_under_load_fail_no_query(gateways, devices, control_plane):
+    first, second = devices("d0", "d1")
+    endpoints = {"d0": first.endpoint, "d1": second.endpoint}
+    applications = [application("numbers", 5.0)]
+    control_plane.first = config(plan(1, {"d0": [("numbers", "big")], "d1": []}, endpoints), applications)
+    first.warm(("numbers", "big"))
+    second.warm()
+    gateway = joined(gateways, control_plane)
+    gateway.wait_ready()
+
+    async def change() -> None:
+        # The new device warms up only after the plan is known, and the old one forgets once it is told.
+        control_plane.send(config(plan(2, {"d0": [], "d1": [("numbers", "small")]}, endpoints), applications))
+        await asyncio.sleep(0.3)
+        assert {"event": "moved", "plan_version": 2} not in first.events
+        second.warm(("numbers", "small"))
+        while {"event": "moved", "plan_version": 2} not in first.events:
+            await asyncio.sleep(0.01)
+        first.warm()
+        # And to a third plan, whose device is the first again.
+        await asyncio.sleep(0.2)
+        control_plane.send(config(plan(3, {"d0": [("numbers", "big")]}, endpoints), applications))
+        first.warm(("numbers", "big"))
+        while {"event": "moved", "plan_version": 3} not in first.events:
+            await asyncio.sleep(0.01)
+
+    found = await load(gateway, 2.4, meanwhile=change)
+    assert {status for status, *_ in found} == {200}
+    assert {(device, variant) for _, device, variant in found} == {("d0", "big"), ("d1", "small")}
+    assert gateway.infer(X).json()["parameters"]["device"] == "d0"
+    health = wait_for(lambda: (h := gateway.health())["plan"] == {"adopted": 3, "newest": 3} and h, "plan 3 is adopted")
+    assert list(health["devices"]) == ["d0"]
+    assert health["control_plane"] == "up"
+
+
+def test_goes_on_and_restarts_without_the_control_plane(gateways, devices, control_plane):
+    (only,) = devices("d0")
+    only.warm(("numbers", "big"))
+    placed = {"d0": [("numbers", "big")]}
+    control_plane.first = config(plan(4, placed, {"d0": only.endpoint}), [application("numbers")])
+    gateway = joined(gateways, control_plane)
+    gateway.wait_ready()
+    assert stat.S_IMODE(gateway.file.stat().st_mode) == 0o600
+    control_plane.server.shutdown()
+    control_plane.connection.close()
+    wait_for(lambda: gateway.health()["control_plane"] != "up", "the link is down")
+    assert gateway.infer(X).status_code == 200
+    assert gateway.stop() == 0
+    again = GatewayProcess(gateway.home)
+    try:
+        again.wait_ready()
+        assert again.infer(X).status_code == 200
+        assert again.health()["plan"] == {"adopted": 4, "newest": 4}
+    finally:
+        again.process.kill()
+        again.process.wait()
+
+
+def test_a_key_taken_back_opens_nothing_any_more(gateways, devices, control_plane):
+    (only,) = devices("d0")
+    only.warm(("numbers", "big"))
+    made = config(plan(1, {"d0": [("numbers", "big")]}, {"d0": only.endpoint}), [application("numbers")])
+    control_plane.first = made
+    gateway = joined(gateways, control_plane)
+    gateway.wait_ready()
+    assert gateway.infer(X).status_code == 200
+    control_plane.send(control.GatewayConfig(applications=made.applications, key_hashes=(), plan=made.plan))
+    wait_for(lambda: gateway.infer(X).status_code == 401, "the key is refused")
+
+
+def test_tells_what_happened_each_second_and_when_demand_bursts(gateways, devices, control_plane):
+    (only,) = devices("d0")
+    only.warm(("numbers", "big"))
+    made = plan(9, {"d0": [("numbers", "big")]}, {"d0": only.endpoint})
+    made = type(made)(made.version, made.devices, made.routes, {"numbers": Band(0.0, 5.0)})
+    control_plane.first = config(made, [application("numbers"), application("words")])
+    gateway = joined(gateways, control_plane)
+    gateway.wait_ready()
+    for _ in range(5):
+        for _ in range(5):
+            gateway.infer(X * 2)
+        time.sleep(0.2)
+    bursts = wait_for(lambda: control_plane.heard(control.Burst), "a burst is reported")
+    assert (bursts[0].application, bursts[0].plan_version) == ("numbers", 9)
+    assert bursts[0].rate > 5
+    gateway.post(PATH, b"{}")
+    wait_for(
+        lambda: sum(s.applications["numbers"].in_time for s in control_plane.heard(control.GatewayStats)) == 25,
+        "all queries are counted",
+    )
+    seconds = [s.applications["numbers"] for s in control_plane.heard(control.GatewayStats)]
+    assert sum(s.arrived for s in seconds) == 25
+    assert sum(s.arrived_rows for s in seconds) == 50
+    assert sum(s.late + s.dropped + s.failed for s in seconds) == 0
+    assert sum(s.accuracy_sum for s in seconds) == pytest.approx(25 * 95.0)
+    assert sum(s.normalized_sum for s in seconds) == pytest.approx(25 * 100.0)
+    assert sum(s.by_variant.get("big", 0) for s in seconds) == 25
+    assert any(0 < s.p50_ms <= s.p95_ms for s in seconds)
+    assert all(s.applications["words"].arrived == 0 for s in control_plane.heard(control.GatewayStats))
+
+
+def test_is_not_ready_before_it_knows_anything(gateways):
+    gateway = gateways()
+    response = gateway.http.get("/v2/health/ready")
+    assert response.status_code == 400
+    assert response.json()["error"] == "no configuration from the control plane yet"
+    assert gateway.http.get("/v2/health/live").status_code == 200
+    assert gateway.infer(X).status_code == 401
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"type": "gateway_config"}', b"\xff\xfe"])
+def test_a_broken_configuration_on_disk_is_told_and_left_alone(gateways, tmp_path, content):
+    members = tmp_path / "home0" / "members"
+    members.mkdir(parents=True)
+    (members / "gateway-box-gateway-config.json").write_bytes(content)
+    gateway = gateways()
+    assert not gateway.ready()
+    wait_for(lambda: any("config_unreadable" in line for line in gateway.log), "the log says so")
+
+
+async def test_sigterm_finishes_what_is_under_way(gateways, devices):
+    gateway, only = start(gateways, devices, ["d0"], slo_s=5.0)
+    only.tell(delay_s=0.6)
+    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=20) as http:
+        waiting = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(5)]
+        while len(only.heard("submit")) < 5:
+            await asyncio.sleep(0.02)
+        gateway.process.send_signal(signal.SIGTERM)
+        assert [(await one).status_code for one in waiting] == [200] * 5
+    assert await asyncio.to_thread(gateway.process.wait, 5) == 0
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", gateway.port)) != 0
+
+
+async def test_sigterm_does_not_wait_for_ever(gateways, devices):
+    gateway, only = start(gateways, devices, ["d0"], slo_s=60.0)
+    only.tell(mute=True)
+    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=20) as http:
+        waiting = asyncio.create_task(http.post(PATH, content=BODY))
+        while not only.heard("submit"):
+            await asyncio.sleep(0.02)
+        gateway.process.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(gateway.process.wait, 8) == 0
+        response = await waiting
+        assert response.status_code == 503
+        assert "the gateway is stopping" in response.json()["error"]
+
+
+def run(**settings: str) -> subprocess.CompletedProcess:
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("NEREUS_")} | settings
+    return subprocess.run(
+        [sys.executable, "-m", "workers.gateway"], env=environ, capture_output=True, text=True, timeout=20
+    )
+
+
+def test_wrong_settings_are_all_named(tmp_path):
+    result = run(NEREUS_HOME=str(tmp_path), NEREUS_HTTP="nowhere", NEREUS_QUEUE_ROWS="0", NEREUS_HTPP="x")
+    assert result.returncode == 2
+    lines = result.stderr.splitlines()
+    assert [line.split("=")[0].split(":")[0] for line in lines] == ["NEREUS_HTTP", "NEREUS_QUEUE_ROWS", "NEREUS_HTPP"]
+
+
+def test_a_port_in_use_is_named(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        result = run(NEREUS_HOME=str(tmp_path), NEREUS_HTTP=f"127.0.0.1:{port}")
+    assert result.returncode == 1
+    event = json.loads(result.stderr.splitlines()[-1])
+    assert event["event"] == "cannot_listen"
+    assert event["setting"] == "NEREUS_HTTP"
+    assert str(port) in event["address"]
+
+
+def test_the_gateway_is_lean():
+    heavy = (
+        "django",
+        "rest_framework",
+        "celery",
+        "pyscipopt",
+        "channels",
+        "redis",
+        "onnxruntime",
+        "appliance",
+        "scheduler",
+        "registry",
+    )
+    code = f"import sys, workers.gateway.__main__; print([m for m in {heavy!r} if m in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_metrics_tell_of_queries_devices_and_plan(gateways, devices):
+    gateway, _ = start(gateways, devices, ["d0"])
+    for _ in range(3):
+        gateway.infer(X)
+    gateway.post(PATH, b"{}")
+    text = gateway.http.get("/metrics").text
+    assert 'nereus_gateway_queries_total{application="numbers",outcome="in_time"} 3.0' in text
+    assert 'nereus_gateway_invalid_requests_total{status="400"} 1.0' in text
+    assert 'nereus_gateway_latency_seconds_count{application="numbers"} 3.0' in text
+    assert "nereus_gateway_routing_decision_seconds_count 3.0" in text
+    assert 'nereus_gateway_outstanding{device="d0"} 0.0' in text
+    assert "nereus_gateway_plan_version 1.0" in text
+    assert "nereus_gateway_ready 1.0" in text
+    assert "nereus_gateway_in_flight 0.0" in text

@@ -48,6 +48,7 @@ class StoreUploadHandler(FileUploadHandler):
         self._limit = limit
         self._taken = 0
         self.file: StoredUpload | None = None
+        self._files: list[StoredUpload] = []
 
     def handle_raw_input(self, input_data, META, content_length, boundary, encoding=None):
         if content_length > self._limit + MULTIPART_SLACK:
@@ -57,6 +58,7 @@ class StoreUploadHandler(FileUploadHandler):
         super().new_file(*args, **kwargs)
         incoming = Incoming(self._limit - self._taken)
         self.file = StoredUpload(incoming, self.file_name or "", self.content_type)
+        self._files.append(self.file)
 
     def receive_data_chunk(self, raw_data: bytes, start: int) -> None:
         try:
@@ -70,9 +72,10 @@ class StoreUploadHandler(FileUploadHandler):
         self.file.size = file_size
         return self.file
 
-    def upload_interrupted(self) -> None:
-        if self.file is not None:
-            self.file.close()
+    def close(self) -> None:
+        """Remove whatever was not placed: Django forgets a file whose upload ended in an error."""
+        for file in self._files:
+            file.close()
 
 
 class StoredUpload(UploadedFile):

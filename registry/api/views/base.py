@@ -61,5 +61,14 @@ class UploadMixin:
 
     def initialize_request(self, request: Any, *args: Any, **kwargs: Any) -> Request:
         # Before authentication: checking a session's CSRF token reads the form.
-        request.upload_handlers = [StoreUploadHandler(settings.NEREUS.max_upload_bytes)]
+        self._handler = StoreUploadHandler(settings.NEREUS.max_upload_bytes)
+        request.upload_handlers = [self._handler]
         return super().initialize_request(request, *args, **kwargs)
+
+    def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        self._handler = None
+        try:
+            return super().dispatch(request, *args, **kwargs)
+        finally:
+            if self._handler is not None:
+                self._handler.close()

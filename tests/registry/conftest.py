@@ -1,0 +1,167 @@
+"""An operator's client on a real database, and a store that starts empty."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import shutil
+
+import numpy as np
+import pytest
+from django.conf import settings as django_settings
+from django.test import TestCase
+from rest_framework.authtoken.models import Token
+from rest_framework.test import APIClient
+
+from registry import events, models, storage
+from tests.registry.graphs import SIGNATURE
+
+
+@pytest.fixture(autouse=True)
+def announced(monkeypatch):
+    """What was announced, in order; the scheduler, which needs Redis, is not listening here."""
+    heard = []
+    monkeypatch.setattr(events.registry_changed, "receivers", [])
+
+    def hear(sender, kind, ref, **_):
+        heard.append((kind, ref))
+
+    events.registry_changed.connect(hear, weak=False)
+    return heard
+
+
+@pytest.fixture(autouse=True)
+def store(settings):
+    """The model store, empty before and after."""
+    shutil.rmtree(storage.root(), ignore_errors=True)
+    settings.NEREUS = dataclasses.replace(django_settings.NEREUS, inspect_memory_bytes=256 * 2**20)
+    yield storage.root()
+    shutil.rmtree(storage.root(), ignore_errors=True)
+
+
+@pytest.fixture
+def nereus(settings):
+    """Change settings: ``nereus(max_upload_bytes=…)``."""
+
+    def change(**values):
+        settings.NEREUS = dataclasses.replace(settings.NEREUS, **values)
+
+    return change
+
+
+@pytest.fixture
+def files(store):
+    """Every file in the store, those on their way in included."""
+
+    def names() -> list[str]:
+        return sorted(path.name for path in store.rglob("*") if path.is_file() and not path.name.startswith("."))
+
+    return names
+
+
+class Client(APIClient):
+    """Runs what a request leaves for the commit, though the test's own transaction is never committed."""
+
+    def request(self, **kwargs):
+        with TestCase.captureOnCommitCallbacks(execute=True):
+            return super().request(**kwargs)
+
+
+@pytest.fixture
+def operator(db, django_user_model):
+    return django_user_model.objects.create_user("operator", is_staff=True)
+
+
+@pytest.fixture
+def client(operator):
+    client = Client()
+    client.credentials(HTTP_AUTHORIZATION=f"Bearer {Token.objects.create(user=operator).key}")
+    return client
+
+
+@pytest.fixture
+def application(db):
+    return models.Application.objects.create(name="tiny", slo_ms=100, signature=SIGNATURE)
+
+
+@pytest.fixture
+def upload(client, application):
+    """Upload a model: ``upload(data, name=…, accuracy=…)``; None leaves a field out."""
+
+    def post(data: bytes | None, name: str | None = "v", accuracy: object = 90, application: str = "tiny", **more):
+        fields = {"name": name, "accuracy": accuracy, **more}
+        if data is not None:
+            fields["file"] = named(data, "model.onnx")
+        return client.post(
+            f"/api/v1/applications/{application}/variants/",
+            {key: value for key, value in fields.items() if value is not None},
+            format="multipart",
+        )
+
+    return post
+
+
+@pytest.fixture
+def upload_validation(client, application):
+    def put(data: bytes | None, metric: str | None = "top1"):
+        fields = {"metric": metric, "file": named(data, "set.npz") if data is not None else None}
+        return client.put(
+            "/api/v1/applications/tiny/validation-set/",
+            {key: value for key, value in fields.items() if value is not None},
+            format="multipart",
+        )
+
+    return put
+
+
+@pytest.fixture
+def variant(application):
+    """A ready variant without a file."""
+
+    def make(name: str = "v", state: str = "ready", accuracy: float | None = 90.0, **more) -> models.Variant:
+        return models.Variant.objects.create(
+            application=application,
+            name=name,
+            digest=name[0] * 64,
+            size_bytes=1,
+            state=state,
+            accuracy=accuracy,
+            **more,
+        )
+
+    return make
+
+
+@pytest.fixture
+def device(db):
+    """A device that is up, on an approved node."""
+
+    def make(
+        ref: str = "box/cpu0", type: str = "cpu-a", warm: tuple[int, ...] = (), state: str = "up"
+    ) -> models.Device:
+        node, _ = models.Node.objects.get_or_create(name=ref.split("/")[0], defaults={"state": "approved"})
+        return models.Device.objects.create(node=node, ref=ref, kind="cpu", type=type, warm=list(warm), state=state)
+
+    return make
+
+
+def named(data: bytes, name: str) -> io.BytesIO:
+    file = io.BytesIO(data)
+    file.name = name
+    return file
+
+
+def npz(**arrays) -> bytes:
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+def problem(response, status: int) -> dict[str, str]:
+    """The errors of a problem response by field, after checking its form."""
+    assert response.status_code == status, response.content[:1000]
+    assert response["Content-Type"] == "application/problem+json"
+    body = response.json()
+    assert set(body) == {"type", "title", "status", "detail", "errors"}
+    assert body["status"] == status and body["detail"] and body["title"]
+    return {error["field"]: error["detail"] for error in body["errors"]}

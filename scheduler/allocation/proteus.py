@@ -144,7 +144,7 @@ def solve(problem: Problem) -> Allocation:
     if len(active) <= sum(map(len, groups)) and active == {o.variant.application for o in options}:
         formulation = _Formulation(problem, groups, options)
         formulation.serve_all()
-        second = maximise(formulation.model, formulation.objective, budget.left(), problem.gap)
+        second = maximise(formulation.model, formulation.objective, budget.left() * 0.5, problem.gap)
     if second is None:
         formulation = _Formulation(problem, groups, options)
         first = maximise(formulation.model, formulation.served, budget.left() * 0.6, problem.gap)
@@ -154,7 +154,7 @@ def solve(problem: Problem) -> Allocation:
         formulation.serve(first.objective)
         second = maximise(formulation.model, formulation.objective, budget.left(), problem.gap, start=first.values)
     if second is None:
-        second = first
+        second = Solution(first.values, 0.0, 100.0, False)
     return _dealt_out(problem, groups, options, first, second)
 
 
@@ -186,8 +186,10 @@ def _dealt_out(problem: Problem, groups, options, first: Solution | None, second
 
 
 def relative_gap(solution: Solution | None) -> float:
-    """(bound - objective) / objective, 0 below the solver's own precision."""
-    if solution is None:
+    """(bound - objective) / objective; 0 below the solver's own precision, and 1 where there is nothing to compare."""
+    if solution is None or solution.bound <= 0:
         return 0.0
-    gap = (solution.bound - solution.objective) / max(abs(solution.objective), 1e-9)
+    if solution.objective <= 0:
+        return 1.0
+    gap = (solution.bound - solution.objective) / solution.objective
     return gap if gap > 1e-9 else 0.0

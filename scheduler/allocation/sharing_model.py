@@ -21,7 +21,7 @@ from pyscipopt import quicksum
 from .groups import Group
 from .problem import Problem
 from .proteus import PRICE_OF_ALL_LOADS, SERVED_TOLERANCE, Option, dedicated_options
-from .solver import names, new_model
+from .solver import hurry, names, new_model
 from .turns import TurnOption, cycle_s, turn_gaps, turn_options
 
 
@@ -42,10 +42,9 @@ def choices(problem: Problem, groups: list[Group], keep: Callable[[int, float, s
     """All useful options; ``keep(group, turn gap or 0, variant id)`` narrows them."""
     gaps = turn_gaps([a for a in problem.applications if a.demand > 0])
     dedicated = dedicated_options(problem, groups)
-    shared = turn_options(problem, groups, gaps)
+    shared = turn_options(problem, groups, gaps, keep)
     if keep is not None:
         dedicated = [o for o in dedicated if keep(o.group, 0.0, o.variant.id)]
-        shared = [o for o in shared if keep(o.group, o.gap_s, o.variant.id)]
     return Choices(groups, dedicated, shared)
 
 
@@ -65,6 +64,7 @@ class SharingModel:
 
     def __init__(self, problem: Problem, offered: Choices):
         self.model = model = new_model()
+        hurry(model)
         groups = offered.groups
         demand = {a.id: a.demand for a in problem.applications if a.demand > 0}
         worth = {a.id: a.demand * a.weight for a in problem.applications if a.demand > 0}

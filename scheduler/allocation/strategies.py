@@ -7,9 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from . import proteus, sharing
+from .capacity import dedicated_capacity
 from .check import faults
 from .problem import Allocation, Problem
 from .reasons import reasons
+from .seats import Seat, dedicated_seat
 
 Strategy = Callable[[Problem], Allocation]
 _registry: dict[str, Strategy] = {}
@@ -81,8 +83,25 @@ def proteus_with_sharing(problem: Problem) -> Allocation:
     if not any(dedicated.left_out.values()):
         return dedicated
     left = max(problem.time_limit_s - (time.monotonic() - began), 0.05)
-    shared = sharing.solve(replace(problem, time_limit_s=left))
-    return shared if _worth(problem, shared) > _worth(problem, dedicated) else dedicated
+    shared = sharing.solve(replace(problem, time_limit_s=left), _seats(problem, dedicated))
+    if _worth(problem, shared) > _worth(problem, dedicated):
+        return shared
+    if shared.status != "feasible":
+        return dedicated
+    # Not proven: sharing might still do better, by as much as its gap says.
+    return replace(dedicated, status="feasible", gap=max(dedicated.gap, shared.gap))
+
+
+def _seats(problem: Problem, dedicated: Allocation) -> list[Seat]:
+    devices = {d.id: d for d in problem.devices}
+    variants = {v.id: v for v in problem.variants}
+    slo = {a.id: a.slo_s for a in problem.applications}
+    seats = []
+    for placement in dedicated.placements:
+        device, variant = devices[placement.device], variants[placement.variant]
+        capacity = dedicated_capacity(variant.profiles[device.type], slo[variant.application])
+        seats.append(dedicated_seat(device, variant, capacity))
+    return seats
 
 
 def _worth(problem: Problem, allocation: Allocation) -> tuple[float, float]:

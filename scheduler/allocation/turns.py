@@ -9,11 +9,12 @@ turn cannot take half a row); the fluid form sum(alpha/D + beta*z) <= rho does n
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from .capacity import TurnCost, profile_on, turn_cost
 from .groups import Group
-from .problem import Application, Problem, Variant
+from .problem import Application, Problem, Profile, Variant
 
 #: Turn gaps tried, as fractions of the SLOs.
 FRACTIONS = (1 / 2, 2 / 3, 4 / 5)
@@ -51,24 +52,38 @@ def cycle_s(group: Group, gap_s: float) -> float:
     return FILL * group.one.available * gap_s
 
 
-def turn_options(problem: Problem, groups: list[Group], gaps: list[float]) -> list[TurnOption]:
+def turn_options(
+    problem: Problem, groups: list[Group], gaps: list[float], keep: Callable[[int, float, str], bool] | None = None
+) -> list[TurnOption]:
     """Every useful resident, by group and turn gap, of the applications with demand; dominated ones left away.
 
     A variant is dominated by another of its application, in the same group and class, that is at least as accurate,
     costs no more at any number of rows, takes at least as many rows and no more memory; it stays where it is loaded.
+    ``keep(group, turn gap, variant id)`` narrows the options.
     """
     applications = {a.id: a for a in problem.applications if a.demand > 0}
     options: list[TurnOption] = []
+    costs: dict[tuple[int, float], TurnCost | None] = {}
+
+    def cost_of(profile: Profile, limit_s: float) -> TurnCost | None:
+        # Profiles are shared by all devices of a type, and fitting them is the larger part of this function's work.
+        key = (id(profile), limit_s)
+        if key not in costs:
+            costs[key] = turn_cost(profile, limit_s)
+        return costs[key]
+
     for g, group in enumerate(groups):
         loaded = frozenset().union(*(d.loaded for d in group.devices))
         for gap_s in gaps:
             mine: dict[str, list[TurnOption]] = {}
             for variant in problem.variants:
+                if keep is not None and not keep(g, gap_s, variant.id):
+                    continue
                 application = applications.get(variant.application)
                 profile = profile_on(variant, group.one)
                 if application is None or profile is None or application.slo_s <= gap_s:
                     continue
-                cost = turn_cost(profile, min(gap_s, application.slo_s - gap_s))
+                cost = cost_of(profile, min(gap_s, application.slo_s - gap_s))
                 if cost is not None and cost.seconds(1) <= cycle_s(group, gap_s):
                     mine.setdefault(application.id, []).append(
                         TurnOption(g, gap_s, variant, cost, profile.memory_bytes)

@@ -128,6 +128,15 @@ def test_decisions_slow_down_with_the_device_and_recover_without_batches():
     assert estimate.model(33.0).seconds(1) == pytest.approx(usual, abs=0.0005)
 
 
+def test_one_stall_around_a_run_does_not_refuse_tight_queries_for_ever():
+    estimate = LatencyEstimate(profile(0.001))
+    usual = estimate.model(0.0).seconds(1)
+    for i in range(10):
+        estimate.observe(1.0 + i * 0.01, 1, 0.001, 0.1)
+    assert estimate.model(1.1).seconds(1) > usual + 0.0005
+    assert estimate.model(15.0).seconds(1) == pytest.approx(usual, abs=0.0003)
+
+
 def test_drift_is_told_after_a_while_with_enough_batches_and_not_too_often():
     estimate = LatencyEstimate(profile(0.01))
     told = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import threading
 from collections.abc import Callable
@@ -40,6 +41,7 @@ _log = log.get("device")
 #: a FIRST run that takes longer than this hands the queue back, so that gateways can still find another device
 FIRST_RUN_PATIENCE_S = 0.1
 _LOADER_NICE = 10
+TIMER_S = 0.001
 #: a guard that leaves no policy any time to wait on purpose
 HURRY_S = 1e6
 
@@ -291,7 +293,10 @@ class Device:
             await self._sleep(until)
 
     async def _sleep(self, until: float) -> None:
-        timer = self._loop.call_at(until, self._wake.set) if until < 1e15 else None
+        # The loop's timers count whole milliseconds: shorter waits would spin on the core that models run on. The guard
+        # makes up for waking late.
+        pause_s = max(until - self.clock(), TIMER_S)
+        timer = self._loop.call_later(pause_s, self._wake.set) if pause_s < math.inf else None
         await self._wake.wait()
         if timer is not None:
             timer.cancel()

@@ -6,7 +6,8 @@ are scaled by it, never below the profile. It decays without observations, becau
 policy refuse everything, and then nothing would ever be observed again. *Drift* is long-lived: the profile no longer
 describes the device and should be measured again.
 
-A batch also takes time around its run (waking up, handing over, sending); that *overhead* is observed and added.
+A batch also takes time around its run (waking up, handing over, sending); that *overhead* is observed and added,
+and its excess over the usual decays in the same way.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ DRIFT_AFTER_S = 20.0
 DRIFT_BATCHES = 50
 DRIFT_EVERY_S = 300.0
 _DRIFT_WEIGHT = 0.02
-_INFLATION_WEIGHT = 0.2
-_INFLATION_HOLDS_S, _INFLATION_HALF_LIFE_S = 0.5, 1.0
-_INFLATION_MOST = 4.0
+_INFLATION_WEIGHT = 0.1
+_HOLDS_S, _HALF_LIFE_S = 0.5, 1.0
+_INFLATION_MOST = 3.0
 _INFLATION_STEP = 0.05
 _OVERHEAD_WEIGHT = 0.1
 _OVERHEAD_STEP_S = 0.0002
-_OVERHEAD_FIRST_S = 0.0006
+_OVERHEAD_FIRST_S, _OVERHEAD_MOST_S = 0.0006, 0.002
 
-GUARD_FIRST_S, GUARD_LEAST_S, GUARD_MOST_S = 0.003, 0.001, 0.05
+GUARD_FIRST_S, GUARD_LEAST_S, GUARD_MOST_S = 0.003, 0.0015, 0.05
 _GUARD_RISE, _GUARD_FALL = 0.5, 0.995
 
 
@@ -82,12 +83,15 @@ class LatencyEstimate:
     def observe(self, now: float, rows: int, run_s: float, turn_s: float) -> None:
         """Take in one batch of ``rows`` that ran for ``run_s`` of the ``turn_s`` seconds that it held the device, and
         ended at ``now``."""
-        self._overhead += _OVERHEAD_WEIGHT * (min(turn_s - run_s, 0.01) - self._overhead)
         ratio = run_s / self._expected.seconds(rows)
-        self._inflation = self._decayed(now)
+        left = self._left(now)
+        self._inflation = 1.0 + (self._inflation - 1.0) * left
         # Clipped before averaging: one stall of a second would otherwise look like a slow device for many.
         clipped = min(max(ratio, 1.0), _INFLATION_MOST)
         self._inflation += _INFLATION_WEIGHT * (clipped - self._inflation)
+        if self._overhead > _OVERHEAD_FIRST_S:
+            self._overhead = _OVERHEAD_FIRST_S + (self._overhead - _OVERHEAD_FIRST_S) * left
+        self._overhead += _OVERHEAD_WEIGHT * (min(turn_s - run_s, _OVERHEAD_MOST_S) - self._overhead)
         self._observed_at = now
         self._batches += 1
         weight = max(_DRIFT_WEIGHT, 1.0 / self._batches)
@@ -112,14 +116,17 @@ class LatencyEstimate:
     def model(self, now: float) -> LatencyModel:
         """Latencies (p95 and overhead) for decisions at ``now``; inflated in steps of 5%, so that models are seldom
         made anew."""
-        inflation = int((self._decayed(now) - 1.0) / _INFLATION_STEP + 1e-9)
-        overhead = math.ceil(self._overhead / _OVERHEAD_STEP_S)
+        left = self._left(now)
+        inflation = int((self._inflation - 1.0) * left / _INFLATION_STEP + 1e-9)
+        more = max(0.0, self._overhead - _OVERHEAD_FIRST_S) * left
+        overhead = math.ceil((min(self._overhead, _OVERHEAD_FIRST_S) + more) / _OVERHEAD_STEP_S)
         if (inflation, overhead) != self._level:
             factor, extra = 1.0 + inflation * _INFLATION_STEP, overhead * _OVERHEAD_STEP_S
             self._model = LatencyModel([(batch, seconds * factor + extra) for batch, seconds in self._p95])
             self._level = inflation, overhead
         return self._model
 
-    def _decayed(self, now: float) -> float:
-        idle = max(0.0, now - self._observed_at - _INFLATION_HOLDS_S)
-        return 1.0 + (self._inflation - 1.0) * 0.5 ** (idle / _INFLATION_HALF_LIFE_S)
+    def _left(self, now: float) -> float:
+        """How much of the last observations' excess still counts (0 to 1)."""
+        idle = max(0.0, now - self._observed_at - _HOLDS_S)
+        return 0.5 ** (idle / _HALF_LIFE_S)

@@ -1,0 +1,151 @@
+"""The registry, what every strategy owes, and what operators read."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from scheduler.allocation.check import faults, violations
+from scheduler.allocation.problem import Application, Device, Placement, Problem, Profile
+from scheduler.allocation.strategies import UnknownStrategy, UnusableProblem, get, names, register
+
+from .worlds import GIB, line, problems, variant
+
+
+@pytest.mark.parametrize("name", names())
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(problem=problems())
+def test_every_strategy_keeps_every_rule(name, problem):
+    allocation = get(name)(problem)
+    assert violations(problem, allocation) == []
+    for application in problem.applications:
+        served, left_out = allocation.served[application.id], allocation.left_out[application.id]
+        assert served + left_out == pytest.approx(application.demand, rel=1e-9)
+    assert allocation.moves == sum(
+        p.variant not in next(d.loaded for d in problem.devices if d.id == p.device) for p in allocation.placements
+    )
+    assert allocation.bound >= allocation.objective - 1e-9
+    for application, missing in allocation.left_out.items():
+        assert (missing > 0) == any(s.startswith(f"{application}: ") and "left out" in s for s in allocation.reasons)
+    for device in problem.devices:
+        assert any(sentence.startswith(f"{device.id}: ") for sentence in allocation.reasons)
+
+
+@pytest.mark.parametrize("name", names())
+@settings(max_examples=15, deadline=None)
+@given(problem=problems(devices=3, applications=4, variants=2))
+def test_identical_problems_get_identical_allocations(name, problem):
+    problem = replace(problem, time_limit_s=60.0)
+    first, second = get(name)(problem), get(name)(problem)
+    assert replace(first, solve_s=0.0) == replace(second, solve_s=0.0)
+
+
+def test_an_unknown_strategy_is_answered_with_those_there_are():
+    with pytest.raises(UnknownStrategy, match=r"'protheus' is not one of .*proteus"):
+        get("protheus")
+
+
+def test_a_name_is_registered_once():
+    with pytest.raises(ValueError, match="'proteus' is registered already"):
+        register("proteus")(lambda problem: None)
+
+
+def good() -> Problem:
+    return Problem(
+        (Device("d", "cpu"),), (Application("a", 0.2, 10.0),), (variant("m", "a", 100, cpu=line(0, 10, memory=10)),)
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"devices": (Device("d", "cpu"), Device("d", "cpu"))}, "devices[d].id: must be unique"),
+        ({"devices": (Device("d", "cpu", available=1.5),)}, "devices[d].available: must be at least 0 and at most 1"),
+        ({"devices": (Device("d", "cpu", memory_bytes=-1),)}, "devices[d].memory_bytes: must be at least 0"),
+        ({"devices": (Device("d", "cpu", max_resident=-1),)}, "devices[d].max_resident: must be at least 0"),
+        ({"applications": (Application("a", 0.0, 1.0),)}, "applications[a].slo_s: must be above 0"),
+        ({"applications": (Application("a", 0.2, -1.0),)}, "applications[a].demand: must be at least 0"),
+        ({"applications": (Application("a", 0.2, float("nan")),)}, "applications[a].demand: must be at least 0"),
+        ({"applications": (Application("a", 0.2, 1.0, weight=0.0),)}, "applications[a].weight: must be above 0"),
+        ({"applications": ()}, "variants[m].application: 'a' is not an application"),
+        ({"variants": (variant("m", "a", -1, cpu=line(0, 1)),)}, "variants[m].accuracy: must be at least 0"),
+        (
+            {"variants": (variant("m", "a", 9, cpu=Profile(((2, 0.1), (1, 0.1)))),)},
+            "variants[m].profiles[cpu].points: batches must be at least 1 and ascend",
+        ),
+        (
+            {"variants": (variant("m", "a", 9, cpu=Profile(((1, 0.0),))),)},
+            "variants[m].profiles[cpu].points[1]: must be above 0",
+        ),
+        ({"time_limit_s": 0.0}, "time_limit_s: must be above 0"),
+        ({"gap": -0.1}, "gap: must be at least 0"),
+    ],
+)
+def test_an_unusable_problem_is_refused_naming_the_field(change, said):
+    problem = replace(good(), **change)
+    assert any(said in fault for fault in faults(problem))
+    with pytest.raises(UnusableProblem) as refused:
+        get("proteus")(problem)
+    assert said in str(refused.value)
+
+
+def test_the_checker_sees_what_is_broken():
+    problem = replace(good(), devices=(Device("d", "cpu", memory_bytes=10, max_resident=1, available=0.9),))
+    right = get("proteus")(problem)
+    assert violations(problem, right) == []
+    (placement,) = right.placements
+
+    def broken(*placements: Placement, **changes) -> str:
+        return " ".join(violations(problem, replace(right, placements=placements or right.placements, **changes)))
+
+    assert "exceeds its capacity" in broken(replace(placement, rate=95.0), served={"a": 95.0})
+    assert "rates add up to 5.0" in broken(replace(placement, rate=5.0))
+    assert "do not add up to the demand" in broken(left_out={"a": 3.0})
+    assert "exceeds half of the SLO" in broken(replace(placement, max_batch=12)) or "largest profiled batch" in broken(
+        replace(placement, max_batch=12)
+    )
+    assert "time shares add up" in broken(replace(placement, time_share=0.95))
+    assert "no such device" in broken(replace(placement, device="elsewhere"))
+    twice = broken(replace(placement, rate=5.0), replace(placement, rate=5.0))
+    assert "the limit is 10" in twice and "2 residents, the limit is 1" in twice and "2 variants of a" in twice
+    assert "no turn gap" in twice
+    assert "exceed the SLO" in broken(replace(placement, max_batch=8), turn_gap_s={"d": 0.15})
+    assert "the turn gap leaves" in broken(replace(placement, max_batch=8), turn_gap_s={"d": 0.08})
+
+
+@pytest.mark.parametrize(
+    ("problem", "said"),
+    [
+        (replace(good(), variants=()), "a: 10.0 of 10.0 items/s are left out, because it has no variant."),
+        (replace(good(), devices=()), "because no device can host anything now."),
+        (replace(good(), devices=(Device("d", "gpu"),)), "none of its 1 variants is profiled on the devices"),
+        (replace(good(), devices=(Device("d", "cpu", 5),)), "none of its variants fits into any device's memory."),
+        (
+            replace(good(), applications=(Application("a", 0.015, 10.0),)),
+            "nothing fits half of its SLO of 15 ms: its quickest batch takes 10 ms.",
+        ),
+        (replace(good(), applications=(Application("a", 0.2, 150.0),)), "a: 50.0 of 150.0 items/s are left out"),
+        (good(), "d: m (a) at 10.0 of 100.0 items/s it can do (batch 1 in 10 ms, within half of the 200 ms SLO)"),
+        (
+            replace(
+                good(),
+                variants=(*good().variants, variant("big", "a", 120.0, cpu=line(0, 200))),
+                applications=good().applications,
+            ),
+            "a: big (120.00%) is not used, because its quickest batch takes longer than half of the 200 ms SLO.",
+        ),
+    ],
+)
+def test_operators_are_told_why(problem, said):
+    assert any(said in sentence for sentence in get("proteus")(problem).reasons)
+
+
+def test_a_shared_device_says_so():
+    problem = Problem(
+        (Device("d", "cpu", 8 * GIB),),
+        (Application("a", 0.2, 5.0), Application("b", 0.2, 5.0)),
+        (variant("ma", "a", 100, cpu=line(1, 5)), variant("mb", "b", 100, cpu=line(1, 5))),
+    )
+    allocation = get("proteus")(problem)
+    assert any(s.startswith("d: shared in turns, at most ") for s in allocation.reasons)
+    assert sum(allocation.left_out.values()) == 0

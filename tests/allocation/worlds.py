@@ -1,0 +1,99 @@
+"""Problems to allocate: random ones for properties, small ones for enumeration, the published one for comparison."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from hypothesis import strategies as st
+
+from scheduler.allocation.problem import Allocation, Application, Device, Problem, Profile, Variant
+
+PUBLISHED = Path(__file__).parents[3] / "shared" / "data" / "proteus" / "profiles.csv"
+GIB = 1 << 30
+
+
+def line(alpha_ms: float, beta_ms: float, batches=(1, 2, 4, 8), memory: int = 0) -> Profile:
+    """A profile whose latency is alpha + beta * batch."""
+    return Profile(tuple((b, (alpha_ms + beta_ms * b) / 1000) for b in batches), memory_bytes=memory)
+
+
+def variant(name: str, application: str, accuracy: float, /, **profiles: Profile) -> Variant:
+    return Variant(name, application, accuracy, profiles)
+
+
+def with_loaded(problem: Problem, allocation: Allocation) -> Problem:
+    """The problem as it is once the allocation is live."""
+    loaded: dict[str, set[str]] = {}
+    for p in allocation.placements:
+        loaded.setdefault(p.device, set()).add(p.variant)
+    devices = (replace(d, loaded=frozenset(loaded.get(d.id, ()))) for d in problem.devices)
+    return replace(problem, devices=tuple(devices))
+
+
+def published(total: float, counts: Mapping[str, int] | None = None) -> Problem:
+    """The 40-device world of the published simulator at ``total`` items/s, Zipf split over its 9 applications."""
+    points: dict[tuple[str, str, float], dict[str, list[tuple[int, float]]]] = {}
+    with PUBLISHED.open() as rows:
+        for row in csv.DictReader(rows):
+            if int(row["batch"]) <= 8:
+                key = (row["application"], row["variant"], float(row["accuracy_normalized"]))
+                types = points.setdefault(key, {})
+                types.setdefault(row["device_type"], []).append((int(row["batch"]), float(row["p50_ms"]) / 1000))
+    variants = tuple(
+        Variant(m, q, accuracy, {t: Profile(tuple(sorted(p))) for t, p in types.items()})
+        for (q, m, accuracy), types in points.items()
+    )
+    names = sorted({v.application for v in variants})
+    zipf = [1 / (rank + 1) for rank in range(len(names))]
+    counts = counts or {"cpu": 20, "pascal": 10, "ampere": 10}
+    return Problem(
+        tuple(Device(f"{t}{i}", t) for t, n in counts.items() for i in range(n)),
+        tuple(Application(q, 0.3, total * share / sum(zipf)) for q, share in zip(names, zipf, strict=True)),
+        variants,
+    )
+
+
+@st.composite
+def problems(draw, devices: int = 4, applications: int = 5, variants: int = 3, resident=(None, 1, 2, 3)) -> Problem:
+    """Random problems, odd ones included: nothing profiled, no demand, latencies that fall with the batch."""
+    names = [f"q{i}" for i in range(draw(st.integers(0, applications)))]
+    found = []
+    for name in names:
+        for j in range(draw(st.integers(0, variants))):
+            profiles = {}
+            for kind in draw(st.sets(st.sampled_from(("slow", "quick")))):
+                batches = sorted(draw(st.sets(st.sampled_from((1, 2, 4, 8, 16)), min_size=1)))
+                base = draw(st.floats(0.5, 80))
+                steps = [draw(st.floats(-0.2, 1.5)) for _ in batches]
+                latencies = [base * (1 + max(-0.6, sum(steps[:i]))) / 1000 for i in range(len(batches))]
+                memory = draw(st.integers(0, 4)) * GIB
+                profiles[kind] = Profile(tuple(zip(batches, latencies, strict=True)), memory_bytes=memory)
+            found.append(Variant(f"{name}v{j}", name, draw(st.floats(40, 100)), profiles))
+    loadable = st.frozensets(st.sampled_from([v.id for v in found]), max_size=2) if found else st.just(frozenset())
+    return Problem(
+        tuple(
+            Device(
+                f"d{i}",
+                draw(st.sampled_from(("slow", "quick"))),
+                draw(st.sampled_from((None, 3 * GIB, 6 * GIB))),
+                draw(st.sampled_from((1.0, 0.95))),
+                draw(loadable),
+                draw(st.sampled_from(resident)),
+            )
+            for i in range(draw(st.integers(0, devices)))
+        ),
+        tuple(
+            Application(
+                name,
+                draw(st.sampled_from((0.05, 0.1, 0.3, 1.0))),
+                draw(st.one_of(st.just(0.0), st.floats(0.01, 5), st.floats(5, 400))),
+                draw(st.sampled_from((1.0, 1.0, 3.0))),
+            )
+            for name in names
+        ),
+        tuple(found),
+        time_limit_s=2.0,
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import io
 import shutil
 
@@ -122,7 +123,7 @@ def variant(application):
         return models.Variant.objects.create(
             application=application,
             name=name,
-            digest=name[0] * 64,
+            digest=hashlib.sha256(name.encode()).hexdigest(),
             size_bytes=1,
             state=state,
             accuracy=accuracy,

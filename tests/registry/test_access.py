@@ -1,0 +1,188 @@
+"""Who may do what, and what is shown to whom once or never."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from django.urls import get_resolver
+from rest_framework.authtoken.models import Token
+from rest_framework.test import APIClient
+
+from registry import members, models, storage
+from registry.models import hash_secret
+from tests.registry import graphs
+from tests.registry.conftest import problem
+
+LISTS = ["applications", "profiles", "profile-jobs", "nodes", "gateways", "devices", "api-keys", "join-tokens"]
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_every_list_wants_an_operator(name, client, django_user_model):
+    url = f"/api/v1/{name}/"
+    anonymous = APIClient()
+    response = anonymous.get(url)
+    problem(response, 401)
+    assert response["WWW-Authenticate"].startswith("Bearer")
+    user = django_user_model.objects.create_user("visitor")
+    visitor = APIClient()
+    visitor.credentials(HTTP_AUTHORIZATION=f"Bearer {Token.objects.create(user=user).key}")
+    problem(visitor.get(url), 403)
+    assert client.get(url).json()["results"] == []
+
+
+@pytest.mark.parametrize("header", ["Bearer nonsense", "Bearer", "Bearer a b", "Token nonsense", "Bearer \xff"])
+def test_a_bad_token_is_unauthorized(header, db):
+    client = APIClient()
+    client.credentials(HTTP_AUTHORIZATION=header)
+    problem(client.get("/api/v1/applications/"), 401)
+
+
+def test_the_frameworks_own_word_for_tokens_works_too(operator):
+    client = APIClient()
+    client.credentials(HTTP_AUTHORIZATION=f"Token {Token.objects.create(user=operator).key}")
+    assert client.get("/api/v1/applications/").status_code == 200
+
+
+def test_a_session_needs_its_csrf_token_to_change_things(operator):
+    client = APIClient(enforce_csrf_checks=True)
+    client.force_login(operator)
+    assert client.get("/api/v1/applications/").status_code == 200
+    response = client.post("/api/v1/api-keys/", {"name": "k"})
+    problem(response, 403)
+    assert "CSRF" in response.json()["detail"]
+
+
+def test_an_api_key_is_shown_once(client, announced):
+    response = client.post("/api/v1/api-keys/", {"name": "line-3"})
+    assert response.status_code == 201 and response["Cache-Control"] == "no-store"
+    key = response.json()["key"]
+    assert len(key) >= 40 and key.startswith(response.json()["prefix"])
+    assert models.ApiKey.objects.get().key_hash == hash_secret(key)
+    listed = client.get("/api/v1/api-keys/").content.decode()
+    assert key not in listed and hash_secret(key) not in listed and "line-3" in listed
+    assert "taken" in problem(client.post("/api/v1/api-keys/", {"name": "line-3"}), 409)["name"]
+    assert "cannot be set" in problem(client.post("/api/v1/api-keys/", {"name": "x", "prefix": "mine"}), 400)["prefix"]
+    assert client.delete("/api/v1/api-keys/line-3/").status_code == 204
+    assert not models.ApiKey.objects.exists()
+    assert announced == [("api_key", "line-3")] * 2
+
+
+def test_a_join_token_is_shown_once(client):
+    response = client.post("/api/v1/join-tokens/", {"name": "hall", "auto_approve": True})
+    token = response.json()["token"]
+    row = models.JoinToken.objects.get()
+    assert response.status_code == 201 and row.auto_approve and row.token_hash == hash_secret(token)
+    listed = client.get("/api/v1/join-tokens/").content.decode()
+    assert token not in listed and hash_secret(token) not in listed
+    assert (
+        "boolean" in problem(client.post("/api/v1/join-tokens/", {"name": "b", "auto_approve": 7}), 400)["auto_approve"]
+    )
+    assert "63 letters" in problem(client.post("/api/v1/join-tokens/", {"name": "a b"}), 400)["name"]
+    assert client.delete("/api/v1/join-tokens/hall/").status_code == 204
+    problem(client.delete("/api/v1/join-tokens/hall/"), 404)
+
+
+@pytest.mark.parametrize(("kind", "model"), [("node", models.Node), ("gateway", models.Gateway)])
+def test_members_are_approved_revoked_and_forgotten(kind, model, client, announced):
+    model.objects.create(name="box", credential_hash=hash_secret("c"), channel="specific.x")
+    url = f"/api/v1/{kind}s/box/"
+    assert client.get(url).json()["state"] == "pending"
+    assert hash_secret("c") not in client.get(url).content.decode()
+    assert client.post(url + "approve/").json()["state"] == "approved"
+    assert client.post(url + "approve/").json()["state"] == "approved"
+    assert announced == [(kind, "box")], "approving twice changes nothing"
+    assert client.post(url + "revoke/").json()["state"] == "revoked"
+    response = client.delete(url)
+    problem(response, 409)
+    assert "'box' is connected" in response.json()["detail"]
+    model.objects.update(channel="")
+    assert client.delete(url).status_code == 204
+    assert not model.objects.exists()
+    problem(client.post(url + "approve/"), 404)
+    problem(client.get(url + "approve/"), 405)
+
+
+def test_a_device_is_found_by_its_whole_name(client, device):
+    device("box/cpu0")
+    assert client.get("/api/v1/devices/box/cpu0/").json()["node"] == "box"
+    assert client.get("/api/v1/devices/").json()["count"] == 1
+    problem(client.get("/api/v1/devices/box/cpu1/"), 404)
+
+
+@pytest.fixture
+def blob(upload):
+    return f"/api/v1/blobs/{upload(graphs.good()).json()['digest']}/"
+
+
+def _as(credential: str) -> APIClient:
+    client = APIClient()
+    client.credentials(HTTP_AUTHORIZATION=f"Bearer {credential}")
+    return client
+
+
+def test_an_approved_node_fetches_files(blob, client):
+    node = models.Node.objects.create(name="box", credential_hash=hash_secret("secret"), state="approved")
+    for caller in (_as("secret"), client):
+        response = caller.get(blob, HTTP_ACCEPT="application/octet-stream")
+        assert response.status_code == 200
+        content = b"".join(response)
+        assert content == graphs.good() and int(response["Content-Length"]) == len(content)
+    problem(_as("other").get(blob), 401)
+    problem(_as("").get(blob), 401)
+    problem(APIClient().get(blob), 401)
+    members.set_state(node, models.Node.State.REVOKED)
+    problem(_as("secret").get(blob), 401)
+
+
+def test_a_nodes_credential_opens_nothing_else(blob):
+    models.Node.objects.create(name="box", credential_hash=hash_secret("secret"), state="approved")
+    problem(_as("secret").get("/api/v1/applications/"), 401)
+
+
+def test_a_node_without_a_credential_is_nobody(blob):
+    models.Node.objects.create(name="box", credential_hash="", state="approved")
+    problem(_as("").get(blob), 401)
+
+
+def test_a_file_that_no_row_needs_is_not_served(client, store):
+    data = b"left over"
+    digest = hashlib.sha256(data).hexdigest()
+    path = storage.path(digest)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(data)
+    problem(client.get(f"/api/v1/blobs/{digest}/"), 404)
+
+
+def test_a_digest_never_names_a_file_elsewhere():
+    for bad in ("../../etc/passwd", "a" * 63, "A" * 64, "a" * 64 + "\n", ""):
+        with pytest.raises(ValueError, match="not a sha256"):
+            storage.path(bad)
+
+
+def test_the_openapi_schema_is_made_without_a_complaint(client, capsys):
+    from drf_spectacular.drainage import GENERATOR_STATS
+    from drf_spectacular.generators import SchemaGenerator
+    from drf_spectacular.validation import validate_schema
+
+    import registry.api.urls
+
+    with GENERATOR_STATS.silence():
+        GENERATOR_STATS.reset()
+        schema = SchemaGenerator(urlconf="registry.api.urls").get_schema(request=None, public=True)
+        complaints = [*GENERATOR_STATS._error_cache, *GENERATOR_STATS._warn_cache]
+    assert complaints == []
+    validate_schema(schema)
+    served = {pattern.name for pattern in registry.api.urls.urlpatterns} - {"schema"}
+    assert len(schema["paths"]) == len(served)
+    for methods in schema["paths"].values():
+        for operation in methods.values():
+            assert "application/problem+json" in operation["responses"]["default"]["content"]
+
+
+def test_the_schema_is_served_as_yaml_and_json(db):
+    assert get_resolver().resolve("/api/v1/schema/")
+    yaml = APIClient().get("/api/v1/schema/")
+    assert yaml.status_code == 200 and b"openapi: 3" in yaml.content
+    json = APIClient().get("/api/v1/schema/", HTTP_ACCEPT="application/json")
+    assert json.json()["info"]["title"] == "Nereus control API"

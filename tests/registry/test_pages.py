@@ -1,0 +1,42 @@
+"""What is not the REST framework's: the admin, and addresses that nothing serves."""
+
+from __future__ import annotations
+
+import pytest
+from django.apps import apps
+from django.http import Http404
+from django.test import RequestFactory
+
+from registry.api.problems import page_not_found
+from tests.registry.conftest import problem
+
+
+@pytest.fixture
+def admin(db, django_user_model, settings):
+    from django.test import Client
+
+    client = Client()
+    client.force_login(django_user_model.objects.create_superuser("root"))
+    return client
+
+
+@pytest.mark.parametrize("model", [model._meta.model_name for model in apps.get_app_config("registry").get_models()])
+def test_the_admin_shows_every_model_and_changes_none(model, admin):
+    assert admin.get(f"/admin/registry/{model}/").status_code == 200
+    assert admin.get(f"/admin/registry/{model}/add/").status_code == 403
+
+
+def test_the_admin_shows_no_hash_of_a_secret(admin):
+    from registry.members import create_api_key
+
+    row, _ = create_api_key("k")
+    page = admin.get(f"/admin/registry/apikey/{row.pk}/change/")
+    assert page.status_code == 200 and row.key_hash not in page.content.decode()
+
+
+def test_an_address_that_nothing_serves_is_a_problem_under_the_api_only():
+    response = page_not_found(RequestFactory().get("/api/v1/planets/"), Http404())
+    response.json = lambda: __import__("json").loads(response.content)
+    problem(response, 404)
+    elsewhere = page_not_found(RequestFactory().get("/planets/"), Http404())
+    assert elsewhere.status_code == 404 and elsewhere["Content-Type"].startswith("text/html")

@@ -79,12 +79,12 @@ def test_no_traffic_at_all_is_quiet_too():
 def test_the_margin_follows_a_high_quantile_and_is_bounded():
     margin = ReturnMargin(initial_s=0.002, longest_s=0.05)
     assert margin.seconds == 0.002
-    for i in range(128):
+    for i in range(256):
         margin.add(0.010 if i % 10 == 0 else 0.001)
     assert margin.seconds == 0.010
-    for _ in range(128):
+    for _ in range(256):
         margin.add(3.0)
     assert margin.seconds == 0.05
-    for _ in range(128):
+    for _ in range(256):
         margin.add(-1.0)
     assert margin.seconds == 0.0

@@ -14,8 +14,8 @@ class ReturnMargin:
 
     def __init__(
         self,
-        quantile: float = 0.95,
-        window: int = 128,
+        quantile: float = 0.99,
+        window: int = 256,
         every: int = 16,
         initial_s: float = 0.002,
         longest_s: float = 0.05,

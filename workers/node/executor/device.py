@@ -275,6 +275,8 @@ class Device:
             guard_s = HURRY_S if hurry else self._guard.seconds
             step = self.lanes.decide(now, self._exclusive.may_hold(), guard_s)
             if step.late:
+                # Given up on after waking late: the next deliberate wait must end that much earlier.
+                self._guard.observe(self._overslept_s)
                 self._refuse_all(step.late, "late", "cannot be answered in time here")
             if step.batch is not None:
                 await self._run_batch(step.batch, now)

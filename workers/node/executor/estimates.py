@@ -31,15 +31,15 @@ _OVERHEAD_WEIGHT = 0.1
 _OVERHEAD_STEP_S = 0.0002
 _OVERHEAD_FIRST_S, _OVERHEAD_MOST_S = 0.0006, 0.002
 
-GUARD_FIRST_S, GUARD_LEAST_S, GUARD_MOST_S = 0.003, 0.0015, 0.05
-_GUARD_RISE, _GUARD_FALL = 0.5, 0.995
+GUARD_FIRST_S, GUARD_LEAST_S, GUARD_MOST_S = 0.005, 0.002, 0.1
+_GUARD_RISE, _GUARD_FALL = 1.0, 0.995
 
 
 class Guard:
     """How much earlier than planned a batch that waits on purpose should start.
 
     A policy waits up to the last moment at which the p95 still fits. Timers fire late, and by definition one run in
-    twenty takes longer than its p95; so this follows the high end of observed overshoots, rising fast and falling
+    twenty takes longer than its p95; so this follows the high end of observed overshoots, rising at once and falling
     slowly. It shortens deliberate waiting alone: nothing is refused because of it.
     """
 

@@ -19,6 +19,7 @@ CASES = [(name, options) for name in names() for options in OPTIONS.get(name, [{
 every_policy = pytest.mark.parametrize(("name", "options"), CASES, ids=lambda value: str(value))
 modes = st.sampled_from(["shed", "serve"])
 thorough = settings(max_examples=25, deadline=None)
+brief = settings(max_examples=10, deadline=None)
 
 
 def hopeless(query, view) -> bool:
@@ -98,7 +99,7 @@ def test_late_ones_run_only_where_no_viable_query_is_made_late_by_it(name, optio
 
 
 @every_policy
-@thorough
+@brief
 @given(candidate=candidates(), queries=arrivals(), late=modes)
 def test_identical_inputs_give_identical_decisions(name, options, candidate, queries, late):
     first = simulate([Served(create(name, options), candidate, late)], queries)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from .base import Decision, LaneView, Outcome, Waiting
-from .forming import IDLE, Sifted, nothing_viable, sift, start
+from .forming import IDLE, SHED, Sifted, nothing_viable, sift, start
 from .options import Option
 
 
@@ -75,9 +75,10 @@ class NexusPolicy:
                     window.append(query)
                     rows += query.rows
                 ahead += 1
-        # Hopeless ones first, then those given up; with ``serve`` neither is dropped.
-        chosen = Sifted(list(window), rows, more, found.hopeless + passed)
-        return start(view, chosen, len(window), rows, target)
+        if view.late == SHED:
+            return start(view, Sifted(list(window), rows, more, found.hopeless + passed), len(window), rows, target)
+        # Those passed over are left behind viable, so no late ones may fill the batch in front of them.
+        return start(view, Sifted(list(window), rows, True, found.hopeless), len(window), rows, target)
 
 
 def _position(queue: Sequence[Waiting], query: Waiting) -> int:

@@ -1,0 +1,199 @@
+"""Turns of several lanes on one device: least slack first, and nobody past its SLO while the round bound holds."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.batching.driver import Query, Served, simulate
+from tests.batching.strategies import ms
+from workers.batching.base import Candidate, Decision
+from workers.batching.latency import LatencyModel
+from workers.batching.policies import create, names
+from workers.batching.turns import TIMER_SLACK_S, Arbiter, Lane, Turn, Wish, blocking_s, turn_gap_s
+
+
+def ready(lane, deadline, batch_s=0.1, since=0.0):
+    return Wish(lane, Decision(run=(1,), variant=1), since, deadline, batch_s)
+
+
+def waits(lane, until, since=0.0):
+    return Wish(lane, Decision(wait_until=until), since)
+
+
+class TestArbiter:
+    def test_least_slack_goes_first(self):
+        # The later deadline is the more urgent one where the batch takes longer.
+        assert Arbiter().choose([ready("a", 1.0, 0.1), ready("b", 1.1, 0.3)], 0.0).lane == "b"
+
+    def test_ties_go_by_name(self):
+        assert Arbiter().choose([ready("b", 1.0), ready("a", 1.0)], 0.0).lane == "a"
+
+    def test_a_batch_that_can_meet_no_deadline_goes_last(self):
+        assert Arbiter().choose([ready("a", math.inf), ready("b", 9.0)], 0.0).lane == "b"
+
+    def test_it_asks_again_at_the_earliest_time_that_a_waiting_lane_named(self):
+        arbiter = Arbiter()
+        assert arbiter.choose([waits("a", 2.0), waits("b", 1.0)], 0.0) == Turn(None, 1.0)
+        assert arbiter.choose([waits("a", 2.0), ready("b", 1.0)], 0.0) == Turn("b", 2.0)
+        assert arbiter.choose([], 0.0) == Turn(None, math.inf)
+
+    def test_a_lane_that_had_a_turn_meanwhile_lets_the_one_that_waited_go_first(self):
+        arbiter = Arbiter()
+        assert arbiter.choose([ready("busy", 0.5), ready("calm", 9.0)], 0.0).lane == "busy"
+        arbiter.ended("busy", 0.1)
+        assert arbiter.choose([ready("busy", 0.5), ready("calm", 9.0)], 0.1).lane == "calm"
+        arbiter.ended("calm", 0.2)
+        assert arbiter.choose([ready("busy", 0.5), ready("calm", 9.0)], 0.2).lane == "busy"
+
+    def test_a_lane_that_waits_on_purpose_holds_nobody_up(self):
+        arbiter = Arbiter()
+        for now in (0.0, 0.1, 0.2):
+            assert arbiter.choose([ready("busy", 0.5), waits("calm", 5.0)], now).lane == "busy"
+            arbiter.ended("busy", now + 0.1)
+
+    def test_a_tighter_query_at_the_front_does_not_make_a_lane_wait_anew(self):
+        arbiter = Arbiter()
+        arbiter.choose([ready("busy", 0.5), waits("calm", 5.0, since=0.0)], 0.05)
+        arbiter.ended("busy", 0.1)
+        assert arbiter.choose([ready("busy", 0.5), ready("calm", 9.0, since=0.1)], 0.1).lane == "calm"
+
+    def test_a_lane_that_left_and_came_back_starts_anew(self):
+        arbiter = Arbiter()
+        arbiter.choose([ready("a", 0.5), ready("b", 9.0)], 0.0)
+        arbiter.ended("a", 0.1)
+        arbiter.forget("a")
+        assert arbiter.choose([ready("a", 0.5, since=0.1), ready("b", 9.0)], 0.1).lane == "a"
+
+
+class TestWish:
+    LATENCIES = {1: LatencyModel([(1, 0.1), (2, 0.2)])}
+    QUEUE = [Query(1, 0.0, 0.05), Query(2, 0.1, 0.5), Query(3, 0.2, 0.9)]
+
+    def test_it_takes_the_earliest_deadline_that_the_batch_can_meet(self):
+        wish = Wish.of("a", Decision(run=(1, 3), variant=1), self.QUEUE, self.LATENCIES, 0.3)
+        assert wish == Wish("a", Decision(run=(1, 3), variant=1), 0.0, 0.9, 0.2)
+
+    def test_it_has_no_deadline_where_the_batch_can_meet_none(self):
+        assert Wish.of("a", Decision(run=(1,), variant=1), self.QUEUE, self.LATENCIES, 0.3).deadline == math.inf
+
+    def test_a_query_that_does_not_wait_is_refused(self):
+        with pytest.raises(ValueError, match="lane a: the decision runs queries that do not wait"):
+            Wish.of("a", Decision(run=(1, 4), variant=1), self.QUEUE, self.LATENCIES, 0.3)
+
+
+class TestBlocking:
+    LANES = [Lane("a", 0.1, 0.02), Lane("b", 0.2, 0.2), Lane("c", 0.05, 0.01)]
+
+    def test_it_is_one_turn_of_each_other_and_the_growth_of_the_own_batch(self):
+        assert turn_gap_s(self.LANES) == pytest.approx(0.35)
+        expected = {"a": 0.25 + 0.08, "b": 0.15, "c": 0.3 + 0.04}
+        assert blocking_s(self.LANES, slack_s=0.0) == pytest.approx(expected, abs=1e-5)
+
+    def test_what_is_no_lane_counts_too(self):
+        assert turn_gap_s(self.LANES, other_s=0.1) == pytest.approx(0.45)
+        assert blocking_s(self.LANES[1:2], other_s=0.1, slack_s=0.0) == pytest.approx({"b": 0.1}, abs=1e-5)
+
+    def test_a_lane_alone_is_held_up_only_by_late_timers(self):
+        assert blocking_s(self.LANES[:1], slack_s=0.0) == {"a": 0.0}
+        assert blocking_s(self.LANES[:1]) == {"a": TIMER_SLACK_S}
+
+    def test_a_lane_is_as_long_as_its_slowest_candidate(self):
+        quick = Candidate(1, 80.0, LatencyModel([(1, 0.01), (8, 0.05)]), 8)
+        slow = Candidate(2, 90.0, LatencyModel([(1, 0.04), (2, 0.07), (4, 0.06)]), 4)
+        assert Lane.of("a", [quick, slow]) == Lane("a", 0.07, 0.01)
+
+
+@st.composite
+def shared_devices(draw):
+    """2 to 4 lanes on a device. Each but the first keeps to the bound: SLO >= D + l, at most ``max_batch`` rows in any
+    D. The first may get anything, in any bursts."""
+    candidates = []
+    for variant in range(draw(st.integers(2, 4))):
+        seconds = sorted(draw(st.lists(ms, min_size=3, max_size=3)))
+        latency = LatencyModel(list(zip((1, 2, 4), seconds, strict=True)))
+        candidates.append(Candidate(variant, 90.0, latency, draw(st.integers(1, 4))))
+    longest = [candidate.latency.seconds(candidate.max_batch) for candidate in candidates]
+    gap = sum(longest)
+    policies = st.sampled_from(["proteus", "fixed"])
+    lanes = [
+        Served(create(draw(policies)), candidate, draw(st.sampled_from(["shed", "serve"])), f"lane{i}")
+        for i, candidate in enumerate(candidates)
+    ]
+    queries, last = [], 0.0
+    for i, candidate in list(enumerate(candidates))[1:]:
+        # A little over the bound: the last microsecond goes to rounding.
+        slo = gap + longest[i] + 1e-5 + draw(st.sampled_from([0.0, 0.0, 0.5, 2.0])) * gap
+        arrived: list[float] = []
+        for _ in range(draw(st.integers(1, 12))):
+            now = (arrived[-1] if arrived else 0.0) + draw(st.sampled_from([0.0, 0.1, 0.5, 1.0])) * gap
+            if len(arrived) >= candidate.max_batch:
+                now = max(now, arrived[-candidate.max_batch] + gap + 1e-5)
+            arrived.append(now)
+        queries += [Query(100 * i + k, now, now + slo, 1, f"lane{i}") for k, now in enumerate(arrived)]
+        last = max(last, arrived[-1])
+    now = 0.0
+    slo = draw(st.floats(0.1, 3.0)) * gap
+    for k in range(draw(st.integers(0, 60))):
+        now += draw(st.sampled_from([0.0, 0.0, 0.05, 0.5])) * longest[0]
+        queries.append(Query(1000 + k, now, now + slo, 1, "lane0"))
+    return lanes, queries
+
+
+@settings(max_examples=120, deadline=None)
+@given(shared_devices())
+def test_no_lane_that_keeps_to_the_bound_is_late_whatever_the_others_get(device):
+    lanes, queries = device
+    timeline = simulate(lanes, queries)
+    assert sorted(timeline.answered) == sorted(query.id for query in queries)
+    for query in queries:
+        if query.lane != "lane0":
+            assert timeline.ends.get(query.id, math.inf) <= query.deadline
+
+
+def test_room_is_left_for_the_rows_that_come_while_the_others_hold_the_device():
+    """Ready only one turn of the other earlier (at 0.08), "a" would still wait when the other takes its turn at 0.075,
+    find no time for all three rows at 0.475, and leave the third behind for another turn of the other: late."""
+    a = Candidate(1, 90.0, LatencyModel([(1, 0.05), (2, 0.05), (3, 0.065)]), 3)
+    other = Candidate(2, 90.0, LatencyModel([(1, 0.4)]), 1)
+    slo = 0.465 + 0.065
+    queries = [Query(i, at, at + slo, 1, "a") for i, at in enumerate((0.0, 0.155, 0.31))]
+    queries += [Query(i, at, at + 9.0, 1, "other") for i, at in ((10, 0.075), (11, 0.35))]
+    lanes = [Served(create("proteus"), a, name="a"), Served(create("fixed"), other, name="other")]
+    timeline = simulate(lanes, queries)
+    assert not timeline.dropped
+    assert all(timeline.ends[query.id] <= query.deadline for query in queries)
+
+
+@settings(max_examples=60, deadline=None)
+@given(shared_devices(), st.data())
+def test_between_two_turns_of_a_lane_that_wants_to_run_each_other_has_at_most_one(device, data):
+    lanes, queries = device
+    for lane in lanes:
+        lane.policy = create(data.draw(st.sampled_from(names())))
+    timeline = simulate(lanes, queries)
+    wanted: dict[str, float] = {}
+    turns = {batch.start: batch for batch in timeline.batches}
+    had: dict[str, list[str]] = {}
+    for now, name, decision in timeline.decisions:
+        if decision.run:
+            wanted.setdefault(name, now)
+            had.setdefault(name, [])
+        else:
+            wanted.pop(name, None)
+            had.pop(name, None)
+        # The last decision of a moment is followed by the turn that was chosen then.
+        batch = turns.get(now)
+        if batch is not None and (now, name) == _last_at(timeline, now):
+            for other in had:
+                if other != batch.lane:
+                    had[other].append(batch.lane)
+                    assert len(had[other]) == len(set(had[other]))
+            had.pop(batch.lane, None)
+
+
+def _last_at(timeline, moment):
+    return [(now, name) for now, name, _ in timeline.decisions if now == moment][-1]

@@ -1,0 +1,339 @@
+"""Routing by the plan's shares, corrected by what is known of the queues."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workers.batching.latency import LatencyModel
+from workers.gateway.router import Router
+
+# T_process(1..4) = 0.1, 0.2, 0.3, 0.4 s: a row costs 0.1 s.
+LATENCY = LatencyModel([(1, 0.1), (4, 0.4)])
+AMPLE = 1e9
+
+
+def router_with(max_batch=4, **shares) -> Router:
+    """One application, ``app``, on devices that are up."""
+    router = Router()
+    router.set_routes({"app": list(shares.items())})
+    for device in shares:
+        router.service(device, "app", LATENCY, max_batch)
+        router.up(device)
+    return router
+
+
+def picks(router, count, **kwargs):
+    return [router.pick("app", 0.0, AMPLE, **kwargs) for _ in range(count)]
+
+
+class TestShares:
+    def test_they_are_spread_smoothly(self):
+        assert picks(router_with(a=5, b=1, c=1), 7) == ["a", "a", "b", "a", "c", "a", "a"]
+
+    def test_equal_shares_take_turns_in_the_routes_order(self):
+        assert picks(router_with(b=0.5, a=0.5), 4) == ["b", "a", "b", "a"]
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.lists(st.floats(0.01, 1.0), min_size=1, max_size=8), st.integers(1, 400))
+    def test_no_device_is_ever_more_than_a_few_queries_from_its_share(self, shares, count):
+        router = router_with(**{f"d{i}": share for i, share in enumerate(shares)})
+        got = Counter(picks(router, count))
+        for i, share in enumerate(shares):
+            assert abs(got[f"d{i}"] - count * share / sum(shares)) < len(shares)
+
+    def test_rows_are_shared_not_queries(self):
+        router = router_with(a=1, b=1)
+        rows = Counter()
+        for i in range(300):
+            size = 9 if i % 2 else 1
+            rows[router.pick("app", 0.0, AMPLE, rows=size)] += size
+        assert abs(rows["a"] - rows["b"]) <= 9
+
+    def test_the_devices_left_share_what_another_cannot_take(self):
+        router = router_with(a=2, b=1, c=1)
+        router.down("a")
+        assert Counter(picks(router, 100)) == {"b": 50, "c": 50}
+
+    def test_a_device_that_comes_back_gets_its_share_and_no_burst(self):
+        router = router_with(a=1, b=1)
+        router.down("a")
+        picks(router, 50)
+        router.up("a")
+        assert Counter(picks(router, 10)) == {"a": 5, "b": 5}
+
+    def test_the_same_routes_again_do_not_start_the_round_anew(self):
+        router = router_with(a=1, b=1)
+        assert picks(router, 1) == ["a"]
+        router.set_routes({"app": [("a", 1), ("b", 1)]})
+        assert picks(router, 1) == ["b"]
+
+    def test_new_routes_hold_from_the_next_pick(self):
+        router = router_with(a=1, b=1)
+        router.set_routes({"app": [("b", 1)]})
+        assert picks(router, 3) == ["b", "b", "b"]
+
+    @pytest.mark.parametrize(
+        ("shares", "error"),
+        [
+            ([("a", -0.1)], "share of 'a' must be at least 0, not -0.1"),
+            ([("a", math.nan)], "share of 'a' must be at least 0, not nan"),
+            ([("a", math.inf)], "share of 'a' must be at least 0, not inf"),
+            ([("a", 0.5), ("a", 0.5)], "a device stands in them twice"),
+        ],
+    )
+    def test_wrong_routes_change_nothing(self, shares, error):
+        router = router_with(a=1)
+        with pytest.raises(ValueError, match=error):
+            router.set_routes({"other": [("a", 1)], "app": shares})
+        assert picks(router, 1) == ["a"]
+        assert router.pick("other", 0.0, AMPLE) is None
+
+
+class TestWhoIsEligible:
+    def test_a_device_is_down_until_it_is_up(self):
+        router = Router()
+        router.set_routes({"app": [("a", 1)]})
+        assert router.pick("app", 0.0, AMPLE) is None
+        router.up("a")
+        assert router.pick("app", 0.0, AMPLE) == "a"
+
+    def test_none_where_all_are_down_draining_excluded_or_unknown(self):
+        router = router_with(a=1, b=1, c=1)
+        router.down("a")
+        router.state("b", {}, 0.0, True, 0.0)
+        assert router.pick("app", 0.0, AMPLE, exclude={"c"}) is None
+        assert router.pick("app", 0.0, AMPLE, allowed={"a", "b"}) is None
+        assert router.pick("unknown", 0.0, AMPLE) is None
+
+    def test_a_device_that_drains_no_more_is_used_again(self):
+        router = router_with(a=1)
+        router.state("a", {}, 0.0, True, 0.0)
+        router.state("a", {}, 0.0, False, 1.0)
+        assert router.pick("app", 1.0, AMPLE) == "a"
+
+    def test_a_report_does_not_bring_a_device_up(self):
+        router = router_with(a=1)
+        router.down("a")
+        router.state("a", {}, 0.0, False, 0.0)
+        assert router.pick("app", 0.0, AMPLE) is None
+
+    def test_a_stand_by_is_used_only_where_nothing_planned_is_left(self):
+        router = router_with(a=1, b=1, spare=0)
+        assert set(picks(router, 10)) == {"a", "b"}
+        assert router.pick("app", 0.0, AMPLE, allowed={"spare"}) == "spare"
+        assert router.pick("app", 0.0, AMPLE, exclude=("a", "b")) == "spare"
+
+    @settings(max_examples=40, deadline=None)
+    @given(st.data())
+    def test_whatever_happens_a_pick_is_eligible_and_outstanding_is_what_is_under_way(self, data):
+        names = ["a", "b", "c"]
+        router = router_with(a=1, b=2, c=3)
+        up, draining, under_way = set(names), set(), []
+        now = 0.0
+        for _ in range(data.draw(st.integers(1, 25))):
+            now += data.draw(st.sampled_from([0.0, 0.01, 0.3]))
+            action = data.draw(st.sampled_from(["pick", "pick", "done", "down", "up", "state"]))
+            device = data.draw(st.sampled_from(names))
+            if action == "pick":
+                exclude = data.draw(st.sets(st.sampled_from(names)))
+                allowed = data.draw(st.none() | st.sets(st.sampled_from(names)))
+                rows = data.draw(st.integers(1, 9))
+                budget = data.draw(st.sampled_from([0.0, 0.3, 1.0]))
+                eligible = (up - draining - exclude) & (set(names) if allowed is None else allowed)
+                picked = router.pick("app", now, budget, rows, exclude, allowed)
+                assert (picked in eligible) if eligible else picked is None
+                if picked is not None:
+                    router.sent(picked, "app", rows, now)
+                    under_way.append((picked, rows))
+            elif action == "done" and under_way:
+                index = data.draw(st.integers(0, len(under_way) - 1))
+                gone, rows = under_way.pop(index)
+                router.done(gone, "app", rows, now, data.draw(st.booleans()), 0.01, 0.2, 2)
+            elif action == "down":
+                router.down(device)
+                up.discard(device)
+            elif action == "up":
+                router.up(device)
+                up.add(device)
+                draining.discard(device)
+            elif action == "state":
+                drains = data.draw(st.booleans())
+                router.state(device, {"app": data.draw(st.integers(0, 9))}, 0.1, drains, now)
+                draining.discard(device)
+                draining |= {device} if drains else set()
+            for name in names:
+                assert router.outstanding(name, "app") == sum(rows for d, rows in under_way if d == name)
+                assert 0 <= router.expected_completion_s(name, "app", 1, now) < math.inf
+
+
+class TestExpectedCompletion:
+    def expected(self, router, device="a", application="app", rows=1, now=0.0):
+        return router.expected_completion_s(device, application, rows, now)
+
+    def test_an_idle_device_takes_the_time_of_the_query(self):
+        assert self.expected(router_with(a=1), rows=3) == pytest.approx(0.3)
+
+    def test_what_is_under_way_goes_before_in_batches(self):
+        router = router_with(a=1)
+        router.sent("a", "app", 2, 0.0)
+        assert self.expected(router) == pytest.approx(0.3)
+        router.sent("a", "app", 7, 0.0)
+        # Ten rows: two full batches and two rows.
+        assert self.expected(router) == pytest.approx(1.0)
+
+    def test_a_full_batch_is_running_and_gets_on(self):
+        router = router_with(a=1)
+        router.sent("a", "app", 4, 0.0)
+        assert self.expected(router, now=0.3) == pytest.approx(0.2)
+        # However long it takes, no more than it can be finished.
+        assert self.expected(router, now=9.0) == pytest.approx(0.1)
+
+    def test_less_than_a_full_batch_may_wait_on_purpose_and_does_not_get_on(self):
+        router = router_with(a=1)
+        router.sent("a", "app", 2, 0.0)
+        assert self.expected(router, now=0.3) == pytest.approx(0.3)
+
+    def test_answers_take_rows_away(self):
+        router = router_with(a=1)
+        router.sent("a", "app", 4, 0.0)
+        router.sent("a", "app", 4, 0.0)
+        router.done("a", "app", 4, 0.4, True, 0.0, 0.4, 4)
+        assert self.expected(router, now=0.4) == pytest.approx(0.5)
+
+    def test_reports_tell_of_other_gateways_rows_and_age(self):
+        router = router_with(a=1)
+        router.sent("a", "app", 1, 0.0)
+        router.state("a", {"app": 5}, 0.0, False, 0.0)
+        assert self.expected(router) == pytest.approx(0.6)
+        assert self.expected(router, now=0.2) == pytest.approx(0.4)
+        assert self.expected(router, now=9.0) == pytest.approx(0.2)
+
+    def test_the_reported_rest_of_a_batch_comes_first(self):
+        router = router_with(a=1)
+        router.state("a", {}, 0.7, False, 0.0)
+        assert self.expected(router, now=0.2) == pytest.approx(0.6)
+
+    def test_other_applications_get_their_turns_in_between(self):
+        router = router_with(a=1)
+        router.service("a", "other", LATENCY, 2)
+        router.sent("a", "other", 9, 0.0)
+        # One turn of its own, so at most one of the other's, 0.2 s, which has just begun.
+        assert self.expected(router) == pytest.approx(0.3)
+        assert self.expected(router, rows=5) == pytest.approx(0.5 + 0.4)
+
+    def test_a_device_that_is_slower_than_planned_is_known_to_be(self):
+        router = router_with(a=1)
+        for i in range(100):
+            router.sent("a", "app", 1, float(i))
+            router.done("a", "app", 1, i + 0.5, True, 0.0, 0.2, 1)
+        assert self.expected(router, now=200.0) == pytest.approx(0.2, rel=0.01)
+
+    def test_one_batch_counts_once_however_many_queries_it_had(self):
+        one, many = router_with(a=1), router_with(a=1)
+        one.sent("a", "app", 4, 0.0)
+        one.done("a", "app", 4, 0.8, True, 0.0, 0.8, 4)
+        for _ in range(4):
+            many.sent("a", "app", 1, 0.0)
+        for _ in range(4):
+            many.done("a", "app", 1, 0.8, True, 0.0, 0.8, 4)
+        assert self.expected(one, now=1.0) == self.expected(many, now=1.0) > 0.1
+
+    def test_refusals_say_nothing_of_speed(self):
+        router = router_with(a=1)
+        router.sent("a", "app", 1, 0.0)
+        router.done("a", "app", 1, 5.0, False)
+        assert self.expected(router, now=5.0) == pytest.approx(0.1)
+
+    def test_unknown_devices_and_services_cost_nothing_but_what_is_reported(self):
+        router = Router()
+        assert self.expected(router) == 0.0
+        router.state("a", {"app": 3}, 0.5, False, 0.0)
+        assert self.expected(router) == 0.5
+
+    def test_a_batch_of_nothing_is_refused(self):
+        with pytest.raises(ValueError, match="max_batch of 'app' on 'a' must be at least 1, not 0"):
+            Router().service("a", "app", LATENCY, 0)
+
+
+class TestCorrection:
+    def test_a_full_queue_sends_the_query_to_the_planned_device_that_answers_first(self):
+        router = router_with(a=8, b=1, c=1)
+        router.sent("a", "app", 8, 0.0)
+        router.sent("b", "app", 4, 0.0)
+        assert router.pick("app", 0.0, 0.6) == "c"
+
+    def test_while_the_planned_device_is_in_time_shares_hold(self):
+        router = router_with(a=8, b=1, c=1)
+        router.sent("a", "app", 8, 0.0)
+        assert router.pick("app", 0.0, 0.95) == "a"
+
+    def test_where_nobody_is_in_time_shares_hold_too(self):
+        router = router_with(a=8, b=1)
+        for device in "ab":
+            router.sent(device, "app", 8, 0.0)
+        assert router.pick("app", 0.0, 0.5) == "a"
+
+    def test_it_never_leaves_the_plan_or_takes_an_excluded_device(self):
+        router = router_with(a=8, b=1, spare=0)
+        router.sent("a", "app", 8, 0.0)
+        assert router.pick("app", 0.0, 0.5, exclude={"b"}) == "a"
+        assert router.pick("app", 0.0, 0.5, allowed={"a", "spare"}) == "a"
+
+    def test_a_device_that_was_passed_over_gets_no_burst_afterwards(self):
+        router = router_with(a=1, b=1)
+        router.sent("a", "app", 40, 0.0)
+        assert {router.pick("app", 0.0, 0.5) for _ in range(20)} == {"b"}
+        router.done("a", "app", 40, 0.1, False)
+        assert Counter(router.pick("app", 0.1, 0.5) for _ in range(10)) == {"a": 5, "b": 5}
+
+
+class TestAccounting:
+    def test_new_routes_keep_what_is_known_of_queues(self):
+        router = router_with(a=1, b=1)
+        router.sent("a", "app", 40, 0.0)
+        router.set_routes({"app": [("a", 0.9), ("b", 0.1)]})
+        assert router.outstanding("a", "app") == 40
+        assert router.pick("app", 0.0, 0.5) == "b"
+
+    def test_what_was_sent_stays_outstanding_until_it_is_done_though_the_device_went_down(self):
+        router = router_with(a=1)
+        router.sent("a", "app", 3, 0.0)
+        router.down("a")
+        router.set_routes({})
+        assert router.outstanding("a", "app") == 3
+        router.done("a", "app", 3, 1.0, False)
+        assert router.outstanding("a", "app") == 0
+
+    def test_an_answer_too_many_does_not_count_below_nothing(self):
+        router = router_with(a=1)
+        router.sent("a", "app", 1, 0.0)
+        router.done("a", "app", 3, 0.1, False)
+        assert router.outstanding("a", "app") == 0
+
+    def test_what_a_device_reported_is_forgotten_when_it_goes_down(self):
+        router = router_with(a=1)
+        router.state("a", {"app": 40}, 5.0, False, 0.0)
+        router.down("a")
+        router.up("a")
+        assert router.expected_completion_s("a", "app", 1, 0.0) == pytest.approx(0.1)
+
+    def test_identical_inputs_give_identical_picks(self):
+        def play():
+            router = router_with(a=3, b=2, c=1)
+            chosen = []
+            for i in range(200):
+                now = i * 0.05
+                device = router.pick("app", now, 0.45, rows=1 + i % 3)
+                chosen.append(device)
+                router.sent(device, "app", 1 + i % 3, now)
+                if i >= 6:
+                    router.done(chosen[i - 6], "app", 1 + (i - 6) % 3, now, True, 0.1, 0.25, 2)
+            return chosen
+
+        assert play() == play()
+        assert len(set(play())) == 3

@@ -17,7 +17,9 @@ from pathlib import Path
 import httpx
 import msgspec
 import pytest
+from websockets.sync.server import serve
 
+from workers.protocol import control
 from workers.protocol.control import GatewayConfig
 from workers.protocol.specs import (
     ApplicationSpec,
@@ -205,6 +207,42 @@ class GatewayProcess:
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(10)
+
+
+class ControlPlane:
+    """The other end of a gateway's link: a real websocket server that admits and configures."""
+
+    def __init__(self):
+        self.messages: list = []
+        self.connection = None
+        self.server = serve(self._talk, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self.server.socket.getsockname()[1]}"
+        self.first: control.GatewayConfig | None = None
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def _talk(self, connection) -> None:
+        with contextlib.suppress(Exception):
+            for text in connection:
+                message = control.decode_from_gateway(text)
+                self.messages.append(message)
+                if isinstance(message, control.JoinGateway):
+                    connection.send(control.encode(control.Joined(member=1, credential="c")))
+                    if self.first is not None:
+                        connection.send(control.encode(self.first))
+                    self.connection = connection
+
+    def send(self, config: control.GatewayConfig) -> None:
+        self.connection.send(control.encode(config))
+
+    def heard(self, kind: type) -> list:
+        return [message for message in self.messages if isinstance(message, kind)]
+
+
+@pytest.fixture
+def control_plane():
+    plane = ControlPlane()
+    yield plane
+    plane.server.shutdown()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
@@ -11,54 +10,16 @@ import socket
 import stat
 import subprocess
 import sys
-import threading
 import time
 
 import httpx
 import pytest
-from websockets.sync.server import serve
 
 from workers.protocol import control
 from workers.protocol.specs import Band
 
 from .conftest import AUTH, GatewayProcess, application, config, plan, wait_for
 from .test_failures import BODY, PATH, X, load, start
-
-
-class ControlPlane:
-    """The other end of a gateway's link: a real websocket server that admits and configures."""
-
-    def __init__(self):
-        self.messages: list = []
-        self.connection = None
-        self.server = serve(self._talk, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{self.server.socket.getsockname()[1]}"
-        self.first: control.GatewayConfig | None = None
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def _talk(self, connection) -> None:
-        with contextlib.suppress(Exception):
-            for text in connection:
-                message = control.decode_from_gateway(text)
-                self.messages.append(message)
-                if isinstance(message, control.JoinGateway):
-                    connection.send(control.encode(control.Joined(member=1, credential="c")))
-                    if self.first is not None:
-                        connection.send(control.encode(self.first))
-                    self.connection = connection
-
-    def send(self, config: control.GatewayConfig) -> None:
-        self.connection.send(control.encode(config))
-
-    def heard(self, kind: type) -> list:
-        return [message for message in self.messages if isinstance(message, kind)]
-
-
-@pytest.fixture
-def control_plane():
-    plane = ControlPlane()
-    yield plane
-    plane.server.shutdown()
 
 
 def joined(gateways, control_plane, **settings) -> GatewayProcess:

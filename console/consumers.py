@@ -50,16 +50,20 @@ class Command(msgspec.Struct, forbid_unknown_fields=True):
     command: Literal["resync", "snapshot", "ping"]
 
 
-class UnknownPath(AsyncWebsocketConsumer):
-    """Accepts, so that the close code reaches the client, and closes."""
+class UnknownPath:
+    """Accepts, so that the close code reaches the client, and closes. Needs neither Redis nor a database."""
 
-    async def connect(self) -> None:
-        await self.accept()
-        await self.send(json.dumps(_error("no websocket at this path")))
-        await self.close(CLOSE_UNKNOWN_PATH, "no websocket at this path")
+    @classmethod
+    def as_asgi(cls) -> UnknownPath:
+        return cls()
 
-    async def receive(self, text_data=None, bytes_data=None) -> None:
-        """The connection is closing: whatever still comes is not read."""
+    async def __call__(self, scope, receive, send) -> None:
+        if (await receive())["type"] != "websocket.connect":
+            return
+        detail = "no websocket at this path"
+        await send({"type": "websocket.accept"})
+        await send({"type": "websocket.send", "text": json.dumps(_error(detail))})
+        await send({"type": "websocket.close", "code": CLOSE_UNKNOWN_PATH, "reason": detail})
 
 
 class LiveConsumer(AsyncWebsocketConsumer):

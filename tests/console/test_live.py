@@ -1,0 +1,251 @@
+"""The live page's websocket: what a browser is told, by whom it may be heard, and what bad input leads to."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+
+import pytest
+from asgiref.sync import sync_to_async
+from asgiref.testing import ApplicationCommunicator
+from channels.auth import AuthMiddlewareStack
+from channels.layers import channel_layers, get_channel_layer
+from channels.routing import URLRouter
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.test import Client
+
+from console import consumers
+from console.routing import urlpatterns
+from scheduler import live, telemetry
+from tests.console.conftest import add_plan
+from workers.protocol.control import GatewayStats
+from workers.protocol.specs import ApplicationStats
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+APPLICATION = AuthMiddlewareStack(URLRouter(urlpatterns))
+
+
+@pytest.fixture(autouse=True)
+def _layer_of_this_loop(clean_redis):
+    """A channel layer's connections belong to the event loop that made them, and each test has its own."""
+    channel_layers.backends.clear()
+    yield
+    channel_layers.backends.clear()
+
+
+def cookie(client: Client) -> list[tuple[bytes, bytes]]:
+    name = settings.SESSION_COOKIE_NAME
+    return [(b"cookie", f"{name}={client.cookies[name].value}".encode())] if name in client.cookies else []
+
+
+class Browser:
+    """A connection of a client with its session, as an async context."""
+
+    def __init__(self, client: Client, path: str = "/live/"):
+        path, _, query = path.partition("?")
+        scope = {"type": "websocket", "path": path, "query_string": query.encode(), "headers": cookie(client)}
+        self._socket = ApplicationCommunicator(APPLICATION, scope)
+
+    async def __aenter__(self) -> Browser:
+        await self._socket.send_input({"type": "websocket.connect"})
+        assert (await self._socket.receive_output(5))["type"] == "websocket.accept"
+        return self
+
+    async def __aexit__(self, *error) -> None:
+        await self._socket.send_input({"type": "websocket.disconnect", "code": 1000})
+        await self._socket.wait(5)
+
+    async def event(self, timeout: float = 5) -> dict:
+        output = await self._socket.receive_output(timeout)
+        assert output["type"] == "websocket.send", output
+        return json.loads(output["text"])
+
+    async def until(self, name: str) -> dict:
+        while True:
+            event = await self.event()
+            if event["event"] == name:
+                return event["data"]
+
+    async def say(self, text: str | None = None, data: bytes | None = None) -> None:
+        await self._socket.send_input({"type": "websocket.receive", "text": text, "bytes": data})
+
+    async def close_code(self) -> tuple[int, str]:
+        """The close code, and the error event's words before it."""
+        said = ""
+        while True:
+            output = await self._socket.receive_output(5)
+            if output["type"] == "websocket.close":
+                return output["code"], said
+            message = json.loads(output["text"])
+            if message["event"] == "error":
+                said = message["data"]["detail"]
+
+
+def record_second(t: float, arrived: int) -> None:
+    stats = GatewayStats(applications={"digits": ApplicationStats(arrived=arrived, in_time=arrived)}, ready=True)
+    telemetry.record(telemetry.GATEWAY_STREAM, telemetry.gateway_second("front", stats, t))
+
+
+async def test_a_browser_first_gets_history_then_the_state_then_events(staff, cluster):
+    plan = await sync_to_async(add_plan)(cluster["best"], left_out=5.0)
+    await sync_to_async(record_second)(time.time(), 7)
+    async with Browser(staff) as browser:
+        history = await browser.event()
+        assert history["event"] == "history"
+        assert [item["data"]["applications"]["digits"]["arrived"] for item in history["data"]] == [7]
+        snapshot = (await browser.event())["data"]
+        assert {device["ref"]: device["state"] for device in snapshot["devices"]} == {
+            "box/cpu0": "up",
+            "box/cpu1": "down",
+        }
+        assert {node["name"]: node["state"] for node in snapshot["nodes"]} == {"box": "approved", "shed": "pending"}
+        assert snapshot["plan"]["version"] == plan.pk and snapshot["plan"]["left_out"] == {"digits": 5.0}
+        assert [p["variant_name"] for p in snapshot["plan"]["placements"]] == ["best"]
+        assert [happened["data"]["version"] for happened in snapshot["recent"]] == [plan.pk]
+        await live.publish_async("changed", {"kind": "variant", "ref": "digits/best"})
+        assert await browser.until("changed") == {"kind": "variant", "ref": "digits/best"}
+
+
+async def test_a_page_without_charts_gets_no_history(staff):
+    async with Browser(staff, "/live/?history=0") as browser:
+        assert (await browser.event())["event"] == "snapshot"
+
+
+async def test_a_browser_can_ask_for_the_state_again(staff, cluster):
+    async with Browser(staff) as browser:
+        await browser.until("snapshot")
+        await sync_to_async(cluster["application"].delete)()
+        await browser.say('{"command": "snapshot"}')
+        assert (await browser.until("snapshot"))["applications"] == []
+        await browser.say('{"command": "resync"}')
+        assert (await browser.event())["event"] == "history"
+        await browser.say('{"command": "ping"}')
+        assert (await browser.until("pong"))["now"] == pytest.approx(time.time(), abs=60)
+
+
+async def test_without_a_session_the_connection_ends_with_4401(db):
+    async with Browser(Client()) as browser:
+        assert await browser.close_code() == (4401, "sign in as a staff user first")
+
+
+async def test_an_account_that_is_not_staff_is_turned_away(visitor):
+    async with Browser(visitor) as browser:
+        assert (await browser.close_code())[0] == 4401
+
+
+def sign_out(client: Client) -> None:
+    assert client.post("/logout/").status_code == 302
+
+
+def lose_staff(_: Client) -> None:
+    User.objects.update(is_staff=False)
+
+
+def change_password(_: Client) -> None:
+    user = User.objects.get()
+    user.set_password("another long passphrase")
+    user.save()
+
+
+def be_deleted(_: Client) -> None:
+    User.objects.all().delete()
+
+
+@pytest.mark.parametrize("end", [sign_out, lose_staff, change_password, be_deleted])
+async def test_who_may_no_longer_look_is_cut_off_at_the_next_event(staff, monkeypatch, end):
+    monkeypatch.setattr(consumers, "RECHECK_S", 0.0)
+    async with Browser(staff) as browser:
+        await browser.until("snapshot")
+        await sync_to_async(end)(staff)
+        await live.publish_async("changed", {"kind": "node", "ref": "secret"})
+        assert await browser.close_code() == (4401, "you have been signed out")
+
+
+BAD = {
+    "not JSON": ("hello", None, 4400, "not a command"),
+    "half JSON": ('{"command": "ping"', None, 4400, "not a command"),
+    "a list": ("[]", None, 4400, "Expected `object`"),
+    "an unknown command": ('{"command": "reboot"}', None, 4400, "reboot"),
+    "no command": ("{}", None, 4400, "command"),
+    "a field too many": ('{"command": "ping", "x": 1}', None, 4400, "`x`"),
+    "deep nesting": ("[" * 4000, None, 4400, "not a command"),
+    "half a surrogate pair": ('{"command": "\ud800"}', None, 4400, "not a command"),
+    "too large": ('{"command": "' + "x" * 5000 + '"}', None, 1009, "at most 4096 bytes"),
+    "binary": (None, b'{"command": "ping"}', 1003, "JSON text"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+async def test_bad_input_ends_the_connection_with_a_reason(staff, kind):
+    text, data, code, says = BAD[kind]
+    async with Browser(staff) as browser:
+        await browser.until("snapshot")
+        await browser.say(text, data)
+        closed, said = await browser.close_code()
+        assert closed == code
+        assert says in said
+
+
+@pytest.mark.parametrize("path", ["/", "/nothing/", "/live/more/"])
+async def test_an_unknown_path_ends_with_4404(staff, path):
+    async with Browser(staff, path) as browser:
+        assert await browser.close_code() == (4404, "no websocket at this path")
+
+
+async def test_redis_being_away_is_told_and_not_a_traceback(staff, monkeypatch):
+    from redis.exceptions import ConnectionError as RedisAway
+
+    def away(seconds):
+        raise RedisAway("Connection refused")
+
+    monkeypatch.setattr(telemetry, "history", away)
+    async with Browser(staff) as browser:
+        assert await browser.close_code() == (1011, "the live state cannot be read now")
+
+
+async def test_a_burst_of_events_beyond_what_may_wait_ends_in_the_whole_state(staff, monkeypatch):
+    """The sender is held up at its first event while hundreds arrive."""
+    entered, release, arrived = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    send, live_event = consumers.LiveConsumer._send, consumers.LiveConsumer.live_event
+
+    async def held(self, message):
+        if message["event"] == "changed" and not release.is_set():
+            entered.set()
+            await release.wait()
+        await send(self, message)
+
+    async def watched(self, message):
+        await live_event(self, message)
+        if message["data"]["ref"] == "last":
+            arrived.set()
+
+    monkeypatch.setattr(consumers.LiveConsumer, "_send", held)
+    monkeypatch.setattr(consumers.LiveConsumer, "live_event", watched)
+    async with Browser(staff) as browser:
+        await browser.until("snapshot")
+        await live.publish_async("changed", {"kind": "node", "ref": "0"})
+        await asyncio.wait_for(entered.wait(), 5)
+        for n in range(1, 300):
+            await get_channel_layer().group_send(live.CONSOLE_GROUP, live.event("changed", {"kind": "node", "ref": n}))
+        await live.publish_async("changed", {"kind": "node", "ref": "last"})
+        await asyncio.wait_for(arrived.wait(), 20)
+        release.set()
+        got = []
+        while not got or got[-1]["event"] != "snapshot":
+            got.append(await browser.event())
+    names = [event["event"] for event in got]
+    assert "history" in names
+    assert len(names) < 300
+
+
+async def test_a_browser_that_does_not_read_is_let_go(staff, monkeypatch):
+    async def stuck(self, message):
+        await asyncio.sleep(3600)
+
+    monkeypatch.setattr(consumers, "SEND_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(consumers.LiveConsumer, "_send", stuck)
+    async with Browser(staff) as browser:
+        assert (await browser.close_code())[0] == 4408

@@ -1,0 +1,164 @@
+"""The pages' pure scripts in a real browser engine: chromium runs them and prints what they computed."""
+
+from __future__ import annotations
+
+import functools
+import html
+import http.server
+import json
+import os
+import re
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+STATIC = Path(__file__).resolve().parents[2] / "static"
+
+
+class _Handler(http.server.SimpleHTTPRequestHandler):
+    """The static files, and /test.html with the script under test."""
+
+    script = ""
+
+    def do_GET(self) -> None:
+        if self.path != "/test.html":
+            super().do_GET()
+            return
+        page = f'<!doctype html><pre id="out"></pre><script type="module">{self.script}</script>'.encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.end_headers()
+        self.wfile.write(page)
+
+    def log_message(self, *args) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def run_script(tmp_path_factory):
+    """Runs the body of an async function, with ``series`` and ``cluster`` imported, and returns what it returns."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        message = "chromium is not installed"
+        pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Handler, directory=str(STATIC)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    profile = tmp_path_factory.mktemp("chromium")
+
+    def run(body: str):
+        _Handler.script = f"""
+            import * as series from "/nereus/series.js";
+            import * as cluster from "/nereus/cluster.js";
+            const run = async () => {{ {body} }};
+            const result = await run().catch((error) => ({{ error: String(error) }}));
+            document.getElementById("out").textContent = JSON.stringify(result);
+        """
+        flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--no-first-run"]
+        command = [chromium, *flags, f"--user-data-dir={profile}", "--dump-dom"]
+        url = f"http://127.0.0.1:{server.server_port}/test.html"
+        done = subprocess.run([*command, url], capture_output=True, text=True, timeout=60)
+        found = re.search(r'<pre id="out">(.*?)</pre>', done.stdout, re.S)
+        assert found and found[1], done.stdout + done.stderr
+        return json.loads(html.unescape(found[1]))
+
+    yield run
+    server.shutdown()
+    server.server_close()
+
+
+PREPARE = """
+const counts = (more) => ({ arrived: 0, arrived_rows: 0, in_time: 0, late: 0, dropped: 0, failed: 0, accuracy_sum: 0,
+  normalized_sum: 0, p50_ms: 0, p95_ms: 0, by_variant: {}, ...more });
+const t = new series.Telemetry();
+const add = (at, gateway, applications) => t.addGatewaySecond({ t: at, gateway, ready: true, applications });
+"""
+
+
+def test_seconds_become_columns(run_script):
+    result = run_script(
+        PREPARE
+        + """
+        const a = counts({ arrived: 10, in_time: 6, late: 1, dropped: 2, failed: 1, normalized_sum: 570, p95_ms: 40,
+                           by_variant: { big: 4, small: 3 } });
+        add(100, "one", { digits: a });
+        add(100, "two", { digits: counts({ arrived: 2, in_time: 2, normalized_sum: 200, p95_ms: 55,
+                          by_variant: { small: 2 } }), wine: counts({ arrived: 1 }) });
+        add(103, "one", { digits: counts({}) });
+        return { digits: t.window(103, 5, "digits"), all: t.window(103, 5).demand, now: t.now(103, 5, "digits"),
+                 nothing: t.now(90, 5), names: t.applications(103, 5),
+                 points: series.points(t.window(103, 5).demand) };
+        """
+    )
+    digits = result["digits"]
+    assert digits["x"] == [-4, -3, -2, -1, 0]
+    # Two gateways add up, seconds that nobody reported are gaps, a reported second without queries is zero.
+    assert digits["demand"] == [None, 12, None, None, 0]
+    assert digits["throughput"] == [None, 9, None, None, 0]
+    assert digits["accuracy"] == [None, 770 / 8, None, None, None]
+    assert digits["violations"] == [None, pytest.approx(100 * 4 / 12), None, None, None]
+    assert digits["p95"] == [None, 55, None, None, None]
+    assert digits["byVariant"] == {"big": [None, 4, None, None, 0], "small": [None, 5, None, None, 0]}
+    assert result["all"] == [None, 13, None, None, 0]
+    assert result["now"]["demand"] == 6 and result["nothing"] is None
+    assert result["names"] == ["digits", "wine"]
+    assert result["points"] == 2
+
+
+def test_the_same_second_twice_counts_once_and_two_in_one_second_are_spread(run_script):
+    result = run_script(
+        PREPARE
+        + """
+        const one = { digits: counts({ arrived: 1 }) }, two = { digits: counts({ arrived: 2 }) };
+        add(100, "g", one); add(100, "g", one);
+        const once = t.window(101, 3, "digits").demand;
+        add(100, "g", two);
+        const spread = t.window(101, 3, "digits").demand;
+        add(100, "g", one); add(100, "g", two);
+        return { once, spread, again: t.window(101, 3, "digits").demand };
+        """
+    )
+    assert result == {"once": [None, 1, None], "spread": [1, 2, None], "again": [1, 2, None]}
+
+
+def test_old_seconds_are_forgotten_and_nonsense_is_ignored(run_script):
+    result = run_script(
+        PREPARE
+        + """
+        for (let at = 0; at < 1000; at += 1) add(at, "g", { digits: counts({ arrived: 1 }) });
+        add(5, "g", { digits: counts({ arrived: 9 }) });
+        t.addGatewaySecond(null); t.addGatewaySecond({ t: "x", gateway: "g" }); t.addGatewaySecond({ t: 1000 });
+        t.addGatewaySecond({ t: 1000, gateway: "g", applications: { digits: { arrived: "many" } } });
+        return { kept: t.seconds.size, odd: t.window(1000, 1, "digits").demand };
+        """
+    )
+    assert result["kept"] == 330
+    assert result["odd"] == [0]
+
+
+def test_the_map_tells_what_loads_what_serves_and_what_leaves(run_script):
+    result = run_script(
+        """
+        const c = new cluster.Cluster();
+        const variant = (id, name, accuracy) => ({ id, name, application: "digits", accuracy, state: "ready" });
+        c.applySnapshot({ now: 50, applications: [{ name: "digits", slo_ms: 80, state: "active" }],
+          variants: [variant(1, "big", 96), variant(2, "small", 72), variant(3, "old", 48)], nodes: [], gateways: [],
+          devices: [{ ref: "box/cpu0", node: "box", state: "up", warm: [1, 3] }], jobs: [],
+          plan: { version: 4, created: 10, placements: [
+            { device: "box/cpu0", variant: 1, variant_name: "big" },
+            { device: "box/cpu0", variant: 2, variant_name: "small" }] } }, 20);
+        const hosted = c.hosted("box/cpu0").map((r) => [r.variant_name, r.warm, r.leaving]);
+        return { hosted, skew: c.skew, normalized: c.normalized(c.variants.get(2)),
+                 older: c.applyPlan({ version: 3 }, 60), newer: c.applyPlan({ version: 5, placements: [] }, 60),
+                 after: c.hosted("box/cpu0").map((r) => [r.variant_name, r.leaving]),
+                 moved: c.applyDeviceState({ device: "box/cpu0", state: "down", warm: [] }),
+                 unknown: c.applyDeviceState({ device: "box/cpu9", state: "up" }), created: c.plan.created };
+        """
+    )
+    assert result["hosted"] == [["big", True, False], ["small", False, False], ["old", True, True]]
+    assert (result["skew"], result["normalized"]) == (30, 75)
+    assert (result["older"], result["newer"]) == (False, True)
+    assert result["after"] == [["big", True], ["old", True]]
+    assert (result["moved"], result["unknown"], result["created"]) == (True, False, 60)

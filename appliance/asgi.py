@@ -9,12 +9,14 @@ from channels.routing import ProtocolTypeRouter, URLRouter
 from channels.security.websocket import AllowedHostsOriginValidator
 from django.core.asgi import get_asgi_application
 
-http = get_asgi_application()
+django = get_asgi_application()
 
+from django.conf import settings  # noqa: E402
 from django.urls import path, re_path  # noqa: E402
 
 from console.consumers import UnknownPath  # noqa: E402
 from console.routing import urlpatterns as browser_patterns  # noqa: E402
+from registry.api.body_limit import BodyLimit  # noqa: E402
 from scheduler.members.consumers import GatewayConsumer, NodeConsumer  # noqa: E402
 
 browsers = AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(browser_patterns)))
@@ -28,4 +30,5 @@ websocket = URLRouter(
         re_path(r"", UnknownPath.as_asgi()),
     ]
 )
+http = BodyLimit(django, settings.NEREUS.max_upload_bytes)
 application = ProtocolTypeRouter({"http": http, "websocket": websocket})

@@ -10,3 +10,6 @@ urlpatterns = [
     path("", include("appliance.health")),
     path("", include("console.urls")),
 ]
+
+handler404 = "registry.api.problems.page_not_found"
+handler500 = "registry.api.problems.server_error"

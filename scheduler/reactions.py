@@ -8,7 +8,7 @@ from scheduler.control.requests import request_plan
 from scheduler.members import push
 
 #: kinds of change after which another allocation may be better
-REPLAN = {"application", "variant", "device"}
+REPLAN = {"application", "variant"}
 #: kinds that members must hear of
 PUSH = {"application", "api_key"}
 
@@ -23,6 +23,8 @@ def on_change(sender, kind: str, ref: str, **_) -> None:
         pk = model.objects.filter(name=ref).values_list("pk", flat=True).first()
         if pk is not None:
             push.recheck(model, pk)
+    if kind == "profile_job":
+        push.cancel_profile(int(ref))
     if kind in ("variant", "profile_job"):
         dispatch_profiles.delay()
     if kind in REPLAN:

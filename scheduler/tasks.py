@@ -47,6 +47,7 @@ def tend() -> None:
     from scheduler.control import upkeep
     from scheduler.profiling.dispatch import dispatch, requeue_silent
 
+    upkeep.write_off_silent_devices()
     finish_drains()
     requeue_silent()
     dispatch()

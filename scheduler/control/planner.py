@@ -42,7 +42,7 @@ def make_plan(trigger: str, detail: str = "", observed: dict[str, float] | None 
     names = registry.Application.objects.filter(state=registry.Application.State.ACTIVE).values_list("name", flat=True)
     demand = estimate(telemetry.arrivals(WINDOW_S), names, int(time.time()), observed)
     problem = assemble(demand, devices)
-    if not problem.devices or not problem.applications:
+    if not problem.devices or (not problem.applications and not _something_resides()):
         logger.info("nothing_to_plan", devices=len(problem.devices), applications=len(problem.applications))
         return None
     allocation = strategies.get(settings.NEREUS.strategy)(problem)
@@ -63,6 +63,12 @@ def make_plan(trigger: str, detail: str = "", observed: dict[str, float] | None 
         moves=plan.moves,
     )
     return plan
+
+
+def _something_resides() -> bool:
+    """Whether the plan in force keeps anything loaded; an empty plan then frees what is being deleted."""
+    latest = Plan.objects.only("allocation").first()
+    return latest is not None and bool(latest.allocation["placements"])
 
 
 @transaction.atomic

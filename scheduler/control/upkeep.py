@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
+from django.utils import timezone
+
+from registry.models import Device
 from scheduler.control.assemble import available_devices
 from scheduler.control.requests import request_plan
 from scheduler.models import Plan
 
 #: plans kept for the console's history: at one every 30 s, a day and a half, more when quiet
 KEEP_PLANS = 5000
+LOST_S = 60
 
 
 def replan_if_devices_changed() -> bool:
@@ -24,6 +30,14 @@ def replan_if_devices_changed() -> bool:
         part for part in (f"gone: {', '.join(gone)}" if gone else "", f"new: {', '.join(new)}" if new else "") if part
     )
     return request_plan("change", detail)
+
+
+def write_off_silent_devices() -> int:
+    """Devices of nodes that said nothing for long hold nothing any more: what was loaded there no longer counts as in
+    use. A node that returns reports their state anew."""
+    limit = timezone.now() - timedelta(seconds=LOST_S)
+    lost = Device.objects.filter(node__last_seen__lt=limit).exclude(state=Device.State.DOWN)
+    return lost.update(state=Device.State.DOWN, warm=[], detail="the node has not been heard of for a minute")
 
 
 def forget_old_plans() -> None:

@@ -50,9 +50,10 @@ def wire_plan(version: int, problem: Problem, allocation: Allocation, devices: l
     for device in devices:
         residents = []
         for placement in allocation.placements:
-            if placement.device != device.ref:
+            variant = by_id.get(placement.variant)
+            # A variant that was deleted while the solver ran is left out; its deletion asks for the next plan.
+            if placement.device != device.ref or variant is None:
                 continue
-            variant = by_id[placement.variant]
             profile = next(p for p in variant.profiles.all() if p.device_type == device.type)
             residents.append(
                 specs.Resident(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 from asgiref.sync import async_to_sync
 from channels.layers import get_channel_layer
 
-from registry.models import ApiKey, Application, Device, Gateway, Member, Node, Variant
+from registry.models import ApiKey, Application, Device, Gateway, Member, Node, ProfileJob, Variant
 from scheduler.control.wire import application_spec
 from scheduler.models import Plan
 from workers.protocol import control, specs
@@ -24,8 +25,6 @@ def gateway_group(pk: int) -> str:
 
 def latest_wire() -> specs.Plan:
     """The plan in force; version 0 and empty before the first."""
-    import msgspec
-
     plan = Plan.objects.only("wire").first()
     return msgspec.convert(plan.wire, specs.Plan) if plan is not None and plan.wire else specs.Plan(version=0)
 
@@ -46,10 +45,14 @@ def gateway_config() -> control.GatewayConfig:
 def node_config(node: Node) -> control.NodeConfig:
     """Everything that a node must know now: its devices' part of the plan, and what its cache should keep."""
     plan = latest_wire()
+    standby = tuple(Variant.objects.filter(state=Variant.State.READY).order_by("id").values_list("pk", flat=True))
     own = set(Device.objects.filter(node=node).values_list("ref", flat=True))
     return control.NodeConfig(
         applications=applications(),
-        plan=specs.Plan(version=plan.version, devices=tuple(d for d in plan.devices if d.device in own)),
+        plan=specs.Plan(
+            version=plan.version,
+            devices=tuple(msgspec.structs.replace(d, standby=standby) for d in plan.devices if d.device in own),
+        ),
         keep=tuple(sorted(set(Variant.objects.values_list("digest", flat=True)))),
     )
 
@@ -72,6 +75,13 @@ def push_all() -> None:
     """Nodes first: they can warm what is new while gateways still route by the old plan."""
     push_nodes()
     push_gateways()
+
+
+def cancel_profile(pk: int) -> None:
+    """Tell the device that works on a cancelled profile job to stop."""
+    job = ProfileJob.objects.filter(pk=pk, state=ProfileJob.State.CANCELLED).select_related("device").first()
+    if job is not None and job.device is not None:
+        send(node_group(job.device.node_id), control.ProfileCancel(job=job.pk))
 
 
 def recheck(kind: type[Node] | type[Gateway], pk: int) -> None:

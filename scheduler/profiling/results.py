@@ -92,11 +92,10 @@ def done(node: Node, message: control.ProfileDone) -> None:
             )
             for point in message.points
         )
-        changes: dict[str, object] = {}
         if message.accuracy is not None:
-            changes["accuracy"] = message.accuracy
-        if changes:
-            Variant.objects.filter(pk=job.variant_id).update(**changes)
+            # Not over an accuracy that its owner declared meanwhile.
+            measured = Variant.objects.filter(pk=job.variant_id, accuracy_source=Variant.Source.MEASURED)
+            measured.update(accuracy=message.accuracy)
         # A variant that is leaving (draining) or whose accuracy nobody knows does not become ready.
         Variant.objects.filter(
             pk=job.variant_id, state__in=[Variant.State.PROFILING, Variant.State.FAILED], accuracy__isnull=False

@@ -79,12 +79,15 @@ class Resident(msgspec.Struct, frozen=True):
 
 
 class DevicePlan(msgspec.Struct, frozen=True):
-    """One device's part of a plan. ``turn_gap_s``: longest wait between two turns of a resident (0: not shared)."""
+    """One device's part of a plan. ``turn_gap_s``: longest wait between two turns of a resident (0: not shared).
+    ``standby``: ids of variants that may stay loaded though no resident; None: any (a variant that is about to be
+    deleted must go)."""
 
     device: str
     endpoint: str
     residents: tuple[Resident, ...]
     turn_gap_s: float = 0.0
+    standby: tuple[int, ...] | None = None
 
 
 class Route(msgspec.Struct, frozen=True):

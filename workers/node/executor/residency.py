@@ -175,9 +175,12 @@ class Residency:
                 loaded.role, changed = Role.STANDBY, True
         if changed:
             self._rearrange()
+        allowed = self._target.plan.standby if self._target is not None else None
         standbys = self._standbys()
+        victims = [loaded for loaded in standbys if allowed is not None and loaded.id not in allowed]
+        standbys = [loaded for loaded in standbys if loaded not in victims]
         limit = STANDBY_MEMORY * self._runtime.device.memory_bytes
-        victims, memory = [], self.memory_bytes
+        memory = self.memory_bytes - sum(loaded.memory_bytes for loaded in victims)
         while standbys and (len(standbys) > STANDBYS or 0 < limit < memory):
             victims.append(standbys.pop(0))
             memory -= victims[-1].memory_bytes

@@ -46,10 +46,12 @@ def construct(problem: Problem, offered: Choices, budget: Budget) -> list[Seat]:
     demand = [a for a in demand if math.isfinite(cost[a.id])]
     hardest = sorted(demand, key=lambda a: (-cost[a.id] * a.demand, a.id))
     worthiest = sorted(demand, key=lambda a: (cost[a.id] / a.weight, a.id))
+    # Where there is time for one try only: the tightest first, so that turn gaps are opened that admit them.
+    tightest = sorted(demand, key=lambda a: (a.slo_s, -cost[a.id] * a.demand, a.id))
     gaps = sorted({o.gap_s for o in offered.shared})
     best: tuple[tuple[float, float], list[_Place]] | None = None
     for allowed in (set(gaps), *({gap} for gap in gaps)):
-        for order in (hardest, worthiest):
+        for order in (tightest, hardest, worthiest):
             if best is not None and budget.left() <= 0:
                 break
             places = [_Place(d, g) for g, group in enumerate(offered.groups) for d in group.devices]

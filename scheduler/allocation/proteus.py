@@ -16,6 +16,7 @@ Source: Ahmad et al., "Proteus" (ASPLOS '24), Section 4. Differences from the pr
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyscipopt import Model, quicksum
@@ -44,22 +45,32 @@ class Option:
     """items/s on one device of the group, its availability counted"""
 
 
-def dedicated_options(problem: Problem, groups: list[Group]) -> list[Option]:
+def dedicated_options(
+    problem: Problem, groups: list[Group], keep: Callable[[int, float, str], bool] | None = None
+) -> list[Option]:
     """Every useful way to dedicate a device: those of applications with demand, without dominated ones.
 
     In one group, for one application, a variant that is neither faster nor more accurate than another can be exchanged
     for it without loss; it stays only where it is loaded, for it may be cheaper to keep.
+    ``keep(group, 0.0, variant id)`` narrows the options.
     """
     slo = {a.id: a.slo_s for a in problem.applications if a.demand > 0}
     options = []
+    capacities: dict[tuple[int, float], Capacity | None] = {}
     for g, group in enumerate(groups):
         loaded = frozenset().union(*(d.loaded for d in group.devices))
         mine: dict[str, list[Option]] = {}
         for variant in problem.variants:
-            profile = profile_on(variant, group.one)
-            if variant.application not in slo or profile is None:
+            if variant.application not in slo or (keep is not None and not keep(g, 0.0, variant.id)):
                 continue
-            capacity = dedicated_capacity(profile, slo[variant.application])
+            profile = profile_on(variant, group.one)
+            if profile is None:
+                continue
+            # One profile serves all devices of its type.
+            key = (id(profile), slo[variant.application])
+            if key not in capacities:
+                capacities[key] = dedicated_capacity(profile, slo[variant.application])
+            capacity = capacities[key]
             if capacity is not None:
                 option = Option(g, variant, capacity, capacity.rate * group.one.available)
                 mine.setdefault(variant.application, []).append(option)

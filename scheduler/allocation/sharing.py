@@ -20,13 +20,15 @@ from .packing import pack, seats_of
 from .problem import Allocation, Problem
 from .proteus import SERVED_TOLERANCE, Option, relative_gap
 from .seats import Seat, assemble
-from .sharing_model import Choices, SharingModel, choices, dedicated_names, shared_names
+from .sharing_model import Choices, SharingModel, choices, dedicated_names, load_price, shared_names
 from .solver import Budget, Solution, maximise, relaxed_bound
 
 #: Options (device, turn gap, variant) up to which concrete devices are solved at once.
 EXACT_SIZE = 1500
 #: Share of the time that building a first plan by hand may take.
 CONSTRUCT_SHARE = 0.1
+#: Share of the time that must be left for the last MILP, over concrete devices, to be begun.
+LEAST_POLISH_SHARE = 0.15
 
 
 @dataclass(frozen=True)
@@ -43,22 +45,39 @@ def solve(problem: Problem, dedicated: Iterable[Seat] = ()) -> Allocation:
     aggregated = choices(problem, grouped(problem.devices))
     if aggregated.size == 0:
         return assemble(problem, (), {})
-    seats = construct(problem, aggregated, Budget(budget.left() * CONSTRUCT_SHARE))
-    seats = max((seats, list(dedicated)), key=lambda plan: _served(problem, plan))
+    loaded = {device.id: device.loaded for device in problem.devices}
+    alone = singles(problem.devices)
+    # What is loaded may be as good as anything: starting from it keeps plans from flapping where time runs out.
+    kept = choices(problem, alone, lambda g, _gap_s, variant: variant in loaded[alone[g].one.id])
+    plans = [
+        construct(problem, kept, Budget(budget.left() * CONSTRUCT_SHARE)),
+        construct(problem, aggregated, Budget(budget.left() * CONSTRUCT_SHARE)),
+        list(dedicated),
+    ]
+    seats = max(plans, key=lambda plan: _worth(problem, plan))
     sizes = [len(group) for group in aggregated.groups]
     if sum(sizes[o.group] for o in (*aggregated.dedicated, *aggregated.shared)) <= EXACT_SIZE or max(sizes) == 1:
-        concrete = choices(problem, singles(problem.devices))
+        concrete = choices(problem, alone)
         answer = _two_solves(problem, concrete, budget.left(), seats)
         return _allocation(problem, answer, answer.first.bound, answer.second.bound)
     return _packed(problem, aggregated, seats, budget)
 
 
-def _served(problem: Problem, seats: Iterable[Seat]) -> float:
-    """Weighted items/s that the seats can serve."""
-    capacity: dict[str, float] = {}
-    for seat in seats:
-        capacity[seat.variant.application] = capacity.get(seat.variant.application, 0.0) + seat.capacity
-    return sum(a.weight * min(a.demand, capacity.get(a.id, 0.0)) for a in problem.applications)
+def _worth(problem: Problem, seats: Iterable[Seat]) -> tuple[float, float]:
+    """The share of the weighted demand that the seats can serve, and their objective (percent, less prices)."""
+    left = {a.id: a.demand for a in problem.applications}
+    weight = {a.id: a.weight for a in problem.applications}
+    total = sum(a.weight * a.demand for a in problem.applications)
+    served = accuracy = loads = 0.0
+    for seat in sorted(seats, key=lambda s: -s.variant.accuracy):
+        rate = min(seat.capacity, left[seat.variant.application])
+        left[seat.variant.application] -= rate
+        worth = weight[seat.variant.application] * rate / total
+        served += worth
+        accuracy += worth * seat.variant.accuracy
+        loads += seat.variant.id not in seat.device.loaded
+    active = sum(a.demand > 0 for a in problem.applications)
+    return round(served, 6), accuracy - load_price(len(problem.devices), active) * loads
 
 
 def _two_solves(problem: Problem, offered: Choices, seconds: float, seats: Iterable[Seat]) -> _Answer:
@@ -127,7 +146,7 @@ def _allocation(problem: Problem, answer: _Answer, served_bound: float, bound: f
         if rate > 0:
             rates[option.variant.id] = rates.get(option.variant.id, 0.0) + rate
     # More than all of the demand cannot be served, nor better than by the most accurate variant.
-    served_bound, bound = min(served_bound, 1.0), min(bound, max(v.accuracy for v in problem.variants))
+    served_bound, bound = min(served_bound, 1.0), min(bound, top_accuracy(problem))
     served = Solution({}, answer.first.objective, max(served_bound, answer.first.objective), True)
     accuracy = Solution({}, answer.second.objective, max(bound, answer.second.objective), True)
     gap = max(relative_gap(served), relative_gap(accuracy))
@@ -145,8 +164,9 @@ def _allocation(problem: Problem, answer: _Answer, served_bound: float, bound: f
 def _packed(problem: Problem, aggregated: Choices, seats: list[Seat], budget: Budget) -> Allocation:
     counts = _two_solves(problem, aggregated, budget.left() * 0.5, seats)
     packed = seats_of(aggregated, pack(aggregated, counts.second.values))
-    if _served(problem, packed) >= _served(problem, seats) * (1 - SERVED_TOLERANCE):
-        seats = packed
+    seats = max((packed, seats), key=lambda plan: _worth(problem, plan))
+    if budget.left() <= problem.time_limit_s * LEAST_POLISH_SHARE:
+        return _as_seated(problem, seats, counts)
     groups = singles(problem.devices)
     index = {group.one.id: g for g, group in enumerate(groups)}
     application = {v.id: v.application for v in problem.variants}
@@ -169,3 +189,35 @@ def _packed(problem: Problem, aggregated: Choices, seats: list[Seat], budget: Bu
         formulation.serve(answer.first.objective)
         bound = relaxed_bound(formulation.model, formulation.objective, budget.left())
     return _allocation(problem, answer, counts.first.bound, bound)
+
+
+def _as_seated(problem: Problem, seats: list[Seat], counts: _Answer) -> Allocation:
+    """The seats as they are, each application's most accurate ones filled first, with the gap to the counts' bounds."""
+    left = {a.id: a.demand for a in problem.applications}
+    rates: dict[str, float] = {}
+    for seat in sorted(seats, key=lambda s: -s.variant.accuracy):
+        rate = min(seat.capacity, left[seat.variant.application])
+        left[seat.variant.application] -= rate
+        rates[seat.variant.id] = rates.get(seat.variant.id, 0.0) + rate
+    served, objective = _worth(problem, seats)
+    # The counts' bound on accuracy holds for plans that serve as much as the counts do; otherwise only the plain one.
+    comparable = served >= counts.first.objective - SERVED_TOLERANCE
+    bound = min(counts.second.bound, top_accuracy(problem)) if comparable else top_accuracy(problem)
+    gaps = [
+        relative_gap(Solution({}, served, max(min(counts.first.bound, 1.0), served), True)),
+        relative_gap(Solution({}, objective, max(bound, objective), True)),
+    ]
+    return assemble(
+        problem,
+        seats,
+        rates,
+        objective=objective,
+        bound=max(bound, objective),
+        gap=max(gaps),
+        proven=max(gaps) <= max(problem.gap, SERVED_TOLERANCE),
+    )
+
+
+def top_accuracy(problem: Problem) -> float:
+    """Nothing can be better than the most accurate variant."""
+    return max(v.accuracy for v in problem.variants)

@@ -41,10 +41,8 @@ class Choices:
 def choices(problem: Problem, groups: list[Group], keep: Callable[[int, float, str], bool] | None = None) -> Choices:
     """All useful options; ``keep(group, turn gap or 0, variant id)`` narrows them."""
     gaps = turn_gaps([a for a in problem.applications if a.demand > 0])
-    dedicated = dedicated_options(problem, groups)
+    dedicated = dedicated_options(problem, groups, keep)
     shared = turn_options(problem, groups, gaps, keep)
-    if keep is not None:
-        dedicated = [o for o in dedicated if keep(o.group, 0.0, o.variant.id)]
     return Choices(groups, dedicated, shared)
 
 

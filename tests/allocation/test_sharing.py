@@ -1,5 +1,6 @@
 """Devices shared in turns."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -132,3 +133,15 @@ def test_as_much_is_served_as_enumeration_finds(seed):
     allocation = sharing.solve(problem)
     assert violations(problem, allocation) == []
     assert sum(allocation.served.values()) == pytest.approx(most_served(problem), rel=1e-4)
+
+
+@pytest.mark.parametrize(("devices", "applications"), [(3, 12), (16, 40)])
+def test_without_time_to_solve_there_still_is_a_sensible_plan(devices, applications):
+    problem = replace(
+        world(devices, applications, demand=5.0, kinds=("cpu", "old", "new"), memory=4 * GIB), time_limit_s=0.02
+    )
+    allocation = get("proteus")(problem)
+    assert violations(problem, allocation) == []
+    assert sum(allocation.served.values()) > 0.9 * sum(a.demand for a in problem.applications)
+    assert allocation.status in ("feasible", "optimal")
+    assert allocation.bound >= allocation.objective

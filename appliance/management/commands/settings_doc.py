@@ -30,7 +30,8 @@ def render() -> str:
         docstring = " ".join(text.value.value.split())
         name = re.search(r"NEREUS_[A-Z_]+", docstring)[0]
         meaning = re.sub(rf"\s*\(``{name}``,?\s*([^)]*)\)", lambda m: f" ({m[1]})" if m[1] else "", docstring)
-        rows.append(f"| `{name}` | {meaning.replace('``', '`')} | {_default(name, getattr(defaults, field.target.id))} |")
+        default = _default(name, getattr(defaults, field.target.id))
+        rows.append(f"| `{name}` | {meaning.replace('``', '`')} | {default} |")
     return (
         "# Settings\n\nRead from environment variables when a process starts. A value that cannot be used, and a "
         "variable with the prefix\nthat does not exist, stop the start with a list of what is wrong. This page is made "

@@ -1,0 +1,68 @@
+"""What the appliance can carry by its own measured profiles, read over REST."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from .manifest import DemoApplication
+from .rates import Capacity
+from .rest import client, pages
+
+
+def throughput(latencies: Iterable[Mapping], slo_ms: float) -> float:
+    """Queries/s of a device that runs one variant: the best batch/latency with p95 at most half the SLO.
+
+    Proteus (ASPLOS 2024), Section 4: P(d, m, q). Without any batch that is fast enough, the quickest one counts.
+    """
+    points = list(latencies)
+    fitting = [point for point in points if point["p95_ms"] <= slo_ms / 2]
+    if not fitting:
+        fitting = [min(points, key=lambda point: point["p95_ms"])]
+    return max(1000 * point["batch"] / point["p95_ms"] for point in fitting)
+
+
+def capacity(
+    application: DemoApplication, profiles: Iterable[Mapping], device_types: Iterable[str], applications: int
+) -> Capacity:
+    """One application's part of the devices, which ``applications`` share evenly.
+
+    Args:
+        profiles: as the REST API gives them: ``variant``, ``device_type``, ``latencies``.
+        device_types: one entry a device that is up.
+
+    Raises:
+        LookupError: a variant has no profile on a device type, or there is no device.
+    """
+    found = {(p["variant"], p["device_type"]): p["latencies"] for p in profiles if p["latencies"]}
+    types = list(device_types)
+    if not types:
+        raise LookupError("no device is up")
+
+    def carried(variant: str) -> float:
+        total = 0.0
+        for kind in types:
+            if (variant, kind) not in found:
+                raise LookupError(f"{application.name}/{variant} has no profile on {kind}")
+            total += throughput(found[variant, kind], application.slo_ms)
+        return total / applications
+
+    by_accuracy = sorted(application.variants, key=lambda variant: variant.accuracy)
+    return Capacity(most_accurate=carried(by_accuracy[-1].name), least_accurate=carried(by_accuracy[0].name))
+
+
+def measured(base_url: str, token: str, applications: Iterable[DemoApplication]) -> dict[str, Capacity]:
+    """Capacities by application from the profiles and the devices that the appliance knows.
+
+    Raises:
+        RestError: it cannot be reached or refuses.
+        LookupError: something is not profiled yet, or no device is up.
+    """
+    wanted = tuple(applications)
+    with client(base_url, token) as rest:
+        types = [device["type"] for device in pages(rest, "/devices/") if device["state"] == "up"]
+        return {
+            application.name: capacity(
+                application, pages(rest, f"/applications/{application.name}/profiles/"), types, len(wanted)
+            )
+            for application in wanted
+        }

@@ -1,0 +1,198 @@
+"""The demo's load: ``python -m appliance.demo.load``, until SIGTERM or SIGINT.
+
+Reads the appliance's measured profiles to know what it can carry, waits until it is ready, then sends a slow wave with
+sudden bursts (see :mod:`appliance.demo.rates`), and logs what came back every ten seconds. A gateway that goes away
+costs the queries that it owed, and nothing else. Keys come from ``credentials.json`` rather than from the command line,
+where every user of the box could read them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import uvloop
+
+from workers import log
+from workers.settings import Settings, SettingsError
+
+from .capacity import measured
+from .counts import Counts
+from .drive import Driver, until_ready
+from .manifest import applications
+from .rates import Capacity
+from .replay import IN_FLIGHT, patience_s, streams
+from .rest import RestError
+from .wire import HttpPool
+
+T = TypeVar("T")
+
+REPORT_S = 10.0
+CALIBRATE_AGAIN_S = 2.0
+
+logger = log.get("load")
+
+
+class CredentialsError(Exception):
+    """The credentials cannot be read, or lack an entry; the message names the file and the entry."""
+
+
+def read_credentials(path: Path) -> tuple[str, str]:
+    """The API key for queries and the token for REST.
+
+    Raises:
+        CredentialsError: no such file, not JSON, or an entry is missing.
+    """
+    try:
+        values = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise CredentialsError(f"{path}: cannot be read: {error}") from error
+    for name in ("api_key", "api_token"):
+        if not isinstance(values, dict) or not isinstance(values.get(name), str) or not values[name]:
+            raise CredentialsError(f"{path}: {name}: must be there and be text")
+    return values["api_key"], values["api_token"]
+
+
+async def _aside(work: Callable[[], T]) -> T:
+    """Run blocking ``work`` in a thread that, unlike an executor's, never holds up the end of the process."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: Exception | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    def body() -> None:
+        result, error = None, None
+        try:
+            result = work()
+        except Exception as raised:
+            error = raised
+        try:
+            loop.call_soon_threadsafe(settle, result, error)
+        except RuntimeError:
+            pass  # the loop is closed: nobody waits any more
+
+    threading.Thread(target=body, daemon=True).start()
+    return await future
+
+
+async def calibrate(control_url: str, token: str) -> dict[str, Capacity]:
+    """Capacities from the appliance's profiles; asks again until all are there, saying once why it waits."""
+    said = ""
+    while True:
+        try:
+            return await _aside(lambda: measured(control_url, token, applications()))
+        except (RestError, LookupError) as error:
+            if str(error) != said:
+                said = str(error)
+                logger.info("waiting for profiles", reason=said)
+        await asyncio.sleep(CALIBRATE_AGAIN_S)
+
+
+async def _report(driver: Driver, total: dict[str, Counts]) -> None:
+    while True:
+        await asyncio.sleep(REPORT_S)
+        _log_period(driver, total)
+
+
+def _log_period(driver: Driver, total: dict[str, Counts]) -> None:
+    for name, counts in driver.take().items():
+        logger.info("load", application=name, t=round(driver.elapsed(), 1), **counts.summary())
+        # Percentiles of a whole run would keep every latency in memory; they are for the periods.
+        counts.latencies_ms, counts.lags_ms = [], []
+        total[name].add(counts)
+    if driver.last_error:
+        logger.warning("load error", last=driver.last_error)
+        driver.last_error = ""
+
+
+async def run(url: str, control_url: str, key: str, token: str, seed: int) -> None:
+    """Drive the load until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    work = asyncio.create_task(_work(url, control_url, key, token, seed))
+    stopped = asyncio.create_task(stop.wait())
+    await asyncio.wait([work, stopped], return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if not work.done():
+        work.cancel()
+    try:
+        await work
+    except asyncio.CancelledError:
+        pass
+
+
+async def _work(url: str, control_url: str, key: str, token: str, seed: int) -> None:
+    capacities = await calibrate(control_url, token)
+    chosen = streams(capacities, seed)
+    for stream in chosen:
+        capacity = stream.profile.capacity
+        logger.info(
+            "load planned",
+            application=stream.application.name,
+            most_accurate_qps=round(capacity.most_accurate, 1),
+            least_accurate_qps=round(capacity.least_accurate, 1),
+            limit_qps=round(stream.profile.limit, 1),
+        )
+    pool = HttpPool(url, limit=IN_FLIGHT, timeout_s=patience_s(chosen))
+    total = {stream.application.name: Counts() for stream in chosen}
+    driver = Driver(pool, chosen, key)
+    reporter = None
+    try:
+        await until_ready(pool)
+        logger.info("load begins", url=url)
+        reporter = asyncio.create_task(_report(driver, total))
+        await driver.run()
+    finally:
+        if reporter is not None:
+            reporter.cancel()
+        pool.close()
+        for name, counts in driver.take().items():
+            total[name].add(counts)
+            logger.info("load ended", application=name, **total[name].summary())
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parse the command line and run; 0 when stopped by a signal, 2 when something is wrong from the start."""
+    try:
+        values = Settings.from_environ()
+    except SettingsError as error:
+        print(error, file=sys.stderr)
+        return 2
+    parser = argparse.ArgumentParser(prog="python -m appliance.demo.load", description="Drive the demo's load.")
+    parser.add_argument("--url", default=values.http.url, help="V2 HTTP, the gateway (default: %(default)s)")
+    parser.add_argument("--control-url", default=values.console.url, help="REST (default: %(default)s)")
+    parser.add_argument(
+        "--credentials",
+        type=Path,
+        default=values.home / "credentials.json",
+        help="file with api_key and api_token (default: %(default)s)",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="the same seed sends the same load (default: %(default)s)")
+    chosen = parser.parse_args(arguments)
+    log.configure("load", values.log_level)
+    try:
+        key, token = read_credentials(chosen.credentials)
+    except CredentialsError as error:
+        logger.error("load cannot start", reason=str(error))
+        return 2
+    uvloop.run(run(chosen.url, chosen.control_url, key, token, chosen.seed))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""Registers the demo applications over the REST API, as any model owner would.
+
+Accuracies are not declared: the appliance measures them with the validation sets. Doing it again changes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import httpx
+
+from .manifest import DemoApplication, applications
+from .rest import RestError, Unreachable, client, expect, pages
+
+Log = Callable[[str], None]
+
+
+def register(base_url: str, token: str, log: Log) -> None:
+    """Create what is missing of the demo applications, their validation sets and variants.
+
+    Args:
+        base_url: the console's address, such as ``http://127.0.0.1:8080``.
+        token: a REST API token.
+        log: takes one line for each thing created.
+
+    Raises:
+        RestError: a step was refused (with the appliance's reason) or the appliance cannot be reached.
+    """
+    with client(base_url, token) as rest:
+        for application in applications():
+            _register(rest, application, log)
+
+
+def _register(rest: httpx.Client, application: DemoApplication, log: Log) -> None:
+    path = f"/applications/{application.name}/"
+    found = expect(rest.get(path), f"GET {path}", 200, 404)
+    if found.status_code == 404:
+        body = {
+            "name": application.name,
+            "description": application.description,
+            "slo_ms": application.slo_ms,
+            "late": "shed",
+            "signature": application.signature,
+        }
+        expect(rest.post("/applications/", json=body), f"registering {application.name}", 201)
+        log(f"registered {application.name}")
+    variants = {variant["name"] for variant in pages(rest, path + "variants/")}
+    missing = [variant for variant in application.variants if variant.name not in variants]
+    if not missing:
+        return
+    # Before the variants: an upload without a declared accuracy is refused where nothing could measure it. Again after
+    # an interrupted first start, when only some variants are there: putting the same set twice changes nothing.
+    with application.validation_set.open("rb") as file:
+        answer = rest.put(path + "validation-set/", files={"file": file}, data={"metric": application.metric})
+    expect(answer, f"validation set of {application.name}", 200, 201)
+    for variant in missing:
+        with variant.path.open("rb") as file:
+            answer = rest.post(path + "variants/", files={"file": file}, data={"name": variant.name})
+        expect(answer, f"uploading {application.name}/{variant.name}", 201)
+        log(f"uploaded {application.name}/{variant.name}")
+
+
+def wait_ready(base_url: str, token: str, timeout_s: float, poll_s: float = 1.0) -> dict[str, dict[str, dict]]:
+    """Wait until every demo variant is profiled and measured.
+
+    Returns:
+        By application, by variant: what the API says of the variant (``state``, ``accuracy``, ...).
+
+    Raises:
+        RestError: a variant failed, or ``timeout_s`` seconds passed; the message names the variants.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            found, waiting = _states(base_url, token)
+        except Unreachable as error:
+            found, waiting = {}, [str(error)]
+        if found and not waiting:
+            return found
+        if time.monotonic() > deadline:
+            raise RestError(f"not ready after {timeout_s:g} s: " + ", ".join(waiting))
+        time.sleep(poll_s)
+
+
+def _states(base_url: str, token: str) -> tuple[dict[str, dict[str, dict]], list[str]]:
+    """What the API says of every demo application's variants, and those that are not ready."""
+    found: dict[str, dict[str, dict]] = {}
+    waiting = []
+    with client(base_url, token) as rest:
+        for application in applications():
+            listed = pages(rest, f"/applications/{application.name}/variants/")
+            found[application.name] = {variant["name"]: variant for variant in listed}
+            for variant in application.variants:
+                name = f"{application.name}/{variant.name}"
+                entry = found[application.name].get(variant.name, {"state": "missing"})
+                if entry["state"] == "failed":
+                    raise RestError(f"{name} failed: {entry.get('detail') or 'no reason given'}")
+                if entry["state"] != "ready":
+                    waiting.append(f"{name} ({entry['state']})")
+    return found, waiting

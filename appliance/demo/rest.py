@@ -1,0 +1,54 @@
+"""The little of a REST client that the demo needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+
+
+class RestError(Exception):
+    """The appliance refused a step, or cannot be reached; the message says which and why."""
+
+
+class Unreachable(RestError):
+    """No answer at all; trying again may help."""
+
+
+@contextmanager
+def client(base_url: str, token: str) -> Iterator[httpx.Client]:
+    """A client for ``{base_url}/api/v1``; what goes wrong below HTTP becomes :class:`Unreachable`."""
+    headers = {"Authorization": f"Bearer {token}"}
+    # trust_env: a proxy that the environment names must not see the token, nor stand before loopback
+    with httpx.Client(base_url=base_url.rstrip("/") + "/api/v1", headers=headers, timeout=60, trust_env=False) as rest:
+        try:
+            yield rest
+        except httpx.TransportError as error:
+            raise Unreachable(f"{base_url} cannot be reached: {error!r}") from error
+
+
+def expect(response: httpx.Response, what: str, *statuses: int) -> httpx.Response:
+    """The response, if its status is one of those expected.
+
+    Raises:
+        RestError: with the appliance's own words.
+    """
+    if response.status_code not in statuses:
+        raise RestError(f"{what}: HTTP {response.status_code}: {response.text[:1000]}")
+    return response
+
+
+def pages(rest: httpx.Client, path: str) -> list[dict]:
+    """All results of a list, page after page.
+
+    Raises:
+        RestError: a page was refused.
+    """
+    results: list[dict] = []
+    following: str | None = path
+    while following:
+        answer = expect(rest.get(following), f"GET {path}", 200).json()
+        results += answer["results"]
+        following = answer.get("next")
+    return results

@@ -1,0 +1,203 @@
+"""The load keeps exact accounts of what came of each query, against a real server that misbehaves as told."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from appliance.demo.counts import Counts
+from appliance.demo.drive import Driver, Stream, until_ready
+from appliance.demo.rates import Capacity, RateProfile
+from appliance.demo.replay import replay_async
+from appliance.demo.wire import HttpPool
+from tests.demo.serving import V2Server, application
+
+
+@pytest.fixture
+def shapes(tmp_path):
+    """With an SLO that a busy machine cannot break by itself."""
+    return application(tmp_path, slo_ms=2000)
+
+
+def stream(shapes, qps: float = 100.0) -> Stream:
+    """About ``qps``, with no burst in the first seconds."""
+    return Stream(shapes, RateProfile(Capacity(qps / 0.68, qps * 5), phase=0.2), seed=1)
+
+
+async def drive(server: V2Server, shapes, seconds: float = 1.5, qps: float = 100.0, limit: int = 256, patience=5.0):
+    pool = HttpPool(server.url, limit=limit, timeout_s=patience)
+    driver = Driver(pool, [stream(shapes, qps)], "secret")
+    try:
+        await driver.run(seconds, grace_s=patience + 2)
+        return driver.take()["shapes"]
+    finally:
+        pool.close()
+
+
+async def test_every_answer_in_time_is_counted_with_its_variant_and_accuracy(shapes):
+    async with V2Server() as server:
+        counts = await drive(server, shapes)
+    assert counts.sent == server.queries == counts.in_time > 50
+    assert counts.variants == {"large": counts.in_time}
+    summary = counts.summary()
+    assert summary["violation_ratio"] == 0
+    assert summary["effective_accuracy"] == 90.0
+    assert summary["observed_accuracy"] == 100.0
+    assert server.keys == {"Bearer secret"}
+
+
+async def test_scores_as_json_are_read_too(shapes):
+    server = V2Server()
+    server.binary = False
+    async with server:
+        counts = await drive(server, shapes, seconds=0.5)
+    assert counts.in_time == counts.sent > 0 and counts.correct == counts.in_time
+
+
+async def test_refusals_late_answers_and_failures_are_told_apart(shapes):
+    told = {0: (503, 0.0), 1: (200, 2.5), 2: (500, 0.0), 3: (504, 0.0), 4: (0, 0.0)}
+    async with V2Server(lambda n: told.get(n % 10, (200, 0.0))) as server:
+        counts = await drive(server, shapes, patience=5)
+    assert counts.sent == server.queries
+    shares = [sum(n % 10 == kind for n in range(server.queries)) for kind in range(10)]
+    assert counts.refused == shares[0] + shares[3] == server.answered[503] + server.answered[504]
+    assert counts.late == shares[1]
+    assert counts.failed == shares[2] + shares[4]
+    assert counts.in_time == sum(shares[5:])
+    assert counts.violations == sum(shares[:5])
+    assert counts.abandoned == 0 and counts.decided == counts.sent
+
+
+async def test_a_query_never_answered_is_a_failure(shapes):
+    async with V2Server(lambda n: (200, 0.0) if n else (200, 60.0)) as server:
+        counts = await drive(server, shapes, seconds=0.5, patience=1.5)
+    assert counts.failed == 1
+    assert counts.in_time == counts.sent - 1
+
+
+async def test_sending_does_not_wait_for_answers_and_the_excess_is_counted(shapes):
+    async with V2Server(lambda n: (200, 2.5)) as server:
+        counts = await drive(server, shapes, seconds=0.8, qps=200, limit=20, patience=5)
+    assert counts.sent == server.queries == counts.late == 20
+    assert counts.unsent > 50
+    assert counts.summary()["violation_ratio"] == 1.0
+
+
+async def test_connections_are_reused(shapes):
+    async with V2Server() as server:
+        counts = await drive(server, shapes)
+    assert server.connections < counts.sent / 5
+
+
+async def test_a_server_that_closes_each_connection_loses_nothing(shapes):
+    server = V2Server()
+    server.close_each = True
+    async with server:
+        counts = await drive(server, shapes)
+    assert counts.in_time == counts.sent > 50
+
+
+async def test_the_load_survives_a_server_that_restarts(shapes):
+    first = V2Server()
+    async with first:
+        pool = HttpPool(first.url, timeout_s=1.0)
+        driver = Driver(pool, [stream(shapes)], "secret")
+        running = asyncio.create_task(driver.run(60))
+        await asyncio.sleep(0.6)
+    await asyncio.sleep(0.4)
+    gone = driver.take()["shapes"]
+    assert gone.in_time > 0 and gone.failed > 0
+    async with V2Server(port=first.port) as second:
+        await asyncio.sleep(0.6)
+        back = driver.take()["shapes"]
+        driver.stop()
+        await running
+        pool.close()
+    assert second.queries > 0 and back.in_time > 0
+
+
+async def test_stopping_is_immediate_and_owns_up_to_what_was_in_flight(shapes):
+    async with V2Server(lambda n: (200, 30.0)) as server:
+        pool = HttpPool(server.url, timeout_s=60)
+        driver = Driver(pool, [stream(shapes)], "secret")
+        running = asyncio.create_task(driver.run())
+        while server.queries < 5:
+            await asyncio.sleep(0.02)
+        driver.stop()
+        await asyncio.wait_for(running, 2)
+        counts = driver.take()["shapes"]
+        pool.close()
+    assert counts.abandoned == counts.sent >= 5
+    assert counts.decided == 0 and counts.summary()["violation_ratio"] is None
+
+
+async def test_nothing_is_sent_before_the_gateway_is_ready(shapes):
+    server = V2Server()
+    server.ready = False
+    async with server:
+        replaying = asyncio.create_task(replay_async(server.url, "secret", 0.5, [stream(shapes)]))
+        while server.polls < 2:
+            await asyncio.sleep(0.05)
+        assert server.queries == 0
+        server.ready = True
+        report = await replaying
+    assert report["total"]["sent"] == report["shapes"]["sent"] == server.queries > 0
+    assert report["total"]["violation_ratio"] == 0
+
+
+async def test_waiting_outlasts_a_gateway_that_is_not_there_yet(unused_tcp_port):
+    pool = HttpPool(f"http://127.0.0.1:{unused_tcp_port}", timeout_s=1)
+    waiting = asyncio.create_task(until_ready(pool, poll_s=0.05))
+    await asyncio.sleep(0.2)
+    assert not waiting.done()
+    async with V2Server(port=unused_tcp_port):
+        await asyncio.wait_for(waiting, 5)
+    pool.close()
+
+
+async def test_the_same_seed_sends_the_same_number_at_the_same_rate(shapes):
+    sent = []
+    for _ in range(2):
+        async with V2Server() as server:
+            sent.append((await drive(server, shapes, seconds=0.7)).sent)
+    assert sent[0] == sent[1]
+
+
+async def test_latency_counts_from_the_due_time(tmp_path):
+    """A load that was held up itself must not call the queries it sent late punctual."""
+    shapes = application(tmp_path, slo_ms=300)
+    async with V2Server() as server:
+        pool = HttpPool(server.url)
+        driver = Driver(pool, [stream(shapes)], "secret")
+        running = asyncio.create_task(driver.run(1.2, grace_s=2))
+        await asyncio.sleep(0.3)
+        time.sleep(0.7)
+        await running
+        pool.close()
+    counts = driver.take()["shapes"]
+    assert counts.late > 10
+    assert max(counts.lags_ms) > 300
+
+
+@pytest.mark.parametrize("url", ["https://127.0.0.1:1", "127.0.0.1:8000", "http://"])
+def test_an_address_that_cannot_be_spoken_to_is_refused(url):
+    with pytest.raises(ValueError, match="must be http://HOST"):
+        HttpPool(url)
+
+
+def test_a_key_with_a_line_break_never_reaches_the_wire():
+    with pytest.raises(ValueError, match="Authorization: must not contain a line break"):
+        HttpPool("http://127.0.0.1:1").request_bytes("GET", "/", {"Authorization": "Bearer a\r\nX: y"})
+
+
+def test_counts_add_up():
+    one = Counts(sent=2, in_time=1, late=1, accuracy_sum=90, correct=1, variants={"a": 1}, latencies_ms=[1, 400])
+    one.add(Counts(sent=3, in_time=1, refused=1, failed=1, accuracy_sum=80, variants={"a": 1, "b": 2}))
+    assert (one.sent, one.decided, one.violations) == (5, 5, 3)
+    assert one.variants == {"a": 2, "b": 2}
+    summary = one.summary()
+    assert summary["effective_accuracy"] == 85.0 and summary["violation_ratio"] == 0.6
+    assert summary["latency_p50_ms"] == 1 and summary["latency_p99_ms"] == 400
+    assert Counts().summary()["effective_accuracy"] is None

@@ -1,0 +1,114 @@
+"""The committed models are what the manifest says: accuracies reproduce, the batch is free, cost buys accuracy."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from appliance.demo import manifest
+
+APPLICATIONS = manifest.applications()
+VARIANTS = [(application, variant) for application in APPLICATIONS for variant in application.variants]
+by_variant = pytest.mark.parametrize(
+    ("application", "variant"),
+    VARIANTS,
+    ids=[f"{application.name}-{variant.name}" for application, variant in VARIANTS],
+)
+
+
+def session(path) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def best_ms(model: onnxruntime.InferenceSession, inputs: dict[str, np.ndarray], repeats: int = 7) -> float:
+    times = []
+    for _ in range(repeats):
+        begun = time.perf_counter()
+        model.run(None, inputs)
+        times.append(time.perf_counter() - begun)
+    return min(times) * 1000
+
+
+@by_variant
+def test_accuracy_of_the_committed_file_is_the_manifests(application, variant):
+    samples, labels = application.samples(), application.labels()
+    model = session(variant.path)
+    scores = np.concatenate(
+        [model.run(None, {k: v[i : i + 16] for k, v in samples.items()})[0] for i in range(0, len(labels), 16)]
+    )
+    # One row in four hundred may stand so close between two classes that another CPU's rounding decides it.
+    assert abs((scores.argmax(1) == labels).mean() * 100 - variant.accuracy) <= 100 / len(labels) + 1e-4
+
+
+@by_variant
+def test_graph_fits_its_signature_with_a_free_batch_dimension(application, variant):
+    model = onnx.load(str(variant.path))
+    assert model.ir_version <= 10
+    assert all(opset.version <= 21 for opset in model.opset_import)
+    for key, values in (("inputs", model.graph.input), ("outputs", model.graph.output)):
+        assert [value.name for value in values] == [spec["name"] for spec in application.signature[key]]
+        for value, spec in zip(values, application.signature[key], strict=True):
+            dims = value.type.tensor_type.shape.dim
+            assert dims[0].dim_param
+            assert [dim.dim_value for dim in dims][1:] == spec["shape"][1:]
+
+
+@by_variant
+def test_a_rows_scores_are_the_same_alone_and_within_a_batch(application, variant):
+    model = session(variant.path)
+    rows = {name: values[:5] for name, values in application.samples().items()}
+    together = model.run(None, rows)[0]
+    alone = np.concatenate([model.run(None, {n: v[i : i + 1] for n, v in rows.items()})[0] for i in range(5)])
+    assert together.shape == (5, application.signature["outputs"][0]["shape"][1])
+    np.testing.assert_allclose(together, alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("application", APPLICATIONS, ids=lambda application: application.name)
+def test_costlier_variants_are_more_accurate_over_a_wide_span(application):
+    assert len(application.variants) >= 4
+    row = {name: values[:1] for name, values in application.samples().items()}
+    models = [session(variant.path) for variant in application.variants]
+    # In turns, so that a busy moment of the machine hits them all.
+    costs = np.min([[best_ms(model, row, repeats=3) for model in models] for _ in range(4)], axis=0)
+    accuracies = [variant.accuracy for variant in application.variants]
+    assert list(costs) == sorted(costs)
+    assert accuracies == sorted(accuracies) and len(set(accuracies)) == len(accuracies)
+    assert costs[-1] / costs[0] >= 7  # at least 8 on an idle core; a busy one blurs it
+    assert accuracies[-1] - accuracies[0] >= 3
+
+
+def test_all_models_together_stay_small():
+    assert sum(variant.path.stat().st_size for _, variant in VARIANTS) < 4_000_000
+
+
+@pytest.mark.parametrize("application", APPLICATIONS, ids=lambda application: application.name)
+def test_validation_rows_fit_the_signature(application):
+    samples, labels = application.samples(), application.labels()
+    for spec in application.signature["inputs"]:
+        assert samples[spec["name"]].dtype == np.float32
+        assert list(samples[spec["name"]].shape) == [len(labels), *spec["shape"][1:]]
+    assert set(labels) <= set(range(application.signature["outputs"][0]["shape"][1]))
+    assert len(set(labels)) > 5
+
+
+def test_held_out_rows_are_not_among_the_training_rows():
+    from sklearn.datasets import load_digits
+
+    images, _ = load_digits(return_X_y=True)
+    training = {image.astype(np.float32).tobytes() for image in images[:898]}
+    for application in APPLICATIONS:
+        for row in application.samples()["image"]:
+            for digit in np.split(row, row.shape[2] // 8, axis=2):
+                assert (digit * 16).astype(np.float32).tobytes() not in training
+
+
+def test_a_missing_file_is_named(tmp_path):
+    (tmp_path / "manifest.json").write_text((manifest.FOLDER / "manifest.json").read_text())
+    with pytest.raises(FileNotFoundError, match=r"digits/validation\.npz, which does not exist"):
+        manifest.applications(tmp_path)

@@ -22,7 +22,8 @@ function showErrors(form, problem) {
     const label = input instanceof Element ? input.closest(".field") : null;
     if (slot) slot.textContent = `${slot.textContent} ${field}: ${detail}`.trim();
     else if (label) label.append(el("small", { class: "error", "data-testid": `error-${name}` }, detail));
-    rest.push(field ? `${field}: ${detail}` : detail);
+    const line = field ? `${field}: ${detail}` : detail;
+    if (!problem.message.includes(detail)) rest.push(line);
   }
   const box = form.querySelector("[data-form-error]");
   box.replaceChildren(el("strong", {}, problem.message));
@@ -127,7 +128,8 @@ async function press(button) {
     else refresh();
   } catch (error) {
     const problem = asProblem(error);
-    toast([problem.message, ...problem.errors.map((e) => (e.field ? `${e.field}: ${e.detail}` : e.detail))].join(" "), "bad", 12);
+    const more = problem.errors.filter((e) => !problem.message.includes(e.detail)).map((e) => (e.field ? `${e.field}: ${e.detail}` : e.detail));
+    toast([problem.message, ...more].join(" "), "bad", 12);
   } finally {
     button.disabled = false;
   }

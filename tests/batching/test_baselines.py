@@ -43,6 +43,15 @@ class TestNexus:
         timeline = simulate([Served(create("nexus"), CANDIDATE, "serve")], queries)
         assert [batch.ids for batch in timeline.batches] == [(2, 3, 4, 5), (6, 0, 1)]
 
+    def test_a_large_hopeless_query_behind_the_window_is_dropped_once(self):
+        queries = [Query(1, 0.0, 0.13), Query(2, 0.0, 0.14), Query(3, 0.0, 0.15, rows=2)]
+        decision = decide(create("nexus", {"batch": 2}), queries)
+        assert (sorted(decision.drop), decision.run) == ([1, 3], (2,))
+
+    def test_late_ones_do_not_delay_those_passed_over(self):
+        queries = [Query(1, 0.0, 0.01), Query(2, 0.0, 0.15), Query(3, 0.0, 0.9)]
+        assert decide(create("nexus"), queries, late="serve").run == (3,)
+
     @settings(max_examples=60, deadline=None)
     @given(candidate=candidates(), queries=arrivals())
     def test_it_runs_the_first_punctual_window(self, candidate, queries):

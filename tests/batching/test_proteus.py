@@ -87,6 +87,13 @@ def test_a_large_hopeless_query_behind_viable_ones_is_dropped_too():
     assert decision.run == (1, 3)
 
 
+def test_one_behind_a_full_batch_is_dropped_too():
+    queries = [Query(1, 0.0, 0.2), Query(2, 0.0, 0.3), Query(3, 0.0, 0.305, rows=3), Query(4, 0.0, 0.31, rows=4)]
+    decision = decide(queries)
+    assert decision.drop == (4,)
+    assert decision.run == (1, 2)
+
+
 def test_on_a_shared_device_it_is_ready_earlier_by_what_the_others_may_hold():
     assert decide([Query(1, 0.0, 1.0)], blocking_s=0.5).wait_until == 0.3125
     assert decide([Query(1, 0.0, 1.0)], now=0.3125, blocking_s=0.5).run == (1,)

@@ -3,14 +3,18 @@
 A policy never sleeps, does no I/O and reads no clock; ``now`` is handed in (seconds, any monotonic origin). The live
 executor and the simulator call the same objects. A policy object belongs to one (device, application) lane and may
 keep state between calls (AIMD does); identical call sequences give identical decisions.
+
+The data below are msgspec structs because they are made once a decision, and frozen dataclasses take several times as
+long to make.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from .latency import LatencyModel
 
@@ -24,8 +28,7 @@ class Waiting(Protocol):
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True):
     """A resident variant that this lane may run. ``latency`` tells seconds for any number of rows; ``max_batch`` rows
     are the most that one turn may take (a larger single query runs alone, in pieces)."""
 
@@ -36,8 +39,7 @@ class Candidate:
     planned: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class LaneView:
+class LaneView(msgspec.Struct, frozen=True):
     """What a policy may know.
 
     ``queue``: waiting queries by (deadline, id), earliest first. ``candidates``: at least one; the planned ones first,
@@ -53,8 +55,7 @@ class LaneView:
     blocking_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """What to do now.
 
     ``drop``: ids to refuse as late, decided together with the rest. ``run``: ids to run now as one batch on
@@ -68,8 +69,7 @@ class Decision:
     wait_until: float = math.inf
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """A finished batch: ``rows`` run, seconds it took, and how many of its queries were late."""
 
     variant: int

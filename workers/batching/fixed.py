@@ -34,7 +34,7 @@ class FixedPolicy:
         found = sift(view, limit)
         if not found.viable:
             return nothing_viable(view, found)
-        count, rows = punctual_prefix(found.viable, view.now, candidate.latency)
+        count, rows = punctual_prefix(found, view.now, candidate.latency)
         if count == len(found.viable) and not found.more and rows < limit:
             until = last_call(found.viable[0].deadline, rows, candidate.latency) - view.blocking_s
             until = min(until, min(query.arrived for query in found.viable) + self._timeout_s)

@@ -57,34 +57,39 @@ def sift(view: LaneView, limit: int) -> Sifted:
                 break
             hopeless.append(queue[i])
             late_rows += queue[i].rows
+    size, due = 0, now
     for i in range(first, len(queue)):
         query = queue[i]
-        if query.deadline < now + seconds(query.rows):
+        deadline = query.deadline
+        # Most queries have as many rows as the one before: what is due too early for them is looked up once.
+        if query.rows != size:
+            size = query.rows
+            due = now + seconds(size)
+        if deadline < due:
             hopeless.append(query)
-        elif more or (viable and rows + query.rows > limit):
+        elif more or (viable and rows + size > limit):
             more = True
-            if query.deadline >= horizon:
+            if deadline >= horizon:
                 break
         else:
             viable.append(query)
-            rows += query.rows
+            rows += size
     return Sifted(viable, rows, more, hopeless)
 
 
-def punctual_prefix(viable: Sequence[Waiting], now: float, latency: LatencyModel) -> tuple[int, int]:
-    """(queries, rows) of the largest prefix whose batch, started now, ends by its first query's deadline; at least 1.
-
-    Queries stand in deadline order, so nobody in such a batch is late.
+def punctual_prefix(found: Sifted, now: float, latency: LatencyModel) -> tuple[int, int]:
+    """(queries, rows) of the largest prefix of the viable whose batch, started now, ends by its first query's
+    deadline; at least 1. Queries stand in deadline order, so nobody in such a batch is late.
     """
     seconds = latency.seconds
+    viable, rows = found.viable, found.rows
     deadline = viable[0].deadline
-    count, total, rows = 1, viable[0].rows, 0
-    for i, query in enumerate(viable, 1):
-        rows += query.rows
-        # Not broken off at the first that does not fit: measured latencies need not rise with the batch.
-        if now + seconds(rows) <= deadline:
-            count, total = i, rows
-    return count, total
+    count = len(viable)
+    # From the largest down: the first that fits is meant, also where measured latencies do not rise with the batch.
+    while count > 1 and now + seconds(rows) > deadline:
+        count -= 1
+        rows -= viable[count].rows
+    return count, rows
 
 
 def last_call(deadline: float, rows: int, latency: LatencyModel) -> float:

@@ -29,7 +29,7 @@ class ProteusPolicy:
         found = sift(view, candidate.max_batch)
         if not found.viable:
             return nothing_viable(view, found)
-        count, rows = punctual_prefix(found.viable, view.now, candidate.latency)
+        count, rows = punctual_prefix(found, view.now, candidate.latency)
         if count == len(found.viable) and not found.more and rows < candidate.max_batch:
             until = last_call(found.viable[0].deadline, rows, candidate.latency) - view.blocking_s
             if view.now < until:

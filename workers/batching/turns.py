@@ -23,7 +23,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from .base import Candidate, Decision, Waiting
 from .latency import LatencyModel
@@ -35,8 +36,7 @@ _ROUNDING_S = 1e-6
 """Sums of measured times are rounded; a start at the very last moment must not be late by that."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lane:
+class Lane(msgspec.Struct, frozen=True):
     """How long a lane's turns are: ``longest_s`` the longest (its slowest candidate's full batch), ``shortest_s`` the
     shortest."""
 
@@ -78,8 +78,7 @@ def blocking_s(lanes: Sequence[Lane], other_s: float = 0.0, slack_s: float = TIM
     return blocking
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(msgspec.Struct, frozen=True):
     """A lane with something waiting, and what its policy decided for this moment.
 
     ``waiting_since``: arrival of a query that waits (the first in the queue will do). ``deadline``: the earliest
@@ -117,8 +116,7 @@ class Wish:
         return cls(lane, decision, since, deadline, batch_s)
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(msgspec.Struct, frozen=True):
     """``lane``: whose batch runs now, or None. ``ask_at``: when to ask again if nothing else happens before; the
     earliest time that a waiting lane named (inf: none did)."""
 

@@ -183,6 +183,8 @@ class Settings:
     """Time between two regular plans (``NEREUS_PLAN_PERIOD_S``)."""
     headroom: float
     """Planned demand over estimated demand (``NEREUS_HEADROOM``); the published value is 1.05."""
+    solve_s: float
+    """Time limit of a solve (``NEREUS_SOLVE_S``); what is best by then becomes the plan, with its certified gap."""
     strategy: str
     """The allocation strategy's name (``NEREUS_STRATEGY``); checked by the control plane, which knows the names."""
     queue_rows: int
@@ -223,6 +225,7 @@ class Settings:
             inspect_memory_bytes=read.number("INSPECT_MEMORY_MB", 2048, 256, 65536, int) * mib,
             plan_period_s=read.number("PLAN_PERIOD_S", 30.0, 1, 3600),
             headroom=read.number("HEADROOM", 1.05, 1, 3),
+            solve_s=read.number("SOLVE_S", 3.0, 0.1, 600),
             strategy=read.text("STRATEGY", "proteus"),
             queue_rows=read.number("QUEUE_ROWS", 512, 1, 100000, int),
             profile_share=read.number("PROFILE_SHARE", 0.05, 0.01, 0.5),

@@ -115,6 +115,8 @@ def services(values: Settings, credentials: dict[str, str], log: Path) -> list[S
                 "beat",
                 *("--schedule", str(values.home / "celerybeat-schedule")),
                 *("--pidfile", ""),
+                # It sleeps this long before it looks whether it should stop.
+                *("--max-interval", "1"),
                 *("--loglevel", "warning"),
             ],
             environment=single,

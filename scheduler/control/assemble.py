@@ -85,4 +85,5 @@ def assemble(demand: Mapping[str, float], devices: list[registry.Device]) -> Pro
             if application.name in with_variants
         ),
         variants=tuple(variants),
+        time_limit_s=settings.NEREUS.solve_s,
     )

@@ -46,12 +46,18 @@ class Profile:
 
 @dataclass(frozen=True)
 class Variant:
-    """``profiles`` by device type; a missing type means that it does not run there."""
+    """``profiles`` by device type; a missing type means that it does not run there. ``name``: for sentences, where the
+    id says nothing to people."""
 
     id: str
     application: str
     accuracy: float
     profiles: Mapping[str, Profile] = field(default_factory=dict)
+    name: str = ""
+
+    @property
+    def label(self) -> str:
+        return self.name or self.id
 
 
 @dataclass(frozen=True)

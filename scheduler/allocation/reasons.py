@@ -91,12 +91,12 @@ def _accuracy(problem: Problem, allocation: Allocation):
                 why = "it does not fit into memory"
             else:
                 why = "it is not profiled on the devices that are there"
-            yield f"{application.id}: {top.id} ({top.accuracy:.2f}%) is not used, because {why}."
+            yield f"{application.id}: {top.label} ({top.accuracy:.2f}%) is not used, because {why}."
         if able:
             top = max(able, key=lambda v: v.accuracy)
             rate = _best(top, application, devices).rate
             yield (
-                f"{application.id}: {mean:.2f}% on average and not all on {top.id} ({top.accuracy:.2f}%), which does "
+                f"{application.id}: {mean:.2f}% on average and not all on {top.label} ({top.accuracy:.2f}%), which does "
                 f"{_items(rate)} items/s on a whole device at best: {_items(total)} items/s on it would cost "
                 f"more served items or more accuracy elsewhere."
             )
@@ -133,7 +133,7 @@ def _dedicated(device: Device, p: Placement, variant: Variant, application: Appl
     capacity = dedicated_capacity(variant.profiles[device.type], application.slo_s)
     reserve = f", {1 - device.available:.0%} of its time reserved" if device.available < 1 else ""
     return (
-        f"{device.id}: {variant.id} ({application.id}) at {_items(p.rate)} of "
+        f"{device.id}: {variant.label} ({application.id}) at {_items(p.rate)} of "
         f"{_items(capacity.rate * device.available)} items/s it can do (batch {p.max_batch} in "
         f"{_ms(capacity.latency_s)}, within half of the {_ms(application.slo_s)} SLO{reserve}); "
         f"{_kept(device, variant)}."
@@ -142,7 +142,7 @@ def _dedicated(device: Device, p: Placement, variant: Variant, application: Appl
 
 def _shared(device: Device, p: Placement, variant: Variant, application: Application, gap_s: float) -> str:
     return (
-        f"{device.id}: {variant.id} ({application.id}) at {_items(p.rate)} of {_items(p.max_batch / gap_s)} items/s "
+        f"{device.id}: {variant.label} ({application.id}) at {_items(p.rate)} of {_items(p.max_batch / gap_s)} items/s "
         f"(up to {p.max_batch} rows a turn, {p.time_share:.0%} of the time; "
         f"SLO {_ms(application.slo_s)}); {_kept(device, variant)}."
     )

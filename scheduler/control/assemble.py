@@ -56,6 +56,7 @@ def assemble(demand: Mapping[str, float], devices: list[registry.Device]) -> Pro
         variants.append(
             Variant(
                 id=str(variant.pk),
+                name=variant.name,
                 application=variant.application.name,
                 accuracy=normalized[variant.pk],
                 profiles={kind: profile for kind, profile in profiles.items() if profile.points},

@@ -44,6 +44,12 @@ def by_testid(browser, name: str):
     return browser.find_element(By.CSS_SELECTOR, f'[data-testid="{name}"]')
 
 
+def fill(field, text: str) -> None:
+    """Replace what the page proposed."""
+    field.clear()
+    field.send_keys(text)
+
+
 def wait(browser, condition, seconds: float = 30):
     return WebDriverWait(browser, seconds, 0.2, ignored_exceptions=(Exception,)).until(lambda _: condition())
 
@@ -91,7 +97,7 @@ def test_a_model_uploaded_in_the_browser_is_profiled_and_its_curve_appears(appli
     browser.get(f"{appliance.console}/applications/uploaded/")
     form = by_testid(browser, "upload-form")
     by_testid(browser, "upload-file").send_keys(str(tiny_models["quick"]))
-    by_testid(browser, "upload-name").send_keys("mine")
+    fill(by_testid(browser, "upload-name"), "mine")
     form.find_element(By.NAME, "accuracy").send_keys("91.5")
     by_testid(browser, "upload-submit").click()
     wait(browser, lambda: by_testid(browser, "variant-row-mine").is_displayed(), 60)
@@ -112,7 +118,7 @@ def test_an_upload_that_is_no_model_is_explained_in_the_form(appliance, signed_i
     junk.write_bytes(b"this is not a model" * 100)
     browser.get(f"{appliance.console}/applications/tiny/")
     by_testid(browser, "upload-file").send_keys(str(junk))
-    by_testid(browser, "upload-name").send_keys("junk")
+    fill(by_testid(browser, "upload-name"), "junk")
     by_testid(browser, "upload-form").find_element(By.NAME, "accuracy").send_keys("50")
     by_testid(browser, "upload-submit").click()
     text = wait(browser, lambda: by_testid(browser, "upload-error").text.strip(), 30)

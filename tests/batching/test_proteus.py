@@ -165,3 +165,28 @@ def test_it_runs_the_largest_punctual_prefix_and_never_waits_past_t_max_wait(can
             assert view.now < decision.wait_until <= t_max_wait
 
     simulate([Served(create("proteus"), candidate)], queries, check)
+
+
+#: half the time that decisions count on, for a device whose latencies have a long tail
+TAILED = Candidate(1, 90.0, LATENCY, 4, typical=LatencyModel([(1, 0.0625), (2, 0.09375), (3, 0.125), (4, 0.15625)]))
+
+
+def test_a_query_that_only_a_slow_run_would_make_late_is_tried_when_nothing_else_waits():
+    doubtful = Query(1, 0.0, 0.1)
+    assert decide([doubtful], candidate=TAILED).run == (1,)
+    assert decide([doubtful]).drop == (1,)
+
+
+def test_a_query_that_is_late_even_in_the_usual_time_is_dropped():
+    assert decide([Query(1, 0.0, 0.05)], candidate=TAILED).drop == (1,)
+
+
+def test_a_doubtful_query_never_goes_before_one_that_is_sure_to_be_in_time():
+    queries = [Query(1, 0.0, 0.1), Query(2, 0.0, 0.15)]
+    assert decide(queries, candidate=TAILED).run == (2,)
+
+
+def test_a_doubtful_query_is_tried_while_others_have_time_to_wait():
+    queries = [Query(1, 0.0, 0.1), Query(2, 0.0, 5.0)]
+    decision = decide(queries, candidate=TAILED)
+    assert decision.run == (1,) and decision.drop == ()

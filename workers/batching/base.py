@@ -30,13 +30,17 @@ class Waiting(Protocol):
 
 class Candidate(msgspec.Struct, frozen=True):
     """A resident variant that this lane may run. ``latency`` tells seconds for any number of rows; ``max_batch`` rows
-    are the most that one turn may take (a larger single query runs alone, in pieces)."""
+    are the most that one turn may take (a larger single query runs alone, in pieces).
+
+    ``latency`` is what decisions count on, a high quantile live. ``typical``: what a batch usually takes; only a query
+    that would be late even so is given up. None: the same."""
 
     variant: int
     accuracy: float
     latency: LatencyModel
     max_batch: int
     planned: bool = True
+    typical: LatencyModel | None = None
 
 
 class LaneView(msgspec.Struct, frozen=True):

@@ -1,7 +1,8 @@
 """What batch policies share: telling queries that can be in time from those that cannot, and cutting batches.
 
 A query is *viable* while it would be in time if it were started now, alone (``now + T_process(rows) <= deadline``),
-else *hopeless*. Every function costs about what it takes: the rows of one batch and the queries that become late
+*hopeless* if it would be late even in the typical time, and *doubtful* in between: it is not given up, yet it must not
+cost a viable one its time, so it runs when nothing viable needs the device. Every function costs about what it takes: the rows of one batch and the queries that become late
 within one batch time, never the whole queue.
 """
 
@@ -25,12 +26,14 @@ _deadline = attrgetter("deadline")
 
 class Sifted(NamedTuple):
     """``viable``: the first viable queries, ``rows`` together; ``more``: a viable one did not fit behind them.
-    ``hopeless``: with ``shed`` those to drop, with ``serve`` the first of them."""
+    ``hopeless``: with ``shed`` those to drop, with ``serve`` the first of them, doubtful ones among them.
+    ``doubtful``: with ``shed``, the first of those."""
 
     viable: list[Waiting]
     rows: int
     more: bool
     hopeless: list[Waiting]
+    doubtful: Waiting | None = None
 
 
 def sift(view: LaneView, limit: int) -> Sifted:
@@ -41,7 +44,9 @@ def sift(view: LaneView, limit: int) -> Sifted:
     """
     candidate = view.candidates[0]
     seconds = candidate.latency.seconds
+    typical = candidate.typical.seconds if candidate.typical is not None else seconds
     queue, now, shed = view.queue, view.now, view.late == SHED
+    doubtful: Waiting | None = None
     viable: list[Waiting] = []
     hopeless: list[Waiting] = []
     rows, more, first = 0, False, 0
@@ -66,7 +71,10 @@ def sift(view: LaneView, limit: int) -> Sifted:
             size = query.rows
             due = now + seconds(size)
         if deadline < due:
-            hopeless.append(query)
+            if not shed or query.deadline < now + typical(query.rows):
+                hopeless.append(query)
+            elif doubtful is None:
+                doubtful = query
         elif more or (viable and rows + size > limit):
             more = True
             if deadline >= horizon:
@@ -74,7 +82,7 @@ def sift(view: LaneView, limit: int) -> Sifted:
         else:
             viable.append(query)
             rows += size
-    return Sifted(viable, rows, more, hopeless)
+    return Sifted(viable, rows, more, hopeless, doubtful)
 
 
 def punctual_prefix(found: Sifted, now: float, latency: LatencyModel) -> tuple[int, int]:
@@ -104,18 +112,25 @@ def last_call(deadline: float, rows: int, latency: LatencyModel) -> float:
 
 
 def hold(view: LaneView, found: Sifted, until: float) -> Decision:
-    """Wait until ``until``; with ``serve``, late ones run meanwhile if their batch ends by then."""
+    """Wait until ``until``; what is doubtful, and with ``serve`` what is late, runs meanwhile if it ends by then."""
+    candidate = view.candidates[0]
     if view.late == SHED:
+        doubtful = found.doubtful
+        if doubtful is not None and view.now + candidate.latency.seconds(doubtful.rows) <= until:
+            return Decision(run=(doubtful.id,), variant=candidate.variant, drop=ids(found.hopeless))
         return Decision(drop=ids(found.hopeless), wait_until=until)
     late = _late_batch(view, found, until)
     if late:
-        return Decision(run=late, variant=view.candidates[0].variant)
+        return Decision(run=late, variant=candidate.variant)
     return Decision(wait_until=until)
 
 
 def nothing_viable(view: LaneView, found: Sifted) -> Decision:
-    """All that waits is hopeless: shed it, or serve a batch of it at once."""
+    """Nothing that waits is sure to be in time: shed it or, where it may be, try it; ``serve`` a batch at once."""
     if view.late == SHED:
+        if found.doubtful is not None:
+            run = (found.doubtful.id,)
+            return Decision(run=run, variant=view.candidates[0].variant, drop=ids(found.hopeless))
         return Decision(drop=ids(found.hopeless))
     return Decision(run=_late_batch(view, found, math.inf), variant=view.candidates[0].variant)
 

@@ -65,6 +65,8 @@ class LatencyEstimate:
     def __init__(self, points: Sequence[ProfilePoint]):
         self._p95 = [(point.batch, point.p95_s) for point in points]
         self._expected = LatencyModel([(point.batch, point.mean_s) for point in points])
+        #: the median, without inflation: what a batch takes when nothing gets in its way
+        self.typical = LatencyModel([(point.batch, min(point.p50_s, point.p95_s)) for point in points])
         self._model: LatencyModel
         self._overhead = _OVERHEAD_FIRST_S
         self._level: tuple[int, int] | None = None
@@ -121,8 +123,12 @@ class LatencyEstimate:
         more = max(0.0, self._overhead - _OVERHEAD_FIRST_S) * left
         overhead = math.ceil((min(self._overhead, _OVERHEAD_FIRST_S) + more) / _OVERHEAD_STEP_S)
         if (inflation, overhead) != self._level:
-            factor, extra = 1.0 + inflation * _INFLATION_STEP, overhead * _OVERHEAD_STEP_S
-            self._model = LatencyModel([(batch, seconds * factor + extra) for batch, seconds in self._p95])
+            more, extra = inflation * _INFLATION_STEP, overhead * _OVERHEAD_STEP_S
+            # What is slower is the usual run: the p95's own distance from it is in the profile already, and to scale
+            # that too would count the same disturbance twice.
+            self._model = LatencyModel(
+                [(batch, seconds + more * self._expected.seconds(batch) + extra) for batch, seconds in self._p95]
+            )
             self._level = inflation, overhead
         return self._model
 

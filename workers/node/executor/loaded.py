@@ -72,7 +72,12 @@ class Loaded:
     def candidate(self, now: float) -> Candidate:
         """What a batch policy sees of this variant."""
         return Candidate(
-            self.id, self.accuracy, self.estimate.model(now), self.max_batch, planned=self.role is Role.PLANNED
+            self.id,
+            self.accuracy,
+            self.estimate.model(now),
+            self.max_batch,
+            planned=self.role is Role.PLANNED,
+            typical=self.estimate.typical,
         )
 
     def wire(self) -> WarmVariant:

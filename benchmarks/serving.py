@@ -143,9 +143,20 @@ def _rounds(appliance: RunningAppliance, model: Path, core: int) -> list[Row]:
                 began = time.perf_counter()
                 count, latencies = uvloop.run(closed_loop(appliance.http, key, rows, concurrency, SECONDS))
                 took = time.perf_counter() - began
-                spent = [(after - b) / count * 1e6 for after, b in zip((cpu_seconds(gateway), cpu_seconds(executor)), before, strict=True)]
+                spent = [
+                    (after - b) / count * 1e6
+                    for after, b in zip((cpu_seconds(gateway), cpu_seconds(executor)), before, strict=True)
+                ]
                 rounds.append(
-                    Row(rows, concurrency, count / took, statistics.median(latencies) * 1e3, *spent, alone, batched / concurrency)
+                    Row(
+                        rows,
+                        concurrency,
+                        count / took,
+                        statistics.median(latencies) * 1e3,
+                        *spent,
+                        alone,
+                        batched / concurrency,
+                    )
                 )
             table.append(
                 Row(

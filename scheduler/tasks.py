@@ -43,7 +43,6 @@ def push_configs() -> None:
 def tend() -> None:
     """What must happen though nobody says so: lost jobs, finished drains, devices that went silent, old plans."""
     from registry.services import finish_drains
-
     from scheduler.control import upkeep
     from scheduler.profiling.dispatch import dispatch, requeue_silent
 

@@ -96,7 +96,8 @@ def _accuracy(problem: Problem, allocation: Allocation):
             top = max(able, key=lambda v: v.accuracy)
             rate = _best(top, application, devices).rate
             yield (
-                f"{application.id}: {mean:.2f}% on average and not all on {top.label} ({top.accuracy:.2f}%), which does "
+                f"{application.id}: {mean:.2f}% on average and not all on {top.label} ({top.accuracy:.2f}%), which "
+                f"does "
                 f"{_items(rate)} items/s on a whole device at best: {_items(total)} items/s on it would cost "
                 f"more served items or more accuracy elsewhere."
             )

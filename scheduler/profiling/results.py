@@ -7,10 +7,10 @@ from datetime import timedelta
 import msgspec
 from django.db import transaction
 from django.utils import timezone
-from registry.profiling import order
 
 from registry import events
 from registry.models import Device, Node, Profile, ProfileJob, ProfileLatency, Variant
+from registry.profiling import order
 from scheduler import live
 from scheduler.control.requests import request_plan
 from workers import log

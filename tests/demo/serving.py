@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -83,7 +84,7 @@ class V2Server:
                     self.polls += 1
                     self._write(writer, 200 if self.ready else 503, b"")
                     continue
-                assert head[0].startswith("POST /v2/models/shapes/infer")
+                assert head[0].startswith("POST /v2/models/")
                 self.keys.add(headers["authorization"])
                 status, delay = self._decide(self.queries)
                 self.queries += 1
@@ -105,9 +106,9 @@ class V2Server:
     def _answer(self, writer: asyncio.StreamWriter, headers: dict[str, str], body: bytes) -> None:
         length = int(headers["inference-header-content-length"])
         tensor = json.loads(body[:length])["inputs"][0]
-        assert tensor["shape"] == [1, CLASSES] and tensor["parameters"]["binary_data_size"] == len(body) - length
+        assert tensor["parameters"]["binary_data_size"] == len(body) - length == 4 * math.prod(tensor["shape"])
         row = body[length:]
-        output = {"name": "y", "datatype": "FP32", "shape": [1, CLASSES]}
+        output = {"name": "y", "datatype": "FP32", "shape": [1, math.prod(tensor["shape"])]}
         if self.binary:
             output["parameters"] = {"binary_data_size": len(row)}
         else:

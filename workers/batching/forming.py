@@ -2,8 +2,8 @@
 
 A query is *viable* while it would be in time if it were started now, alone (``now + T_process(rows) <= deadline``),
 *hopeless* if it would be late even in the typical time, and *doubtful* in between: it is not given up, yet it must not
-cost a viable one its time, so it runs when nothing viable needs the device. Every function costs about what it takes: the rows of one batch and the queries that become late
-within one batch time, never the whole queue.
+cost a viable one its time, so it runs when nothing viable needs the device. Every function costs about what it takes:
+the rows of one batch and the queries that become late within one batch time, never the whole queue.
 """
 
 from __future__ import annotations

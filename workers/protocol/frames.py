@@ -314,7 +314,7 @@ class FrameConnection(asyncio.Protocol):
         self._buffer += data
         try:
             self._drain()
-        except Exception as error:  # noqa: BLE001 - whatever it was, this connection's state is no longer known
+        except Exception as error:
             self._error = error
             if self.transport is not None:
                 self.transport.abort()

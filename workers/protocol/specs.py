@@ -32,7 +32,8 @@ class BatchingSpec(msgspec.Struct, frozen=True):
 
 
 class ApplicationSpec(msgspec.Struct, frozen=True):
-    """An application as the data plane knows it. ``late``: ``shed`` refuses what cannot be in time, ``serve`` answers late."""
+    """An application as the data plane knows it. ``late``: ``shed`` refuses what cannot be in time, ``serve`` answers
+    late."""
 
     name: str
     slo_s: float
@@ -148,7 +149,8 @@ class DeviceState(msgspec.Struct, frozen=True):
 
 
 class VariantStats(msgspec.Struct, frozen=True):
-    """One second of one variant on one device. ``drift``: observed over profiled latency (1.0: as profiled; 0: no data)."""
+    """One second of one variant on one device. ``drift``: observed over profiled latency (1.0: as profiled; 0: none
+    observed)."""
 
     variant: int
     application: str

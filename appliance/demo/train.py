@@ -62,21 +62,21 @@ APPLICATIONS = {
         "seed": 100,
         "recipes": [
             Recipe("wide", "wide", 1, 6),
-            Recipe("pair", "pair", 1, 17),
-            Recipe("trio", "deep", 3, 29),
-            Recipe("panel", "deep", 7, 33),
+            Recipe("pair", "pair", 1, 29),
+            Recipe("quartet", "deep", 4, 21),
+            Recipe("sextet", "deep", 6, 33),
         ],
     },
     "meters": {
         "description": "Reads a two-digit meter of handwritten digits.",
-        "slo_ms": 400.0,
+        "slo_ms": 500.0,
         "reader": meter_reader,
         "seed": 200,
         "recipes": [
             Recipe("wide", "wide", 1, 3),
-            Recipe("pair", "pair", 1, 8),
-            Recipe("trio", "deep", 3, 15),
-            Recipe("panel", "deep", 5, 24),
+            Recipe("pair", "pair", 1, 15),
+            Recipe("trio", "deep", 3, 13),
+            Recipe("quintet", "deep", 5, 33),
         ],
     },
 }

@@ -13,11 +13,13 @@ FOLDER = Path(__file__).parent / "models"
 
 @dataclass(frozen=True)
 class DemoVariant:
-    """``accuracy``: percent of the validation set, as onnxruntime measured it when the file was written."""
+    """``accuracy``: percent of the validation set, as onnxruntime measured it when the file was written; ``wrong``: the
+    rows of that set that were classified wrongly."""
 
     name: str
     path: Path
     accuracy: float
+    wrong: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,9 @@ def applications(folder: Path = FOLDER) -> tuple[DemoApplication, ...]:
     """
     found = []
     for entry in json.loads((folder / "manifest.json").read_text())["applications"]:
-        variants = tuple(DemoVariant(v["name"], folder / v["file"], v["accuracy"]) for v in entry["variants"])
+        variants = tuple(
+            DemoVariant(v["name"], folder / v["file"], v["accuracy"], tuple(v["wrong"])) for v in entry["variants"]
+        )
         validation_set = folder / entry["validation_set"]
         for path in (validation_set, *(variant.path for variant in variants)):
             if not path.is_file():

@@ -36,14 +36,16 @@ def best_ms(model: onnxruntime.InferenceSession, inputs: dict[str, np.ndarray], 
 
 
 @by_variant
-def test_accuracy_of_the_committed_file_is_the_manifests(application, variant):
+def test_the_committed_file_is_right_and_wrong_where_the_manifest_says(application, variant):
+    """Every row said to be wrong, and every tenth of all: the costly variants would take minutes for all."""
     samples, labels = application.samples(), application.labels()
+    assert variant.accuracy == pytest.approx(100 * (1 - len(variant.wrong) / len(labels)))
+    rows = sorted({*variant.wrong, *range(0, len(labels), 10)})
     model = session(variant.path)
-    scores = np.concatenate(
-        [model.run(None, {k: v[i : i + 16] for k, v in samples.items()})[0] for i in range(0, len(labels), 16)]
-    )
-    # One row in four hundred may stand so close between two classes that another CPU's rounding decides it.
-    assert abs((scores.argmax(1) == labels).mean() * 100 - variant.accuracy) <= 100 / len(labels) + 1e-4
+    scores = np.concatenate([model.run(None, {name: v[[row]] for name, v in samples.items()})[0] for row in rows])
+    wrong = {row for row, score in zip(rows, scores, strict=True) if score.argmax() != labels[row]}
+    # One row may stand so close between two classes that another CPU's rounding decides it.
+    assert len(wrong ^ set(variant.wrong)) <= 1
 
 
 @by_variant

@@ -11,6 +11,7 @@ The work-conserving batch policy is used: one that waits on purpose would only m
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import statistics
 import tempfile
@@ -68,10 +69,8 @@ def baseline_us(session: onnxruntime.InferenceSession, batch: int, seconds: floa
 async def closed_loop(url: str, key: str, rows: int, concurrency: int, seconds: float) -> tuple[int, list[float]]:
     """Queries answered and their latencies (s), from clients that each send one after the other."""
     pool = HttpPool(url, limit=concurrency, timeout_s=10)
-    header = (
-        '{"inputs":[{"name":"x","datatype":"FP32","shape":[%d,4],"parameters":{"binary_data_size":%d}}],'
-        '"parameters":{"binary_data_output":true}}' % (rows, rows * 16)
-    ).encode()
+    tensor = {"name": "x", "datatype": "FP32", "shape": [rows, 4], "parameters": {"binary_data_size": rows * 16}}
+    header = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
     request = pool.request_bytes(
         "POST",
         "/v2/models/bench/infer",
@@ -85,10 +84,10 @@ async def closed_loop(url: str, key: str, rows: int, concurrency: int, seconds: 
 
     async def client() -> None:
         while loop.time() < until:
-            answered = loop.create_future()
+            answer = loop.create_future()
             began = loop.time()
-            pool.send(request, lambda status, headers, body: answered.set_result((status, body)))
-            status, body = await answered
+            pool.send(request, lambda status, _, body, answer=answer: answer.set_result((status, body)))
+            status, body = await answer
             if status != 200:
                 failures.append(f"{status} {body[:200]!r}")
             latencies.append(loop.time() - began)
@@ -143,21 +142,10 @@ def _rounds(appliance: RunningAppliance, model: Path, core: int) -> list[Row]:
                 began = time.perf_counter()
                 count, latencies = uvloop.run(closed_loop(appliance.http, key, rows, concurrency, SECONDS))
                 took = time.perf_counter() - began
-                spent = [
-                    (after - b) / count * 1e6
-                    for after, b in zip((cpu_seconds(gateway), cpu_seconds(executor)), before, strict=True)
-                ]
-                rounds.append(
-                    Row(
-                        rows,
-                        concurrency,
-                        count / took,
-                        statistics.median(latencies) * 1e3,
-                        *spent,
-                        alone,
-                        batched / concurrency,
-                    )
-                )
+                after = cpu_seconds(gateway), cpu_seconds(executor)
+                spent = [(b - a) / count * 1e6 for a, b in zip(before, after, strict=True)]
+                p50_ms = statistics.median(latencies) * 1e3
+                rounds.append(Row(rows, concurrency, count / took, p50_ms, *spent, alone, batched / concurrency))
             table.append(
                 Row(
                     rows,

@@ -9,7 +9,9 @@ from scheduler import live
 WAITING = "nereus:plan_waiting"
 #: a request that was lost with its worker must not block later ones for longer
 WAITING_EXPIRES_S = 15
-OBSERVED = "nereus:burst_rates"
+OBSERVED = "nereus:burst_rates:"
+#: a reported rate counts until the per-second statistics, which come later, show it themselves
+OBSERVED_FOR_S = 4
 
 
 def request_plan(trigger: str, detail: str = "", at_most_every_s: int = 0) -> bool:
@@ -28,17 +30,18 @@ def request_plan(trigger: str, detail: str = "", at_most_every_s: int = 0) -> bo
 
 
 def started() -> dict[str, float]:
-    """The waiting request is being served: later ones wait anew. Returns rates that bursts reported meanwhile."""
-    pipe = live.client().pipeline()
-    pipe.delete(WAITING)
-    pipe.hgetall(OBSERVED)
-    pipe.delete(OBSERVED)
-    _, observed, _ = pipe.execute()
-    return {name: float(rate) for name, rate in observed.items()}
+    """The waiting request is being served: later ones wait anew. Returns rates that bursts reported lately, also to
+    plans with another trigger: one made right after a burst's would otherwise undo it."""
+    redis = live.client()
+    redis.delete(WAITING)
+    keys = list(redis.scan_iter(OBSERVED + "*"))
+    rates = redis.mget(keys) if keys else []
+    return {
+        key.removeprefix(OBSERVED): float(rate) for key, rate in zip(keys, rates, strict=True) if rate is not None
+    }
 
 
 def burst(application: str, rate: float, version: int) -> bool:
     """A gateway's demand left its plan's band."""
-    live.client().hset(OBSERVED, application, rate)
-    live.client().expire(OBSERVED, 5)
+    live.client().set(OBSERVED + application, rate, ex=OBSERVED_FOR_S)
     return request_plan("burst", f"{application} at {rate:.1f} items/s left the band of plan {version}")

@@ -1,0 +1,162 @@
+"""The control loop on real rows and a real Redis: what is planned, when, and what members are told."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+import msgspec
+import pytest
+from django.utils import timezone
+
+from registry.models import Device, Node, ProfileJob, Variant
+from scheduler import telemetry
+from scheduler.control import requests, upkeep
+from scheduler.control.planner import make_plan, summary
+from scheduler.members import push
+from scheduler.models import Plan
+from tests.control.world import KIND, application, node, variant
+from workers.protocol import specs
+from workers.protocol.control import GatewayStats
+from workers.protocol.specs import ApplicationStats
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
+
+
+@pytest.fixture
+def digits():
+    node()
+    owner = application()
+    return owner, variant(owner, "quick", 90, 5), variant(owner, "good", 99, 40)
+
+
+def arrive(name: str, rate: int, seconds: int = 20) -> None:
+    """A gateway's reports of the last seconds."""
+    now = time.time()
+    for ago in range(seconds, 0, -1):
+        counts = {name: ApplicationStats(arrived=rate, arrived_rows=rate)}
+        second = telemetry.gateway_second("g", GatewayStats(applications=counts, ready=True), now - ago)
+        telemetry.record(telemetry.GATEWAY_STREAM, second)
+
+
+def planned(plan: Plan) -> set[str]:
+    return {resident["variant"]["name"] for device in plan.wire["devices"] for resident in device["residents"]}
+
+
+def test_without_demand_the_most_accurate_variant_is_kept_warm(digits):
+    plan = make_plan("manual")
+    assert planned(plan) == {"good"}
+    assert plan.accuracy == pytest.approx(100)
+
+
+def test_demand_beyond_the_best_variant_costs_accuracy_not_queries(digits):
+    arrive("digits", 120)
+    plan = make_plan("period")
+    assert "quick" in planned(plan)
+    assert plan.served == pytest.approx(plan.demand)
+    assert plan.demand == pytest.approx(120 * 1.05, rel=0.02)
+    assert plan.accuracy < 100
+
+
+def test_demand_beyond_all_variants_is_left_out_and_said_so(digits):
+    arrive("digits", 5000)
+    plan = make_plan("burst")
+    assert 0 < plan.served < plan.demand
+    assert summary(plan)["left_out"]["digits"] == pytest.approx(plan.demand - plan.served)
+    assert any("digits" in reason and "left out" in reason.lower() for reason in plan.reasons), plan.reasons
+
+
+def test_a_rate_reported_with_a_burst_counts_for_the_next_plans_too(digits):
+    requests.burst("digits", 150.0, 1)
+    assert make_plan("burst", "", requests.started()).demand == pytest.approx(150 * 1.05)
+    # An overload report right behind it must not make a plan from statistics that do not know the burst yet.
+    assert make_plan("overload", "", requests.started()).demand == pytest.approx(150 * 1.05)
+
+
+def test_one_request_waits_and_the_others_are_told_so(digits):
+    assert requests.request_plan("change", "first")
+    assert not requests.request_plan("change", "second")
+    requests.started()
+    assert requests.request_plan("change", "third")
+
+
+def test_nothing_is_planned_without_devices_and_the_plan_in_force_stays(digits):
+    before = make_plan("manual")
+    Node.objects.update(last_seen=timezone.now() - timedelta(minutes=5))
+    assert make_plan("period") is None
+    assert Plan.objects.first() == before
+
+
+def test_a_device_that_is_down_is_planned_without(digits):
+    Device.objects.filter(ref="box/cpu1").update(state=Device.State.DOWN)
+    plan = make_plan("change")
+    assert [device["device"] for device in plan.wire["devices"]] == ["box/cpu0"]
+
+
+def test_devices_that_come_or_go_ask_for_a_plan_by_themselves(digits):
+    make_plan("manual")
+    assert not upkeep.replan_if_devices_changed()
+    Device.objects.filter(ref="box/cpu1").update(state=Device.State.DOWN)
+    assert upkeep.replan_if_devices_changed()
+
+
+def test_devices_of_a_node_that_fell_silent_hold_nothing_any_more(digits):
+    Device.objects.update(warm=[1])
+    Node.objects.update(last_seen=timezone.now() - timedelta(minutes=5))
+    assert upkeep.write_off_silent_devices() == 2
+    assert set(Device.objects.values_list("state", flat=True)) == {"down"}
+
+
+def test_only_ready_variants_take_part(digits):
+    Variant.objects.filter(name="good").update(state=Variant.State.DRAINING)
+    assert planned(make_plan("change")) == {"quick"}
+
+
+def test_when_the_last_variant_leaves_an_empty_plan_frees_the_devices(digits):
+    assert planned(make_plan("manual"))
+    Variant.objects.update(state=Variant.State.DRAINING)
+    plan = make_plan("change")
+    assert planned(plan) == set() and len(plan.wire["devices"]) == 2
+    assert make_plan("period") is None  # nothing resides any more
+
+
+def test_time_for_profiling_is_set_aside_while_jobs_are_open(digits):
+    _, quick, _ = digits
+    ProfileJob.objects.create(variant=quick, device_type=KIND)
+    plan = make_plan("manual")
+    assert {device["available"] for device in plan.problem["devices"]} == {0.95}
+
+
+def test_more_applications_than_devices_all_get_a_place(digits):
+    for name in ("second", "third"):
+        variant(application(name), "only", 95, 5)
+    plan = make_plan("change")
+    assert {route["application"] for route in plan.wire["routes"]} == {"digits", "second", "third"}
+    assert any(device["turn_gap_s"] > 0 for device in plan.wire["devices"])
+
+
+def test_what_is_stored_is_what_gateways_get(digits):
+    plan = make_plan("manual")
+    config = push.gateway_config()
+    assert config.plan == msgspec.convert(plan.wire, specs.Plan)
+    assert config.plan.version == plan.pk
+    assert sum(route.share for route in config.plan.routes) == pytest.approx(1)
+    assert config.plan.bands["digits"].low < plan.demand < config.plan.bands["digits"].high
+
+
+def test_a_node_gets_its_own_devices_and_what_may_stay_in_stand_by(digits):
+    other = node("other", devices=1)
+    make_plan("manual")
+    config = push.node_config(other)
+    assert [device.device for device in config.plan.devices] == ["other/cpu0"]
+    ready = tuple(Variant.objects.order_by("id").values_list("pk", flat=True))
+    assert config.plan.devices[0].standby == ready
+    Variant.objects.filter(name="good").update(state=Variant.State.DRAINING)
+    assert push.node_config(other).plan.devices[0].standby == ready[:1]
+
+
+def test_old_plans_are_forgotten_beyond_the_limit(digits, monkeypatch):
+    monkeypatch.setattr(upkeep, "KEEP_PLANS", 3)
+    versions = [make_plan("manual").pk for _ in range(5)]
+    upkeep.forget_old_plans()
+    assert sorted(Plan.objects.values_list("pk", flat=True)) == versions[-3:]

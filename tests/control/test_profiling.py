@@ -1,0 +1,147 @@
+"""Profile jobs: given to free devices, one a device; results stored whole; failures tried again, then told."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from registry import profiling
+from registry.models import Device, Profile, ProfileJob, Variant
+from scheduler.profiling import dispatch, results
+from tests.control.world import KIND, application, node, variant
+from workers.protocol import control
+from workers.protocol.specs import ProfilePoint
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
+POINTS = (ProfilePoint(1, 0.01, 0.012, 0.01, 30), ProfilePoint(2, 0.018, 0.02, 0.018, 20))
+
+
+@pytest.fixture
+def box():
+    return node()
+
+
+@pytest.fixture
+def fresh(box):
+    """A variant that was never profiled, with its job."""
+    made = variant(application(), "new", 95, 5, state=Variant.State.PROFILING)
+    made.profiles.all().delete()
+    (job,) = profiling.order(made, "registration")
+    return made, job
+
+
+def test_a_job_goes_to_a_device_of_its_type(fresh):
+    _, job = fresh
+    assert dispatch.dispatch() == 1
+    job.refresh_from_db()
+    assert job.state == "running" and job.device.type == KIND and job.attempts == 1
+
+
+def test_a_device_measures_one_variant_at_a_time(box, fresh):
+    owner = fresh[0].application
+    for name in ("b", "c"):
+        made = variant(owner, name, 95, 5, state=Variant.State.PROFILING)
+        profiling.order(made, "registration")
+    assert dispatch.dispatch() == 2  # two devices, three jobs
+    assert dispatch.dispatch() == 0
+
+
+def test_a_job_waits_while_no_device_of_its_type_is_up(fresh):
+    Device.objects.update(state=Device.State.DOWN)
+    assert dispatch.dispatch() == 0
+    assert ProfileJob.objects.get().state == "queued"
+
+
+def test_results_are_stored_by_batch_size_and_make_the_variant_ready(box, fresh):
+    made, job = fresh
+    dispatch.dispatch()
+    results.done(box, control.ProfileDone(job=job.pk, load_s=0.3, memory_bytes=5000, points=POINTS))
+    made.refresh_from_db()
+    job.refresh_from_db()
+    assert (made.state, job.state, job.progress) == ("ready", "done", 1.0)
+    profile = Profile.objects.get(variant=made, device_type=KIND)
+    assert (profile.load_s, profile.memory_bytes) == (0.3, 5000)
+    assert list(profile.latencies.values_list("batch", "p95_ms")) == [(1, 12.0), (2, 20.0)]
+
+
+def test_a_measured_accuracy_is_stored_unless_it_was_declared_meanwhile(box, fresh):
+    made, job = fresh
+    Variant.objects.update(accuracy=None, accuracy_source=Variant.Source.MEASURED)
+    dispatch.dispatch()
+    results.done(box, control.ProfileDone(job=job.pk, load_s=1, memory_bytes=1, points=POINTS, accuracy=91.25))
+    made.refresh_from_db()
+    assert (made.accuracy, made.state) == (91.25, "ready")
+    Variant.objects.update(accuracy=80.0, accuracy_source=Variant.Source.DECLARED)
+    (job,) = profiling.order(made, "demand")
+    dispatch.dispatch()
+    results.done(box, control.ProfileDone(job=job.pk, load_s=1, memory_bytes=1, points=POINTS, accuracy=91.25))
+    made.refresh_from_db()
+    assert made.accuracy == 80.0
+
+
+def test_a_new_profile_replaces_the_old_one_whole(box, fresh):
+    made, job = fresh
+    dispatch.dispatch()
+    results.done(box, control.ProfileDone(job=job.pk, load_s=1, memory_bytes=1, points=POINTS))
+    (job,) = profiling.order(made, "drift")
+    dispatch.dispatch()
+    results.done(box, control.ProfileDone(job=job.pk, load_s=2, memory_bytes=2, points=POINTS[:1]))
+    assert list(made.profiles.get().latencies.values_list("batch", flat=True)) == [1]
+
+
+def test_a_failure_that_may_pass_is_tried_again_three_times_then_told(box, fresh):
+    made, job = fresh
+    for attempt in (1, 2, 3):
+        assert dispatch.dispatch() == 1
+        results.failed(box, control.ProfileFailed(job=job.pk, message="the executor died", retry=True))
+        job.refresh_from_db()
+        assert job.state == ("failed" if attempt == 3 else "queued")
+    made.refresh_from_db()
+    assert made.state == "failed" and "executor died" in made.detail
+
+
+def test_a_final_failure_is_not_tried_again(box, fresh):
+    made, job = fresh
+    dispatch.dispatch()
+    results.failed(box, control.ProfileFailed(job=job.pk, message="first run took longer than 3 s"))
+    made.refresh_from_db()
+    assert made.state == "failed" and dispatch.dispatch() == 0
+
+
+def test_a_job_whose_device_fell_silent_goes_back_to_the_queue(fresh):
+    _, job = fresh
+    dispatch.dispatch()
+    assert dispatch.requeue_silent() == 0
+    ProfileJob.objects.update(started=timezone.now() - timedelta(minutes=10))
+    assert dispatch.requeue_silent() == 1
+    job.refresh_from_db()
+    assert job.state == "queued" and job.device is None
+
+
+def test_another_nodes_report_about_a_job_is_ignored(fresh):
+    made, job = fresh
+    stranger = node("stranger", devices=1)
+    dispatch.dispatch()
+    results.done(stranger, control.ProfileDone(job=job.pk, load_s=1, memory_bytes=1, points=POINTS))
+    job.refresh_from_db()
+    assert job.state == "running" and not made.profiles.exists()
+
+
+def test_a_report_about_a_deleted_variant_is_harmless(box, fresh):
+    made, job = fresh
+    dispatch.dispatch()
+    made.delete()
+    results.done(box, control.ProfileDone(job=job.pk, load_s=1, memory_bytes=1, points=POINTS))
+    assert not Profile.objects.exists()
+
+
+def test_drift_orders_a_new_profile_but_not_right_after_one(box):
+    made = variant(application(), "worn", 95, 5)
+    message = control.Drift(device="box/cpu0", variant=made.pk, ratio=1.8)
+    results.drifted(box, message)
+    assert not ProfileJob.objects.exists()
+    Profile.objects.update(measured=timezone.now() - timedelta(minutes=10))
+    results.drifted(box, message)
+    assert ProfileJob.objects.get().reason == "drift"

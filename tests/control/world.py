@@ -1,0 +1,44 @@
+"""A small registered world for tests of the control loop: real rows, no processes."""
+
+from __future__ import annotations
+
+from django.utils import timezone
+
+from registry.models import Application, Device, Node, Profile, ProfileLatency, Variant
+from tests.running import SIGNATURE
+
+KIND = "cpu-test-1c"
+
+
+def node(name: str = "box", devices: int = 2, state: str = Device.State.UP) -> Node:
+    made = Node.objects.create(name=name, state=Node.State.APPROVED, channel="c!1", last_seen=timezone.now())
+    for index in range(devices):
+        Device.objects.create(
+            node=made,
+            ref=f"{name}/cpu{index}",
+            kind="cpu",
+            type=KIND,
+            cores=[index],
+            memory_bytes=2**30,
+            endpoint=f"unix:/run/{name}-cpu{index}.sock",
+            state=state,
+        )
+    return made
+
+
+def application(name: str = "digits", slo_ms: float = 300, **fields) -> Application:
+    return Application.objects.create(name=name, slo_ms=slo_ms, signature=SIGNATURE, **fields)
+
+
+def variant(owner: Application, name: str, accuracy: float, ms_per_row: float, state=Variant.State.READY) -> Variant:
+    """A profiled variant whose batch b takes ``b * ms_per_row`` ms."""
+    made = Variant.objects.create(
+        application=owner, name=name, digest=f"{name:x<64}", size_bytes=1000, accuracy=accuracy, state=state
+    )
+    profile = Profile.objects.create(variant=made, device_type=KIND, load_s=0.1, memory_bytes=2**20)
+    for batch in (1, 2, 4, 8):
+        took = batch * ms_per_row
+        ProfileLatency.objects.create(
+            profile=profile, batch=batch, p50_ms=took * 0.9, p95_ms=took, mean_ms=took * 0.92, samples=20
+        )
+    return made

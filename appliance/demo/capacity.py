@@ -9,8 +9,8 @@ from .rates import Capacity
 from .rest import client, pages
 
 
-def throughput(latencies: Iterable[Mapping], slo_ms: float) -> float:
-    """Queries/s of a device that runs one variant: the best batch/latency with p95 at most half the SLO.
+def throughput(latencies: Iterable[Mapping], slo_ms: float, latency: str = "p95_ms") -> float:
+    """Queries/s of a device that runs one variant: the best batch/``latency`` with p95 at most half the SLO.
 
     Proteus (ASPLOS 2024), Section 4: P(d, m, q). Without any batch that is fast enough, the quickest one counts.
     """
@@ -18,7 +18,7 @@ def throughput(latencies: Iterable[Mapping], slo_ms: float) -> float:
     fitting = [point for point in points if point["p95_ms"] <= slo_ms / 2]
     if not fitting:
         fitting = [min(points, key=lambda point: point["p95_ms"])]
-    return max(1000 * point["batch"] / point["p95_ms"] for point in fitting)
+    return max(1000 * point["batch"] / point[latency] for point in fitting)
 
 
 def capacity(
@@ -38,16 +38,20 @@ def capacity(
     if not types:
         raise LookupError("no device is up")
 
-    def carried(variant: str) -> float:
+    def carried(variant: str, latency: str) -> float:
         total = 0.0
         for kind in types:
             if (variant, kind) not in found:
                 raise LookupError(f"{application.name}/{variant} has no profile on {kind}")
-            total += throughput(found[variant, kind], application.slo_ms)
+            total += throughput(found[variant, kind], application.slo_ms, latency)
         return total / applications
 
     by_accuracy = sorted(application.variants, key=lambda variant: variant.accuracy)
-    return Capacity(most_accurate=carried(by_accuracy[-1].name), least_accurate=carried(by_accuracy[0].name))
+    # What must be exceeded is taken at its best, by mean latency, and what must not be at its worst: measured on a busy
+    # box, a costly variant's p95 may be several times its mean.
+    return Capacity(
+        most_accurate=carried(by_accuracy[-1].name, "mean_ms"), least_accurate=carried(by_accuracy[0].name, "p95_ms")
+    )
 
 
 def measured(base_url: str, token: str, applications: Iterable[DemoApplication]) -> dict[str, Capacity]:

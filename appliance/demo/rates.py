@@ -20,8 +20,8 @@ WAVE_PERIOD_S = 180.0
 BURST_LOW, BURST_HIGH = 0.5, 0.65
 LIMIT = 0.7
 #: one burst begins in each cycle, at most BURST_JITTER_S after the cycle does: two begin less than a minute apart
-CYCLE_S = 45.0
-BURST_JITTER_S = 8.0
+CYCLE_S = 54.0
+BURST_JITTER_S = 5.0
 BURST_SHORTEST_S, BURST_LONGEST_S = 8.0, 12.0
 
 

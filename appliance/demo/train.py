@@ -57,7 +57,7 @@ class Recipe:
 APPLICATIONS = {
     "digits": {
         "description": "Reads one handwritten digit.",
-        "slo_ms": 400.0,
+        "slo_ms": 500.0,
         "reader": digit_reader,
         "seed": 100,
         "recipes": [
@@ -76,7 +76,7 @@ APPLICATIONS = {
             Recipe("wide", "wide", 1, 3),
             Recipe("pair", "pair", 1, 15),
             Recipe("trio", "deep", 3, 13),
-            Recipe("quintet", "deep", 5, 33),
+            Recipe("quintet", "deep", 5, 24),
         ],
     },
 }

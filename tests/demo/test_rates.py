@@ -93,6 +93,21 @@ def test_throughput_counts_batches_within_half_the_slo():
     assert throughput(points((1, 150)), slo_ms=200) == pytest.approx(1000 / 150)
 
 
+def test_the_most_accurate_counts_by_its_mean_and_the_least_accurate_by_its_p95():
+    application = applications()[0]
+    ranked = sorted(application.variants, key=lambda variant: variant.accuracy)
+    profiles = [
+        {
+            "variant": v.name,
+            "device_type": "cpu",
+            "latencies": [{"batch": 1, "p50_ms": 40, "mean_ms": 50, "p95_ms": 100}],
+        }
+        for v in ranked
+    ]
+    found = capacity(application, profiles, ["cpu"], applications=1)
+    assert (found.least_accurate, found.most_accurate) == (10, 20)
+
+
 def test_capacity_shares_the_devices_evenly():
     application = applications()[0]
     ranked = sorted(application.variants, key=lambda variant: variant.accuracy)

@@ -39,7 +39,7 @@ def main() -> None:
     parts = [
         "# Benchmarks\n\nMade by `make bench` (`python -m benchmarks`) on "
         f"{len(os.sched_getaffinity(0))} cores of {_processor()}, Python {platform.python_version()}. Everything, load "
-        "included, shares these cores, so absolute figures are pessimistic; ratios within one run are what to look at.\n"
+        "included, shares these cores, so absolute figures are pessimistic; ratios within one run are what counts.\n"
     ]
     for title, module, run in (
         ("Routing decisions", routing, _routing),

@@ -39,15 +39,17 @@ def measure(seconds: float = SECONDS) -> dict[str, dict]:
 def render(counts: dict[str, dict]) -> str:
     """A Markdown table."""
     lines = [
-        "| application | queries | in time | late | refused | failed | violation ratio | effective accuracy | variants |",
+        "| application | queries | in time | late | refused | failed | violations | effective accuracy | variants |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---|",
     ]
     for name, part in counts.items():
         variants = ", ".join(f"{variant} {count}" for variant, count in sorted(part.get("variants", {}).items()))
         accuracy = part["effective_accuracy"]
         lines.append(
-            f"| {name} | {part['sent']:,} | {part['in_time']:,} | {part['late']} | {part['refused']} | {part['failed']} "
-            f"| {part['violation_ratio'] * 100:.2f}% | {'–' if accuracy is None else f'{accuracy:.2f}%'} | {variants} |"
+            f"| {name} | {part['sent']:,} | {part['in_time']:,} | {part['late']} | {part['refused']} "
+            f"| {part['failed']} "
+            f"| {part['violation_ratio'] * 100:.2f}% | {'–' if accuracy is None else f'{accuracy:.2f}%'} "
+            f"| {variants} |"
         )
     return "\n".join(lines)
 

@@ -45,7 +45,7 @@ class Application(models.Model):
     late = models.CharField(max_length=5, choices=Late.choices, default=Late.SHED)
     #: {"inputs": [{"name", "datatype", "shape"}], "outputs": [...]}, batch dimension first (-1)
     signature = models.JSONField()
-    batch_policy = models.CharField(max_length=40, default="proteus")
+    batch_policy = models.CharField(max_length=40, default="nereus")
     batch_options = models.JSONField(default=dict, blank=True)
     weight = models.FloatField(default=1.0, validators=[MinValueValidator(0.001), MaxValueValidator(1000)])
     state = models.CharField(max_length=8, choices=State.choices, default=State.ACTIVE)

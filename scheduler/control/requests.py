@@ -36,9 +36,7 @@ def started() -> dict[str, float]:
     redis.delete(WAITING)
     keys = list(redis.scan_iter(OBSERVED + "*"))
     rates = redis.mget(keys) if keys else []
-    return {
-        key.removeprefix(OBSERVED): float(rate) for key, rate in zip(keys, rates, strict=True) if rate is not None
-    }
+    return {key.removeprefix(OBSERVED): float(rate) for key, rate in zip(keys, rates, strict=True) if rate is not None}
 
 
 def burst(application: str, rate: float, version: int) -> bool:

@@ -6,6 +6,7 @@ from registry import models as registry
 from registry.accuracy import normalized_accuracies
 from scheduler.allocation.problem import Allocation, Problem
 from scheduler.control.demand import band
+from scheduler.control.relief import relief
 from workers.protocol import specs
 
 
@@ -42,46 +43,36 @@ def variant_spec(variant: registry.Variant, normalized: float | None) -> specs.V
 
 def wire_plan(version: int, problem: Problem, allocation: Allocation, devices: list[registry.Device]) -> specs.Plan:
     """The plan as gateways get it; devices without residents are named too, so that they let go of what they hold."""
-    ids = {int(placement.variant) for placement in allocation.placements}
+    stand_by = relief(problem, allocation)
+    ids = {int(p.variant) for p in allocation.placements} | {int(v) for some in stand_by.values() for v in some}
     variants = registry.Variant.objects.select_related("application").prefetch_related("profiles__latencies")
+    # A variant that was deleted while the solver ran is left out; its deletion asks for the next plan.
     by_id = {str(variant.pk): variant for variant in variants.filter(pk__in=ids)}
     normalized = normalized_accuracies({variant.application for variant in by_id.values()})
     device_plans, rates = [], {}
     for device in devices:
-        residents = []
-        for placement in allocation.placements:
-            variant = by_id.get(placement.variant)
-            # A variant that was deleted while the solver ran is left out; its deletion asks for the next plan.
-            if placement.device != device.ref or variant is None:
-                continue
-            profile = next(p for p in variant.profiles.all() if p.device_type == device.type)
-            residents.append(
-                specs.Resident(
-                    variant=variant_spec(variant, normalized[variant.pk]),
-                    max_batch=placement.max_batch,
-                    rate=placement.rate,
-                    time_share=placement.time_share,
-                    profile=tuple(
-                        specs.ProfilePoint(
-                            batch=point.batch,
-                            p50_s=point.p50_ms / 1000,
-                            p95_s=point.p95_ms / 1000,
-                            mean_s=point.mean_ms / 1000,
-                            samples=point.samples,
-                        )
-                        for point in profile.latencies.all()
-                    ),
-                    memory_bytes=profile.memory_bytes,
-                )
-            )
-            key = (variant.application.name, device.ref)
+        here = [p for p in allocation.placements if p.device == device.ref and p.variant in by_id]
+        for placement in here:
+            key = (by_id[placement.variant].application.name, device.ref)
             rates[key] = rates.get(key, 0.0) + placement.rate
+        faster = [by_id[variant] for variant in stand_by.get(device.ref, ()) if variant in by_id]
         device_plans.append(
             specs.DevicePlan(
                 device=device.ref,
                 endpoint=device.endpoint,
-                residents=tuple(residents),
+                residents=tuple(
+                    _resident(
+                        by_id[p.variant],
+                        normalized,
+                        device.type,
+                        max_batch=p.max_batch,
+                        rate=p.rate,
+                        share=p.time_share,
+                    )
+                    for p in here
+                ),
                 turn_gap_s=allocation.turn_gap_s.get(device.ref, 0.0),
+                relief=tuple(_resident(variant, normalized, device.type, 1, 0.0, 0.0) for variant in faster),
             )
         )
     return specs.Plan(
@@ -89,6 +80,35 @@ def wire_plan(version: int, problem: Problem, allocation: Allocation, devices: l
         devices=tuple(device_plans),
         routes=tuple(_routes(rates)),
         bands={application.id: band(application.demand) for application in problem.applications},
+    )
+
+
+def _resident(
+    variant: registry.Variant,
+    normalized: dict[int, float],
+    device_type: str,
+    max_batch: int,
+    rate: float,
+    share: float,
+) -> specs.Resident:
+    profile = next(p for p in variant.profiles.all() if p.device_type == device_type)
+    points = tuple(
+        specs.ProfilePoint(
+            batch=point.batch,
+            p50_s=point.p50_ms / 1000,
+            p95_s=point.p95_ms / 1000,
+            mean_s=point.mean_ms / 1000,
+            samples=point.samples,
+        )
+        for point in profile.latencies.all()
+    )
+    return specs.Resident(
+        variant=variant_spec(variant, normalized[variant.pk]),
+        max_batch=max_batch,
+        rate=rate,
+        time_share=share,
+        profile=points,
+        memory_bytes=profile.memory_bytes,
     )
 
 

@@ -9,7 +9,7 @@ from workers.batching.policies import check, create, names, options
 
 
 def test_the_registry_names_every_policy_default_first():
-    assert names() == ["proteus", "nexus", "clipper", "fixed"]
+    assert names() == ["nereus", "proteus", "nexus", "clipper", "fixed"]
 
 
 @pytest.mark.parametrize("name", names())
@@ -23,9 +23,9 @@ def test_every_policy_works_with_no_options_and_with_all_of_them(name):
 @pytest.mark.parametrize(
     ("name", "given", "error"),
     [
-        ("aimd", {}, "policy: unknown batch policy 'aimd'; known: proteus, nexus, clipper, fixed"),
-        (None, {}, "policy: unknown batch policy None; known: proteus, nexus, clipper, fixed"),
-        (["fixed"], {}, "policy: unknown batch policy ['fixed']; known: proteus, nexus, clipper, fixed"),
+        ("aimd", {}, "policy: unknown batch policy 'aimd'; known: nereus, proteus, nexus, clipper, fixed"),
+        (None, {}, "policy: unknown batch policy None; known: nereus, proteus, nexus, clipper, fixed"),
+        (["fixed"], {}, "policy: unknown batch policy ['fixed']; known: nereus, proteus, nexus, clipper, fixed"),
         ("fixed", [1], "options: must be an object of numbers, not list"),
         ("fixed", None, "options: must be an object of numbers, not NoneType"),
         ("proteus", {"batch": 1}, "options.batch: unknown option; this policy takes: none"),

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from .base import BatchPolicy
 from .clipper import ClipperPolicy
 from .fixed import FixedPolicy
+from .nereus import NereusPolicy
 from .nexus import NexusPolicy
 from .options import Option, check_options
 from .proteus import ProteusPolicy
 
 _POLICIES = {
+    "nereus": NereusPolicy,
     "proteus": ProteusPolicy,
     "nexus": NexusPolicy,
     "clipper": ClipperPolicy,

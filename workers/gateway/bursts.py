@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from workers.protocol.control import Burst
@@ -43,10 +44,13 @@ class _Arrivals:
 class BurstDetector:
     """Says when a new plan is due.
 
-    Above the band: the rate of the last second, from at least ``min_queries`` queries, is higher than ``high``. Below:
+    Above the band: the rate of the last second, from at least ``min_queries`` queries, is higher than ``high``; or,
+    sooner, that of the last 0.3 s is higher by more than three deviations of such a short count. Below:
     the rate of the last 10 s is lower than ``low``. Each application is reported at most once a second, and again for
     the same plan only when its rate moved on by another ``step`` in the same direction.
     """
+
+    SHORT_S = 0.3
 
     def __init__(self, min_queries: int = 5, step: float = 0.2, low_s: float = 9.9):
         self._min_queries = min_queries
@@ -95,6 +99,10 @@ class BurstDetector:
         rate, queries = arrivals.last(1.0, now) if arrivals is not None else (0.0, 0)
         if rate > band.high and queries >= self._min_queries:
             return rate, 1
+        short, queries = arrivals.last(self.SHORT_S, now) if arrivals is not None else (0.0, 0)
+        usual = band.high * self.SHORT_S
+        if queries >= self._min_queries and short * self.SHORT_S > usual + 3 * math.sqrt(usual):
+            return short, 1
         # A plan is given its 10 s too, or the quiet before it would be held against it.
         if now - self._since >= self._low_s:
             rate = arrivals.last(self._low_s, now)[0] if arrivals is not None else 0.0

@@ -75,7 +75,7 @@ class Placement:
 
     async def _place(self, config: control.NodeConfig) -> None:
         plan = device_plan(config, self._device)
-        digests = sorted({resident.variant.digest for resident in plan.residents})
+        digests = sorted({resident.variant.digest for resident in (*plan.residents, *plan.relief)})
         pause, longest = RETRY
         while True:
             self._again.clear()
@@ -102,9 +102,10 @@ class Placement:
 
     def _apply(self, config: control.NodeConfig, plan: DevicePlan, paths: dict[str, str]) -> None:
         residents = tuple(resident for resident in plan.residents if resident.variant.digest in paths)
+        relief = tuple(resident for resident in plan.relief if resident.variant.digest in paths)
         apply = frames.Apply(
             plan_version=config.plan.version,
-            plan=msgspec.structs.replace(plan, residents=residents),
+            plan=msgspec.structs.replace(plan, residents=residents, relief=relief),
             applications=config.applications,
             paths=paths,
         )

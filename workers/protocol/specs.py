@@ -25,9 +25,9 @@ class Signature(msgspec.Struct, frozen=True):
 
 
 class BatchingSpec(msgspec.Struct, frozen=True):
-    """A batch policy's registered name (``proteus``, ``nexus``, ``clipper``, ``fixed``) and its options."""
+    """A batch policy's registered name (``nereus``, ``proteus``, ``nexus``, ``clipper``, ``fixed``) and its options."""
 
-    policy: str = "proteus"
+    policy: str = "nereus"
     options: dict[str, float] = {}
 
 
@@ -82,13 +82,15 @@ class Resident(msgspec.Struct, frozen=True):
 class DevicePlan(msgspec.Struct, frozen=True):
     """One device's part of a plan. ``turn_gap_s``: longest wait between two turns of a resident (0: not shared).
     ``standby``: ids of variants that may stay loaded though no resident; None: any (a variant that is about to be
-    deleted must go)."""
+    deleted must go). ``relief``: variants to load, once the residents are, for batches that a resident could not end
+    in time; they get no queries of their own."""
 
     device: str
     endpoint: str
     residents: tuple[Resident, ...]
     turn_gap_s: float = 0.0
     standby: tuple[int, ...] | None = None
+    relief: tuple[Resident, ...] = ()
 
 
 class Route(msgspec.Struct, frozen=True):

@@ -64,6 +64,8 @@ class LatencyEstimate:
 
     def __init__(self, points: Sequence[ProfilePoint]):
         self._p95 = [(point.batch, point.p95_s) for point in points]
+        #: the p95 as profiled
+        self.profiled = LatencyModel(self._p95)
         self._expected = LatencyModel([(point.batch, point.mean_s) for point in points])
         #: the median, without inflation: what a batch takes when nothing gets in its way
         self.typical = LatencyModel([(point.batch, min(point.p50_s, point.p95_s)) for point in points])

@@ -13,8 +13,11 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from workers.batching import turns
 from workers.batching.base import BatchPolicy, Candidate, LaneView, Outcome
+from workers.batching.latency import LatencyModel
 from workers.protocol.frames import Submit
 from workers.protocol.specs import ApplicationSpec
 
@@ -31,12 +34,22 @@ class Lane:
         self.policy = policy
         self.queue: list[Query] = []
         self.variants: tuple[Loaded, ...] = ()
+        #: faster warm variants, with the rows that they may take: no longer a turn than the lane's own
+        self.relief: tuple[tuple[Loaded, int], ...] = ()
         self.rows = 0
         self.name = application.name if narrow is None else f"{application.name} {narrow}"
 
     def candidates(self, now: float) -> list[Candidate]:
-        """What the policy may choose from, the default first."""
+        """What the lane is planned to run, the default first."""
         return [loaded.candidate(now) for loaded in self.in_turn()]
+
+    def relief_candidates(self, now: float) -> list[Candidate]:
+        """What a policy may choose instead where that would be late."""
+        return [
+            msgspec.structs.replace(loaded.candidate(now), planned=False, max_batch=rows)
+            for loaded, rows in self.relief
+            if not loaded.closing
+        ]
 
     def add(self, query: Query) -> None:
         insort(self.queue, query, key=_order)
@@ -135,6 +148,8 @@ class Lanes:
             spec = choice[0].application
             lane = self._lanes[application, narrow] = Lane(spec, narrow, self._create_policy(spec))
         lane.variants = choice
+        if narrow is None:
+            lane.relief = self._relief(application)
         lane.add(query)
         return True
 
@@ -159,6 +174,7 @@ class Lanes:
                 lane.application = spec
             if narrow is None:
                 lane.variants = self._default.get(name, ())
+                lane.relief = self._relief(name)
         stranded = []
         for query in self.queries():
             lane = query.lane
@@ -173,6 +189,22 @@ class Lanes:
                 del self._lanes[key]
                 self._arbiter.forget(lane.name)
         return stranded
+
+    def _relief(self, application: str) -> tuple[tuple[Loaded, int], ...]:
+        """Warm variants with a higher throughput than every default one, in turns no longer than theirs."""
+        default = self._default.get(application, ())
+        if not default or any(loaded.role is not Role.PLANNED for loaded in default):
+            return ()
+        turn_s = max(loaded.estimate.profiled.ceiling(loaded.max_batch) for loaded in default)
+        rate = max(loaded.max_batch / loaded.estimate.profiled.seconds(loaded.max_batch) for loaded in default)
+        found = []
+        for loaded in self._warm.get(application, ()):
+            if loaded in default:
+                continue
+            rows = _largest_batch(loaded.estimate.profiled, turn_s)
+            if rows and rows / loaded.estimate.profiled.seconds(rows) > rate:
+                found.append((loaded, rows))
+        return tuple(sorted(found, key=lambda item: (-item[0].accuracy, item[0].id)))
 
     def _choose(self, submit: Submit) -> tuple[Loaded, ...]:
         default = self._default.get(submit.application, ())
@@ -202,9 +234,10 @@ class Lanes:
         blocking = turns.blocking_s([turns.Lane.of(name, some) for name, some in candidates.items()], other_s)
         step, wishes = Step(), []
         for name, lane in waiting.items():
-            view = LaneView(now, lane.queue, candidates[name], lane.application.late, blocking[name] + guard_s)
+            choice = candidates[name] + lane.relief_candidates(now)
+            view = LaneView(now, lane.queue, choice, lane.application.late, blocking[name] + guard_s)
             decision = lane.policy.decide(view)
-            latencies = {candidate.variant: candidate.latency for candidate in candidates[name]}
+            latencies = {candidate.variant: candidate.latency for candidate in choice}
             wishes.append(turns.Wish.of(name, decision, lane.queue, latencies, now))
             step.late += self._take(lane, decision.drop)
         turn = self._arbiter.choose(wishes, now)
@@ -212,7 +245,8 @@ class Lanes:
         if turn.lane is not None:
             lane = waiting[turn.lane]
             decision = next(wish.decision for wish in wishes if wish.lane == turn.lane)
-            loaded = next(loaded for loaded in lane.variants if loaded.id == decision.variant)
+            able = (*lane.variants, *(loaded for loaded, _ in lane.relief))
+            loaded = next(loaded for loaded in able if loaded.id == decision.variant)
             step.batch = Batch(lane, loaded, self._take(lane, decision.run))
         return step
 
@@ -232,6 +266,14 @@ class Lanes:
         batch.lane.policy.observe(Outcome(batch.loaded.id, batch.rows, run_s, len(batch.queries), late))
         batch.loaded.served += batch.rows
         self._arbiter.ended(batch.lane.name, now)
+
+
+def _largest_batch(latency: LatencyModel, limit_s: float) -> int:
+    """The most rows, of profiled sizes, whose batch takes at most ``limit_s``; 0: none."""
+    rows = latency.largest
+    while rows > 0 and latency.ceiling(rows) > limit_s:
+        rows -= 1
+    return rows
 
 
 def _default(ready: list[Loaded]) -> tuple[Loaded, ...]:

@@ -120,7 +120,34 @@ class Residency:
             if self._target is not target:
                 return
         self._switch(target, residents, applications, errors)
+        await self._load_relief(target, applications)
         await self.tidy()
+
+    async def _load_relief(self, target: Apply, applications: dict[str, ApplicationSpec]) -> None:
+        """Load what should stand by, after the plan is in force and only into memory that is free."""
+        for resident in target.plan.relief:
+            application = applications.get(resident.variant.application)
+            path = target.paths.get(resident.variant.digest)
+            if self._target is not target or application is None or path is None:
+                continue
+            have = self.loaded.get(resident.variant.id)
+            if have is not None and self._same(have, resident, application):
+                have.closing = False
+                if have.role is not Role.PLANNED:
+                    have.update(resident, application)
+                continue
+            need = max(resident.memory_bytes, resident.variant.size_bytes)
+            if have is not None or not await self.room_for(need):
+                continue
+            try:
+                await self._load(resident, application, path)
+            except (LoadError, RunError) as error:
+                _log.warning("relief not loaded", variant=resident.variant.name, error=str(error))
+                continue
+            loaded = self.loaded[resident.variant.id]
+            if loaded.role is Role.WARMING:
+                loaded.role = Role.STANDBY
+                self._rearrange()
 
     @staticmethod
     def _same(have: Loaded, resident: Resident, application: ApplicationSpec) -> bool:
@@ -189,7 +216,9 @@ class Residency:
     def _standbys(self) -> list[Loaded]:
         """Least recently used first, without those that queries wait for."""
         # What a plan on its way wants is spoken for already.
-        wanted = {r.variant.id for r in self._target.plan.residents} if self._target is not None else set()
+        wanted = set()
+        if self._target is not None:
+            wanted = {r.variant.id for r in (*self._target.plan.residents, *self._target.plan.relief)}
         idle = (w for w in self.loaded.values() if w.role is Role.STANDBY and not w.closing and w.id not in wanted)
         return sorted((w for w in idle if not self._lanes.needs(w)), key=lambda w: (w.used_at, w.id))
 

@@ -1,0 +1,41 @@
+"""Which variants should stand by on a device for the moments before a plan catches up. Pure."""
+
+from __future__ import annotations
+
+from scheduler.allocation.capacity import dedicated_capacity, profile_on
+from scheduler.allocation.problem import Allocation, Problem
+
+#: a stand-by must be faster than what is planned by this factor to be worth its memory
+FASTER = 1.2
+
+
+def relief(problem: Problem, allocation: Allocation) -> dict[str, list[str]]:
+    """Variant ids by device: for each application placed there its variant with the highest capacity on that device
+    type, where that beats what is planned and fits beside it into memory."""
+    devices = {device.id: device for device in problem.devices}
+    slo_s = {application.id: application.slo_s for application in problem.applications}
+    variants = {variant.id: variant for variant in problem.variants}
+    placed: dict[str, list[str]] = {}
+    for placement in allocation.placements:
+        placed.setdefault(placement.device, []).append(placement.variant)
+    chosen: dict[str, list[str]] = {}
+    for ref, here in placed.items():
+        device = devices[ref]
+
+        def rate(variant_id: str, device=device) -> float:
+            profile = profile_on(variants[variant_id], device)
+            capacity = dedicated_capacity(profile, slo_s[variants[variant_id].application]) if profile else None
+            return capacity.rate if capacity is not None else 0.0
+
+        used = sum(variants[v].profiles[device.type].memory_bytes for v in here)
+        for application in sorted({variants[v].application for v in here}):
+            planned = max(rate(v) for v in here if variants[v].application == application)
+            others = [v.id for v in problem.variants if v.application == application and v.id not in here]
+            fastest = max(others, key=lambda v: (rate(v), v), default=None)
+            if fastest is None or rate(fastest) <= FASTER * planned:
+                continue
+            needs = variants[fastest].profiles[device.type].memory_bytes
+            if device.memory_bytes is None or used + needs <= device.memory_bytes:
+                used += needs
+                chosen.setdefault(ref, []).append(fastest)
+    return chosen

@@ -57,7 +57,7 @@ def redis_service(values: Settings, log: Path) -> Service:
             *("--unixsocketperm", "600"),
             *("--dir", str(values.home)),
             *("--dbfilename", "redis.rdb"),
-            *("--save", "60 1"),
+            *("--save", "60", "1"),
             *("--appendonly", "no"),
             *("--daemonize", "no"),
         ],

@@ -47,7 +47,7 @@ BAD = {
     "SLO in words": ({"slo_ms": "fast"}, "slo_ms", "valid number"),
     "late policy": ({"late": "never"}, "late", "not a valid choice"),
     "weight": ({"weight": 0}, "weight", "0.001"),
-    "batch policy": ({"batch_policy": "greedy"}, "batch_policy", "is not one of proteus"),
+    "batch policy": ({"batch_policy": "greedy"}, "batch_policy", "is not one of nereus"),
     "batch option": ({"batch_options": {"depth": 3}}, "batch_options", "depth"),
     "batch option in words": ({"batch_options": {"depth": "3"}}, "batch_options.depth", "must be a number"),
     "batch options as a list": ({"batch_options": [1]}, "batch_options", "must be an object"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from registry.models import Gateway, Node
-from scheduler import live
+from scheduler import live, queue
 from scheduler.control.requests import request_plan
 from scheduler.members import push
 
@@ -15,8 +15,6 @@ PUSH = {"application", "api_key"}
 
 def on_change(sender, kind: str, ref: str, **_) -> None:
     """Called after commit; ``kind`` and ``ref`` as in :func:`registry.events.changed`."""
-    from scheduler.tasks import dispatch_profiles, push_configs
-
     live.publish("changed", {"kind": kind, "ref": ref})
     if kind in ("node", "gateway"):
         model = Node if kind == "node" else Gateway
@@ -26,8 +24,8 @@ def on_change(sender, kind: str, ref: str, **_) -> None:
     if kind == "profile_job":
         push.cancel_profile(int(ref))
     if kind in ("variant", "profile_job"):
-        dispatch_profiles.delay()
+        queue.send("scheduler.dispatch_profiles")
     if kind in REPLAN:
         request_plan("change", f"{kind} {ref} changed")
     if kind in PUSH:
-        push_configs.delay()
+        queue.send("scheduler.push")

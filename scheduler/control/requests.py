@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from django.db import transaction
-
-from scheduler import live
+from scheduler import live, queue
 
 WAITING = "nereus:plan_waiting"
 #: a request that was lost with its worker must not block later ones for longer
@@ -23,9 +21,7 @@ def request_plan(trigger: str, detail: str = "", at_most_every_s: int = 0) -> bo
         return False
     if not live.client().set(WAITING, trigger, nx=True, ex=WAITING_EXPIRES_S):
         return False
-    from scheduler.tasks import plan
-
-    transaction.on_commit(lambda: plan.apply_async(kwargs={"trigger": trigger, "detail": detail[:300]}))
+    queue.send("scheduler.plan", trigger=trigger, detail=detail[:300])
     return True
 
 

@@ -10,7 +10,7 @@ from django.utils import timezone
 from registry.models import Device, Member, Profile, ProfileJob, Variant
 from scheduler.control.wire import application_spec, variant_spec
 from scheduler.members import push
-from scheduler.profiling.results import announce
+from scheduler.profiling.results import announce, give_up_or_retry
 from workers import log
 from workers.protocol import control, specs
 
@@ -18,7 +18,6 @@ logger = log.get("profiling")
 
 #: a running job whose device said nothing for so long goes back to the queue
 SILENT_S = 120
-MAX_ATTEMPTS = 3
 MAX_BATCH = 64
 
 
@@ -75,9 +74,7 @@ def _order(job: ProfileJob, device: Device) -> control.ProfileOrder:
 
 
 def requeue_silent() -> int:
-    """Jobs whose device went silent or away are queued again, and fail after :data:`MAX_ATTEMPTS`."""
-    from scheduler.profiling.results import give_up_or_retry
-
+    """Jobs whose device went silent or away are queued again, and fail after :data:`results.MAX_ATTEMPTS`."""
     limit = timezone.now() - timedelta(seconds=SILENT_S)
     count = 0
     for job in ProfileJob.objects.filter(state="running").select_related("device__node", "variant__application"):

@@ -11,7 +11,7 @@ from django.utils import timezone
 from registry import events
 from registry.models import Device, Node, Profile, ProfileJob, ProfileLatency, Variant
 from registry.profiling import order
-from scheduler import live
+from scheduler import live, queue
 from scheduler.control.requests import request_plan
 from workers import log
 from workers.protocol import control
@@ -21,6 +21,8 @@ logger = log.get("profiling")
 
 #: a variant is not measured again for drift more often
 DRIFT_PAUSE_S = 300
+#: a job whose device went away is given to a device so many times
+MAX_ATTEMPTS = 3
 
 
 def announce(job: ProfileJob, points: tuple[ProfilePoint, ...] = ()) -> None:
@@ -117,8 +119,6 @@ def failed(node: Node, message: control.ProfileFailed) -> None:
 
 def give_up_or_retry(job: ProfileJob, why: str, retry: bool) -> None:
     """Back to the queue, or failed for good; a variant that has no profile at all fails with its job."""
-    from scheduler.profiling.dispatch import MAX_ATTEMPTS
-
     again = retry and job.attempts < MAX_ATTEMPTS
     with transaction.atomic():
         if not ProfileJob.objects.filter(pk=job.pk, state="running").update(
@@ -154,6 +154,4 @@ def drifted(node: Node, message: control.Drift) -> None:
 
 
 def _next() -> None:
-    from scheduler.tasks import dispatch_profiles
-
-    transaction.on_commit(dispatch_profiles.delay)
+    queue.send("scheduler.dispatch_profiles")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
@@ -11,9 +11,6 @@ from workers.protocol.frames import FrameConnection, FrameError, Submit, split_b
 from workers.protocol.specs import ApplicationSpec
 
 from .codec import CodecError, decode
-
-if TYPE_CHECKING:
-    from .lanes import Lane
 
 #: above this no device could hold the inputs; it also keeps row counts out of overflow's reach
 MAX_ROWS = 1_000_000
@@ -42,7 +39,8 @@ class Query:
         self.connection = connection
         self.arrays = arrays
         self.form = tuple(array.shape[1:] for array in arrays.values())
-        self.lane: Lane | None = None
+        #: the lane that it waits in; kept by lanes, which know queries and not the other way round
+        self.lane: Any = None
 
 
 def read(submit: Submit, body: memoryview, application: ApplicationSpec) -> dict[str, np.ndarray]:

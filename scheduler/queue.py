@@ -1,0 +1,13 @@
+"""Sending tasks by name, so that what asks for work need not know the code that does it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import current_app
+from django.db import transaction
+
+
+def send(task: str, **arguments: Any) -> None:
+    """Queue a task by its registered name, once the current transaction is committed (at once outside of one)."""
+    transaction.on_commit(lambda: current_app.send_task(task, kwargs=arguments))

@@ -1,5 +1,7 @@
 # One verb a habit. Everything lives in .venv and NEREUS_HOME (.nereus/ unless set).
-PYTHON ?= python3
+# The first that is new enough; Ubuntu 22.04's python3 is not, its package python3.11 is.
+PYTHON ?= $(shell for one in python3 python3.13 python3.12 python3.11; do \
+	$$one -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$one && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 
@@ -8,6 +10,8 @@ BIN := $(VENV)/bin
 install: $(VENV)/.installed
 
 $(VENV)/.installed: requirements.txt
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed (Debian: python3 python3-venv;" \
+		"Ubuntu 22.04: python3.11 python3.11-venv)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt
 	touch $@

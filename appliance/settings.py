@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -9,6 +10,13 @@ from urllib.parse import unquote, urlsplit
 from appliance.secrets import secret_key
 from workers import log
 from workers.settings import Settings, SettingsError
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    record.exc_info = None
+    record.levelno, record.levelname = logging.WARNING, "WARNING"
+    return True
+
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -21,6 +29,8 @@ except SettingsError as error:
 
 log.configure("control", NEREUS.log_level)
 LOGGING_CONFIG = None
+# One line for a request with a strange Host header: anybody could fill the log with tracebacks.
+logging.getLogger("django.security.DisallowedHost").addFilter(_without_traceback)
 
 SECRET_KEY = secret_key(NEREUS.home)
 DEBUG = False

@@ -213,7 +213,11 @@ class ProfileJob(models.Model):
                 fields=["variant", "device_type"],
                 condition=models.Q(state__in=["queued", "running"]),
                 name="one_open_profile_job",
-            )
+            ),
+            # A device measures one variant at a time.
+            models.UniqueConstraint(
+                fields=["device"], condition=models.Q(state="running"), name="one_running_profile_job"
+            ),
         ]
 
 

@@ -211,6 +211,8 @@ def change_accuracy(variant: Variant, accuracy: float | None) -> Variant:
             raise Conflict(f"variant {variant} is being deleted")
         events.changed("variant", str(variant))
         if accuracy is None:
+            # An open job may have been ordered without the validation set.
+            profiling.cancel(variant.profile_jobs.filter(state__in=profiling.OPEN), "ordered anew to measure accuracy")
             profiling.order(variant, ProfileJob.Reason.DEMAND, profiling.known_device_types()[:1])
     variant.refresh_from_db()
     return variant

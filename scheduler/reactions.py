@@ -15,7 +15,6 @@ PUSH = {"application", "api_key"}
 
 def on_change(sender, kind: str, ref: str, **_) -> None:
     """Called after commit; ``kind`` and ``ref`` as in :func:`registry.events.changed`."""
-    live.publish("changed", {"kind": kind, "ref": ref})
     if kind in ("node", "gateway"):
         model = Node if kind == "node" else Gateway
         pk = model.objects.filter(name=ref).values_list("pk", flat=True).first()
@@ -29,3 +28,5 @@ def on_change(sender, kind: str, ref: str, **_) -> None:
         request_plan("change", f"{kind} {ref} changed")
     if kind in PUSH:
         queue.send("scheduler.push")
+    # Last: that browsers hear of it matters least.
+    live.publish("changed", {"kind": kind, "ref": ref})

@@ -69,9 +69,18 @@ def arrivals(seconds: float) -> list[tuple[int, dict[str, float]]]:
 
 
 def sum_arrivals(entries: Iterable[dict[str, Any]]) -> list[tuple[int, dict[str, float]]]:
-    """Gateways' seconds, added up by second."""
+    """Gateways' seconds, added up by second.
+
+    A gateway whose reports come near the turn of a second has two in one second and none in the next, now and then;
+    the second of two belongs to the one after, or every other second would seem twice as busy.
+    """
     total: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    last: dict[str, int] = {}
     for data in entries:
+        gateway, t = data["gateway"], data["t"]
+        if last.get(gateway) == t:
+            t += 1
+        last[gateway] = t
         for name, counts in data["applications"].items():
-            total[data["t"]][name] += counts["arrived_rows"]
+            total[t][name] += counts["arrived_rows"]
     return [(t, dict(total[t])) for t in sorted(total)]

@@ -28,6 +28,8 @@ BAD = [
     ("HEADROOM", "nan", "from 1 to 3"),
     ("PROFILE_SHARE", "5%", "from 0.01 to 0.5"),
     ("LOG_LEVEL", "loud", "one of debug, info, warning, error"),
+    ("NODE_NAME", "a box/..", "1 to 63 letters"),
+    ("SOLVE_S", "0", "from 0.1 to 600"),
     ("HEADROM", "1.05", "did you mean NEREUS_HEADROOM?"),
 ]
 

@@ -31,6 +31,16 @@ class SettingsError(Exception):
         self.problems = problems
 
 
+#: what nodes, applications and variants may be called
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
+
+
+def _host_name() -> str:
+    """This box's host name, as far as it can be a node's."""
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", os.uname().nodename)[:63].lstrip("._-")
+    return name or "node"
+
+
 class Address(msgspec.Struct, frozen=True):
     """Where a TCP server listens."""
 
@@ -84,6 +94,15 @@ class _Reader:
             self.wrong(name, f"{what} from {low:g} to {high:g}")
             return default
         return parsed
+
+    def name(self, name: str, default: str) -> str:
+        value = self._raw(name)
+        if value is None:
+            return default
+        if not re.fullmatch(NAME, value):
+            self.wrong(name, "1 to 63 letters, digits, '.', '_' or '-', beginning with a letter or digit")
+            return default
+        return value
 
     def choice(self, name: str, default: str, choices: tuple[str, ...]) -> str:
         value = self._raw(name)
@@ -214,14 +233,14 @@ class Settings:
             control_url=read.url("CONTROL_URL", console.url, ("http", "https")),
             cpu_devices=read.cores("CPU_DEVICES", "auto"),
             gpu=read.flag("GPU", True),
-            node_name=read.text("NODE_NAME", os.uname().nodename),
+            node_name=read.name("NODE_NAME", _host_name()),
             join_token=read.text("JOIN_TOKEN", ""),
             database_url=read.url("DATABASE_URL", "", ("postgresql", "postgres")),
             redis_url=read.url("REDIS_URL", "", ("redis", "rediss", "unix")),
             allowed_hosts=tuple(h.strip() for h in read.text("ALLOWED_HOSTS", "").split(",") if h.strip()),
             max_upload_bytes=read.number("MAX_UPLOAD_MB", 512, 1, 16384, int) * mib,
             max_request_bytes=read.number("MAX_REQUEST_MB", 16, 1, 1024, int) * mib,
-            inspect_seconds=read.number("INSPECT_SECONDS", 60, 1, 3600, int),
+            inspect_seconds=read.number("INSPECT_SECONDS", 20, 1, 3600, int),
             inspect_memory_bytes=read.number("INSPECT_MEMORY_MB", 2048, 256, 65536, int) * mib,
             plan_period_s=read.number("PLAN_PERIOD_S", 30.0, 1, 3600),
             headroom=read.number("HEADROOM", 1.05, 1, 3),
@@ -268,8 +287,13 @@ class Settings:
     def make_folders(self) -> None:
         """Create ``home`` and the socket folder, readable by this user alone."""
         for folder in (self.home, self.socket_folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            folder.chmod(0o700)
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                folder.chmod(0o700)
+            except OSError as error:
+                raise SettingsError(
+                    [f"{PREFIX}HOME={self.home}: {folder} cannot be made or changed: {error}"]
+                ) from None
             if folder.stat().st_uid != os.getuid():
                 raise SettingsError([f"{PREFIX}HOME={self.home}: {folder} must belong to the user who runs Nereus"])
 

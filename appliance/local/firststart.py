@@ -24,12 +24,20 @@ def prepare() -> dict[str, str]:
     """
     call_command("migrate", interactive=False, verbosity=0)
     known = credentials(settings.NEREUS.home)
+    user_name = known.get("console_user", ADMIN)
+    # A secret that an operator deleted must not come back to life: a new one takes its place.
+    later = get_user_model().objects.filter(username=user_name).exists()
+
+    def keep(name: str, exists: bool) -> str | None:
+        return known.get(name) if exists or not later else None
+
     values = {
-        "console_user": known.get("console_user", ADMIN),
+        "console_user": user_name,
         "console_password": known.get("console_password") or secrets.token_urlsafe(12),
-        "api_token": known.get("api_token") or secrets.token_hex(20),
-        "api_key": known.get("api_key") or new_secret(),
-        "join_token": known.get("join_token") or new_secret(),
+        "api_token": keep("api_token", Token.objects.filter(key=known.get("api_token", "")).exists())
+        or secrets.token_hex(20),
+        "api_key": keep("api_key", _there(ApiKey, "key_hash", known.get("api_key"))) or new_secret(),
+        "join_token": keep("join_token", _there(JoinToken, "token_hash", known.get("join_token"))) or new_secret(),
     }
     if values != known:
         # Written before the database changes: a start that is cut off here is completed by the next.
@@ -53,3 +61,7 @@ def prepare() -> dict[str, str]:
         Node.objects.update(channel="")
         Gateway.objects.update(channel="")
     return values
+
+
+def _there(model: type[ApiKey] | type[JoinToken], column: str, secret: str | None) -> bool:
+    return secret is not None and model.objects.filter(**{column: hash_secret(secret)}).exists()

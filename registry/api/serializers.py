@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from typing import Any
 
 from drf_spectacular.utils import extend_schema_field
@@ -11,6 +12,10 @@ from rest_framework import serializers
 from registry import models, signatures
 from workers import metrics
 from workers.batching import policies
+
+
+def _one_of(names: Iterable[str]) -> dict[str, str]:
+    return {"invalid_choice": '"{input}" is not one of ' + ", ".join(names) + "."}
 
 
 class StrictMixin:
@@ -35,7 +40,9 @@ class TensorSerializer(serializers.Serializer):
     """Part of the schema only."""
 
     name = serializers.CharField(max_length=signatures.MAX_NAME)
-    datatype = serializers.ChoiceField(choices=[(name, name) for name in signatures.DATATYPES])
+    datatype = serializers.ChoiceField(
+        choices=[(name, name) for name in signatures.DATATYPES], error_messages=_one_of(signatures.DATATYPES)
+    )
     shape = serializers.ListField(
         child=serializers.IntegerField(min_value=-1),
         min_length=1,
@@ -138,7 +145,9 @@ class ValidationUploadSerializer(StrictMixin, serializers.Serializer):
     """What a validation set is uploaded as."""
 
     file = serializers.FileField(help_text="An .npz with one array an input and labels.", allow_empty_file=True)
-    metric = serializers.ChoiceField(choices=[(name, name) for name in metrics.names()])
+    metric = serializers.ChoiceField(
+        choices=[(name, name) for name in metrics.names()], error_messages=_one_of(metrics.names())
+    )
 
 
 class VariantSerializer(serializers.ModelSerializer):

@@ -25,7 +25,7 @@ logger = log.get("registry.inspection")
 
 _CODE = Path(__file__).resolve().parent.parent.parent
 #: how long an upload waits for the inspection before it
-MAX_WAIT_S = 120
+MAX_WAIT_S = 30
 
 
 def inspect_model(path: Path, signature: dict[str, Any], settings: Settings) -> dict[str, Any]:

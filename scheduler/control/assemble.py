@@ -11,21 +11,21 @@ from django.utils import timezone
 from registry import models as registry
 from registry.accuracy import normalized_accuracies
 from scheduler.allocation.problem import Application, Device, Problem, Profile, Variant
+from scheduler.members.presence import silence_counts
 
 #: a device whose node has been silent for longer is planned without
 SILENT_S = 10
 
 
 def available_devices() -> list[registry.Device]:
-    """Devices that a plan may use: up (or about to be free again), on an approved node that was heard of lately."""
-    heard = timezone.now() - timedelta(seconds=SILENT_S)
-    return list(
-        registry.Device.objects.filter(
-            state__in=[registry.Device.State.UP, registry.Device.State.DRAINING],
-            node__state=registry.Node.State.APPROVED,
-            node__last_seen__gte=heard,
-        ).select_related("node")
+    """Devices that a plan may use: up (or about to be free again), on an approved node that is not silent."""
+    devices = registry.Device.objects.filter(
+        state__in=[registry.Device.State.UP, registry.Device.State.DRAINING],
+        node__state=registry.Node.State.APPROVED,
     )
+    if silence_counts():
+        devices = devices.filter(node__last_seen__gte=timezone.now() - timedelta(seconds=SILENT_S))
+    return list(devices.select_related("node"))
 
 
 def assemble(demand: Mapping[str, float], devices: list[registry.Device]) -> Problem:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from django.db import transaction
+
 from scheduler import live, queue
 
 WAITING = "nereus:plan_waiting"
@@ -19,6 +21,10 @@ def request_plan(trigger: str, detail: str = "", at_most_every_s: int = 0) -> bo
     """
     if at_most_every_s and not live.client().set(f"nereus:plan_pause:{trigger}", 1, nx=True, ex=at_most_every_s):
         return False
+    if transaction.get_connection().in_atomic_block:
+        # Nothing may wait for a request that a rollback takes back.
+        transaction.on_commit(lambda: request_plan(trigger, detail))
+        return True
     if not live.client().set(WAITING, trigger, nx=True, ex=WAITING_EXPIRES_S):
         return False
     queue.send("scheduler.plan", trigger=trigger, detail=detail[:300])

@@ -6,9 +6,10 @@ from datetime import timedelta
 
 from django.utils import timezone
 
-from registry.models import Device
+from registry.models import Device, Gateway, Member, Node
 from scheduler.control.assemble import available_devices
 from scheduler.control.requests import request_plan
+from scheduler.members.presence import silence_counts
 from scheduler.models import Plan
 
 #: plans kept for the console's history: at one every 30 s, a day and a half, more when quiet
@@ -35,7 +36,13 @@ def replan_if_devices_changed() -> bool:
 def write_off_silent_devices() -> int:
     """Devices of nodes that said nothing for long hold nothing any more: what was loaded there no longer counts as in
     use. A node that returns reports their state anew."""
+    if not silence_counts():
+        return 0
     limit = timezone.now() - timedelta(seconds=LOST_S)
+    for kind in (Node, Gateway):
+        # Their connections ended without a word (web was killed, say).
+        silent = kind.objects.filter(state=Member.State.APPROVED, last_seen__lt=limit).exclude(channel="")
+        silent.update(channel="")
     lost = Device.objects.filter(node__last_seen__lt=limit).exclude(state=Device.State.DOWN)
     return lost.update(state=Device.State.DOWN, warm=[], detail="the node has not been heard of for a minute")
 

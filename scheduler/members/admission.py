@@ -8,6 +8,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from registry.models import Gateway, JoinToken, Member, Node, hash_secret, name_validator, new_secret
+from scheduler.members import presence
 from workers import log
 
 logger = log.get("members")
@@ -70,6 +71,7 @@ def admit(kind: type[Node] | type[Gateway], identity: Identity, name: str, chann
     member.channel = channel
     member.last_seen = timezone.now()
     member.save()
+    presence.heard()
     return member
 
 
@@ -94,6 +96,8 @@ def state_of(kind: type[Node] | type[Gateway], pk: int) -> str | None:
 
 
 def seen(kind: type[Node] | type[Gateway], pk: int) -> None:
+    """The member said something."""
+    presence.heard()
     kind.objects.filter(pk=pk).update(last_seen=timezone.now())
 
 

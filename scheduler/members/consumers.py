@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from typing import Any
 
 import msgspec
-from channels.db import database_sync_to_async as in_thread
+from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
+from django.core.exceptions import ObjectDoesNotExist
 from django.db import DatabaseError
 from kombu.exceptions import OperationalError as BrokerError
 from redis.exceptions import RedisError
@@ -21,6 +23,10 @@ from workers import log
 from workers.protocol import control
 
 logger = log.get("members")
+
+#: In threads of their own: with Channels' default all connections share one, and a slow query of one member would
+#: make the others look silent.
+in_thread = functools.partial(database_sync_to_async, thread_sensitive=False)
 
 MAX_MESSAGE = 4 * 1024 * 1024
 #: how often a live connection refreshes ``last_seen``
@@ -88,7 +94,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
         """A message that cannot be dealt with now (Redis is away, say) is lost; the link and what follows are not."""
         try:
             await self.handle(message)
-        except (RedisError, BrokerError, DatabaseError, OSError) as error:
+        except (RedisError, BrokerError, DatabaseError, ObjectDoesNotExist, OSError) as error:
             logger.error("message_lost", type=type(message).__name__, member=self.member.name, error=str(error))
 
     async def _join(self, message: control.JoinNode | control.JoinGateway) -> None:
@@ -138,15 +144,22 @@ class MemberConsumer(AsyncWebsocketConsumer):
         if self.approved:
             await self.send(text_data=event["text"])
 
+    async def member_refresh(self, event: dict[str, Any]) -> None:
+        """From the channel layer: something that the member must know changed."""
+        if self.approved:
+            await self.say(await self.configuration())
+
     async def member_recheck(self, event: dict[str, Any]) -> None:
         """From the channel layer: approval may have changed."""
         await self._admit_or_wait()
 
     async def disconnect(self, code: int) -> None:
+        if self.member is not None:
+            # First, and whatever becomes of Redis: a connection that ended must not look alive.
+            await in_thread(admission.left)(self.kind, self.member.pk, self.channel_name)
         for group in self.groups_joined:
             await self.channel_layer.group_discard(group, self.channel_name)
         if self.member is not None:
-            await in_thread(admission.left)(self.kind, self.member.pk, self.channel_name)
             await self._tell_browsers(False)
             logger.info("member_left", kind=self.kind.__name__.lower(), name=self.member.name, code=code)
 
@@ -158,6 +171,10 @@ class MemberConsumer(AsyncWebsocketConsumer):
 
     async def admitted(self) -> None:
         """The member is approved and knows it: send its configuration."""
+        raise NotImplementedError
+
+    async def configuration(self) -> control.ToMember:
+        """Everything that the member must know now."""
         raise NotImplementedError
 
     async def handle(self, message: control.FromMember) -> None:
@@ -176,11 +193,11 @@ class NodeConsumer(MemberConsumer):
         return push.node_group(pk)
 
     async def admitted(self) -> None:
-        if not isinstance(self.join_message, control.JoinNode):
-            await self.turn_away(control.CLOSE_MALFORMED, "a node joins with join_node")
-            return
         await in_thread(devices.sync)(self.member, self.join_message.devices)
-        await self.say(await in_thread(push.node_config)(self.member))
+        await self.say(await self.configuration())
+
+    async def configuration(self) -> control.NodeConfig:
+        return await in_thread(push.node_config)(self.member)
 
     async def handle(self, message: control.FromNode) -> None:
         match message:
@@ -226,7 +243,10 @@ class GatewayConsumer(MemberConsumer):
     async def admitted(self) -> None:
         await in_thread(self._remember_address)()
         await self._enter(push.GATEWAYS)
-        await self.say(await in_thread(push.gateway_config)())
+        await self.say(await self.configuration())
+
+    async def configuration(self) -> control.GatewayConfig:
+        return await in_thread(push.gateway_config)()
 
     def _remember_address(self) -> None:
         Gateway.objects.filter(pk=self.member.pk).update(address=self.join_message.address[:200])

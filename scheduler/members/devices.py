@@ -6,17 +6,18 @@ from collections.abc import Iterable
 from typing import Any
 
 from django.db import transaction
-from registry.profiling import order_missing
 
 from registry.models import Device, Node
+from registry.profiling import order_missing
 from scheduler.control.requests import request_plan
 from workers.protocol.specs import DeviceInfo, DeviceState
 
 
 @transaction.atomic
 def sync(node: Node, infos: Iterable[DeviceInfo]) -> None:
-    """Create and update the node's devices; those that are gone are deleted. New device types get profile jobs."""
-    infos = list(infos)
+    """Create and update the node's devices; those that are gone are deleted. A device's id begins with its node's name:
+    others could be another node's and are left out."""
+    infos = [info for info in infos if info.id.startswith(f"{node.name}/")]
     for info in infos:
         Device.objects.update_or_create(
             ref=info.id,

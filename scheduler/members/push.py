@@ -57,18 +57,24 @@ def node_config(node: Node) -> control.NodeConfig:
     )
 
 
+def nudge(group: str) -> None:
+    """Have the connections in a group send their configuration, as it is when they do: a snapshot taken here could be
+    overtaken by a newer one that another process sends."""
+    async_to_sync(get_channel_layer().group_send)(group, {"type": "member.refresh"})
+
+
 def send(group: str, message: control.ToMember) -> None:
     """To every connection in a group, from synchronous code."""
     async_to_sync(get_channel_layer().group_send)(group, {"type": "member.send", "text": control.encode(message)})
 
 
 def push_gateways() -> None:
-    send(GATEWAYS, gateway_config())
+    nudge(GATEWAYS)
 
 
 def push_nodes() -> None:
     for node in Node.objects.filter(state=Member.State.APPROVED).exclude(channel=""):
-        send(node_group(node.pk), node_config(node))
+        nudge(node_group(node.pk))
 
 
 def push_all() -> None:

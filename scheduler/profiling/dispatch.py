@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from django.db import IntegrityError, transaction
 from django.db.models import F
 from django.utils import timezone
 
@@ -35,23 +36,34 @@ def dispatch() -> int:
         )
         if device is None:
             continue
-        claimed = ProfileJob.objects.filter(pk=job.pk, state="queued").update(
-            state="running",
-            device=device,
-            phase="waiting",
-            progress=0.0,
-            started=timezone.now(),
-            attempts=F("attempts") + 1,
-        )
-        if not claimed:
-            continue
         busy.add(device.pk)
+        if not _claim(job, device):
+            continue
         push.send(push.node_group(device.node_id), _order(job, device))
         job.refresh_from_db()
         announce(job)
         started += 1
         logger.info("profile_ordered", job=job.pk, variant=str(job.variant), device=device.ref, reason=job.reason)
     return started
+
+
+def _claim(job: ProfileJob, device: Device) -> bool:
+    """Whether the job is now this device's. Two of these tasks may run at once; the database lets a device have one
+    running job."""
+    try:
+        with transaction.atomic():
+            return bool(
+                ProfileJob.objects.filter(pk=job.pk, state="queued").update(
+                    state="running",
+                    device=device,
+                    phase="waiting",
+                    progress=0.0,
+                    started=timezone.now(),
+                    attempts=F("attempts") + 1,
+                )
+            )
+    except IntegrityError:
+        return False
 
 
 def _order(job: ProfileJob, device: Device) -> control.ProfileOrder:

@@ -94,6 +94,13 @@ def test_a_killed_executor_comes_back_and_no_query_hangs(appliance):
 
     eventually(all_up, 15, why="the executor is back")
 
+    def planned_without():
+        with appliance.rest() as client:
+            plans = client.get("/plans/?limit=50").json()["results"]
+        return any("device box/cpu" in plan["trigger_detail"] for plan in plans)
+
+    eventually(planned_without, 15, why="a plan that knows of the loss")
+
 
 def _command(pid: int) -> bytes:
     try:

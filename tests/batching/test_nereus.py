@@ -30,9 +30,17 @@ def backlog(count: int, deadline: float = 0.4) -> list[Query]:
     return [Query(i, 0.0, deadline) for i in range(count)]
 
 
-def test_the_planned_variant_serves_what_it_can_and_waits_for_company_as_proteus_does():
+def test_the_planned_variant_waits_for_company_until_half_of_the_time_is_gone():
     queue = backlog(1)
-    assert decide(queue, [BEST, MIDDLE, QUICK]) == create("proteus").decide(LaneView(0.0, queue, [BEST]))
+    assert decide(queue, [BEST, MIDDLE, QUICK]).wait_until == 0.2
+    assert decide(queue, [BEST, MIDDLE, QUICK], now=0.2).run == (0,)
+
+
+def test_it_does_not_wait_longer_than_proteus_would():
+    slow = variant(1, 99.0, 0.15, largest=2)
+    queue = backlog(1)
+    proteus = create("proteus").decide(LaneView(0.0, queue, [slow]))
+    assert decide(queue, [slow]).wait_until == proteus.wait_until < 0.2
 
 
 def test_a_backlog_that_is_too_long_goes_to_the_most_accurate_variant_that_clears_it():
@@ -61,8 +69,8 @@ def test_what_no_variant_can_answer_in_time_is_dropped_and_lowers_nobodys_accura
     assert decision.drop == (1,) and decision.run == () and 0 < decision.wait_until <= 5.0
 
 
-def test_with_one_variant_it_is_proteus():
-    for count in (1, 3, 9):
+def test_with_one_variant_a_backlog_is_batched_as_proteus_does():
+    for count in (2, 3, 9):
         queue = backlog(count)
         assert decide(queue, [BEST]) == create("proteus").decide(LaneView(0.0, queue, [BEST]))
 

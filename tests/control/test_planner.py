@@ -13,7 +13,7 @@ from registry.models import Device, Node, ProfileJob, Variant
 from scheduler import telemetry
 from scheduler.control import requests, upkeep
 from scheduler.control.planner import make_plan, summary
-from scheduler.members import push
+from scheduler.members import presence, push
 from scheduler.models import Plan
 from tests.control.world import KIND, application, node, variant
 from workers.protocol import specs
@@ -24,7 +24,9 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 
 @pytest.fixture
-def digits():
+def digits(clean_redis):
+    # The control plane has been hearing of its members for a while.
+    clean_redis.set(presence.HEARD, 1)
     node()
     owner = application()
     return owner, variant(owner, "quick", 90, 5), variant(owner, "good", 99, 40)
@@ -85,6 +87,40 @@ def test_nothing_is_planned_without_devices_and_the_plan_in_force_stays(digits):
     Node.objects.update(last_seen=timezone.now() - timedelta(minutes=5))
     assert make_plan("period") is None
     assert Plan.objects.first() == before
+
+
+def test_a_control_plane_that_was_away_plans_with_nodes_that_are_still_coming_back(digits, clean_redis):
+    node("other", devices=1)
+    Node.objects.filter(name="other").update(last_seen=timezone.now() - timedelta(minutes=5))
+    assert len(make_plan("period").wire["devices"]) == 2
+    clean_redis.delete(presence.HEARD)  # nobody was heard of: web was away
+    presence.heard()  # the first node is back
+    assert len(make_plan("period").wire["devices"]) == 3
+    assert upkeep.write_off_silent_devices() == 0
+    clean_redis.delete(presence.RETURNING)  # the others had their time
+    assert len(make_plan("period").wire["devices"]) == 2
+
+
+def test_two_reports_in_one_second_are_not_taken_for_twice_the_demand():
+    """A gateway whose ticks come near the turn of a second: 100 items every second, in seconds 0, 2, 2, 3, 5, 5 ..."""
+    entries = [
+        {"t": t, "gateway": "g", "applications": {"a": {"arrived_rows": 100}}} for t in (0, 2, 2, 3, 5, 5, 6, 8, 8)
+    ]
+    assert max(counts["a"] for _, counts in telemetry.sum_arrivals(entries)) == 100
+    other = [{**entry, "gateway": "h"} for entry in entries]
+    assert max(counts["a"] for _, counts in telemetry.sum_arrivals([*entries, *other])) == 200
+
+
+def test_the_fastest_variant_stands_by_where_it_is_not_resident(digits):
+    (first, second) = make_plan("manual").wire["devices"]
+    for device in (first, second):
+        assert [r["variant"]["name"] for r in device["residents"]] == ["good"]
+        assert [r["variant"]["name"] for r in device["relief"]] == ["quick"]
+
+
+def test_nothing_stands_by_where_memory_has_no_room_for_it(digits):
+    Device.objects.update(memory_bytes=2**20 + 2**19)
+    assert not any(device["relief"] for device in make_plan("manual").wire["devices"])
 
 
 def test_a_device_that_is_down_is_planned_without(digits):

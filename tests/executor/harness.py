@@ -185,10 +185,10 @@ class Executor:
             await peer.next(ExecutorState)
         return peer
 
-    def apply(self, version: int, residents, applications, paths: dict[str, Path] | list[Path] = ()) -> None:
+    def apply(self, version: int, residents, applications, paths: dict[str, Path] | list[Path] = (), relief=()) -> None:
         """Send a plan. ``paths``: the model files, found by content."""
         files = {hashlib.sha256(path.read_bytes()).hexdigest(): str(path) for path in paths}
-        plan = DevicePlan(self.info.id, self.endpoint, tuple(residents))
+        plan = DevicePlan(self.info.id, self.endpoint, tuple(residents), relief=tuple(relief))
         self.node.connection.send(Apply(version, plan, tuple(applications), files))
 
     async def applied(self, version: int, *plan) -> Peer:

@@ -10,6 +10,7 @@ import socket
 import time
 
 import httpx
+import pytest
 
 from .conftest import AUTH, application, config, plan, wait_for
 
@@ -108,12 +109,19 @@ def test_a_device_that_hangs_is_given_up_at_the_deadline(gateways, devices):
     wait_for(lambda: only.heard("cancel"), "the device is told to forget it")
 
 
-def test_a_stopped_process_does_not_stop_the_others(gateways, devices):
-    gateway, first, _ = start(gateways, devices, slo_s=1.5)
+@pytest.mark.parametrize("slo_s", [0.2, 1.5])
+def test_a_stopped_process_does_not_stop_the_others(gateways, devices, slo_s):
+    gateway, first, _ = start(gateways, devices, slo_s=slo_s)
     first.signal(signal.SIGSTOP)
     statuses = [gateway.infer(X).status_code for _ in range(4)]
     assert 504 in statuses
-    wait_for(lambda: not gateway.health()["devices"]["d0"]["connected"], "the silent device is dropped")
+
+    def dropped():
+        # Single time-outs may be shorter than what tells a hung device from a busy one.
+        gateway.infer(X)
+        return not gateway.health()["devices"]["d0"]["connected"]
+
+    wait_for(dropped, "the silent device is dropped")
     assert [gateway.infer(X).status_code for _ in range(6)] == [200] * 6
 
 

@@ -6,6 +6,7 @@ policy lowers accuracy by itself, batch by batch, and only for as long as it mus
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -15,8 +16,11 @@ from .forming import IDLE, punctual_prefix, sift, start
 from .options import Option
 from .proteus import ProteusPolicy
 
+#: part of its time that a query may spend waiting on purpose. The rest is ample for the batch that a plan counts on (at
+#: most half of the SLO), and what stalls a device for a moment then makes nobody late.
+WAIT_SHARE = 0.5
 #: rows of the queue that the look ahead goes through; a backlog beyond is a backlog whatever comes after
-LOOK_AHEAD_ROWS = 1024
+LOOK_AHEAD_ROWS = 256
 
 
 class NereusPolicy:
@@ -24,7 +28,8 @@ class NereusPolicy:
     else, batch by batch, the most accurate candidate that does, and if none does the one with the highest throughput.
 
     What counts is every query that at least one candidate could still answer in time. A relief batch runs at once: a
-    backlog is no time to wait for company. With a single candidate this is ``proteus``.
+    backlog is no time to wait for company. And a deliberate wait ends when half of the first query's time is gone,
+    where ``proteus`` goes to the edge.
     """
 
     OPTIONS: dict[str, Option] = {}
@@ -38,13 +43,27 @@ class NereusPolicy:
         planned = view.candidates[0]
         chosen = planned if len(view.candidates) == 1 else choose(view.queue, view.candidates, view.now)
         if chosen is planned:
-            return self._waiting.decide(view)
+            return self._wait_or_run(view)
         view = msgspec.structs.replace(view, candidates=[chosen])
         found = sift(view, chosen.max_batch)
         if not found.viable:
             return self._waiting.decide(view)
         count, rows = punctual_prefix(found, view.now, chosen.latency)
         return start(view, found, count, rows, chosen.max_batch)
+
+    def _wait_or_run(self, view: LaneView) -> Decision:
+        decision = self._waiting.decide(view)
+        if decision.run or decision.wait_until == math.inf:
+            return decision
+        dropped = set(decision.drop)
+        first = next((query for query in view.queue if query.id not in dropped), None)
+        if first is None:
+            return decision
+        until = first.arrived + WAIT_SHARE * (first.deadline - first.arrived)
+        if view.now < until:
+            return msgspec.structs.replace(decision, wait_until=min(decision.wait_until, until))
+        # With no time left to wait, what is there runs.
+        return self._waiting.decide(msgspec.structs.replace(view, blocking_s=math.inf))
 
     def observe(self, outcome: Outcome) -> None:
         """Nothing to learn: every decision follows from the queue and the profiles."""

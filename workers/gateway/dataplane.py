@@ -336,14 +336,15 @@ class DataPlane:
         if flight.answer is None:
             return
         now = time.monotonic()
-        device, sent_at = flight.device, flight.sent_at
+        device = flight.device
         self._withdraw(flight, now)
         waited = (now - flight.read_at) * 1e3
         self._finish(flight, TimedOut(f"device {device}: no answer within {waited:.0f} ms", retry_after_s=1.0))
         executor = self._executors.get(device) if device is not None else None
-        silent_since = max(executor.heard_at, sent_at) if executor is not None else now
-        if executor is not None and now - silent_since > SILENT_S:
-            executor.drop(f"silent for {now - silent_since:.1f} s with queries under way")
+        # One query's time-out may be shorter than that: what counts is since when the device owes any sign of life.
+        owed_since = executor.owed_since if executor is not None else None
+        if owed_since is not None and now - owed_since > SILENT_S:
+            executor.drop(f"silent for {now - owed_since:.1f} s with queries under way")
 
     def _withdraw(self, flight: Flight, now: float) -> None:
         device = flight.device

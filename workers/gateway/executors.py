@@ -57,7 +57,8 @@ class Executor:
         self.endpoint = endpoint
         self.state: ExecutorState | None = None
         """None: not connected, or nothing heard yet"""
-        self.heard_at = 0.0
+        self.owed_since: float | None = None
+        """since when a query went there without anything being heard"""
         self._gateway = gateway
         self._listener = listener
         self._connection: FrameConnection | None = None
@@ -72,6 +73,8 @@ class Executor:
             return False
         if isinstance(message, Submit) and connection.pending_bytes() > MAX_PENDING_BYTES:
             return False
+        if isinstance(message, Submit) and self.owed_since is None:
+            self.owed_since = time.monotonic()
         return connection.send(message, body)
 
     def drop(self, reason: str) -> None:
@@ -122,6 +125,7 @@ class Executor:
     def _make(self) -> FrameConnection:
         self._closed = asyncio.Event()
         self._reason = ""
+        self.owed_since = None
         return FrameConnection(FromExecutor, self._on_message, self._on_closed, self._on_connected)
 
     def _on_connected(self, connection: FrameConnection) -> None:
@@ -136,7 +140,7 @@ class Executor:
     def _on_message(self, connection: FrameConnection, message: Frame, body: memoryview) -> None:
         if connection is not self._connection:
             return
-        self.heard_at = time.monotonic()
+        self.owed_since = None
         if isinstance(message, Result):
             self._listener.executor_result(self.device, message, body)
         elif isinstance(message, Refusal):

@@ -98,6 +98,8 @@ class HttpConnection(asyncio.Protocol):
         self._refused = False
         self._lingering = False
         self._closing = False
+        #: a request was refused behind others that are not answered yet: nothing more is read
+        self._no_more = False
         self._write_paused = False
         self.touched = time.monotonic()
 
@@ -127,7 +129,7 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.touched = time.monotonic()
-        if self._closing or self._lingering:
+        if self._closing or self._lingering or self._no_more:
             return
         try:
             self._parser.feed_data(data)
@@ -219,15 +221,19 @@ class HttpConnection(asyncio.Protocol):
             return
         exchange.read_at = time.monotonic()
         if self._active is None and not self._write_paused:
+            self._begin(exchange)
             self._start(exchange)
         else:
             self._waiting.append(exchange)
 
     # --- answering ---
 
-    def _start(self, exchange: Exchange) -> None:
+    def _begin(self, exchange: Exchange) -> None:
+        """From here on the exchange counts as one that the server works on, until it is answered or given up."""
         self._active = exchange
         self._server.active += 1
+
+    def _start(self, exchange: Exchange) -> None:
         try:
             self._server.handle(exchange)
         except Exception as error:
@@ -241,7 +247,7 @@ class HttpConnection(asyncio.Protocol):
             if not self._waiting:
                 self._transport.resume_reading()
             # From the loop, not from here: a long pipeline of quick answers would otherwise recurse.
-            self._active = exchange
+            self._begin(exchange)
             asyncio.get_running_loop().call_soon(self._start_later, exchange)
 
     def _start_later(self, exchange: Exchange) -> None:
@@ -301,11 +307,11 @@ class HttpConnection(asyncio.Protocol):
         """Answer now and read on only to throw away, so that the client gets to read the answer."""
         self._refused = True
         transport = self._transport
-        if transport is None or transport.is_closing() or self._closing or self._lingering:
+        if transport is None or transport.is_closing() or self._closing or self._lingering or self._no_more:
             return
         if self._active is not None or self._waiting:
-            # An earlier request of this connection is not answered yet; its answer must come first and is the last.
-            self._closing = True
+            # Earlier requests of this connection are not answered yet; their answers come first and are the last.
+            self._no_more = True
             (self._waiting[-1] if self._waiting else self._active).keep_alive = False
             return
         self._lingering = True
@@ -322,6 +328,10 @@ class HttpConnection(asyncio.Protocol):
 
     def sweep(self, now: float) -> None:
         """Close the connection where its client makes no progress (called every few seconds)."""
+        if self._closing and self._transport is not None and now - self.touched > IDLE_TIMEOUT_S:
+            # Its client does not take the rest of what was written.
+            self._transport.abort()
+            return
         if self._active is not None or self._closing or self._lingering:
             return
         if self._write_paused and now - self.touched > IDLE_TIMEOUT_S:

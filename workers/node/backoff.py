@@ -16,7 +16,7 @@ class RestartTiming:
     limit: int = 5
     answer: float = 60.0
     """how long a started executor may take to answer on its socket (loading CUDA takes its time)"""
-    silent: float = 30.0
+    silent: float = 10.0
     """how long an executor may say nothing (it reports every second) before it counts as hung"""
     term: float = 3.0
     """how long an executor may take to end when asked to, before it is killed"""

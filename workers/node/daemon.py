@@ -248,7 +248,8 @@ class NodeDaemon:
         digests = set().union(*(placement.digests() for placement in self._placements.values()))
         if self.config is not None:
             digests.update(self.config.keep)
-            digests.update(resident.variant.digest for plan in self.config.plan.devices for resident in plan.residents)
+            plans = self.config.plan.devices
+            digests.update(r.variant.digest for plan in plans for r in (*plan.residents, *plan.relief))
         self.cache.need(digests)
 
     async def _tick(self) -> None:

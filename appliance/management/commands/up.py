@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import shutil
 import sys
 import threading
@@ -11,9 +12,11 @@ from pathlib import Path
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from appliance.local.processes import Service
+from appliance.local.services import check_devices
 from appliance.local.supervisor import HomeLock, StartError, Stopped, Supervisor, check_ports
 from workers import log
-from workers.settings import Settings
+from workers.settings import Settings, SettingsError
 
 #: the log file is moved aside at a start when it has grown beyond this
 LOG_BYTES = 50 * 1024 * 1024
@@ -34,14 +37,15 @@ class Command(BaseCommand):
         try:
             lock.take()
             check_ports(values)
-        except StartError as error:
+            check_devices(values)
+        except (StartError, SettingsError) as error:
             raise CommandError(str(error)) from None
         log_path = _log_file(values.home)
         log.configure("supervisor", values.log_level, log_path)
         supervisor.install_signals()
         try:
-            self._start(supervisor, values, log_path, demo)
-            supervisor.watch()
+            due = self._start(supervisor, values, log_path, demo)
+            supervisor.watch(lambda: self._start_due(supervisor, due))
         except Stopped:
             pass
         except StartError as error:
@@ -62,7 +66,10 @@ class Command(BaseCommand):
         except OSError:
             pass
 
-    def _start(self, supervisor: Supervisor, values: Settings, log_path: Path, demo: bool) -> None:
+    def _start(
+        self, supervisor: Supervisor, values: Settings, log_path: Path, demo: bool
+    ) -> queue.SimpleQueue[Service]:
+        """Start everything; returns where services appear that are to be started later."""
         from appliance.local.firststart import prepare
         from appliance.local.services import load_service, redis_service, services
 
@@ -88,12 +95,19 @@ class Command(BaseCommand):
             f"  Keys       {values.home / 'credentials.json'}\n"
             "Ctrl-C stops everything."
         )
+        due: queue.SimpleQueue[Service] = queue.SimpleQueue()
         if demo:
-            threading.Thread(
-                target=self._demo, args=(supervisor, values, credentials, log_path, load_service), daemon=True
-            ).start()
+            load = load_service(values, log_path)
+            threading.Thread(target=self._demo, args=(supervisor, values, credentials, load, due), daemon=True).start()
+        return due
 
-    def _demo(self, supervisor: Supervisor, values: Settings, credentials, log_path: Path, load_service) -> None:
+    def _start_due(self, supervisor: Supervisor, due: queue.SimpleQueue[Service]) -> None:
+        """In the main thread: the kernel ends a child when the *thread* that started it ends."""
+        if not due.empty():
+            supervisor.start(due.get())
+            self.say("The demo's load runs: a slow wave with a burst about every minute. Watch it in the console.")
+
+    def _demo(self, supervisor: Supervisor, values: Settings, credentials, load: Service, due) -> None:
         """Beside the watch, because profiling the first time takes a while and services may die meanwhile."""
         from appliance.demo import register
 
@@ -104,10 +118,7 @@ class Command(BaseCommand):
             if not supervisor.stopping:
                 self.say(f"The demo could not be set up: {error}")
             return
-        if supervisor.stopping:
-            return
-        supervisor.start(load_service(values, log_path))
-        self.say("The demo's load runs: a slow wave with a burst about every minute. Watch it in the console.")
+        due.put(load)
 
 
 def _log_file(home: Path) -> Path:

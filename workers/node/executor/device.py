@@ -160,9 +160,15 @@ class Device:
         now = self.clock()
         for query in queries:
             self._waiting.pop((query.connection, query.submit.id), None)
-            if code == "late":
+            if code == "late" and self._had_time(query):
                 self._second.refused(query.submit.application, query.rows)
             self._refuse(query.connection, query.submit, code, text, query.deadline > now)
+
+    def _had_time(self, query: Query) -> bool:
+        """Whether a query came with about its application's whole SLO: one whose client wants it sooner than a plan
+        promises says nothing about the plan."""
+        application = self.residency.applications.get(query.submit.application)
+        return application is None or query.submit.budget_s >= 0.8 * application.slo_s
 
     def _hand_back(self, code: str, text: str) -> None:
         queries = self.lanes.queries()
@@ -313,7 +319,7 @@ class Device:
         loaded.used_at = decided
         try:
             answers, run_s = await self._loop.run_in_executor(
-                self._thread, batches.run, loaded.model, batch.queries, loaded.max_batch
+                self._thread, batches.run, loaded.model, batch.queries, batch.limit
             )
         except Exception as error:
             # Not the model's own error, those are answers: a fault of ours must not cost the other queries theirs.

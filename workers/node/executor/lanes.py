@@ -78,11 +78,12 @@ def _order(query: Query) -> tuple[float, int]:
 
 @dataclass(slots=True)
 class Batch:
-    """Queries, taken from their queue, that run together on one variant."""
+    """Queries, taken from their queue, that run together on one variant; ``limit``: rows that one run may take."""
 
     lane: Lane
     loaded: Loaded
     queries: list[Query]
+    limit: int
 
     @property
     def rows(self) -> int:
@@ -142,7 +143,10 @@ class Lanes:
         choice = tuple(loaded for loaded in self._choose(query.submit) if not (fresh and loaded.closing))
         if not choice:
             return False
-        narrow = None if choice == self._default[application] else tuple(loaded.id for loaded in choice)
+        # A query that insists stays apart from those that relief may serve, even where the planned variant will do.
+        insists = query.submit.variant is not None or query.submit.min_accuracy is not None
+        default = choice == self._default[application] and not insists
+        narrow = None if default else tuple(loaded.id for loaded in choice)
         lane = self._lanes.get((application, narrow))
         if lane is None:
             spec = choice[0].application
@@ -247,7 +251,8 @@ class Lanes:
             decision = next(wish.decision for wish in wishes if wish.lane == turn.lane)
             able = (*lane.variants, *(loaded for loaded, _ in lane.relief))
             loaded = next(loaded for loaded in able if loaded.id == decision.variant)
-            step.batch = Batch(lane, loaded, self._take(lane, decision.run))
+            limit = next((rows for one, rows in lane.relief if one is loaded), loaded.max_batch)
+            step.batch = Batch(lane, loaded, self._take(lane, decision.run), limit)
         return step
 
     @staticmethod

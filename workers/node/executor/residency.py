@@ -263,7 +263,7 @@ class Residency:
         finally:
             self.hurried -= 1
         # A plan that came meanwhile may want one of them again.
-        victims = [loaded for loaded in victims if loaded.closing]
+        victims = [loaded for loaded in victims if loaded.closing and loaded.id in self.loaded]
         for loaded in victims:
             self.loaded.pop(loaded.id, None)
             _log.info("variant unloaded", variant=loaded.variant.name)

@@ -1,0 +1,166 @@
+"""What arrives when: read from a trace, or generated from a description and a seed."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import math
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from .tables import ScenarioError, Table
+
+KINDS = ("uniform", "poisson", "gamma")
+#: more arrivals than this in one scenario do not fit the memory of a small box
+MOST_ARRIVALS = 50_000_000
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """``times`` in seconds, ascending; ``applications``: indices into ``names``, one for each time."""
+
+    names: tuple[str, ...]
+    times: Sequence[float]
+    applications: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+
+@dataclass(frozen=True)
+class Burst:
+    """From ``at_s`` on, for ``for_s`` seconds, everything arrives ``factor`` times as often."""
+
+    at_s: float
+    for_s: float
+    factor: float
+
+
+@dataclass(frozen=True)
+class Generator:
+    """``kind``: of the gaps between an application's arrivals, equal (``uniform``), exponential (``poisson``) or
+    Gamma-distributed with ``shape`` (below 1: micro-bursts). ``rates``: queries/s by application."""
+
+    kind: str
+    duration_s: float
+    rates: Mapping[str, float]
+    shape: float = 1.0
+    bursts: tuple[Burst, ...] = field(default=())
+
+    def arrivals(self, names: Sequence[str], seed: int) -> Arrivals:
+        """The arrivals of this seed. Each application has random numbers of its own, so that changing one
+        application's rate leaves the others' arrivals as they are."""
+        stamped: list[tuple[float, int]] = []
+        for index, name in enumerate(names):
+            rate = self.rates.get(name, 0.0)
+            if rate > 0:
+                stamped += [(t, index) for t in self._one(rate, random.Random(f"{seed}:arrivals:{name}"))]
+        stamped.sort()
+        return Arrivals(tuple(names), [t for t, _ in stamped], [index for _, index in stamped])
+
+    def _one(self, rate: float, numbers: random.Random) -> Iterable[float]:
+        # Gaps are drawn in operational time, which runs ``factor`` times as fast during a burst.
+        edges = sorted({0.0, self.duration_s, *(e for b in self.bursts for e in (b.at_s, b.at_s + b.for_s))})
+        edges = [edge for edge in edges if edge <= self.duration_s]
+        work = self._gap(rate, numbers) * (numbers.random() if self.kind == "uniform" else 1.0)
+        for start, end in pairwise(edges):
+            factor = math.prod(b.factor for b in self.bursts if b.at_s <= start < b.at_s + b.for_s)
+            t = start
+            while factor > 0 and t + work / factor < end:
+                t += work / factor
+                yield t
+                work = self._gap(rate, numbers)
+            work -= (end - t) * factor
+
+    def _gap(self, rate: float, numbers: random.Random) -> float:
+        if self.kind == "uniform":
+            return 1 / rate
+        if self.kind == "poisson":
+            return numbers.expovariate(rate)
+        return numbers.gammavariate(self.shape, 1 / (self.shape * rate))
+
+
+def read_generator(table: Table, names: Sequence[str]) -> Generator:
+    """The ``[generator]`` table: ``kind``, ``duration_s``, and either ``[generator.rates]`` (queries/s by application)
+    or ``qps`` in all, split by Zipf's law with exponent ``zipf`` (0: evenly) over the applications in the order of
+    the profiles; ``shape`` for gamma; ``[[generator.bursts]]`` with ``at_s``, ``for_s``, ``factor``."""
+    kind = table.text("kind", among=KINDS)
+    duration_s = table.number("duration_s", None, 0, 1e7, above=True)
+    shape = table.number("shape", 1.0, 0, 1000, above=True)
+    if "shape" in table and kind != "gamma":
+        table.fault("shape", f"belongs to kind = 'gamma', not to {kind!r}")
+    if "rates" in table:
+        rates = table.numbers("rates", 0, 1e6)
+        for name in rates:
+            if name not in names:
+                table.fault(f"rates.{name}", f"has no profile; the applications are {', '.join(names)}")
+        for key in ("qps", "zipf"):
+            if key in table:
+                table.raw(key)
+                table.fault(key, "cannot stand beside rates")
+    else:
+        qps = table.number("qps", None, 0, 1e6, above=True)
+        exponent = table.number("zipf", 1.0, 0, 10)
+        parts = [1 / (rank + 1) ** exponent for rank in range(len(names))]
+        rates = {name: qps * part / sum(parts) for name, part in zip(names, parts, strict=True)}
+    bursts = []
+    listed = table.raw("bursts", [])
+    if not isinstance(listed, list):
+        table.fault("bursts", "must be an array of tables, [[generator.bursts]]")
+        listed = []
+    for index, item in enumerate(listed):
+        burst = Table(item, table.name(f"bursts[{index}]"), table.faults)
+        bursts.append(
+            Burst(
+                burst.number("at_s", None, 0, 1e7),
+                burst.number("for_s", None, 0, 1e7, above=True),
+                burst.number("factor", None, 0, 1000),
+            )
+        )
+        burst.finish()
+    table.finish()
+    heaviest = math.prod(max(burst.factor, 1.0) for burst in bursts)
+    if sum(rates.values()) * duration_s * heaviest > MOST_ARRIVALS:
+        table.fault("duration_s", f"this may be more than the {MOST_ARRIVALS} queries that one scenario can hold")
+    return Generator(kind, duration_s, rates, shape, tuple(bursts))
+
+
+def read_trace(path: Path, names: Sequence[str]) -> Arrivals:
+    """A CSV with the columns ``arrival_ms`` (ascending, at least 0) and ``application``; ``.gz`` is unpacked.
+
+    Raises:
+        ScenarioError: the file cannot be read or a line is wrong; it names the line.
+    """
+    index = {name: i for i, name in enumerate(names)}
+    times: list[float] = []
+    applications: list[int] = []
+    last = 0.0
+    try:
+        with gzip.open(path, "rt", newline="") if path.suffix == ".gz" else path.open(newline="") as file:
+            lines = csv.reader(file)
+            header = next(lines, [])
+            missing = [column for column in ("arrival_ms", "application") if column not in header]
+            if missing:
+                raise ScenarioError([f"trace: {path} has no column {', '.join(missing)}"])
+            at, who = header.index("arrival_ms"), header.index("application")
+            for line in lines:
+                if not line:
+                    continue
+                where = f"trace: line {lines.line_num} of {path}"
+                try:
+                    ms, name = float(line[at]), line[who]
+                except (ValueError, IndexError):
+                    raise ScenarioError([f"{where}: needs arrival_ms as a number and an application"]) from None
+                if not last <= ms < math.inf:
+                    raise ScenarioError([f"{where}: arrival_ms must be at least {last:g} (sorted), not {line[at]}"])
+                if name not in index:
+                    raise ScenarioError([f"{where}: application {name!r} has no profile"])
+                last = ms
+                times.append(ms / 1000)
+                applications.append(index[name])
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+        raise ScenarioError([f"trace: {path} cannot be read: {error}"]) from None
+    return Arrivals(tuple(names), times, applications)

@@ -1,0 +1,93 @@
+"""The controller of a simulation: from what has arrived to the next plan, by the live system's own functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from scheduler.allocation import strategies
+from scheduler.allocation.check import violations
+from scheduler.allocation.problem import Allocation, Application, Device, Problem
+from scheduler.control.demand import FLOOR, band, estimate
+from scheduler.control.relief import relief
+from workers.gateway.bursts import BurstDetector
+
+from .scenario import Scenario
+
+#: seconds of arrivals that an estimate looks at, as live
+WINDOW_S = 60
+
+
+class SimulationError(Exception):
+    """A strategy, policy or router broke its contract; the message says which and how."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """An allocation with what belongs to it. ``stand_by``: faster variants to keep warm, by device."""
+
+    at: float
+    allocation: Allocation
+    stand_by: Mapping[str, list[str]]
+
+
+class Controller:
+    """Estimates demand, plans, and watches for bursts. It is told of arrivals as they happen and knows no others.
+
+    Before the first second is over it takes ``initial_qps`` for each application's demand; the moving average starts
+    from there.
+    """
+
+    def __init__(self, scenario: Scenario, strategy: str):
+        self._scenario = scenario
+        self._name = strategy
+        self._strategy = strategies.get(strategy)
+        self._variants = tuple(model.planned(scenario.load_time_s) for model in scenario.models)
+        self._bursts = BurstDetector()
+        self.plans: list[Planned] = []
+        self.arrived = self._bursts.arrived
+        initial = max(scenario.control.initial_qps, FLOOR)
+        self._history = [(-1, dict.fromkeys(scenario.applications, initial))]
+
+    def second_over(self, second: int, counts: Mapping[str, float]) -> None:
+        """What arrived in a second that is over; seconds in order, none left out."""
+        self._history.append((second, counts))
+        del self._history[: max(0, len(self._history) - WINDOW_S)]
+
+    def plan(
+        self, now: float, loaded: Mapping[str, Iterable[str]], observed: Mapping[str, float] | None = None
+    ) -> Planned:
+        """A plan as of ``now``. ``loaded``: variants by device. ``observed``: rates by a burst's reports.
+
+        Raises:
+            SimulationError: the strategy's answer breaks a rule.
+        """
+        scenario = self._scenario
+        demand = estimate(self._history, scenario.applications, int(now), observed)
+        problem = Problem(
+            devices=tuple(
+                Device(name, kind, loaded=frozenset(loaded[name]), max_resident=scenario.max_resident.get(kind))
+                for name, kind in scenario.devices
+            ),
+            applications=tuple(
+                Application(name, scenario.slo_s[name], demand[name] * scenario.control.headroom)
+                for name in scenario.applications
+            ),
+            variants=self._variants,
+            time_limit_s=scenario.control.solve_s,
+        )
+        allocation = self._strategy(problem)
+        broken = violations(problem, allocation)
+        if broken:
+            raise SimulationError(f"strategy {self._name} at {now:g} s: {'; '.join(broken[:5])}")
+        # Stand-bys are worth their place, but not the time that a device would stand still to load them.
+        stand_by = {} if scenario.load_time_s else relief(problem, allocation)
+        planned = Planned(now, allocation, stand_by)
+        self.plans.append(planned)
+        bands = {application.id: band(application.demand) for application in problem.applications}
+        self._bursts.set_plan(bands, len(self.plans), now)
+        return planned
+
+    def burst(self, now: float) -> dict[str, float]:
+        """Rates (items/s) of the applications whose demand has left the plan's band; {}: none has."""
+        return {burst.application: burst.rate for burst in self._bursts.check(now)}

@@ -1,0 +1,100 @@
+"""Profiles from a CSV file: how long a batch takes, by variant and device type."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from scheduler.allocation.problem import Profile, Variant
+from workers.batching.latency import LatencyModel
+
+from .tables import ScenarioError, hint
+
+COLUMNS = ("application", "variant", "accuracy_normalized", "device_type", "batch")
+
+
+@dataclass(frozen=True)
+class Model:
+    """A variant with its latencies. ``points`` by device type: (batch, seconds), ascending."""
+
+    application: str
+    name: str
+    accuracy: float
+    points: Mapping[str, tuple[tuple[int, float], ...]]
+
+    @property
+    def id(self) -> str:
+        return f"{self.application}/{self.name}"
+
+    def latency(self, kind: str) -> LatencyModel:
+        """A batch between two profiled sizes costs what the larger costs (it is padded)."""
+        return LatencyModel(self.points[kind], interpolate=False)
+
+    def planned(self, load_time_s: float) -> Variant:
+        """As planners see it: profiles whose linear interpolation is the same padding (see :func:`padded`)."""
+        profiles = {kind: Profile(padded(points), load_s=load_time_s) for kind, points in self.points.items()}
+        return Variant(self.id, self.application, self.accuracy, profiles, name=self.name)
+
+
+def padded(points: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
+    """The points of the step function that padding makes, so that linear interpolation between them is that function:
+    planners interpolate, and must not count on a batch of 5 being quicker than one of 8."""
+    steps: list[tuple[int, float]] = []
+    for batch, seconds in points:
+        if steps and steps[-1][0] + 1 < batch:
+            steps.append((steps[-1][0] + 1, seconds))
+        steps.append((batch, seconds))
+    return tuple(steps)
+
+
+def read_profiles(
+    path: Path, column: str, batches: Collection[int] | None, kinds: Collection[str]
+) -> tuple[Model, ...]:
+    """The variants that can run on device types ``kinds``, in the file's order.
+
+    ``column``: which one tells the latency, in ms. ``batches``: the sizes to take; None takes all.
+
+    Raises:
+        ScenarioError: the file cannot be read, a line is wrong (it names the line), or nothing of it can be used.
+    """
+    found: dict[tuple[str, str], tuple[float, dict[str, dict[int, float]]]] = {}
+    try:
+        with path.open(newline="") as file:
+            rows = csv.DictReader(file)
+            header = rows.fieldnames or []
+            for needed in COLUMNS:
+                if needed not in header:
+                    raise ScenarioError([f"profiles: {path} has no column {needed}"])
+            if column not in header:
+                raise ScenarioError([f"latency: {path} has no column {column!r}{hint(column, header)}"])
+            for row in rows:
+                where = f"profiles: line {rows.line_num} of {path}"
+                try:
+                    batch, seconds = int(row["batch"]), float(row[column]) / 1000
+                    accuracy = float(row["accuracy_normalized"])
+                except (TypeError, ValueError):
+                    raise ScenarioError([f"{where}: batch, accuracy and {column} must be numbers"]) from None
+                if batch < 1 or not 0 < seconds < math.inf or not 0 <= accuracy <= 100:
+                    raise ScenarioError(
+                        [f"{where}: batch must be at least 1, {column} above 0, accuracy_normalized from 0 to 100"]
+                    )
+                if row["device_type"] not in kinds or (batches is not None and batch not in batches):
+                    continue
+                known, points = found.setdefault((row["application"], row["variant"]), (accuracy, {}))
+                if known != accuracy:
+                    raise ScenarioError([f"{where}: accuracy {accuracy:g}, and {known:g} further up"])
+                mine = points.setdefault(row["device_type"], {})
+                if batch in mine:
+                    raise ScenarioError([f"{where}: batch {batch} of this variant stands there twice"])
+                mine[batch] = seconds
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ScenarioError([f"profiles: {path} cannot be read: {error}"]) from None
+    if not found:
+        raise ScenarioError([f"profiles: {path} has no line with a device type of [devices] and a batch of batches"])
+    return tuple(
+        Model(application, name, accuracy, {kind: tuple(sorted(p.items())) for kind, p in points.items()})
+        for (application, name), (accuracy, points) in found.items()
+    )

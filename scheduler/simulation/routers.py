@@ -1,0 +1,146 @@
+"""The ways of routing by name. All offer :class:`workers.gateway.router.QueryRouter`; ``least-completion`` is the live
+gateway's own object, the others are what it is compared with: they know the plan, and nothing of queues."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Container, Mapping, Sequence
+
+from workers.batching.latency import LatencyModel
+from workers.gateway.router import QueryRouter, Router
+
+
+class PlanOnlyRouter:
+    """What the comparison routers share: routes, devices that are up, and no ear for queues."""
+
+    def __init__(self) -> None:
+        self._routes: dict[str, list[tuple[str, float]]] = {}
+        self._up: set[str] = set()
+
+    def set_routes(self, routes: Mapping[str, Sequence[tuple[str, float]]]) -> None:
+        """See :class:`QueryRouter`; devices with share 0 are left out."""
+        self._routes = {name: [(d, share) for d, share in shares if share > 0] for name, shares in routes.items()}
+
+    def pick(
+        self,
+        application: str,
+        now: float,
+        budget_s: float,
+        rows: int = 1,
+        exclude: Container[str] = (),
+        allowed: Container[str] | None = None,
+    ) -> str | None:
+        """See :class:`QueryRouter`; ``now`` and ``budget_s`` do not matter here."""
+        able = [
+            (device, share)
+            for device, share in self._routes.get(application, ())
+            if device in self._up and device not in exclude and (allowed is None or device in allowed)
+        ]
+        return self._choose(application, able, rows) if able else None
+
+    def _choose(self, application: str, able: list[tuple[str, float]], rows: int) -> str:
+        raise NotImplementedError
+
+    def sent(self, device: str, application: str, rows: int, now: float) -> None:
+        """Queues do not matter here."""
+
+    def done(
+        self,
+        device: str,
+        application: str,
+        rows: int,
+        now: float,
+        served: bool,
+        queue_s: float = 0.0,
+        run_s: float = 0.0,
+        batch_rows: int = 0,
+    ) -> None:
+        """Queues do not matter here."""
+
+    def state(self, device: str, queued: Mapping[str, int], busy_s: float, draining: bool, now: float) -> None:
+        """Queues do not matter here."""
+
+    def service(self, device: str, application: str, latency: LatencyModel, max_batch: int) -> None:
+        """Batch times do not matter here."""
+
+    def down(self, device: str) -> None:
+        self._up.discard(device)
+
+    def up(self, device: str) -> None:
+        self._up.add(device)
+
+
+class SharesRouter(PlanOnlyRouter):
+    """The plan's shares by smooth weighted round robin, without a look at queues: each query gives every device credit
+    for its share, the one with most credit gets the query and pays for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._credit: dict[tuple[str, str], float] = {}
+
+    def set_routes(self, routes: Mapping[str, Sequence[tuple[str, float]]]) -> None:
+        """As above; an application whose routes did not change keeps its credits."""
+        before = self._routes
+        super().set_routes(routes)
+        kept = {name for name, shares in self._routes.items() if before.get(name) == shares}
+        self._credit = {key: credit for key, credit in self._credit.items() if key[0] in kept}
+
+    def _choose(self, application: str, able: list[tuple[str, float]], rows: int) -> str:
+        credits, best, most, total = self._credit, able[0][0], float("-inf"), 0.0
+        for device, share in able:
+            credit = credits.get((application, device), 0.0) + share * rows
+            credits[application, device] = credit
+            total += share
+            if credit > most:
+                best, most = device, credit
+        credits[application, best] = most - total * rows
+        return best
+
+
+class UniformRouter(PlanOnlyRouter):
+    """Any of the application's devices, each as likely: the ablation without query assignment of Proteus, Section 6.1,
+    and what its published simulator does."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._random = random.Random(f"{seed}:routing")
+
+    def _choose(self, application: str, able: list[tuple[str, float]], rows: int) -> str:
+        return able[int(self._random.random() * len(able))][0]
+
+
+class RoundRobinRouter(PlanOnlyRouter):
+    """The application's devices in turn, whatever their shares."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._next: dict[str, int] = {}
+
+    def _choose(self, application: str, able: list[tuple[str, float]], rows: int) -> str:
+        turn = self._next.get(application, 0)
+        self._next[application] = turn + 1
+        return able[turn % len(able)][0]
+
+
+_ROUTERS: dict[str, Callable[[int], QueryRouter]] = {
+    "least-completion": lambda seed: Router(),
+    "shares": lambda seed: SharesRouter(),
+    "uniform": UniformRouter,
+    "round-robin": lambda seed: RoundRobinRouter(),
+}
+
+
+def names() -> list[str]:
+    """The names, the live one first."""
+    return list(_ROUTERS)
+
+
+def create(name: str, seed: int = 0) -> QueryRouter:
+    """A router; ``seed`` is for those that choose by chance.
+
+    Raises:
+        ValueError: no such router.
+    """
+    if name not in _ROUTERS:
+        raise ValueError(f"routing: {name!r} is not one of {', '.join(_ROUTERS)}")
+    return _ROUTERS[name](seed)

@@ -1,0 +1,170 @@
+"""The simulator's front door: a scenario file, checked in full before anything runs."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .arrivals import Arrivals, read_generator, read_trace
+from .profiles import Model, read_profiles
+from .tables import ScenarioError, Table
+
+
+@dataclass(frozen=True)
+class Control:
+    """The controller's clock and what it may assume. ``headroom``: planned over estimated demand, the live system's
+    default. ``solve_s``: limit of a solve in wall time; a solve that it cuts short is counted, for results may then
+    differ from run to run."""
+
+    period_s: float = 10.0
+    burst_check_s: float = 1.0
+    initial_qps: float = 10.0
+    headroom: float = 1.05
+    solve_s: float = 10.0
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Everything that a simulation needs. ``devices``: (name, type), in the order of the file. ``slo_s`` and
+    ``max_resident`` hold a value for each application, and for each limited device type."""
+
+    name: str
+    models: tuple[Model, ...]
+    arrivals: Arrivals
+    devices: tuple[tuple[str, str], ...]
+    slo_s: Mapping[str, float]
+    max_resident: Mapping[str, int] = field(default_factory=dict)
+    load_time_s: float = 0.0
+    network_s: float = 0.0
+    profile_noise: float = 0.0
+    seed: int = 0
+    control: Control = Control()
+    strategy: str | None = None
+    batching: str | None = None
+    routing: str | None = None
+
+    @property
+    def applications(self) -> tuple[str, ...]:
+        return self.arrivals.names
+
+
+def load(path: Path | str) -> Scenario:
+    """The scenario of a TOML file.
+
+    Raises:
+        ScenarioError: with a line for each fault that was found.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            values = tomllib.load(file)
+    except OSError as error:
+        raise ScenarioError([f"scenario: {path} cannot be read: {error.strerror or error}"]) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ScenarioError([f"scenario: {path} is not TOML: {error}"]) from None
+    return parse(values, path.parent, path.stem)
+
+
+def parse(values: Mapping[str, object], folder: Path, name: str = "scenario") -> Scenario:
+    """The scenario of a parsed file; relative paths start at ``folder``. Raises as :func:`load` does."""
+    faults: list[str] = []
+    top = Table(values, "", faults)
+    name = top.text("name", name)
+    profiles = top.text("profiles")
+    column = top.text("latency", "p50_ms")
+    batches = _batches(top)
+    devices = _devices(top)
+    kinds = {kind for _, kind in devices}
+    max_resident = top.numbers("max_resident", 1, 10_000, whole=True)
+    for kind in max_resident:
+        if kind not in top.table("devices").values:
+            top.fault(f"max_resident.{kind}", "no such device type in [devices]")
+    settings = {
+        "load_time_s": top.number("load_time_s", 0.0, 0, 3600),
+        "network_s": top.number("network_ms", 0.0, 0, 60_000) / 1000,
+        "profile_noise": top.number("profile_noise", 0.0, 0, 2),
+        "seed": top.number("seed", 0, 0, 2**53, whole=True),
+    }
+    slo = top.numbers("slo_ms", 0.001, 3_600_000)
+    control = _control(top.table("control"))
+    chosen = {key: top.text(key) if key in top else top.raw(key) for key in ("strategy", "batching", "routing")}
+    trace = top.text("trace") if "trace" in top else top.raw("trace")
+    generator = top.table("generator")
+    if ("trace" in top) == ("generator" in top):
+        top.fault("trace", "either a trace or a [generator] is needed, and not both")
+    top.finish()
+    models: tuple[Model, ...] = ()
+    if profiles and devices:
+        try:
+            models = read_profiles(folder / profiles, column, batches, kinds)
+        except ScenarioError as error:
+            faults += error.faults
+    applications = tuple(dict.fromkeys(model.application for model in models))
+    slo_s = _slo(top, slo, applications)
+    arrivals = Arrivals(applications, (), ())
+    if models and "generator" in top:
+        generated = read_generator(generator, applications)
+        if not faults:
+            arrivals = generated.arrivals(applications, settings["seed"])
+    elif models and trace:
+        try:
+            arrivals = read_trace(folder / trace, applications)
+        except ScenarioError as error:
+            faults += error.faults
+    if faults:
+        raise ScenarioError(faults)
+    return Scenario(
+        name=name,
+        models=models,
+        arrivals=arrivals,
+        devices=devices,
+        slo_s=slo_s,
+        max_resident=max_resident,
+        control=control,
+        **settings,
+        **chosen,
+    )
+
+
+def _batches(top: Table) -> tuple[int, ...] | None:
+    listed = top.raw("batches")
+    if listed is None:
+        return None
+    good = isinstance(listed, list) and all(isinstance(b, int) and not isinstance(b, bool) and b >= 1 for b in listed)
+    if not good or not listed:
+        top.fault("batches", f"must be a list of whole numbers of at least 1, not {listed!r}")
+        return None
+    return tuple(listed)
+
+
+def _devices(top: Table) -> tuple[tuple[str, str], ...]:
+    counts = top.numbers("devices", 0, 100_000, whole=True)
+    if sum(counts.values()) < 1:
+        top.fault("devices", "at least one device is needed, a count by device type")
+    return tuple((f"{kind}-{i}", kind) for kind, count in counts.items() for i in range(int(count)))
+
+
+def _slo(top: Table, slo_ms: Mapping[str, float], applications: tuple[str, ...]) -> dict[str, float]:
+    for name in slo_ms:
+        if applications and name != "default" and name not in applications:
+            top.fault(f"slo_ms.{name}", f"has no profile; the applications are {', '.join(applications)}")
+    missing = [name for name in applications if name not in slo_ms and "default" not in slo_ms]
+    if missing or not slo_ms:
+        top.fault("slo_ms", f"needs a default, or a value for each of {', '.join(missing) or 'the applications'}")
+        return {}
+    return {name: slo_ms.get(name, slo_ms.get("default", 0.0)) / 1000 for name in applications}
+
+
+def _control(table: Table) -> Control:
+    usual = Control()
+    control = Control(
+        period_s=table.number("period_s", usual.period_s, 0.1, 1e6),
+        burst_check_s=table.number("burst_check_s", usual.burst_check_s, 0.01, 1e6),
+        initial_qps=table.number("initial_qps", usual.initial_qps, 0, 1e6),
+        headroom=table.number("headroom", usual.headroom, 1, 3),
+        solve_s=table.number("solve_s", usual.solve_s, 0.05, 3600),
+    )
+    table.finish()
+    return control

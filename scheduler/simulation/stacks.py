@@ -1,0 +1,54 @@
+"""Which batch policy and which router belong to a strategy, where nobody names others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scheduler.allocation import strategies
+from workers.batching import policies
+
+from . import routers
+from .tables import ScenarioError, hint
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Names of an allocation strategy, a batch policy and a router."""
+
+    strategy: str
+    batching: str
+    routing: str
+
+
+#: batching and routing of the published systems; a strategy that is not listed runs with what the live system runs
+OWN = {"proteus": ("proteus", "shares")}
+LIVE = ("nereus", "least-completion")
+
+
+def choose(strategy: str | None = None, batching: str | None = None, routing: str | None = None) -> Stack:
+    """The stack with these names; what is None comes from the strategy, and the strategy from the live default.
+
+    Raises:
+        ScenarioError: a name that is not known.
+    """
+    known_strategies = strategies.names()
+    if strategy is None:
+        strategy = "nereus" if "nereus" in known_strategies else "proteus"
+    own_batching, own_routing = OWN.get(strategy, LIVE)
+    stack = Stack(
+        strategy,
+        own_batching if batching is None else batching,
+        own_routing if routing is None else routing,
+    )
+    faults = [
+        f"{field}: must be one of {', '.join(known)}, not {value!r}{hint(value, known)}"
+        for field, value, known in (
+            ("strategy", stack.strategy, known_strategies),
+            ("batching", stack.batching, policies.names()),
+            ("routing", stack.routing, routers.names()),
+        )
+        if value not in known
+    ]
+    if faults:
+        raise ScenarioError(faults)
+    return stack

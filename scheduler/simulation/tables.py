@@ -1,0 +1,94 @@
+"""Reading the tables of a scenario: every fault is noted with its field and its limit, and told together."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+class ScenarioError(ValueError):
+    """The scenario cannot be run; ``faults`` has a line for each reason, naming the field and the limit."""
+
+    def __init__(self, faults: list[str]):
+        super().__init__("\n".join(faults))
+        self.faults = faults
+
+
+class Table:
+    """A table of the scenario that notes in ``faults`` what is wrong with it. A key that was never asked for is a
+    fault too: call :meth:`finish` at the end."""
+
+    def __init__(self, values: Any, where: str, faults: list[str]):
+        self.where = where
+        self.faults = faults
+        self._asked: list[str] = []
+        if not isinstance(values, Mapping):
+            faults.append(f"{where}: must be a table, not {values!r}")
+            values = {}
+        self.values: Mapping[str, Any] = values
+
+    def name(self, key: str) -> str:
+        return f"{self.where}.{key}" if self.where else key
+
+    def fault(self, key: str, text: str) -> None:
+        self.faults.append(f"{self.name(key)}: {text}")
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.values
+
+    def raw(self, key: str, default: Any = None) -> Any:
+        """The value as it stands."""
+        self._asked.append(key)
+        return self.values.get(key, default)
+
+    def text(self, key: str, default: str | None = None, among: Iterable[str] = ()) -> str:
+        """A text, one of ``among`` if that is given; without a default it must be there."""
+        value = self.raw(key, default)
+        among = list(among)
+        if not isinstance(value, str) or not value:
+            self.fault(key, "is needed" if key not in self.values else f"must be a text, not {value!r}")
+            return default or ""
+        if among and value not in among:
+            self.fault(key, f"must be one of {', '.join(among)}, not {value!r}{hint(value, among)}")
+        return value
+
+    def number(
+        self, key: str, default: float | None, low: float, high: float, whole: bool = False, above: bool = False
+    ) -> float:
+        """A number from ``low`` (``above``: more than that) to ``high``; without a default it must be there."""
+        value = self.raw(key, default)
+        if key not in self.values and default is None:
+            self.fault(key, "is needed")
+            return low
+        kind = "a whole number" if whole else "a number"
+        good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        good = good and low <= value <= high and not (above and value == low) and (not whole or value == int(value))
+        if not good:
+            start = f"above {low:g} and at most" if above else f"from {low:g} to"
+            self.fault(key, f"must be {kind} {start} {high:g}, not {value!r}")
+            return low if default is None else default
+        return int(value) if whole else float(value)
+
+    def numbers(self, key: str, low: float, high: float, whole: bool = False) -> dict[str, float]:
+        """A table of numbers; {} where it is absent."""
+        table = self.table(key)
+        return {name: table.number(name, None, low, high, whole) for name in table.values}
+
+    def table(self, key: str) -> Table:
+        """A table within this one; empty where it is absent."""
+        return Table(self.raw(key, {}), self.name(key), self.faults)
+
+    def finish(self) -> None:
+        """Note the keys that nobody asked for."""
+        for key in self.values:
+            if key not in self._asked:
+                known = list(dict.fromkeys(self._asked))
+                self.fault(key, f"unknown key; known here: {', '.join(known)}{hint(key, known)}")
+
+
+def hint(word: str, known: Iterable[str]) -> str:
+    """A question that names the nearest known word, if one is near."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f". Is {near[0]!r} meant?" if near else ""

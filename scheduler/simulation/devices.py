@@ -5,6 +5,7 @@ It arranges for the batch policies and the arbiter what the live executor arrang
 
 from __future__ import annotations
 
+import math
 from bisect import insort
 from collections.abc import Callable, Mapping, Sequence
 
@@ -89,7 +90,7 @@ class SimulatedLane:
         """Take these queries out of the queue."""
         queue, count = self.queue, len(ids)
         head = queue[:count]
-        if all(query.id == i for query, i in zip(head, ids, strict=False)):
+        if [query.id for query in head] == list(ids):
             del queue[:count]
             return head
         wanted = set(ids)
@@ -251,15 +252,15 @@ class SimulatedDevice:
         if lane is not None:
             # One lane has no rival: the arbiter would give it every turn that it wants.
             if not lane.queue:
-                return float("inf")
-            view = LaneView(now, lane.queue, lane.in_turn(), "shed", lane.blocking_s)
-            decision = lane.policy.decide(view)
+                return math.inf
+            candidates = lane.candidates if len(lane.planned) == 1 else lane.in_turn()
+            decision = lane.policy.decide(LaneView(now, lane.queue, candidates, "shed", lane.blocking_s))
             if decision.drop:
                 for query in lane.take(decision.drop):
                     drop(query)
             if decision.run:
                 self.running = Batch(lane, decision.variant, lane.take(decision.run), now)
-                return float("inf")
+                return math.inf
             return decision.wait_until
         wishes = []
         for lane in self.lanes.values():
@@ -273,14 +274,14 @@ class SimulatedDevice:
                 for query in lane.take(decision.drop):
                     drop(query)
         if not wishes:
-            return float("inf")
+            return math.inf
         turn = self._arbiter.choose(wishes, now)
         if turn.lane is None:
             return turn.ask_at
         lane = self.lanes[turn.lane]
         decision = next(wish.decision for wish in wishes if wish.lane == turn.lane)
         self.running = Batch(lane, decision.variant, lane.take(decision.run), now)
-        return float("inf")
+        return math.inf
 
     def profiled_s(self, variant: int, rows: int) -> float:
         """Seconds that a batch takes by its profile."""
@@ -289,8 +290,10 @@ class SimulatedDevice:
     def ended(self, now: float) -> tuple[Batch, Variant]:
         """The batch under way has ended."""
         batch, self.running = self.running, None
-        lane, rows = batch.lane, len(batch.queries)
-        late = sum(query.deadline < now for query in batch.queries)
+        lane, queries = batch.lane, batch.queries
+        rows = len(queries)
+        # Queries stand in a batch as they stood in the queue, by deadline: if the first is in time, all are.
+        late = sum(query.deadline < now for query in queries) if queries[0].deadline < now else 0
         lane.policy.observe(Outcome(batch.variant, rows, now - batch.started, rows, late))
         if batch.variant in lane.rows_served:
             lane.rows_served[batch.variant] += rows

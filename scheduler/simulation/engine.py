@@ -85,7 +85,7 @@ class Engine:
         count = len(scenario.arrivals)
         self._outcome = bytearray(count)
         self._answered = array("d", bytes(8 * count))
-        self._variant = array("h", [-1]) * count
+        self._variant = array("i", [-1]) * count
 
     def run(self) -> Record:
         """Until every query has its answer.
@@ -240,11 +240,17 @@ class Engine:
         for query in batch.queries:
             i = query.id
             if outcome[i]:
-                self._finish(query, LATE, when)
+                raise SimulationError(f"query {i} was answered twice, at {answered[i]:g} and {when:g}")
             outcome[i] = IN_TIME if when - query.arrived <= slo[query.application] + ROUNDING_S else LATE
             answered[i] = when
             variants[i] = index
-        self._tell(now, device, batch.queries, True, batch)
+        if net:
+            self._tell(now, device, batch.queries, True, batch)
+        else:
+            done, names, started = self._router.done, self._names, batch.started
+            run_s, rows = now - started, len(batch.queries)
+            for query in batch.queries:
+                done(device.name, names[query.application], 1, now, True, started - query.arrived, run_s, rows)
         if device.loads:
             self._load(device, now)
         else:

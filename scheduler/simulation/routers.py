@@ -3,6 +3,7 @@ gateway's own object, the others are what it is compared with: they know the pla
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Container, Mapping, Sequence
 
@@ -10,16 +11,42 @@ from workers.batching.latency import LatencyModel
 from workers.gateway.router import QueryRouter, Router
 
 
+class Route:
+    """A device in an application's routes, with its credit in the smooth weighted round robin."""
+
+    __slots__ = ("credit", "device", "share")
+
+    def __init__(self, device: str, share: float):
+        self.device = device
+        self.share = share
+        self.credit = 0.0
+
+
 class PlanOnlyRouter:
     """What the comparison routers share: routes, devices that are up, and no ear for queues."""
 
     def __init__(self) -> None:
-        self._routes: dict[str, list[tuple[str, float]]] = {}
+        self._routes: dict[str, list[Route]] = {}
+        self._usable: dict[str, list[Route]] = {}
         self._up: set[str] = set()
 
     def set_routes(self, routes: Mapping[str, Sequence[tuple[str, float]]]) -> None:
-        """See :class:`QueryRouter`; devices with share 0 are left out."""
-        self._routes = {name: [(d, share) for d, share in shares if share > 0] for name, shares in routes.items()}
+        """See :class:`QueryRouter`; devices with share 0 are left out, and an application whose routes did not change
+        keeps its credits."""
+        fresh = {}
+        for name, shares in routes.items():
+            shares = [(device, share) for device, share in shares if share > 0]
+            old = self._routes.get(name, [])
+            same = [(route.device, route.share) for route in old] == shares
+            fresh[name] = old if same else [Route(device, share) for device, share in shares]
+        self._routes = fresh
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """Picks are many, changes of what is up are few."""
+        self._usable = {
+            name: [route for route in routes if route.device in self._up] for name, routes in self._routes.items()
+        }
 
     def pick(
         self,
@@ -31,14 +58,12 @@ class PlanOnlyRouter:
         allowed: Container[str] | None = None,
     ) -> str | None:
         """See :class:`QueryRouter`; ``now`` and ``budget_s`` do not matter here."""
-        able = [
-            (device, share)
-            for device, share in self._routes.get(application, ())
-            if device in self._up and device not in exclude and (allowed is None or device in allowed)
-        ]
+        able = self._usable.get(application)
+        if able and (exclude or allowed is not None):
+            able = [r for r in able if r.device not in exclude and (allowed is None or r.device in allowed)]
         return self._choose(application, able, rows) if able else None
 
-    def _choose(self, application: str, able: list[tuple[str, float]], rows: int) -> str:
+    def _choose(self, application: str, able: list[Route], rows: int) -> str:
         raise NotImplementedError
 
     def sent(self, device: str, application: str, rows: int, now: float) -> None:
@@ -65,36 +90,27 @@ class PlanOnlyRouter:
 
     def down(self, device: str) -> None:
         self._up.discard(device)
+        self._look_again()
 
     def up(self, device: str) -> None:
         self._up.add(device)
+        self._look_again()
 
 
 class SharesRouter(PlanOnlyRouter):
     """The plan's shares by smooth weighted round robin, without a look at queues: each query gives every device credit
     for its share, the one with most credit gets the query and pays for it."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._credit: dict[tuple[str, str], float] = {}
-
-    def set_routes(self, routes: Mapping[str, Sequence[tuple[str, float]]]) -> None:
-        """As above; an application whose routes did not change keeps its credits."""
-        before = self._routes
-        super().set_routes(routes)
-        kept = {name for name, shares in self._routes.items() if before.get(name) == shares}
-        self._credit = {key: credit for key, credit in self._credit.items() if key[0] in kept}
-
-    def _choose(self, application: str, able: list[tuple[str, float]], rows: int) -> str:
-        credits, best, most, total = self._credit, able[0][0], float("-inf"), 0.0
-        for device, share in able:
-            credit = credits.get((application, device), 0.0) + share * rows
-            credits[application, device] = credit
+    def _choose(self, application: str, able: list[Route], rows: int) -> str:
+        best, most, total = able[0], -math.inf, 0.0
+        for route in able:
+            share = route.share
+            credit = route.credit = route.credit + share * rows
             total += share
             if credit > most:
-                best, most = device, credit
-        credits[application, best] = most - total * rows
-        return best
+                best, most = route, credit
+        best.credit -= total * rows
+        return best.device
 
 
 class UniformRouter(PlanOnlyRouter):
@@ -105,8 +121,8 @@ class UniformRouter(PlanOnlyRouter):
         super().__init__()
         self._random = random.Random(f"{seed}:routing")
 
-    def _choose(self, application: str, able: list[tuple[str, float]], rows: int) -> str:
-        return able[int(self._random.random() * len(able))][0]
+    def _choose(self, application: str, able: list[Route], rows: int) -> str:
+        return able[int(self._random.random() * len(able))].device
 
 
 class RoundRobinRouter(PlanOnlyRouter):
@@ -116,10 +132,10 @@ class RoundRobinRouter(PlanOnlyRouter):
         super().__init__()
         self._next: dict[str, int] = {}
 
-    def _choose(self, application: str, able: list[tuple[str, float]], rows: int) -> str:
+    def _choose(self, application: str, able: list[Route], rows: int) -> str:
         turn = self._next.get(application, 0)
         self._next[application] = turn + 1
-        return able[turn % len(able)][0]
+        return able[turn % len(able)].device
 
 
 _ROUTERS: dict[str, Callable[[int], QueryRouter]] = {

@@ -114,7 +114,7 @@ def parse(values: Mapping[str, object], folder: Path, name: str = "scenario") ->
         except ScenarioError as error:
             faults += error.faults
     if faults:
-        raise ScenarioError(faults)
+        raise ScenarioError(list(dict.fromkeys(faults)))
     return Scenario(
         name=name,
         models=models,

@@ -44,8 +44,8 @@ class ControlPlaneCollector(Collector):
             devices.add_metric([state], Device.objects.filter(state=state).count())
         yield devices
         members = GaugeMetricFamily("nereus_members_connected", "Connected members by kind", labels=["kind"])
-        members.add_metric(["node"], Node.objects.exclude(channel="").count())
-        members.add_metric(["gateway"], Gateway.objects.exclude(channel="").count())
+        members.add_metric(["node"], sum(node.connected for node in Node.objects.all()))
+        members.add_metric(["gateway"], sum(gateway.connected for gateway in Gateway.objects.all()))
         yield members
         variants = GaugeMetricFamily("nereus_variants", "Variants by state", labels=["state"])
         for state in Variant.State.values:

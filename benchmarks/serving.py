@@ -30,7 +30,7 @@ from tests.running import RunningAppliance, eventually, register
 
 CONCURRENCY = (1, 8, 32)
 ROWS = (1, 8, 32)
-SECONDS = 4.0
+SECONDS = 2.0
 ROUNDS = 3
 #: layers: about 0.3 ms a row
 WORK = 40

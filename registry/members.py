@@ -29,8 +29,10 @@ def delete_member(member: Node | Gateway) -> None:
         Conflict: it is connected; its next message would find nobody.
     """
     with transaction.atomic():
-        gone, _ = type(member).objects.filter(pk=member.pk, channel="").delete()
-        if not gone and type(member).objects.filter(pk=member.pk).exists():
+        current = type(member).objects.select_for_update().filter(pk=member.pk).first()
+        if current is not None and not current.connected:
+            current.delete()
+        elif current is not None:
             raise Conflict(f"{_kind(member)} {member.name!r} is connected; stop it or revoke it first")
         events.changed(_kind(member), member.name)
 

@@ -11,11 +11,16 @@ import secrets
 
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
+from django.utils import timezone
 
 name_validator = RegexValidator(
     r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z",
     "must be 1 to 63 letters, digits, '.', '_' or '-', beginning with a letter or digit",
 )
+
+
+#: an approved member that has not been heard of for longer is not connected, whatever its row says
+FRESH_S = 10
 
 
 def hash_secret(secret: str) -> str:
@@ -130,7 +135,11 @@ class Member(models.Model):
 
     @property
     def connected(self) -> bool:
-        return bool(self.channel)
+        """Whether it has a live connection. An approved member is heard of every few seconds; a connection that ended
+        without a word (web was killed) leaves its channel behind."""
+        if not self.channel or self.state != self.State.APPROVED:
+            return bool(self.channel)
+        return self.last_seen is not None and (timezone.now() - self.last_seen).total_seconds() < FRESH_S
 
 
 class Node(Member):

@@ -8,7 +8,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import F
 from django.utils import timezone
 
-from registry.models import Device, Member, Profile, ProfileJob, Variant
+from registry.models import FRESH_S, Device, Member, Profile, ProfileJob, Variant
 from scheduler.control.wire import application_spec, variant_spec
 from scheduler.members import push
 from scheduler.profiling.results import announce, give_up_or_retry
@@ -19,17 +19,21 @@ logger = log.get("profiling")
 
 #: a running job whose device said nothing for so long goes back to the queue
 SILENT_S = 120
+#: a node says at once that it has an order; one that it does not speak of was lost on the way
+UNHEARD_S = 15
 MAX_BATCH = 64
 
 
 def dispatch() -> int:
     """Start as many queued jobs as there are free devices of their types; returns how many."""
     started = 0
+    fresh = timezone.now() - timedelta(seconds=FRESH_S)
     busy = set(ProfileJob.objects.filter(state="running").values_list("device_id", flat=True))
     for job in ProfileJob.objects.filter(state="queued").select_related("variant__application").order_by("id"):
         device = (
             Device.objects.filter(type=job.device_type, state=Device.State.UP, node__state=Member.State.APPROVED)
             .exclude(pk__in=busy)
+            .filter(node__last_seen__gte=fresh)
             .exclude(node__channel="")
             .order_by("ref")
             .first()
@@ -59,6 +63,7 @@ def _claim(job: ProfileJob, device: Device) -> bool:
                     phase="waiting",
                     progress=0.0,
                     started=timezone.now(),
+                    heard=None,
                     attempts=F("attempts") + 1,
                 )
             )
@@ -88,10 +93,20 @@ def _order(job: ProfileJob, device: Device) -> control.ProfileOrder:
 def requeue_silent() -> int:
     """Jobs whose device went silent or away are queued again, and fail after :data:`results.MAX_ATTEMPTS`."""
     limit = timezone.now() - timedelta(seconds=SILENT_S)
+    unheard = timezone.now() - timedelta(seconds=UNHEARD_S)
     count = 0
     for job in ProfileJob.objects.filter(state="running").select_related("device__node", "variant__application"):
         away = job.device is None or not job.device.node.channel or job.device.state == Device.State.DOWN
         if away or (job.heard or job.started or job.created) < limit:
             give_up_or_retry(job, "the device went away or said nothing for too long", retry=True)
             count += 1
+        elif job.heard is None and job.started is not None and job.started < unheard:
+            count += _take_back(job)
     return count
+
+
+def _take_back(job: ProfileJob) -> int:
+    """An order that never arrived is not an attempt."""
+    return ProfileJob.objects.filter(pk=job.pk, state="running", heard__isnull=True).update(
+        state="queued", device=None, attempts=F("attempts") - 1
+    )

@@ -36,7 +36,7 @@ def test_bursts_change_variants_by_new_plans_and_most_answers_stay_in_time(demo)
         return [line for line in demo.events("load") if line.get("process") == "load" and "variants" in line]
 
     # A burst comes once a minute to each application.
-    eventually(lambda: max((line["t"] for line in reports()), default=0) >= 70, 120, every=1, why="70 s of load")
+    eventually(lambda: max((line["t"] for line in reports()), default=0) >= 60, 120, every=1, why="a minute of load")
     for application in applications():
         lines = [line for line in reports() if line["application"] == application.name]
         used = {name for line in lines for name in line["variants"]}

@@ -84,7 +84,9 @@ def test_a_killed_executor_comes_back_and_no_query_hangs(appliance):
         time.sleep(4)
         report = running.stop()
     assert report.unanswered == 0
-    assert set(report.statuses) <= {200, 503}, report.errors[:5]
+    # Answered, or told clearly that it could not be in time (503) or that the device said nothing (504).
+    assert set(report.statuses) <= {200, 503, 504}, report.errors[:5]
+    assert report.slowest_s < 5
     assert report.ok >= 0.9 * report.sent, report.errors[:5]
 
     def all_up():

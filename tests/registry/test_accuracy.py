@@ -125,7 +125,7 @@ def test_a_bad_validation_set_is_refused_by_name_and_leaves_nothing(kind, upload
 
 
 def test_a_metric_must_exist_and_fit(upload_validation, files):
-    assert "not a valid choice" in problem(upload_validation(npz(x=X, labels=LABELS), metric="f1"), 400)["metric"]
+    assert "is not one of top1" in problem(upload_validation(npz(x=X, labels=LABELS), metric="f1"), 400)["metric"]
     assert "required" in problem(upload_validation(npz(x=X, labels=LABELS), metric=None), 400)["metric"]
     assert "at least 5 classes" in problem(upload_validation(npz(x=X, labels=LABELS), metric="top5"), 400)["metric"]
     assert files() == []

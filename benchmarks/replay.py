@@ -16,7 +16,7 @@ from appliance.demo.manifest import applications
 from appliance.demo.replay import replay
 from tests.running import RunningAppliance, eventually
 
-SECONDS = 120.0
+SECONDS = 60.0
 
 
 def measure(seconds: float = SECONDS) -> dict[str, dict]:

@@ -107,7 +107,8 @@ def measure() -> list[Row]:
         model = tiny.classifier(Path(folder) / "bench.onnx", work=WORK)
         core = min(os.sched_getaffinity(0))
         appliance = RunningAppliance(
-            Path(folder) / "home", environment={"NEREUS_CPU_DEVICES": str(core), "NEREUS_PLAN_PERIOD_S": "3600"}
+            Path(folder) / "home",
+            environment={"NEREUS_CPU_DEVICES": str(core), "NEREUS_PLAN_PERIOD_S": "3600", "NEREUS_QUEUE_ROWS": "4096"},
         )
         try:
             appliance.start()

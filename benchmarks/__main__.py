@@ -31,7 +31,7 @@ def _routing() -> str:
 
 
 def _section(title: str, module, body: str) -> str:
-    text = " ".join(" ".join(paragraph.split()) + "\n\n" for paragraph in module.__doc__.strip().split("\n\n"))
+    text = "".join(" ".join(paragraph.split()) + "\n\n" for paragraph in module.__doc__.strip().split("\n\n"))
     return f"## {title}\n\n`python -m {module.__name__}`\n\n{text.strip()}\n\n{body}\n"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from registry.faults import Fault
+from workers.protocol.tensors import ONNXRUNTIME_TYPES
 
 #: Open Inference Protocol datatype -> bytes an element (BYTES: a rough string). No BF16: numpy has no such type.
 DATATYPES: dict[str, int] = {
@@ -31,26 +32,10 @@ MAX_NAME = 200
 #: a row of one tensor, its -1 dimensions counted as 1
 MAX_ROW_BYTES = 64 * 2**20
 
-_ONNXRUNTIME_TYPES = {
-    "tensor(bool)": "BOOL",
-    "tensor(uint8)": "UINT8",
-    "tensor(uint16)": "UINT16",
-    "tensor(uint32)": "UINT32",
-    "tensor(uint64)": "UINT64",
-    "tensor(int8)": "INT8",
-    "tensor(int16)": "INT16",
-    "tensor(int32)": "INT32",
-    "tensor(int64)": "INT64",
-    "tensor(float16)": "FP16",
-    "tensor(float)": "FP32",
-    "tensor(double)": "FP64",
-    "tensor(string)": "BYTES",
-}
-
 
 def from_onnxruntime(kind: str) -> str | None:
     """The protocol's datatype of onnxruntime's type name; None for what cannot travel (sequences, maps, BF16)."""
-    return _ONNXRUNTIME_TYPES.get(kind)
+    return ONNXRUNTIME_TYPES.get(kind)
 
 
 def check(signature: Any) -> list[Fault]:

@@ -32,6 +32,22 @@ NUMPY: dict[str, np.dtype] = {
 }
 ITEM_BYTES: dict[str, int] = {**{name: dtype.itemsize for name, dtype in NUMPY.items()}, "BF16": 2}
 DATATYPES = (*ITEM_BYTES, "BYTES")
+#: V2 datatypes by the names that onnxruntime gives its tensors
+ONNXRUNTIME_TYPES = {
+    "tensor(bool)": "BOOL",
+    "tensor(uint8)": "UINT8",
+    "tensor(uint16)": "UINT16",
+    "tensor(uint32)": "UINT32",
+    "tensor(uint64)": "UINT64",
+    "tensor(int8)": "INT8",
+    "tensor(int16)": "INT16",
+    "tensor(int32)": "INT32",
+    "tensor(int64)": "INT64",
+    "tensor(float16)": "FP16",
+    "tensor(float)": "FP32",
+    "tensor(double)": "FP64",
+    "tensor(string)": "BYTES",
+}
 _U32 = struct.Struct("<I")
 
 

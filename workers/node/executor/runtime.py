@@ -12,25 +12,11 @@ import numpy as np
 import onnxruntime as ort
 
 from workers.protocol.specs import DeviceInfo, Signature, TensorSpec
+from workers.protocol.tensors import ONNXRUNTIME_TYPES
 
 from . import codec
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_ONNX_TYPES = {
-    "tensor(bool)": "BOOL",
-    "tensor(uint8)": "UINT8",
-    "tensor(uint16)": "UINT16",
-    "tensor(uint32)": "UINT32",
-    "tensor(uint64)": "UINT64",
-    "tensor(int8)": "INT8",
-    "tensor(int16)": "INT16",
-    "tensor(int32)": "INT32",
-    "tensor(int64)": "INT64",
-    "tensor(float16)": "FP16",
-    "tensor(float)": "FP32",
-    "tensor(double)": "FP64",
-    "tensor(string)": "BYTES",
-}
 
 
 class LoadError(Exception):
@@ -186,7 +172,7 @@ def _check(session: ort.InferenceSession, signature: Signature) -> None:
             node = have.get(spec.name)
             if node is None:
                 raise LoadError(f"{side} {spec.name}: the model has only {', '.join(have) or 'none'}")
-            datatype = _ONNX_TYPES.get(node.type)
+            datatype = ONNXRUNTIME_TYPES.get(node.type)
             if datatype != spec.datatype:
                 raise LoadError(f"{side} {spec.name}: must be {spec.datatype}, the model has {datatype or node.type}")
         extra = have.keys() - {spec.name for spec in wanted}

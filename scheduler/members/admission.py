@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
@@ -50,7 +51,7 @@ def admit(kind: type[Node] | type[Gateway], identity: Identity, name: str, chann
     """
     try:
         name_validator(name)
-    except Exception as error:
+    except ValidationError as error:
         raise Refused(f"name {name!r}: {name_validator.message}") from error
     if identity.member is not None:
         if identity.member.name != name:

@@ -43,6 +43,7 @@ def faults(problem: Problem) -> list[str]:
         number(application.slo_s, f"applications[{application.id}].slo_s", 0, True)
         number(application.demand, f"applications[{application.id}].demand", 0, False)
         number(application.weight, f"applications[{application.id}].weight", 0, True)
+        number(application.floor, f"applications[{application.id}].floor", 0, False, 1)
     known = {a.id for a in problem.applications}
     for variant in problem.variants:
         if variant.application not in known:

@@ -27,12 +27,14 @@ class Device:
 
 @dataclass(frozen=True)
 class Application:
-    """``demand``: items/s to plan for (margins included). ``weight``: worth of one served item."""
+    """``demand``: items/s to plan for (margins included). ``weight``: worth of one served item. ``floor``: share of
+    the demand (0 to 1) that is served before anything beyond other applications' floors is."""
 
     id: str
     slo_s: float
     demand: float
     weight: float = 1.0
+    floor: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -47,13 +49,16 @@ class Profile:
 @dataclass(frozen=True)
 class Variant:
     """``profiles`` by device type; a missing type means that it does not run there. ``name``: for sentences, where the
-    id says nothing to people."""
+    id says nothing to people. ``pinned``: to be resident on one device at least, wherever that is possible.
+    ``excluded``: not to be placed."""
 
     id: str
     application: str
     accuracy: float
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     name: str = ""
+    pinned: bool = False
+    excluded: bool = False
 
     @property
     def label(self) -> str:
@@ -92,6 +97,8 @@ class Allocation:
     ``gap``: certified relative gap between this allocation, as packed on devices, and the solver's bound.
     ``status``: ``optimal``, ``feasible`` (time ran out) or ``empty`` (nothing can be placed).
     ``reasons``: sentences for the operator: what each device got and why, what is left out and why.
+    ``prices``: by device type, what a second of a device's time is worth (weighted items x normalised accuracy points;
+    the duals of the relaxed problem); empty where the strategy knows none.
     """
 
     placements: tuple[Placement, ...]
@@ -106,3 +113,4 @@ class Allocation:
     status: str = "optimal"
     moves: int = 0
     reasons: tuple[str, ...] = ()
+    prices: Mapping[str, float] = field(default_factory=dict)

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from workers.batching import policies
+from workers.gateway import routing as routers
 
-from . import routers
 from .controller import Controller, Planned, SimulationError
 from .devices import Batch, Query, SimulatedDevice, Variant
 from .scenario import Scenario

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from scheduler.allocation import strategies
 from workers.batching import policies
+from workers.gateway import routing as routers
 
-from . import routers
 from .tables import ScenarioError, hint
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from scheduler.simulation import routers
+from workers.gateway import routing as routers
 from workers.gateway.router import Router
 
 DEVICES = ("x", "y", "z")

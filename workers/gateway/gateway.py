@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,8 @@ from .metadata import Metadata
 from .metrics import GatewayMetrics
 from .plan import Adoption
 from .rest import Rest
-from .router import Router
+from .routing import UnknownRouting
+from .routing.switch import SwitchingRouter
 from .stats import Statistics
 
 logger = log.get("gateway")
@@ -67,7 +69,8 @@ class Gateway:
         self._send = send
         self._statistics = Statistics()
         self._bursts = BurstDetector()
-        self._router = Router()
+        # Gateways that choose by chance must not all choose alike.
+        self._router = SwitchingRouter(seed=zlib.crc32(options.name.encode()))
         self._adoption = Adoption(options.adopt_limit_s)
         self._metrics = GatewayMetrics()
         self._executors = Executors(options.name, self)
@@ -166,9 +169,18 @@ class Gateway:
         self._metrics.forget(before.applications.keys() - catalog.applications.keys())
         if not before.configured or before.config.plan != config.plan:
             self._bursts.set_plan(config.plan.bands, config.plan.version, now)
+            self._route_by(config.plan.routing, now)
             self._adoption.offer(config.plan, now)
             logger.info("plan_offered", version=config.plan.version, devices=len(config.plan.devices))
         self._step(now)
+
+    def _route_by(self, routing: str, now: float) -> None:
+        try:
+            if self._router.switch(routing, now):
+                logger.info("routing_switched", routing=routing)
+        except UnknownRouting as error:
+            # A newer control plane knows more than this gateway: serving goes on as it was.
+            logger.error("routing_unknown", reason=str(error), kept=self._router.name)
 
     def _step(self, now: float) -> None:
         """Let routes follow what is warm."""

@@ -1,14 +1,12 @@
-"""The ways of routing by name. All offer :class:`workers.gateway.router.QueryRouter`; ``least-completion`` is the live
-gateway's own object, the others are what it is compared with: they know the plan, and nothing of queues."""
+"""Routers that know the plan and nothing of queues: what the queue-aware one is compared with. Pure."""
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from workers.batching.latency import LatencyModel
-from workers.gateway.router import QueryRouter, Router
 
 
 class Route:
@@ -117,7 +115,7 @@ class UniformRouter(PlanOnlyRouter):
     """Any of the application's devices, each as likely: the ablation without query assignment of Proteus, Section 6.1,
     and what its published simulator does."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int = 0) -> None:
         super().__init__()
         self._random = random.Random(f"{seed}:routing")
 
@@ -136,27 +134,3 @@ class RoundRobinRouter(PlanOnlyRouter):
         turn = self._next.get(application, 0)
         self._next[application] = turn + 1
         return able[turn % len(able)].device
-
-
-_ROUTERS: dict[str, Callable[[int], QueryRouter]] = {
-    "least-completion": lambda seed: Router(),
-    "shares": lambda seed: SharesRouter(),
-    "uniform": UniformRouter,
-    "round-robin": lambda seed: RoundRobinRouter(),
-}
-
-
-def names() -> list[str]:
-    """The names, the live one first."""
-    return list(_ROUTERS)
-
-
-def create(name: str, seed: int = 0) -> QueryRouter:
-    """A router; ``seed`` is for those that choose by chance.
-
-    Raises:
-        ValueError: no such router.
-    """
-    if name not in _ROUTERS:
-        raise ValueError(f"routing: {name!r} is not one of {', '.join(_ROUTERS)}")
-    return _ROUTERS[name](seed)

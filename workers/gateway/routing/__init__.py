@@ -1,0 +1,40 @@
+"""The ways of routing by name, for the gateway and the simulator alike. All offer
+:class:`workers.gateway.router.QueryRouter`, and know neither asyncio nor the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from workers.gateway.router import QueryRouter, Router
+
+from .plan_only import RoundRobinRouter, SharesRouter, UniformRouter
+
+#: what a plan follows that names none
+DEFAULT = "least-completion"
+
+_ROUTERS: dict[str, Callable[[int], QueryRouter]] = {
+    DEFAULT: lambda seed: Router(),
+    "shares": lambda seed: SharesRouter(),
+    "uniform": UniformRouter,
+    "round-robin": lambda seed: RoundRobinRouter(),
+}
+
+
+class UnknownRouting(ValueError):
+    """No router has that name; the message lists those there are."""
+
+
+def names() -> list[str]:
+    """The names, the default first."""
+    return list(_ROUTERS)
+
+
+def create(name: str, seed: int = 0) -> QueryRouter:
+    """A router; ``seed`` is for those that choose by chance.
+
+    Raises:
+        UnknownRouting: no such router.
+    """
+    if name not in _ROUTERS:
+        raise UnknownRouting(f"routing: {name!r} is not one of {', '.join(_ROUTERS)}")
+    return _ROUTERS[name](seed)

@@ -52,7 +52,10 @@ class Application(models.Model):
     signature = models.JSONField()
     batch_policy = models.CharField(max_length=40, default="nereus")
     batch_options = models.JSONField(default=dict, blank=True)
+    #: worth of one answer beside other applications' answers, where not all demand can be served
     weight = models.FloatField(default=1.0, validators=[MinValueValidator(0.001), MaxValueValidator(1000)])
+    #: share of the demand that is served before anything beyond other applications' floors is
+    floor = models.FloatField(default=0.0, validators=[MinValueValidator(0), MaxValueValidator(1)])
     state = models.CharField(max_length=8, choices=State.choices, default=State.ACTIVE)
     created = models.DateTimeField(auto_now_add=True)
 
@@ -100,11 +103,19 @@ class Variant(models.Model):
     inspection = models.JSONField(default=dict, blank=True)
     state = models.CharField(max_length=9, choices=State.choices, default=State.PROFILING)
     detail = models.TextField(blank=True, default="")
+    #: an operator's wishes: resident on one device at least, wherever that is possible; or never planned
+    pinned = models.BooleanField(default=False)
+    excluded = models.BooleanField(default=False)
     created = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         ordering = ["application__name", "name"]
-        constraints = [models.UniqueConstraint(fields=["application", "name"], name="variant_name_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["application", "name"], name="variant_name_once"),
+            models.CheckConstraint(
+                condition=models.Q(pinned=False) | models.Q(excluded=False), name="variant_pinned_or_excluded"
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"{self.application.name}/{self.name}"

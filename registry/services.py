@@ -194,23 +194,35 @@ def _still(application: Application) -> None:
         raise Conflict("the application's signature changed during the upload; upload again", "file")
 
 
-def change_accuracy(variant: Variant, accuracy: float | None) -> Variant:
-    """Declare another accuracy, or (None) have it measured again.
+def change_variant(variant: Variant, fields: dict[str, Any]) -> Variant:
+    """Change some of ``accuracy`` (percent; None: have it measured again), ``pinned`` and ``excluded``.
 
     Raises:
-        InvalidInput: nothing to measure it with.
-        Conflict: the variant drains or is gone.
+        InvalidInput: nothing to measure the accuracy with.
+        Conflict: the variant drains or is gone, or would be pinned and excluded at once.
     """
-    _check_measurable(variant.application, accuracy)
-    fields: dict[str, Any] = {"accuracy_source": Variant.Source.MEASURED}
-    if accuracy is not None:
-        fields = {"accuracy": accuracy, "accuracy_source": Variant.Source.DECLARED}
+    measure = "accuracy" in fields and fields["accuracy"] is None
+    if measure:
+        _check_measurable(variant.application, None)
     with transaction.atomic():
-        changed = Variant.objects.filter(pk=variant.pk).exclude(state=Variant.State.DRAINING).update(**fields)
-        if not changed:
+        current = Variant.objects.select_for_update().filter(pk=variant.pk).first()
+        if current is None or current.state == Variant.State.DRAINING:
             raise Conflict(f"variant {variant} is being deleted")
-        events.changed("variant", str(variant))
-        if accuracy is None:
+        changes = {name: value for name, value in fields.items() if name != "accuracy"}
+        if "accuracy" in fields:
+            source = Variant.Source.MEASURED if measure else Variant.Source.DECLARED
+            changes |= (
+                {"accuracy_source": source} if measure else {"accuracy": fields["accuracy"], "accuracy_source": source}
+            )
+        changes = {name: value for name, value in changes.items() if getattr(current, name) != value}
+        if changes.get("pinned", current.pinned) and changes.get("excluded", current.excluded):
+            field, other = ("pinned", "excluded") if changes.get("pinned") else ("excluded", "pinned")
+            raise Conflict(f"variant {variant} is {other}; it cannot be {field} as well", field)
+        if changes:
+            Variant.objects.filter(pk=current.pk).update(**changes)
+        if changes or measure:
+            events.changed("variant", str(variant))
+        if measure:
             # An open job may have been ordered without the validation set.
             profiling.cancel(variant.profile_jobs.filter(state__in=profiling.OPEN), "ordered anew to measure accuracy")
             profiling.order(variant, ProfileJob.Reason.DEMAND, profiling.known_device_types()[:1])

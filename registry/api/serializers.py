@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
+from django.db.models import FloatField
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
@@ -33,6 +34,15 @@ class StrictMixin:
                 wrong[name] = ["cannot be set"]
         if wrong:
             raise serializers.ValidationError(wrong)
+        return super().to_internal_value(data)
+
+
+class NumberField(serializers.FloatField):
+    """A number; ``true`` is none, though Python would take it for 1."""
+
+    def to_internal_value(self, data: Any) -> float:
+        if isinstance(data, bool):
+            self.fail("invalid")
         return super().to_internal_value(data)
 
 
@@ -88,6 +98,7 @@ class OptionsField(serializers.JSONField):
 class ApplicationSerializer(StrictMixin, serializers.ModelSerializer):
     """An application."""
 
+    serializer_field_mapping = {**serializers.ModelSerializer.serializer_field_mapping, FloatField: NumberField}
     signature = SignatureField()
     batch_policy = serializers.CharField(max_length=40, required=False, help_text="The name of a batch policy.")
     batch_options = OptionsField(required=False)
@@ -103,12 +114,18 @@ class ApplicationSerializer(StrictMixin, serializers.ModelSerializer):
             "batch_policy",
             "batch_options",
             "weight",
+            "floor",
             "state",
             "created",
         ]
         read_only_fields = ["state", "created"]
         # The unique constraint's own error (409) says more than a validation error would.
-        extra_kwargs = {"name": {"validators": [models.name_validator]}, "description": {"max_length": 2000}}
+        extra_kwargs = {
+            "name": {"validators": [models.name_validator]},
+            "description": {"max_length": 2000},
+            "weight": {"help_text": "Worth of one answer, where not all demand can be served."},
+            "floor": {"help_text": "Share of the demand served before anything beyond other applications' floors is."},
+        }
 
     def validate_name(self, name: str) -> str:
         if self.instance is not None and name != self.instance.name:
@@ -168,6 +185,8 @@ class VariantSerializer(serializers.ModelSerializer):
             "accuracy_normalized",
             "state",
             "detail",
+            "pinned",
+            "excluded",
             "digest",
             "size_bytes",
             "opset",
@@ -183,8 +202,8 @@ class VariantSerializer(serializers.ModelSerializer):
         return self.context["resident"].get(variant.pk, [])
 
 
-def _accuracy(**kwargs: Any) -> serializers.FloatField:
-    return serializers.FloatField(
+def _accuracy(**kwargs: Any) -> NumberField:
+    return NumberField(
         min_value=0,
         max_value=100,
         help_text="Percent in the application's metric; left out (null in a PATCH), it is measured.",
@@ -203,7 +222,18 @@ class VariantUploadSerializer(StrictMixin, serializers.Serializer):
 class VariantChangeSerializer(StrictMixin, serializers.Serializer):
     """What can change of a variant."""
 
-    accuracy = _accuracy(allow_null=True)
+    accuracy = _accuracy(allow_null=True, required=False)
+    pinned = serializers.BooleanField(
+        required=False, help_text="Resident on one device at least, wherever that is possible."
+    )
+    excluded = serializers.BooleanField(required=False, help_text="Never planned.")
+
+    def validate(self, fields: dict[str, Any]) -> dict[str, Any]:
+        if not fields:
+            raise serializers.ValidationError({"accuracy": ["is required where neither pinned nor excluded is given"]})
+        if fields.get("pinned") and fields.get("excluded"):
+            raise serializers.ValidationError({"pinned": ["cannot be true where excluded is true"]})
+        return fields
 
 
 class LatencySerializer(serializers.ModelSerializer):

@@ -1,6 +1,7 @@
 """A validation set: an ``.npz`` with one array an input, as the signature names them, and ``labels``.
 
-Arrays are judged by their headers; contents are only streamed through (for the archive's checksums), except labels.
+Arrays are judged by their headers; contents are only streamed through (for the archive's checksums and for values that
+are not finite), except labels.
 """
 
 from __future__ import annotations
@@ -81,17 +82,25 @@ def _inspect(archive: zipfile.ZipFile, signature: dict[str, Any], metric: str) -
 
 
 def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> tuple[tuple[int, ...], np.dtype]:
-    """Shape and dtype; reads the member to its end, so that its length and checksum are known to be right."""
+    """Shape and dtype; reads the member to its end, so that its length and checksum are known to be right, and every
+    floating-point value to be finite (one NaN makes a row's answer meaningless, and the accuracy with it)."""
     with archive.open(info) as file:
         shape, dtype = _npy_header(file, name)
-        length = 0
+        length, rest, finite = 0, b"", True
         while chunk := file.read(1 << 20):
             length += len(chunk)
+            if dtype.kind == "f":
+                rest += chunk
+                whole = len(rest) // dtype.itemsize * dtype.itemsize
+                finite = finite and bool(np.isfinite(np.frombuffer(rest[:whole], dtype)).all())
+                rest = rest[whole:]
     expected = dtype.itemsize
     for size in shape:
         expected *= size
     if length != expected:
         raise InvalidInput([Fault(f"file.{name}", f"holds {length} bytes; its header promises {expected}")])
+    if not finite:
+        raise InvalidInput([Fault(f"file.{name}", "holds values that are not finite (NaN or infinite)")])
     return shape, dtype
 
 
@@ -135,8 +144,6 @@ def _check_labels(
         return [Fault("file.labels.datatype", f"is {dtype}; numbers or strings are needed")]
     with archive.open(info) as file:
         labels = np.lib.format.read_array(file, allow_pickle=False)
-    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-        return [Fault("file.labels", "holds values that are not finite")]
     return _rehearse(labels, signature["outputs"], metric)
 
 

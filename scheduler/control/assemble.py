@@ -60,6 +60,8 @@ def assemble(demand: Mapping[str, float], devices: list[registry.Device]) -> Pro
                 application=variant.application.name,
                 accuracy=normalized[variant.pk],
                 profiles={kind: profile for kind, profile in profiles.items() if profile.points},
+                pinned=variant.pinned,
+                excluded=variant.excluded,
             )
         )
     known = {variant.id for variant in variants}
@@ -81,6 +83,7 @@ def assemble(demand: Mapping[str, float], devices: list[registry.Device]) -> Pro
                 slo_s=application.slo_ms / 1000,
                 demand=demand.get(application.name, 0.0) * settings.NEREUS.headroom,
                 weight=application.weight,
+                floor=application.floor,
             )
             for application in applications
             if application.name in with_variants

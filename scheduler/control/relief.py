@@ -30,7 +30,9 @@ def relief(problem: Problem, allocation: Allocation) -> dict[str, list[str]]:
         used = sum(variants[v].profiles[device.type].memory_bytes for v in here)
         for application in sorted({variants[v].application for v in here}):
             planned = max(rate(v) for v in here if variants[v].application == application)
-            others = [v.id for v in problem.variants if v.application == application and v.id not in here]
+            others = [
+                v.id for v in problem.variants if v.application == application and v.id not in here and not v.excluded
+            ]
             fastest = max(others, key=lambda v: (rate(v), v), default=None)
             if fastest is None or rate(fastest) <= FASTER * planned:
                 continue

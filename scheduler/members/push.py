@@ -45,7 +45,8 @@ def gateway_config() -> control.GatewayConfig:
 def node_config(node: Node) -> control.NodeConfig:
     """Everything that a node must know now: its devices' part of the plan, and what its cache should keep."""
     plan = latest_wire()
-    standby = tuple(Variant.objects.filter(state=Variant.State.READY).order_by("id").values_list("pk", flat=True))
+    kept = Variant.objects.filter(state=Variant.State.READY, excluded=False)
+    standby = tuple(kept.order_by("id").values_list("pk", flat=True))
     own = set(Device.objects.filter(node=node).values_list("ref", flat=True))
     return control.NodeConfig(
         applications=applications(),

@@ -65,10 +65,10 @@ class VariantDetail(View):
 
     @extend_schema(operation_id="variants_change", request=VariantChangeSerializer)
     def patch(self, request, name, variant):
-        """Declare another accuracy, or have it measured (null)."""
+        """Pin it, exclude it, declare another accuracy, or have that measured (null). Asks for a plan."""
         existing = self.variant()
         fields = self.checked(VariantChangeSerializer)
-        return Response(_rendered(services.change_accuracy(existing, fields["accuracy"])))
+        return Response(_rendered(services.change_variant(existing, fields)))
 
     @extend_schema(
         operation_id="variants_delete",

@@ -1,102 +1,127 @@
-"""The fluid reference: the best accuracy of any plan under the SLO/2 rule, if demand were known and flowed evenly.
+"""Fluid references: the best accuracy of any plan, if demand were known and flowed evenly.
 
 For each window of 5 s a linear program: z[t,m] items/s of variant m on device type t, the time that they take at the
-fastest batch within SLO / 2 at most the devices of the type (devices may be divided at will), all demand served; where
-that is not possible, as much as possible first and then as accurately as possible. No queues, no rounding, no loads.
+fastest batch within a share of the SLO at most the devices of the type (devices may be divided at will), all demand
+served; where that is not possible, as much as possible first and then as accurately as possible. No queues, no
+rounding, no loads. Batches within SLO / 2 (the rule of Ahmad et al., "Proteus", ASPLOS '24, Section 4) give the best
+that plans under that rule can reach; batches within the SLO itself give what nobody can pass.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pyscipopt import quicksum
+import numpy as np
+from pyscipopt import LP
 
-from scheduler.allocation.capacity import dedicated_capacity
+from scheduler.allocation.capacity import DEDICATED_SHARE_OF_SLO, dedicated_capacity
 from scheduler.allocation.problem import Profile
-from scheduler.allocation.proteus import SERVED_TOLERANCE
-from scheduler.allocation.solver import maximise, new_model
 
 from .scenario import Scenario
 
 WINDOW_S = 5.0
-#: seconds that a window's linear program may take; it needs milliseconds
-LIMIT_S = 10.0
+#: what rounding leaves of the most that can be served, relative; and of a demand that counts as wholly served
+TOLERANCE = 1e-7
 
 
 @dataclass(frozen=True)
-class _Option:
+class Option:
+    """A variant on a device type. ``application``: index; ``rate``: items/s of one device that does nothing else."""
+
     kind: str
-    application: str
+    application: int
     accuracy: float
     rate: float
 
 
-def fluid_reference(scenario: Scenario) -> float | None:
+def fluid_reference(
+    scenario: Scenario, share_of_slo: float = DEDICATED_SHARE_OF_SLO, demand_factor: float = 1.0
+) -> float | None:
     """Mean accuracy (normalised percent) over the items that can be served; None where none can.
 
-    Windows start at 0 and go by arrival; each is taken as a whole 5 s, the last one too.
+    Windows start at 0 and go by arrival; each is taken as a whole 5 s, the last one too, and weighs what it serves.
+
+    Args:
+        share_of_slo: batches must run within this share of the SLO.
+        demand_factor: what is planned for, as a multiple of what arrives; 1 is perfect knowledge.
     """
-    counts: dict[int, Counter] = {}
-    names = scenario.applications
-    for t, index in zip(scenario.arrivals.times, scenario.arrivals.applications, strict=True):
-        counts.setdefault(int(t // WINDOW_S), Counter())[names[index]] += 1
-    devices = Counter(kind for _, kind in scenario.devices)
-    options = _options(scenario)
+    times = np.asarray(scenario.arrivals.times, dtype=float)
+    if not len(times):
+        return None
+    counts = np.zeros((int(times[-1] // WINDOW_S) + 1, len(scenario.applications)))
+    np.add.at(counts, ((times // WINDOW_S).astype(int), np.asarray(scenario.arrivals.applications, dtype=int)), 1)
+    fluid = Fluid(options(scenario, share_of_slo), Counter(kind for _, kind in scenario.devices), counts.shape[1])
     total = weighted = 0.0
-    for window in counts.values():
-        served, accuracy = _window(options, devices, {name: n / WINDOW_S for name, n in window.items()})
+    for window in counts:
+        served, accurate = fluid.best((window / WINDOW_S * demand_factor).tolist())
         total += served
-        weighted += served * accuracy
+        weighted += accurate
     return weighted / total if total > 0 else None
 
 
-def _options(scenario: Scenario) -> list[_Option]:
-    options = []
+def options(scenario: Scenario, share_of_slo: float) -> list[Option]:
+    """What can run where, at its fastest batch within ``share_of_slo`` of the application's SLO."""
+    index = {name: i for i, name in enumerate(scenario.applications)}
+    # The capacity of a dedicated device looks at batches within half of the SLO that it is given.
+    scale = share_of_slo / DEDICATED_SHARE_OF_SLO
+    found = []
     for model in scenario.models:
         for kind, points in model.points.items():
-            capacity = dedicated_capacity(Profile(points), scenario.slo_s[model.application])
+            capacity = dedicated_capacity(Profile(points), scenario.slo_s[model.application] * scale)
             if capacity is not None:
-                options.append(_Option(kind, model.application, model.accuracy, capacity.rate))
-    return options
+                found.append(Option(kind, index[model.application], model.accuracy, capacity.rate))
+    return found
 
 
-def _window(options: list[_Option], devices: Counter, demand: dict[str, float]) -> tuple[float, float]:
-    """Items/s served, and their mean accuracy."""
-    options = [option for option in options if option.application in demand]
-    if not options:
-        return 0.0, 0.0
-    asked = sum(demand.values())
-    solution = _solve(options, devices, demand, asked)
-    if solution is None:
-        most, _ = _solve(options, devices, demand, None)
-        solution = _solve(options, devices, demand, most * (1 - SERVED_TOLERANCE))
-    served, accurate = solution or (0.0, 0.0)
-    return served, accurate / served if served > 0 else 0.0
+class Fluid:
+    """The linear programs of one scenario, built once; from window to window only their right-hand sides change, so
+    that the dual simplex goes on from the last basis.
 
+    Args:
+        devices: how many of each type.
+        applications: how many there are.
+    """
 
-def _solve(
-    options: list[_Option], devices: Counter, demand: dict[str, float], least: float | None
-) -> tuple[float, float] | None:
-    """(sum of z, sum of A z), the second maximised while at least ``least`` is served; None where that cannot be.
-    Without ``least`` the first is maximised."""
-    model = new_model()
-    z = [model.addVar(f"z{i}", lb=0) for i in range(len(options))]
-    for kind, count in devices.items():
-        times = [v / o.rate for v, o in zip(z, options, strict=True) if o.kind == kind]
-        if times:
-            model.addCons(quicksum(times) <= count)
-    for name, rate in demand.items():
-        mine = [v for v, o in zip(z, options, strict=True) if o.application == name]
-        if mine:
-            model.addCons(quicksum(mine) <= rate)
-    if least is not None:
-        model.addCons(quicksum(z) >= least)
-        objective = quicksum(o.accuracy * v for v, o in zip(z, options, strict=True))
-    else:
-        objective = quicksum(z)
-    solution = maximise(model, objective, LIMIT_S, 0.0)
-    if solution is None:
-        return None
-    values = [max(0.0, solution.values[f"z{i}"]) for i in range(len(options))]
-    return sum(values), sum(o.accuracy * value for o, value in zip(options, values, strict=True))
+    def __init__(self, options: Sequence[Option], devices: Mapping[str, int], applications: int):
+        self._options = options
+        self._applications = applications
+        self._accuracy = [o.accuracy for o in options]
+        rows = [[(i, 1 / o.rate) for i, o in enumerate(options) if o.kind == kind] for kind in devices]
+        rows += [[(i, 1.0) for i, o in enumerate(options) if o.application == q] for q in range(applications)]
+        rows.append([(i, 1.0) for i in range(len(options))])
+        self._demand_row = len(devices)
+        self._limits = [float(count) for count in devices.values()]
+        self._most = self._model([1.0] * len(options), rows)
+        self._best = self._model(self._accuracy, rows)
+
+    def _model(self, objective: Sequence[float], rows: Sequence[Sequence[tuple[int, float]]]) -> LP:
+        model = LP(sense="maximize")
+        for value in objective:
+            model.addCol([], obj=value, lb=0.0)
+        limits = self._limits + [0.0] * (len(rows) - len(self._limits))
+        for row, limit in zip(rows, limits, strict=True):
+            model.addRow(row, lhs=-model.infinity(), rhs=limit)
+        return model
+
+    def best(self, demand: Sequence[float]) -> tuple[float, float]:
+        """(items/s served, the sum of their accuracies) of the most accurate way to serve as much as can be.
+
+        Args:
+            demand: items/s by application index.
+        """
+        if not self._options:
+            return 0.0, 0.0
+        infinity = self._most.infinity()
+        for model in (self._most, self._best):
+            for q, rate in enumerate(demand):
+                model.chgSide(self._demand_row + q, -infinity, rate)
+        total_row = self._demand_row + self._applications
+        self._most.chgSide(total_row, -infinity, infinity)
+        self._most.solve()
+        most = self._most.getObjVal()
+        self._best.chgSide(total_row, most * (1 - TOLERANCE), infinity)
+        self._best.solve()
+        z = [max(0.0, value) for value in self._best.getPrimal()]
+        return sum(z), sum(a * value for a, value in zip(self._accuracy, z, strict=True))

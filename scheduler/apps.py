@@ -10,16 +10,19 @@ class SchedulerConfig(AppConfig):
         from scheduler.reactions import on_change
 
         registry_changed.connect(on_change, dispatch_uid="scheduler")
-        checks.register(_strategy_exists)
+        checks.register(_names_exist)
 
 
-def _strategy_exists(app_configs, **_):
-    """``NEREUS_STRATEGY`` must name a strategy; only the control plane knows which there are."""
-    from django.conf import settings
+def _names_exist(app_configs, **_):
+    """``NEREUS_STRATEGY`` and ``NEREUS_ROUTING`` must name what there is; only the control plane knows all of it."""
+    from scheduler.control import choices
 
-    from scheduler.allocation import strategies
-
-    if settings.NEREUS.strategy not in strategies.names():
-        known = ", ".join(strategies.names())
-        return [checks.Error(f"NEREUS_STRATEGY={settings.NEREUS.strategy!r}: must be one of {known}", id="nereus.E001")]
-    return []
+    defaults, allowed = choices.defaults(), choices.allowed()
+    return [
+        checks.Error(f"{variable}={name!r}: must be one of {', '.join(allowed[setting])}", id=id)
+        for setting, variable, name, id in (
+            ("strategy", "NEREUS_STRATEGY", defaults.strategy, "nereus.E001"),
+            ("routing", "NEREUS_ROUTING", defaults.routing, "nereus.E002"),
+        )
+        if name not in allowed[setting]
+    ]

@@ -1,4 +1,4 @@
-"""Plans, kept with what they were made from."""
+"""Plans, kept with what they were made from, and what operators chose for the control loop."""
 
 from __future__ import annotations
 
@@ -37,3 +37,17 @@ class Plan(models.Model):
 
     def __str__(self) -> str:
         return f"plan {self.pk}"
+
+
+class Choice(models.Model):
+    """What operators chose by hand for the control loop; a setting without a row is the environment's."""
+
+    setting = models.CharField(max_length=20, primary_key=True)
+    value = models.CharField(max_length=40)
+    changed = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["setting"]
+
+    def __str__(self) -> str:
+        return f"{self.setting}={self.value}"

@@ -205,7 +205,10 @@ class Settings:
     solve_s: float
     """Time limit of a solve (``NEREUS_SOLVE_S``); what is best by then becomes the plan, with its certified gap."""
     strategy: str
-    """The allocation strategy's name (``NEREUS_STRATEGY``); checked by the control plane, which knows the names."""
+    """The allocation strategy that plans are made with (``NEREUS_STRATEGY``); empty: the appliance's own; operators may
+    choose another while it runs."""
+    routing: str
+    """How gateways choose among a plan's devices (``NEREUS_ROUTING``); operators may choose another while it runs."""
     queue_rows: int
     """Rows that may wait per device before queries are refused (``NEREUS_QUEUE_ROWS``)."""
     profile_share: float
@@ -245,7 +248,8 @@ class Settings:
             plan_period_s=read.number("PLAN_PERIOD_S", 30.0, 1, 3600),
             headroom=read.number("HEADROOM", 1.05, 1, 3),
             solve_s=read.number("SOLVE_S", 3.0, 0.1, 600),
-            strategy=read.text("STRATEGY", "proteus"),
+            strategy=read.text("STRATEGY", ""),
+            routing=read.text("ROUTING", "least-completion"),
             queue_rows=read.number("QUEUE_ROWS", 512, 1, 100000, int),
             profile_share=read.number("PROFILE_SHARE", 0.05, 0.01, 0.5),
             log_level=read.choice("LOG_LEVEL", "info", ("debug", "info", "warning", "error")),

@@ -7,6 +7,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 
 from console.plans import by_application, by_device, left_out
 from console.views.access import page
+from scheduler.control import choices
 from scheduler.models import Plan
 
 PAGE = 50
@@ -27,8 +28,24 @@ def index(request):
     return render(
         request,
         "console/plans.html",
-        {"rows": rows, "older": older, "first_page": not before},
+        {"rows": rows, "older": older, "first_page": not before, "control": _control()},
     )
+
+
+def _control() -> list[dict[str, object]]:
+    """Rows of the form that switches the strategy and the routing."""
+    current, defaults, chosen = choices.current(), choices.defaults(), choices.chosen()
+    return [
+        {
+            "setting": setting,
+            "label": setting.capitalize(),
+            "current": getattr(current, setting),
+            "default": getattr(defaults, setting),
+            "chosen": chosen.get(setting, ""),
+            "names": names,
+        }
+        for setting, names in choices.allowed().items()
+    ]
 
 
 @page

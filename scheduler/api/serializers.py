@@ -1,5 +1,6 @@
 from rest_framework import serializers
 
+from registry.api.serializers import StrictMixin
 from scheduler.models import Plan
 
 _SHORT = [
@@ -41,3 +42,33 @@ class PlanRequestSerializer(serializers.Serializer):
     """The answer to asking for a plan."""
 
     requested = serializers.BooleanField(help_text="false: a plan was already waiting, which will see the same state")
+
+
+class ChoicesSerializer(serializers.Serializer):
+    """A name by setting."""
+
+    strategy = serializers.CharField()
+    routing = serializers.CharField()
+
+
+class AllowedSerializer(serializers.Serializer):
+    """The names that each setting may have."""
+
+    strategy = serializers.ListField(child=serializers.CharField())
+    routing = serializers.ListField(child=serializers.CharField())
+
+
+class ControlSerializer(ChoicesSerializer):
+    """What the next plan is made with. ``defaults``: by the environment; ``chosen``: by operators, null where nobody
+    chose; ``allowed``: the names there are."""
+
+    defaults = ChoicesSerializer()
+    chosen = ChoicesSerializer(help_text="null where the default holds")
+    allowed = AllowedSerializer()
+
+
+class ControlChangeSerializer(StrictMixin, serializers.Serializer):
+    """What operators may choose; null or empty goes back to the default."""
+
+    strategy = serializers.CharField(max_length=40, required=False, allow_null=True, allow_blank=True)
+    routing = serializers.CharField(max_length=40, required=False, allow_null=True, allow_blank=True)

@@ -1,6 +1,8 @@
-"""Plans over REST."""
+"""Plans, and what they are made with, over REST."""
 
 from __future__ import annotations
+
+from dataclasses import asdict
 
 from django.http import Http404
 from drf_spectacular.utils import extend_schema
@@ -8,10 +10,18 @@ from rest_framework import generics, status
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from registry.api.views.base import View
+from scheduler.control import choices
 from scheduler.control.requests import request_plan
 from scheduler.models import Plan
 
-from .serializers import PlanDetailSerializer, PlanRequestSerializer, PlanSerializer
+from .serializers import (
+    ControlChangeSerializer,
+    ControlSerializer,
+    PlanDetailSerializer,
+    PlanRequestSerializer,
+    PlanSerializer,
+)
 
 
 class PlanList(generics.ListAPIView):
@@ -42,3 +52,30 @@ class CurrentPlan(APIView):
     def post(self, request) -> Response:
         requested = request_plan("manual", f"asked for by {request.user.get_username()}")
         return Response({"requested": requested}, status=status.HTTP_202_ACCEPTED)
+
+
+class Control(View):
+    """The strategy that plans are made with, and the routing that gateways follow."""
+
+    serializer_class = ControlSerializer
+
+    @extend_schema(operation_id="control_get")
+    def get(self, request) -> Response:
+        return Response(_control())
+
+    @extend_schema(operation_id="control_change", request=ControlChangeSerializer)
+    def patch(self, request) -> Response:
+        """Choose others. They hold from the next plan on, which is asked for at once; no query fails for it."""
+        choices.change(self.checked(ControlChangeSerializer), request.user.get_username())
+        return Response(_control())
+
+
+def _control() -> dict:
+    chosen = choices.chosen()
+    shown = {
+        **asdict(choices.current()),
+        "defaults": asdict(choices.defaults()),
+        "chosen": {setting: chosen.get(setting) for setting in choices.allowed()},
+        "allowed": choices.allowed(),
+    }
+    return ControlSerializer(shown).data

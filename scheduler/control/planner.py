@@ -7,7 +7,6 @@ import time
 from typing import Any
 
 import msgspec
-from django.conf import settings
 from django.db import transaction
 
 from registry import models as registry
@@ -15,6 +14,7 @@ from scheduler import telemetry
 from scheduler.allocation import strategies
 from scheduler.allocation.check import violations
 from scheduler.allocation.problem import Allocation, Problem
+from scheduler.control import choices
 from scheduler.control.assemble import assemble, available_devices
 from scheduler.control.demand import estimate
 from scheduler.control.wire import wire_plan
@@ -45,16 +45,18 @@ def make_plan(trigger: str, detail: str = "", observed: dict[str, float] | None 
     if not problem.devices or (not problem.applications and not _something_resides()):
         logger.info("nothing_to_plan", devices=len(problem.devices), applications=len(problem.applications))
         return None
-    allocation = strategies.get(settings.NEREUS.strategy)(problem)
+    chosen = choices.current()
+    allocation = strategies.get(chosen.strategy)(problem)
     broken = violations(problem, allocation)
     if broken:
         raise BrokenPlan("; ".join(broken[:5]))
-    plan = _store(trigger, detail, problem, allocation, devices)
+    plan = _store(trigger, detail, chosen, problem, allocation, devices)
     logger.info(
         "plan",
         version=plan.pk,
         trigger=trigger,
         detail=detail,
+        strategy=plan.strategy,
         demand=round(plan.demand, 2),
         served=round(plan.served, 2),
         accuracy=round(plan.accuracy, 3),
@@ -72,11 +74,18 @@ def _something_resides() -> bool:
 
 
 @transaction.atomic
-def _store(trigger: str, detail: str, problem: Problem, allocation: Allocation, devices: list[registry.Device]) -> Plan:
+def _store(
+    trigger: str,
+    detail: str,
+    chosen: choices.Choices,
+    problem: Problem,
+    allocation: Allocation,
+    devices: list[registry.Device],
+) -> Plan:
     plan = Plan.objects.create(
         trigger=trigger,
         trigger_detail=detail[:300],
-        strategy=settings.NEREUS.strategy,
+        strategy=chosen.strategy,
         problem=builtins(problem),
         allocation=builtins(allocation),
         wire={},
@@ -89,7 +98,8 @@ def _store(trigger: str, detail: str, problem: Problem, allocation: Allocation, 
         moves=allocation.moves,
         reasons=list(allocation.reasons),
     )
-    plan.wire = msgspec.to_builtins(wire_plan(plan.pk, problem, allocation, sorted(devices, key=lambda d: d.ref)))
+    ordered = sorted(devices, key=lambda d: d.ref)
+    plan.wire = msgspec.to_builtins(wire_plan(plan.pk, problem, allocation, ordered, chosen.routing))
     plan.save(update_fields=["wire"])
     return plan
 

@@ -41,7 +41,9 @@ def variant_spec(variant: registry.Variant, normalized: float | None) -> specs.V
     )
 
 
-def wire_plan(version: int, problem: Problem, allocation: Allocation, devices: list[registry.Device]) -> specs.Plan:
+def wire_plan(
+    version: int, problem: Problem, allocation: Allocation, devices: list[registry.Device], routing: str
+) -> specs.Plan:
     """The plan as gateways get it; devices without residents are named too, so that they let go of what they hold."""
     stand_by = relief(problem, allocation)
     ids = {int(p.variant) for p in allocation.placements} | {int(v) for some in stand_by.values() for v in some}
@@ -80,6 +82,7 @@ def wire_plan(version: int, problem: Problem, allocation: Allocation, devices: l
         devices=tuple(device_plans),
         routes=tuple(_routes(rates)),
         bands={application.id: band(application.demand) for application in problem.applications},
+        routing=routing,
     )
 
 

@@ -122,7 +122,7 @@ async function press(button) {
   if (button.dataset.confirm && !confirm(button.dataset.confirm)) return;
   button.disabled = true;
   try {
-    await call(button.dataset.method, button.dataset.call);
+    await call(button.dataset.method, button.dataset.call, button.dataset.body && JSON.parse(button.dataset.body));
     if (button.dataset.said) toast(button.dataset.said);
     if (button.dataset.done) location.assign(button.dataset.done);
     else refresh();

@@ -67,13 +67,16 @@ class Variant:
 
 @dataclass(frozen=True)
 class Problem:
-    """Everything a strategy may know. ``time_limit_s`` bounds the solver; ``gap`` is the relative gap asked for."""
+    """Everything a strategy may know. ``time_limit_s`` bounds the solver; ``gap`` is the relative gap asked for.
+    ``previous``: the allocation in force, where this same strategy made it; None: this is its first. A strategy that
+    keeps something of its earlier answers has no other memory."""
 
     devices: tuple[Device, ...]
     applications: tuple[Application, ...]
     variants: tuple[Variant, ...]
     time_limit_s: float = 10.0
     gap: float = 0.0
+    previous: Allocation | None = None
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,8 @@ class Allocation:
     ``served`` and ``left_out``: items/s by application, which add up to the demand. ``turn_gap_s`` by shared device:
     the longest time between two turns of a resident. ``accuracy``: mean normalised accuracy of what is served.
     ``gap``: certified relative gap between this allocation, as packed on devices, and the solver's bound.
-    ``status``: ``optimal``, ``feasible`` (time ran out) or ``empty`` (nothing can be placed).
+    ``status``: ``optimal``, ``feasible`` (time ran out), ``heuristic`` (a rule that seeks no optimum; the bound is then
+    that of all demand on the most accurate variants) or ``empty`` (nothing can be placed).
     ``reasons``: sentences for the operator: what each device got and why, what is left out and why.
     ``prices``: by device type, what a second of a device's time is worth (weighted items x normalised accuracy points;
     the duals of the relaxed problem); empty where the strategy knows none.

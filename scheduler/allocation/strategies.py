@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from . import proteus, sharing
+from .baselines import BASELINES
 from .capacity import dedicated_capacity
 from .check import faults
 from .problem import Allocation, Problem
@@ -70,6 +71,10 @@ def get(name: str) -> Strategy:
         return _registry[name]
     except KeyError:
         raise UnknownStrategy(f"strategy: {name!r} is not one of {', '.join(names())}") from None
+
+
+for _name, _strategy in BASELINES.items():
+    register(_name)(_strategy)
 
 
 @register("proteus")

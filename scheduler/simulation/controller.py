@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from scheduler.allocation import strategies
+from scheduler.allocation.baselines.arrivals import trigger_of
 from scheduler.allocation.check import violations
 from scheduler.allocation.problem import Allocation, Application, Device, Problem
 from scheduler.control.demand import FLOOR, band, estimate
@@ -44,6 +45,10 @@ class Controller:
         self._strategy = strategies.get(strategy)
         self._variants = tuple(model.planned(scenario.load_time_s) for model in scenario.models)
         self._bursts = BurstDetector()
+        self._trigger = trigger_of(strategy)
+        #: for strategies that decide per arrival: called with (application, now) for each query that arrives, before
+        #: it is routed; returns rates to plan for at once, or None. None: the strategy does not.
+        self.on_arrival = None if self._trigger is None else self._trigger.on_arrival
         self.plans: list[Planned] = []
         self.arrived = self._bursts.arrived
         initial = max(scenario.control.initial_qps, FLOOR)
@@ -75,6 +80,7 @@ class Controller:
             ),
             variants=self._variants,
             time_limit_s=scenario.control.solve_s,
+            previous=self.plans[-1].allocation if self.plans else None,
         )
         allocation = self._strategy(problem)
         broken = violations(problem, allocation)
@@ -84,6 +90,8 @@ class Controller:
         stand_by = {} if scenario.load_time_s else relief(problem, allocation)
         planned = Planned(now, allocation, stand_by)
         self.plans.append(planned)
+        if self._trigger is not None:
+            self._trigger.planned(problem, allocation)
         bands = {application.id: band(application.demand) for application in problem.applications}
         self._bursts.set_plan(bands, len(self.plans), now)
         return planned

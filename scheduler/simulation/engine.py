@@ -125,6 +125,7 @@ class Engine:
         times, applications = self._scenario.arrivals.times, self._scenario.arrivals.applications
         names, slo, heap, router = self._names, self._slo, self._heap, self._router
         arrived, net = self._controller.arrived, self._scenario.network_s
+        on_arrival = self._controller.on_arrival
         handle = (
             self._on_end, self._on_wake, self._on_loaded, self._on_reached, self._on_told, self._on_period,
             self._on_burst,
@@ -141,6 +142,8 @@ class Engine:
             query = Query(i, index, now, now + slo[index] - net)
             i += 1
             arrived(name, 1, now)
+            if on_arrival is not None and (rates := on_arrival(name, now)):
+                self._plan(now, rates)
             chosen = router.pick(name, now, slo[index] - 2 * net)
             if chosen is None:
                 self._drop(query, now)

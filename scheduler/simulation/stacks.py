@@ -21,7 +21,19 @@ class Stack:
 
 
 #: batching and routing of the published systems; a strategy that is not listed runs with what the live system runs
-OWN = {"proteus": ("proteus", "shares")}
+OWN = {
+    "proteus": ("proteus", "shares"),
+    "clipper-ht": ("clipper", "shares"),
+    "clipper-ha": ("clipper", "shares"),
+    "sommelier": ("proteus", "shares"),
+    # INFaaS sends a query to the least loaded worker that runs the instance, and its batches wait for nobody.
+    "infaas-accuracy": ("nexus", "least-completion"),
+    "proteus-wo-ms": ("proteus", "shares"),
+    "proteus-wo-mp": ("proteus", "shares"),
+    # A fixed batch is as large as the plan allows, which is one row here.
+    "proteus-wo-ab": ("fixed", "shares"),
+    "proteus-wo-qa": ("proteus", "uniform"),
+}
 LIVE = ("nereus", "least-completion")
 
 

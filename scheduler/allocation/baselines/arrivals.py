@@ -1,0 +1,76 @@
+"""Strategies that decide when a query arrives, not when a period is over: what makes them decide. Pure.
+
+The simulator asks at each arrival. Live, gateways' burst reports and the plan's period take this part, since a decision
+there is a solve in another process: a second's demand above the plan's band is noticed within a fraction of a second.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from ..problem import Allocation, Problem
+from .seating import Seating
+
+#: INFaaS' slack-threshold: capacity over load below which instances are scaled (Romero et al., Section 5)
+SLACK = 1.05
+#: seconds of arrivals that tell the load, and between two decisions on one and the same load: INFaaS' Model-Autoscaler
+#: looks once a second
+WINDOW_S = 1.0
+
+
+class Trigger(Protocol):
+    """Tells at which arrivals a new plan is due."""
+
+    def planned(self, problem: Problem, allocation: Allocation) -> None:
+        """A plan is in force, made for this problem."""
+
+    def on_arrival(self, application: str, now: float) -> Mapping[str, float] | None:
+        """A query of ``application`` arrived at ``now`` (seconds, never decreasing). Rates (items/s, by application) to
+        plan for at once, or None."""
+
+
+class HeadroomTrigger:
+    """INFaaS' rule: scale when the running instances' saturation throughput is below load * :data:`SLACK`.
+
+    The load is what arrived within the last :data:`WINDOW_S`. Where planning could not raise the throughput (the
+    cluster is full), the same load is no reason to plan again before a window is over: only one that is higher by the
+    slack is.
+    """
+
+    def __init__(self) -> None:
+        self._capacity: dict[str, float] = {}
+        self._arrived: dict[str, deque[float]] = {}
+        self._asked: dict[str, tuple[float, float]] = {}
+
+    def planned(self, problem: Problem, allocation: Allocation) -> None:
+        seating = Seating(problem)
+        self._capacity = dict.fromkeys((a.id for a in problem.applications), 0.0)
+        for seat in seating.seats(allocation.placements).values():
+            self._capacity[seat.variant.application] += seat.capacity
+
+    def on_arrival(self, application: str, now: float) -> dict[str, float] | None:
+        times = self._arrived.get(application)
+        if times is None:
+            times = self._arrived[application] = deque()
+        times.append(now)
+        while times[0] <= now - WINDOW_S:
+            times.popleft()
+        load = len(times) / WINDOW_S
+        if load * SLACK <= self._capacity.get(application, 0.0):
+            return None
+        at, asked = self._asked.get(application, (-WINDOW_S, 0.0))
+        if now - at < WINDOW_S and load <= asked * SLACK:
+            return None
+        self._asked[application] = now, load
+        return {application: load}
+
+
+TRIGGERS: Mapping[str, Callable[[], Trigger]] = {"infaas-accuracy": HeadroomTrigger}
+
+
+def trigger_of(strategy: str) -> Trigger | None:
+    """A fresh trigger for a strategy that decides per arrival; None: it plans by period and burst alone."""
+    make = TRIGGERS.get(strategy)
+    return None if make is None else make()

@@ -1,0 +1,125 @@
+"""INFaaS-Accuracy: INFaaS' greedy heuristic with the accuracy drop as its objective and the devices as its limit.
+
+Sources: Romero et al., "INFaaS" (Section 4.2.2, the heuristic in place of the ILP; Section 5, slack-threshold 1.05),
+and Proteus, Section 6.1.1, which exchanges objective and constraint and lets INFaaS decide on a query's arrival. When
+to decide is :mod:`.arrivals`' matter; this is what is decided then.
+
+The instances that run are the state. Each application in turn takes the one action that lowers its accuracy drop the
+most: replicate (a variant on a free device), upgrade or downgrade (another variant on a device that it has). Items
+left out count as a drop to zero, so throughput comes first. That goes round until nobody has such an action; then
+instances that serve nothing are released, and others may have their devices. No application gives up a device that it
+can use, nor exchanges several at once: that is the greedy heuristic's local optimum, as published.
+
+Queries go to the most accurate running instances that are not at their peak (``getVariant``, Section 4.1): shares fill
+instances in the order of their accuracy. The slack is the headroom that the control loop has put into the demand.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ..groups import grouped
+from ..problem import Allocation, Application, Device, Problem
+from ..seats import Seat
+from .seating import Seating, best_first, settled
+
+#: A drop must fall by more (relative) to count as lower.
+ROUNDING = 1e-9
+
+
+def infaas_accuracy(problem: Problem) -> Allocation:
+    """Scale the instances in force, greedily, to the demand."""
+    seating = Seating(problem)
+    cluster = _Cluster(problem, seating)
+    while True:
+        waiting = [a for a in problem.applications if a.demand > 0]
+        while waiting:
+            waiting = [application for application in waiting if cluster.improve(application)]
+        rates = best_first(problem, cluster.seats)
+        idle = [device for device, rate in rates.items() if rate <= 0]
+        if not idle:
+            break
+        for device in idle:
+            del cluster.seats[device]
+    return settled(
+        problem,
+        {device: cluster.seats[device] for device in seating.devices if device in cluster.seats},
+        rates,
+        "Instances are scaled greedily: replicated on free devices, upgraded or downgraded where they run.",
+        "No free device and no faster variant would serve more.",
+    )
+
+
+class _Cluster:
+    """Who runs what, and what an application could change."""
+
+    def __init__(self, problem: Problem, seating: Seating):
+        self._seating = seating
+        self.seats: dict[str, Seat] = {}
+        if problem.previous is not None:
+            self.seats = seating.seats(problem.previous.placements)
+        self._groups = grouped(problem.devices)
+        self._group = {device.id: g for g, group in enumerate(self._groups) for device in group.devices}
+        self._choices = {
+            (g, a.id): seating.choices(group.one, a.id)
+            for g, group in enumerate(self._groups)
+            for a in problem.applications
+        }
+        self._top = {
+            a.id: max((s.variant.accuracy for g in range(len(self._groups)) for s in self._choices[g, a.id]), default=0)
+            for a in problem.applications
+        }
+
+    def improve(self, application: Application) -> bool:
+        """Take the action that lowers the application's accuracy drop the most; False where none does."""
+        mine = [
+            (s.variant.accuracy, s.capacity) for s in self.seats.values() if s.variant.application == application.id
+        ]
+        now = self._drop(application, mine)
+        best: tuple[float, Device, Seat] | None = None
+        for device, seat, others in self._actions(application):
+            drop = self._drop(application, [*others, (seat.variant.accuracy, seat.capacity)])
+            if drop < (now if best is None else best[0]) * (1 - ROUNDING):
+                best = drop, device, seat
+        if best is None:
+            return False
+        _, device, seat = best
+        self.seats[device.id] = replace(seat, device=device)
+        return True
+
+    def _actions(self, application: Application) -> Iterator[tuple[Device, Seat, list[tuple[float, float]]]]:
+        """(device, the seat there, the application's other instances): first on a free device of each group, then in
+        place of an instance of each group and variant. Capacities are those of any device of the group."""
+        mine = {d: s for d, s in self.seats.items() if s.variant.application == application.id}
+        running = {d: (s.variant.accuracy, s.capacity) for d, s in mine.items()}
+        for g, group in enumerate(self._groups):
+            free = [device for device in group.devices if device.id not in self.seats]
+            if free:
+                for seat in self._choices[g, application.id]:
+                    # One that has the variant loaded, if there is any.
+                    device = next((d for d in free if seat.variant.id in d.loaded), free[0])
+                    yield device, seat, list(running.values())
+        seen: Counter[tuple[int, str]] = Counter()
+        for device, instance in mine.items():
+            key = self._group[device], instance.variant.id
+            seen[key] += 1
+            if seen[key] > 1:
+                continue
+            others = [state for d, state in running.items() if d != device]
+            for seat in self._choices[key[0], application.id]:
+                if seat.variant.id != instance.variant.id:
+                    yield instance.device, seat, others
+
+    def _drop(self, application: Application, instances: list[tuple[float, float]]) -> float:
+        """Items/s times points of accuracy below the best, of the demand on these (accuracy, items/s) instances, the
+        most accurate first; what is left out drops to zero."""
+        left, drop, top = application.demand, 0.0, self._top[application.id]
+        for accuracy, capacity in sorted(instances, reverse=True):
+            rate = min(left, capacity)
+            left -= rate
+            drop += rate * (top - accuracy)
+            if left <= 0:
+                return drop
+        return drop + left * max(top, 1.0)

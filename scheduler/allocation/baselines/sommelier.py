@@ -1,0 +1,99 @@
+"""Placement fixed, variants chosen: Sommelier (Guo et al., SIGMOD '22) and Proteus without model placement.
+
+Source: Proteus, Sections 6.1.1 and 6.5. The first placement says which application each device serves, for good (see
+:mod:`.start`). Proteus' authors take both for the same system; here they differ in who chooses. With Sommelier, which
+knows one server and one model, each device keeps the share of its application's queries that it had at first and takes
+the most accurate variant that carries it. Without model placement, Proteus' MILP chooses variants and shares of all the
+application's devices together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .. import proteus
+from ..problem import Allocation, Problem
+from ..seats import Seat
+from ..solver import Budget
+from .seating import Seating, in_force, settled
+from .start import first_placement
+
+
+def sommelier(problem: Problem) -> Allocation:
+    """Each device by itself: the most accurate variant that can serve its share of the application's demand, or the
+    fastest one. Shares are in proportion to what the devices could do with their fastest variants."""
+    seating = Seating(problem)
+    fastest, said = _fixed(problem, seating)
+    demand = {a.id: a.demand for a in problem.applications}
+    most = _capacity(problem, fastest)
+    seats: dict[str, Seat] = {}
+    rates: dict[str, float] = {}
+    for device, quick in fastest.items():
+        application = quick.variant.application
+        share = demand[application] * quick.capacity / most[application]
+        able = [seat for seat in seating.choices(quick.device, application) if seat.capacity >= share]
+        seats[device] = able[0] if able else quick
+        rates[device] = min(share, seats[device].capacity)
+    return settled(
+        problem,
+        seats,
+        rates,
+        f"Which application a device serves {said}; each device then takes the most accurate variant that carries its "
+        "share of the queries.",
+        "Devices do not change sides, and each keeps its share.",
+    )
+
+
+def without_model_placement(problem: Problem) -> Allocation:
+    """Proteus' MILP (Eq. 1 to 7) for each application on the devices that it has for good."""
+    seating = Seating(problem)
+    fastest, said = _fixed(problem, seating)
+    budget = Budget(problem.time_limit_s)
+    seats: dict[str, Seat] = {}
+    rates: dict[str, float] = {}
+    proven, left = True, len(problem.applications)
+    for application in problem.applications:
+        mine = {device: seat for device, seat in fastest.items() if seat.variant.application == application.id}
+        part = replace(
+            problem,
+            devices=tuple(d for d in problem.devices if d.id in mine),
+            applications=(application,),
+            variants=tuple(v for v in problem.variants if v.application == application.id and not v.excluded),
+            time_limit_s=max(budget.left() / left, 0.01),
+            previous=None,
+        )
+        left -= 1
+        answer = proteus.solve(part)
+        proven = proven and answer.status != "feasible"
+        found = seating.seats(answer.placements)
+        # A device that the MILP has no use for keeps its application all the same.
+        seats |= {d: found[d] if d in found else seating.choices(s.device, application.id)[0] for d, s in mine.items()}
+        rates |= dict.fromkeys(mine, 0.0) | {p.device: p.rate for p in answer.placements}
+    allocation = settled(
+        problem,
+        seats,
+        rates,
+        f"Which application a device serves {said}; the variants and shares of each application's devices are chosen "
+        "together.",
+        "Devices do not change sides.",
+    )
+    if not allocation.placements:
+        return allocation
+    return replace(allocation, status="heuristic" if proven else "feasible")
+
+
+def _fixed(problem: Problem, seating: Seating) -> tuple[dict[str, Seat], str]:
+    """The fastest seats of the application that each device serves for good, and how that is to be said."""
+    placed = in_force(problem, seating)
+    if placed is None:
+        return first_placement(problem, seating), "is decided now, for as long as devices and applications remain"
+    return {
+        device: seating.fastest(seat.device, seat.variant.application) for device, seat in placed.items()
+    }, "was decided at first"
+
+
+def _capacity(problem: Problem, seats: dict[str, Seat]) -> dict[str, float]:
+    capacity = dict.fromkeys((a.id for a in problem.applications), 0.0)
+    for seat in seats.values():
+        capacity[seat.variant.application] += seat.capacity
+    return capacity

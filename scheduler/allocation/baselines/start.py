@@ -1,0 +1,117 @@
+"""The first placement of strategies that never place again: the whole cluster, in proportion to the first demand.
+
+Proteus' baselines get their static placement from its MILP "at the start of the experiment" (Section 6.1.1), solved for
+a demand that whoever places must know beforehand. Nobody knows it here. A placement for the demand of the first moment
+would be a placement for a start-up; so the first demand counts as a *mix*, and the most of that mix is placed for that
+the cluster can serve: maximise L with capacity(q) >= L * demand(q) for every application q.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyscipopt import Model, quicksum
+
+from ..groups import Group, grouped
+from ..problem import Application, Problem
+from ..seats import Seat
+from ..solver import Budget, maximise, names, new_model
+from ..spread import keep_loaded
+from .seating import Seating
+
+#: Relative gap at which a placement that nobody will change may stop.
+GAP = 1e-3
+
+
+def first_placement(problem: Problem, seating: Seating) -> dict[str, Seat]:
+    """The fastest seats for the largest multiple of the demand's mix, by device.
+
+    Devices that the mix needs not go one by one to the application with the least capacity for its demand. Where no
+    multiple can be served (more applications than devices that suit them), the most weighted items of the demand as it
+    is are. Devices are left without a seat only where nothing can sit.
+    """
+    groups = grouped(problem.devices)
+    options = {
+        (g, a.id): seat
+        for g, group in enumerate(groups)
+        for a in problem.applications
+        if (seat := seating.fastest(group.one, a.id)) is not None
+    }
+    if not options:
+        return {}
+    mix = _mix([a for a in problem.applications if any(q == a.id for _, q in options)])
+    budget = Budget(problem.time_limit_s)
+    gap = max(problem.gap, GAP)
+    counts = _most_of_the_mix(groups, options, mix, budget.left() * 0.6, gap)
+    if counts is None:
+        counts = _most_items(problem, groups, options, mix, budget.left(), gap)
+    return _dealt_out(groups, options, counts, mix, seating)
+
+
+def _mix(applications: list[Application]) -> dict[str, float]:
+    """Demand by application; one without any counts as much as the least of the others."""
+    least = min((a.demand for a in applications if a.demand > 0), default=1.0)
+    return {a.id: a.demand or least for a in applications}
+
+
+def _model(groups: list[Group], options: Mapping[tuple[int, str], Seat]) -> tuple[Model, dict, dict]:
+    """Devices are counted by group; returns the model, the counts' variables, and the capacities by application."""
+    model = new_model()
+    n = {(g, q): model.addVar(names(("n", g, q)), vtype="I", lb=0, ub=len(groups[g])) for g, q in options}
+    for g, group in enumerate(groups):
+        mine = [variable for (h, _), variable in n.items() if h == g]
+        if mine:
+            model.addCons(quicksum(mine) <= len(group))
+    capacity = {
+        q: quicksum(seat.capacity * n[g, p] for (g, p), seat in options.items() if p == q) for q in {q for _, q in n}
+    }
+    return model, n, capacity
+
+
+def _most_of_the_mix(groups, options, mix: Mapping[str, float], seconds: float, gap: float):
+    """Counts by (group, application) for the largest multiple of the mix; None where that is 0."""
+    model, n, capacity = _model(groups, options)
+    most = {q: sum(len(groups[g]) * s.capacity for (g, p), s in options.items() if p == q) for q in mix}
+    # In units of what the scarcest application could have of all devices, so that the multiple is at most 1.
+    unit = min(most[q] / mix[q] for q in mix)
+    multiple = model.addVar("multiple", lb=0, ub=1)
+    for q in mix:
+        model.addCons(capacity[q] / (mix[q] * unit) >= multiple)
+    found = maximise(model, multiple, seconds, gap)
+    if found is None or found.objective <= 1e-9:
+        return None
+    return {key: round(found.values[names(("n", *key))]) for key in n}
+
+
+def _most_items(problem: Problem, groups, options, mix: Mapping[str, float], seconds: float, gap: float):
+    """Counts by (group, application) that serve the most weighted items of the demand."""
+    model, n, capacity = _model(groups, options)
+    weight = {a.id: a.weight for a in problem.applications}
+    total = sum(weight[q] * demand for q, demand in mix.items())
+    parts = []
+    for q, demand in mix.items():
+        share = model.addVar(names(("y", q)), lb=0, ub=1)
+        model.addCons(share <= capacity[q] / demand)
+        parts.append(weight[q] * demand / total * share)
+    found = maximise(model, quicksum(parts), seconds, gap)
+    return {key: 0 if found is None else round(found.values[names(("n", *key))]) for key in n}
+
+
+def _dealt_out(groups: list[Group], options, counts, mix: Mapping[str, float], seating: Seating) -> dict[str, Seat]:
+    seats: dict[str, Seat] = {}
+    for g, group in enumerate(groups):
+        wanted = {options[key].variant.id: count for key, count in counts.items() if key[0] == g and count > 0}
+        for device, variant in keep_loaded(group.devices, wanted).items():
+            seats[device] = seating.seat(seating.devices[device], seating.variants[variant])
+    capacity = dict.fromkeys(mix, 0.0)
+    for seat in seats.values():
+        capacity[seat.variant.application] += seat.capacity
+    for g, group in enumerate(groups):
+        able = [q for h, q in options if h == g]
+        for device in group.devices:
+            if device.id in seats or not able:
+                continue
+            poorest = min(able, key=lambda q: (capacity[q] / mix[q], q))
+            seats[device.id] = seating.seat(device, options[g, poorest].variant)
+            capacity[poorest] += options[g, poorest].capacity
+    return {device: seats[device] for device in seating.devices if device in seats}

@@ -1,4 +1,4 @@
-"""What came of a simulation: counted strictly, by the second of arrival, and written as files.
+"""What came of a simulation: counted strictly, by the second of arrival.
 
 Every query that arrived is counted once: in time, late (later than its SLO) or dropped. Ratios run from 0 to 1,
 accuracies are normalised percent over the queries in time.
@@ -6,9 +6,9 @@ accuracies are normalised percent over the queries in time.
 
 from __future__ import annotations
 
-import csv
-import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ import numpy as np
 
 from .engine import IN_TIME, LATE, Record
 from .fluid import fluid_reference
-from .report import report
 from .scenario import Scenario
 from .stacks import Stack
 
@@ -47,75 +46,15 @@ class Results:
         self._times = np.asarray(scenario.arrivals.times, dtype=float)
         self._applications = np.asarray(scenario.arrivals.applications, dtype=int)
         self._outcome = np.frombuffer(bytes(record.outcome), dtype=np.uint8)
+        self._variant = np.asarray(record.variant, dtype=int)
         accuracies = np.array([accuracy for _, _, accuracy in record.variants] + [np.nan])
-        self._accuracy = accuracies[np.asarray(record.variant, dtype=int)]
-        self.per_second = self._per_second()
+        self._accuracy = accuracies[self._variant]
+        self._taken = np.asarray(record.answered, dtype=float) - self._times
         self.summary = self._summary()
 
-    def _count(self, mask: np.ndarray) -> dict[str, Any]:
-        outcome = self._outcome[mask]
-        queries, in_time, late = len(outcome), int((outcome == IN_TIME).sum()), int((outcome == LATE).sum())
-        served = self._accuracy[mask & (self._outcome == IN_TIME)]
-        return {
-            "queries": queries,
-            "in_time": in_time,
-            "late": late,
-            "dropped": queries - in_time - late,
-            "violation_ratio": (queries - in_time) / queries if queries else 0.0,
-            "effective_accuracy": float(served.mean()) if len(served) else None,
-        }
-
-    def _summary(self) -> dict[str, Any]:
-        everything = np.ones(len(self._times), dtype=bool)
-        allocations = [planned.allocation for planned in self.record.plans]
-        solve_s = [allocation.solve_s for allocation in allocations]
-        answered = self._outcome != 0
-        taken = np.asarray(self.record.answered)[answered] - self._times[answered]
-        in_time = taken[self._outcome[answered] == IN_TIME]
-        wall_s = self.record.wall_s
-        return {
-            "scenario": self.scenario.name,
-            "strategy": self.stack.strategy,
-            "batching": self.stack.batching,
-            "routing": self.stack.routing,
-            "seed": self.scenario.seed,
-            "devices": len(self.scenario.devices),
-            **self._count(everything),
-            "max_accuracy_drop_10s": self._drop(),
-            "fluid_reference_accuracy": fluid_reference(self.scenario),
-            "duration_s": float(self._times[-1]) if len(self._times) else 0.0,
-            "median_latency_ms": float(np.median(in_time)) * 1000 if len(in_time) else None,
-            "p99_latency_ms": float(np.quantile(in_time, 0.99)) * 1000 if len(in_time) else None,
-            "wall_s": wall_s,
-            "queries_per_wall_s": len(self._times) / wall_s if wall_s > 0 else None,
-            "solves": len(solve_s),
-            "total_solve_s": sum(solve_s),
-            "max_solve_s": max(solve_s),
-            "solves_cut_short": sum(allocation.status == "feasible" for allocation in allocations),
-            "loads": sum(allocation.moves for allocation in allocations),
-            "applications": {
-                name: self._count(self._applications == index) for index, name in enumerate(self.scenario.applications)
-            },
-        }
-
-    def _drop(self) -> float | None:
-        """100 less the lowest accuracy of the consecutive 10-s windows after the first 20 s, as far as whole windows
-        go by arrival; None where the run is too short. A window in which nothing was in time has no accuracy and shows
-        in the violations alone."""
-        if not len(self._times):
-            return None
-        # A window is whole where arrivals reach its last second.
-        windows = int((self._times[-1] + 1 - SETTLED_S) // DROP_WINDOW_S)
-        lowest = None
-        for window in range(windows):
-            start = SETTLED_S + window * DROP_WINDOW_S
-            mask = (self._times >= start) & (self._times < start + DROP_WINDOW_S) & (self._outcome == IN_TIME)
-            if mask.any():
-                mean = float(self._accuracy[mask].mean())
-                lowest = mean if lowest is None else min(lowest, mean)
-        return None if lowest is None else 100.0 - lowest
-
-    def _per_second(self) -> list[Second]:
+    @cached_property
+    def per_second(self) -> list[Second]:
+        """A line for each second from 0 to that of the last arrival."""
         if not len(self._times):
             return []
         second = self._times.astype(int)
@@ -138,15 +77,114 @@ class Results:
         ]
 
     def write(self, folder: Path | str) -> Path:
-        """Write ``summary.json``, ``per_second.csv`` and ``report.html`` into ``folder``, made where it is missing."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "summary.json").write_text(json.dumps(self.summary, indent=2) + "\n")
-        with (folder / "per_second.csv").open("w", newline="") as file:
-            lines = csv.writer(file)
-            lines.writerow(["second", "arrived", "in_time", "late", "dropped", "effective_accuracy"])
-            for s in self.per_second:
-                accuracy = "" if s.effective_accuracy is None else f"{s.effective_accuracy:.6f}"
-                lines.writerow([s.second, s.arrived, s.in_time, s.late, s.dropped, accuracy])
-        (folder / "report.html").write_text(report(self.summary, self.per_second))
-        return folder
+        """Write ``summary.json``, ``per_second.csv``, ``per_application.csv``, the plots and ``report.html`` into
+        ``folder``, made where it is missing: all of them or, on an error, none.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        from .files import staged, write_run
+
+        with staged(folder) as stage:
+            write_run(stage, self)
+        return Path(folder)
+
+    def _summary(self) -> dict[str, Any]:
+        allocations = [planned.allocation for planned in self.record.plans]
+        solve_s = [allocation.solve_s for allocation in allocations]
+        wall_s = self.record.wall_s
+        return {
+            "scenario": self.scenario.name,
+            "strategy": self.stack.strategy,
+            "batching": self.stack.batching,
+            "routing": self.stack.routing,
+            "seed": self.scenario.seed,
+            "devices": len(self.scenario.devices),
+            **self._figures(np.ones(len(self._times), dtype=bool)),
+            "fluid_reference_accuracy": fluid_reference(self.scenario),
+            "fluid_reference_slo_accuracy": fluid_reference(self.scenario, 1.0),
+            "duration_s": float(self._times[-1]) if len(self._times) else 0.0,
+            "wall_s": wall_s,
+            "queries_per_wall_s": len(self._times) / wall_s if wall_s > 0 else None,
+            "solves": len(solve_s),
+            "total_solve_s": sum(solve_s),
+            "max_solve_s": max(solve_s, default=0.0),
+            "solves_cut_short": sum(allocation.status == "feasible" for allocation in allocations),
+            "loads": sum(allocation.moves for allocation in allocations),
+            "per_application": {
+                name: self._figures(self._applications == index)
+                for index, name in enumerate(self.scenario.applications)
+            },
+            "per_variant": self._per_variant(),
+        }
+
+    def _figures(self, mask: np.ndarray) -> dict[str, Any]:
+        """The figures of the queries in ``mask``. Latencies are those of queries in time."""
+        outcome = self._outcome[mask]
+        good = mask & (self._outcome == IN_TIME)
+        queries, in_time, late = len(outcome), int(good.sum()), int((outcome == LATE).sum())
+        taken_ms = self._taken[good] * 1000
+        return {
+            "queries": queries,
+            "in_time": in_time,
+            "late": late,
+            "dropped": queries - in_time - late,
+            "violation_ratio": (queries - in_time) / queries if queries else 0.0,
+            "effective_accuracy": float(self._accuracy[good].mean()) if in_time else None,
+            "max_accuracy_drop_10s": self._drop(good),
+            "median_latency_ms": float(np.median(taken_ms)) if in_time else None,
+            "p99_latency_ms": float(np.quantile(taken_ms, 0.99)) if in_time else None,
+        }
+
+    def _drop(self, good: np.ndarray) -> float | None:
+        """100 less the lowest accuracy of the consecutive 10-s windows after the first 20 s, as far as whole windows
+        go by arrival; None where the run is too short. A window in which nothing was in time has no accuracy and shows
+        in the violations alone."""
+        if not len(self._times):
+            return None
+        # A window is whole where arrivals reach its last second.
+        windows = int((self._times[-1] + 1 - SETTLED_S) // DROP_WINDOW_S)
+        if windows < 1:
+            return None
+        start, end = SETTLED_S, SETTLED_S + windows * DROP_WINDOW_S
+        mask = good & (self._times >= start) & (self._times < end)
+        window = ((self._times[mask] - start) // DROP_WINDOW_S).astype(int)
+        counts = np.bincount(window, minlength=windows)
+        sums = np.bincount(window, weights=self._accuracy[mask], minlength=windows)
+        return 100.0 - float((sums[counts > 0] / counts[counts > 0]).min()) if counts.any() else None
+
+    def _per_variant(self) -> dict[str, dict[str, Any]]:
+        """What each variant answered, by application/variant; those that answered nothing are left out."""
+        answered = self._variant >= 0
+        count = len(self.record.variants)
+        in_time = np.bincount(self._variant[answered & (self._outcome == IN_TIME)], minlength=count)
+        late = np.bincount(self._variant[answered & (self._outcome == LATE)], minlength=count)
+        return {
+            f"{application}/{name}": {
+                "in_time": int(in_time[index]),
+                "late": int(late[index]),
+                "accuracy": accuracy,
+            }
+            for index, (application, name, accuracy) in enumerate(self.record.variants)
+            if in_time[index] or late[index]
+        }
+
+
+def binned(seconds: Sequence[Second], width: int) -> list[tuple[float, float, float, float | None, float]]:
+    """Means over ``width`` seconds: (middle in s, arrived a second, in time a second, effective accuracy or None,
+    violations a second). A last bin that is not whole is divided by the seconds that it has."""
+    lines = []
+    for start in range(0, len(seconds), width):
+        part = seconds[start : start + width]
+        arrived, in_time = sum(s.arrived for s in part), sum(s.in_time for s in part)
+        weighted = sum(s.in_time * s.effective_accuracy for s in part if s.effective_accuracy is not None)
+        lines.append(
+            (
+                part[0].second + len(part) / 2,
+                arrived / len(part),
+                in_time / len(part),
+                weighted / in_time if in_time else None,
+                (arrived - in_time) / len(part),
+            )
+        )
+    return lines

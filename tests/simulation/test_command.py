@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
+import io
 import json
 import os
+import pty
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
+from django.core.management import CommandError, call_command
 
 from .worlds import SCENARIO, files
 
@@ -33,7 +39,12 @@ def test_a_scenario_becomes_a_summary_a_table_and_a_page(tmp_path):
         "violation_ratio", "effective_accuracy", "max_accuracy_drop_10s", "fluid_reference_accuracy", "wall_s",
         "solves", "max_solve_s",
     } <= summary.keys()  # fmt: skip
-    assert (tmp_path / "results" / "per_second.csv").exists() and (tmp_path / "results" / "report.html").exists()
+    assert {path.name for path in (tmp_path / "results").iterdir()} == {
+        "summary.json", "per_second.csv", "per_application.csv", "report.html", "demand_throughput.png",
+        "effective_accuracy.png", "violations.png",
+    }  # fmt: skip
+    # Nobody watches: no progress bar.
+    assert ran.stderr == ""
     assert f"{summary['queries']} queries" in ran.stdout
     assert not (tmp_path / "nowhere" / "home" / "db.sqlite3").exists()
 
@@ -46,16 +57,75 @@ def test_what_is_wrong_is_said_in_lines_and_not_as_a_traceback(tmp_path):
     assert "Traceback" not in ran.stderr and not (tmp_path / "scenario").exists()
 
 
+def refused(*args: object) -> str:
+    """What the command answers instead of results."""
+    with pytest.raises(CommandError) as caught:
+        call_command("simulate", *map(str, args))
+    return str(caught.value)
+
+
 @pytest.mark.parametrize("option", ["strategy", "batching", "routing"])
 def test_an_unknown_name_is_answered_with_the_known_ones(option, tmp_path):
-    ran = run(tmp_path, str(files(tmp_path)), f"--{option}", "nexsus")
-    assert ran.returncode == 1 and f"{option}: must be one of" in ran.stderr and "Traceback" not in ran.stderr
+    told = refused(files(tmp_path), f"--{option}", "nexsus", "--out", tmp_path / "out")
+    assert f"{option}: must be one of" in told and not (tmp_path / "out").exists()
+
+
+def test_strategies_are_compared_on_one_page_with_a_folder_for_each(tmp_path):
+    names = "proteus,proteus:nexus,proteus:nereus:least-completion"
+    out = tmp_path / "results"
+    call_command("simulate", str(files(tmp_path)), compare=names, routing="uniform", out=out, stdout=io.StringIO())
+    summaries = json.loads((tmp_path / "results" / "comparison.json").read_text())
+    runs = ["proteus_proteus_uniform", "proteus_nexus_uniform", "proteus_nereus_least-completion"]
+    assert list(summaries) == runs
+    for name in runs:
+        assert json.loads((tmp_path / "results" / name / "summary.json").read_text()) == summaries[name]
+    assert all(summary["queries"] == summaries[runs[0]]["queries"] for summary in summaries.values())
+    page = (tmp_path / "results" / "report.html").read_text()
+    assert all(name in page for name in runs) and page.count("<img") == 4
+
+
+def test_all_that_is_wrong_with_a_comparison_is_said_before_anything_runs(tmp_path):
+    named = ("--strategy", "proteus", "--compare", "proteus,protheus,proteus:a:b:c,")
+    told = refused(files(tmp_path), *named, "--out", tmp_path / "out")
+    assert "'proteus' is the same run as one before it" in told
+    assert "not 'protheus'. Is 'proteus' meant?" in told
+    assert "STRATEGY:BATCHING:ROUTING, not 'proteus:a:b:c'" in told and "not ''" in told
+    assert not (tmp_path / "out").exists()
+
+
+def test_results_replace_older_ones_and_leave_other_files_alone(tmp_path):
+    path = files(tmp_path)
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "notes.txt").write_text("mine")
+    (tmp_path / "results" / "summary.json").write_text("old")
+    call_command("simulate", str(path), strategy=["proteus"], out=tmp_path / "results", stdout=io.StringIO())
+    assert (tmp_path / "results" / "notes.txt").read_text() == "mine"
+    assert json.loads((tmp_path / "results" / "summary.json").read_text())["queries"] > 100
+    assert not [p.name for p in (tmp_path / "results").iterdir() if p.name.startswith(".")]
+
+
+def test_a_terminal_gets_a_progress_bar_and_is_left_clean(tmp_path):
+    seen = b""
+    path = files(tmp_path)
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    command = [sys.executable, str(ROOT / "manage.py"), "simulate", str(path), "--strategy", "proteus"]
+    ran = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=theirs)
+    os.close(theirs)
+    try:
+        while chunk := os.read(ours, 4096):
+            seen += chunk
+    except OSError:
+        pass  # how a pseudo-terminal says that the other end is closed
+    os.close(ours)
+    assert ran.wait(timeout=120) == 0
+    assert b"tiny" in seen and b"%|" in seen and seen.endswith(b"\r")
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "taken").write_text("a file")
-    ran = run(tmp_path, str(files(tmp_path)), "--strategy", "proteus", "--out", "taken")
-    assert ran.returncode == 1 and "--out: taken cannot be written" in ran.stderr
+    told = refused(files(tmp_path), "--strategy", "proteus", "--out", tmp_path / "taken")
+    assert f"--out: {tmp_path}/taken cannot be written" in told
 
 
 @pytest.mark.skipif(not PUBLISHED.exists(), reason=f"the published profiles and traces are not at {PUBLISHED}")

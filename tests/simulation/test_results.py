@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import json
-import re
-import xml.etree.ElementTree as ElementTree
-
 import pytest
 
 from scheduler.simulation import simulate
 from scheduler.simulation.fluid import fluid_reference
-from scheduler.simulation.report import plot
 from scheduler.simulation.scenario import Control
 
 from .worlds import model, world
@@ -55,37 +49,34 @@ def test_a_run_too_short_for_a_drop_has_none():
     assert simulate(world([EXACT], [(0, "q")]), "proteus").summary["max_accuracy_drop_10s"] is None
 
 
-def test_a_run_without_queries_has_no_accuracy_and_no_violations(tmp_path):
-    results = simulate(world([EXACT], []), "proteus")
-    assert results.summary["queries"] == 0 and results.summary["violation_ratio"] == 0
-    assert results.summary["effective_accuracy"] is None
-    assert "Nothing to show" in (results.write(tmp_path / "out") / "report.html").read_text()
+def test_applications_and_variants_are_counted_by_themselves_and_add_up():
+    models = [EXACT, ROUGH, model("other", "only", 100, cpu={1: 20})]
+    arrivals = [(60 * i, "q") for i in range(80)] + [(50 * i + 7, "other") for i in range(100)]
+    summary = simulate(world(models, arrivals, ["cpu", "cpu"]), "proteus", "proteus", "shares").summary
+    parts = summary["per_application"]
+    assert list(parts) == ["q", "other"] and (parts["q"]["queries"], parts["other"]["queries"]) == (80, 100)
+    for key in ("queries", "in_time", "late", "dropped"):
+        assert sum(part[key] for part in parts.values()) == summary[key]
+    assert sum(v["in_time"] for v in summary["per_variant"].values()) == summary["in_time"]
+    q = {name: v for name, v in summary["per_variant"].items() if name.startswith("q/")}
+    weighted = sum(v["in_time"] * v["accuracy"] for v in q.values())
+    assert parts["q"]["effective_accuracy"] == pytest.approx(weighted / parts["q"]["in_time"])
 
 
-def test_the_files_say_what_the_summary_says(tmp_path):
-    results = simulate(world([EXACT, ROUGH], [(60 * i, "q") for i in range(80)]), "proteus", "nexus", "uniform")
-    folder = results.write(tmp_path / "new" / "out")
-    summary = json.loads((folder / "summary.json").read_text())
-    assert summary == results.summary and summary["queries"] == 80
-    with (folder / "per_second.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert sum(int(row["arrived"]) for row in rows) == 80
-    assert sum(int(row["in_time"]) for row in rows) == summary["in_time"]
-    page = (folder / "report.html").read_text()
-    assert page.count("<svg") == 3
-    # Nothing is fetched: no address anywhere.
-    assert not re.search(r"https?:|src=|href=", page)
+def test_the_second_fluid_reference_lets_batches_take_the_whole_slo():
+    # The exact variant takes 100 ms of an SLO of 190 ms: too long for half of it, well within all of it.
+    scenario = world([EXACT, ROUGH], [(1000 * i, "q") for i in range(5)], slo_s={"q": 0.19})
+    assert fluid_reference(scenario, 1.0) == pytest.approx(100)
+    summary = simulate(scenario, "proteus").summary
+    assert summary["fluid_reference_accuracy"] == pytest.approx(80)
+    assert summary["fluid_reference_slo_accuracy"] == pytest.approx(100)
 
 
-def test_a_plot_draws_each_line_within_its_frame_and_leaves_gaps():
-    svg = ElementTree.fromstring(plot({"a": [1.0, 5.0, None, 3.0], "b": [0.0, None, None, 9.0]}))
-    paths = [path.get("d") for path in svg.iter("path")]
-    assert [path.count("M") for path in paths] == [2, 2]
-    for path in paths:
-        for x, y in re.findall(r"[ML]([\d.-]+) ([\d.-]+)", path):
-            assert 0 <= float(x) <= 900 and 0 <= float(y) <= 220
+def test_a_fluid_reference_weighs_windows_by_what_they_serve_and_uses_each_windows_own_demand():
+    # 5 s at 5/s, all exact; 5 s at 100/s, none of which can be exact any more; 5 s without any demand.
+    arrivals = [(200 * i, "q") for i in range(25)] + [(5000 + 10 * i, "q") for i in range(500)] + [(15_000, "q")]
+    assert fluid_reference(world([EXACT, ROUGH], arrivals)) == pytest.approx((26 * 100 + 500 * 80) / 526, abs=1e-4)
 
 
-@pytest.mark.parametrize("values", [[0.0], [7.0, 7.0], [99.95, 100.0], [-1.0, 1e9]])
-def test_any_values_can_be_plotted(values):
-    assert "<path" in plot({"a": values})
+def test_a_fluid_reference_serves_nothing_where_nothing_is_quick_enough():
+    assert fluid_reference(world([EXACT], [(0, "q")], slo_s={"q": 0.05})) is None

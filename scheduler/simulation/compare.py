@@ -1,0 +1,54 @@
+"""Which runs a comparison consists of: parsed, checked together, and labelled."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from . import stacks
+from .stacks import Stack
+from .tables import ScenarioError
+
+#: more runs than this in one comparison cannot be told apart in a plot
+MOST_RUNS = 20
+
+
+def choose(named: Sequence[str], batching: str | None = None, routing: str | None = None) -> dict[str, Stack]:
+    """The stacks of a comparison by label, in the given order.
+
+    Args:
+        named: ``STRATEGY``, ``STRATEGY:BATCHING`` or ``STRATEGY:BATCHING:ROUTING``; what is left out or empty comes
+            from ``batching`` and ``routing``, and otherwise from the strategy.
+
+    The label is the strategy where that is enough to tell the runs apart, and else all three names.
+
+    Raises:
+        ScenarioError: with a line for each name that is not known, and for each run that is there twice.
+    """
+    faults: list[str] = []
+    chosen: list[Stack] = []
+    for text in named:
+        parts = [part.strip() for part in text.split(":")]
+        if len(parts) > 3 or not parts[0]:
+            faults.append(f"strategy: must be STRATEGY, STRATEGY:BATCHING or STRATEGY:BATCHING:ROUTING, not {text!r}")
+            continue
+        strategy, own_batching, own_routing = (*parts, "", "")[:3]
+        try:
+            stack = stacks.choose(strategy, own_batching or batching, own_routing or routing)
+        except ScenarioError as error:
+            faults += error.faults
+            continue
+        if stack in chosen:
+            faults.append(f"strategy: {text!r} is the same run as one before it ({label(stack)})")
+        chosen.append(stack)
+    if len(named) > MOST_RUNS:
+        faults.append(f"strategy: at most {MOST_RUNS} runs can be compared, not {len(named)}")
+    if faults:
+        raise ScenarioError(faults)
+    times = Counter(stack.strategy for stack in chosen)
+    return {(stack.strategy if times[stack.strategy] == 1 else label(stack)): stack for stack in chosen}
+
+
+def label(stack: Stack) -> str:
+    """All three names, fit for a file's name."""
+    return f"{stack.strategy}_{stack.batching}_{stack.routing}"

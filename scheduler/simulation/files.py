@@ -1,0 +1,124 @@
+"""The files of finished simulations: written aside first, so that a folder never holds half a result."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import plots, report
+
+if TYPE_CHECKING:
+    from .results import Results
+
+
+@contextmanager
+def staged(folder: Path | str) -> Iterator[Path]:
+    """A temporary folder whose contents move into ``folder`` at the end of the block, in place of files of the same
+    names; others there stay. If the block raises, ``folder`` is as it was.
+
+    Raises:
+        OSError: the folder cannot be written; at the start of the block already, as far as that can be known.
+    """
+    folder = Path(folder)
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with tempfile.TemporaryDirectory(prefix=".writing-", dir=folder) as name:
+            yield Path(name)
+            _clashes(Path(name), folder)
+            _merge(Path(name), folder)
+    except BaseException:
+        for path in made:
+            # What was there before, and what someone else has put here meanwhile, stays.
+            if path.is_dir() and not any(path.iterdir()):
+                path.rmdir()
+        raise
+
+
+def _clashes(source: Path, target: Path) -> None:
+    """Found before anything moves: a folder where a file has to go, or the other way about."""
+    for path in source.rglob("*"):
+        goal = target / path.relative_to(source)
+        if goal.exists() and goal.is_dir() != path.is_dir():
+            raise FileExistsError(f"{goal} is in the way: {'a folder' if goal.is_dir() else 'not a folder'}")
+
+
+def _merge(source: Path, target: Path) -> None:
+    # Folders first: the files above them then never tell of runs that are not there yet.
+    for path in sorted(source.iterdir(), key=lambda p: (not p.is_dir(), p.name)):
+        goal = target / path.name
+        if not path.is_dir():
+            os.replace(path, goal)
+        elif goal.is_dir():
+            _merge(path, goal)
+        else:
+            shutil.move(path, goal)
+
+
+def write_run(folder: Path, results: Results) -> None:
+    """One run's files, into a folder that is there."""
+    seconds = {results.stack.strategy: results.per_second}
+    images = {
+        "demand_throughput.png": plots.png(plots.demand_and_throughput(seconds)),
+        "effective_accuracy.png": plots.png(plots.effective_accuracy(seconds)),
+        "violations.png": plots.png(plots.violations(seconds)),
+    }
+    _json(folder / "summary.json", results.summary)
+    _csv(
+        folder / "per_second.csv",
+        ("second", "arrived", "in_time", "late", "dropped", "effective_accuracy"),
+        ([s.second, s.arrived, s.in_time, s.late, s.dropped, s.effective_accuracy] for s in results.per_second),
+    )
+    _csv(
+        folder / "per_application.csv",
+        ("application", *report.BY_APPLICATION),
+        ([name, *(f[key] for key in report.BY_APPLICATION)] for name, f in results.summary["per_application"].items()),
+    )
+    for name, image in images.items():
+        (folder / name).write_bytes(image)
+    (folder / "report.html").write_text(report.run(results.summary, images))
+
+
+def write_comparison(folder: Path, runs: Mapping[str, Results]) -> None:
+    """Several runs of one scenario: overlays and bars, and a sub-folder for each run under its label."""
+    seconds = {label: results.per_second for label, results in runs.items()}
+    summaries = {label: results.summary for label, results in runs.items()}
+    images = {
+        "bars.png": plots.png(plots.bars(summaries)),
+        "demand_throughput.png": plots.png(plots.demand_and_throughput(seconds)),
+        "effective_accuracy.png": plots.png(plots.effective_accuracy(seconds)),
+        "violations.png": plots.png(plots.violations(seconds)),
+    }
+    for label, results in runs.items():
+        (folder / label).mkdir()
+        write_run(folder / label, results)
+    _json(folder / "comparison.json", summaries)
+    plain = [key for key, value in next(iter(summaries.values())).items() if not isinstance(value, Mapping)]
+    _csv(
+        folder / "comparison.csv",
+        ("run", *plain),
+        ([label, *(summary[key] for key in plain)] for label, summary in summaries.items()),
+    )
+    for name, image in images.items():
+        (folder / name).write_bytes(image)
+    (folder / "report.html").write_text(report.comparison(summaries, images))
+
+
+def _json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def _csv(path: Path, header: tuple[str, ...], lines) -> None:
+    """None becomes an empty field, floats keep six digits after the point."""
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(header)
+        for line in lines:
+            writer.writerow([f"{value:.6f}" if isinstance(value, float) else value for value in line])

@@ -1,0 +1,142 @@
+"""The plots of simulations as the papers draw them: over time, and as bars. Identical input gives identical bytes."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from .results import binned
+
+if TYPE_CHECKING:
+    from .results import Second
+
+#: Okabe and Ito's colours, which people with any colour vision can tell apart; demand is drawn in DEMAND
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31", "#7f3c8d", "#808000", "#b22222")
+DEMAND = "#555555"
+DPI = 100
+#: a comparison draws at most this many points a line, so that several lines can be told apart
+POINTS = 150
+
+Runs = Mapping[str, "Sequence[Second]"]
+
+
+def figure(width: float = 9.0, height: float = 2.8) -> Figure:
+    """An empty figure of this size in inches, without any global state (safe in threads and processes)."""
+    made = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+    FigureCanvasAgg(made)
+    return made
+
+
+def png(made: Figure) -> bytes:
+    """The figure as a PNG."""
+    file = io.BytesIO()
+    # No name and version of the library in the file: images change only when what they show changes.
+    made.savefig(file, format="png", metadata={"Software": None})
+    return file.getvalue()
+
+
+def demand_and_throughput(runs: Runs) -> Figure:
+    """Queries/s that arrived (of the first run; all have the same) and that each run answered in time."""
+    made, axes, width = _over_time(runs, "queries/s")
+    for number, (label, seconds) in enumerate(runs.items()):
+        lines = binned(seconds, width)
+        if number == 0:
+            axes.plot([p[0] for p in lines], [p[1] for p in lines], color=DEMAND, lw=2.5, alpha=0.45, label="demand")
+        axes.plot([p[0] for p in lines], [p[2] for p in lines], color=colour(number), lw=1.5, label=label)
+    axes.set_ylim(bottom=0)
+    return _keyed(made, axes)
+
+
+def effective_accuracy(runs: Runs) -> Figure:
+    """Mean normalised accuracy of the queries in time; a gap where there were none."""
+    made, axes, width = _over_time(runs, "effective accuracy, %")
+    for number, (label, seconds) in enumerate(runs.items()):
+        lines = binned(seconds, width)
+        values = [math.nan if p[3] is None else p[3] for p in lines]
+        axes.plot([p[0] for p in lines], values, color=colour(number), lw=1.5, label=label)
+    # An offset such as +9.96e1 on the axis would hide what matters here.
+    axes.ticklabel_format(axis="y", useOffset=False)
+    return _keyed(made, axes)
+
+
+def violations(runs: Runs) -> Figure:
+    """Queries/s that were late or dropped, by the second of arrival."""
+    made, axes, width = _over_time(runs, "late or dropped, queries/s")
+    most = 0.0
+    for number, (label, seconds) in enumerate(runs.items()):
+        lines = binned(seconds, width)
+        values = [p[4] for p in lines]
+        most = max([most, *values])
+        axes.plot([p[0] for p in lines], values, color=colour(number), lw=1.5, label=label)
+    axes.set_ylim(0, most * 1.05 if most else 1)
+    return _keyed(made, axes)
+
+
+#: the quantities of the bars: title, key of the summary, factor
+QUANTITIES = (
+    ("in time, queries/s", "throughput_qps", 1.0),
+    ("effective accuracy, %", "effective_accuracy", 1.0),
+    ("largest drop (10 s), points", "max_accuracy_drop_10s", 1.0),
+    ("SLO violations, %", "violation_ratio", 100.0),
+)
+
+
+def bars(summaries: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """The four quantities of Fig. 4 of Ahmad et al., "Proteus" (ASPLOS '24), a bar for each run; what is None has
+    none."""
+    made = figure(9.0, 2.2 + 0.22 * len(summaries))
+    panels = made.subplots(1, len(QUANTITIES), sharey=True)
+    labels = list(summaries)
+    for axes, (title, key, factor) in zip(panels, QUANTITIES, strict=True):
+        values = [_quantity(summary, key) for summary in summaries.values()]
+        shown = [0.0 if value is None else value * factor for value in values]
+        drawn = axes.barh(labels, shown, color=[colour(i) for i in range(len(labels))])
+        texts = ["none" if value is None else f"{value * factor:.4g}" for value in values]
+        axes.bar_label(drawn, texts, padding=2, fontsize=7)
+        axes.set_title(title, fontsize=8)
+        axes.tick_params(labelsize=7)
+        # Accuracies differ by little: their bars start below the least of them, everything else at 0.
+        low = min((v for v in shown if v), default=0.0) if key == "effective_accuracy" else 0.0
+        high = max([*shown, low])
+        start = max(0.0, low - max((high - low) * 0.5, 0.1)) if low else 0.0
+        axes.set_xlim(start, start + (high - start) * 1.35 if high > start else start + 1)
+        axes.margins(y=0.02)
+    panels[0].invert_yaxis()
+    return made
+
+
+def _quantity(summary: Mapping[str, Any], key: str) -> float | None:
+    if key == "throughput_qps":
+        return summary["in_time"] / summary["duration_s"] if summary["duration_s"] else None
+    return summary[key]
+
+
+def colour(number: int) -> str:
+    """The colour of the run with this number."""
+    return COLOURS[number % len(COLOURS)]
+
+
+def _over_time(runs: Runs, what: str):
+    """A figure with its axes, and how many seconds one point stands for."""
+    made = figure()
+    axes = made.subplots()
+    length = max((len(seconds) for seconds in runs.values()), default=0)
+    width = max(1, math.ceil(length / POINTS)) if len(runs) > 1 else 1
+    axes.set_xlabel("seconds" if width == 1 else f"seconds (means over {width} s)", fontsize=8)
+    axes.set_ylabel(what, fontsize=8)
+    axes.set_xlim(0, max(length, 1))
+    axes.tick_params(labelsize=8)
+    axes.grid(alpha=0.3)
+    if not length:
+        axes.text(0.5, 0.5, "Nothing arrived.", transform=axes.transAxes, ha="center", va="center")
+    return made, axes, width
+
+
+def _keyed(made: Figure, axes) -> Figure:
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8, frameon=False)
+    return made

@@ -1,0 +1,193 @@
+"""What a finished simulation leaves behind: tables, real images, one page that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from scheduler.simulation import plots, simulate
+from scheduler.simulation.files import staged, write_comparison
+from scheduler.simulation.results import Second, binned
+
+from .worlds import model, world
+
+MODELS = [model("q", "exact", 100, cpu={1: 100}), model("q", "rough", 80, cpu={1: 10}), model("<b>", "m", cpu={1: 5})]
+IMAGES = ("demand_throughput.png", "effective_accuracy.png", "violations.png")
+
+
+def ran():
+    arrivals = [(60 * i, "q") for i in range(80)] + [(900 * i, "<b>") for i in range(5)]
+    return simulate(world(MODELS, arrivals, ["cpu", "cpu"]), "proteus", "nexus", "uniform")
+
+
+def seconds(arrived, in_time, accuracy=None) -> list[Second]:
+    accuracy = accuracy or [100.0] * len(arrived)
+    return [
+        Second(t, a, good, 0, a - good, value if good else None)
+        for t, (a, good, value) in enumerate(zip(arrived, in_time, accuracy, strict=True))
+    ]
+
+
+def pixels(figure) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(plots.png(figure))).convert("RGB")).astype(int)
+
+
+def drawn(figure, colour: str) -> np.ndarray:
+    """Data coordinates of the pixels within the axes that have this colour, smoothed edges included: rows of (x, y)."""
+    image, axes = pixels(figure), figure.axes[0]
+    ink = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) - 255
+    share = ((image - 255) @ ink) / (ink @ ink)
+    off = abs(image - 255 - share[..., None] * ink).max(axis=2)
+    rows, columns = np.nonzero((share > 0.4) & (off < 15))
+    found = axes.transData.inverted().transform(np.column_stack([columns + 0.5, image.shape[0] - rows - 0.5]))
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    inside = (found[:, 0] > left) & (found[:, 0] < right) & (found[:, 1] >= low) & (found[:, 1] <= high)
+    return found[inside]
+
+
+def test_the_tables_say_what_the_summary_says(tmp_path):
+    results = ran()
+    folder = results.write(tmp_path / "new" / "out")
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary == results.summary and summary["queries"] == 85
+    with (folder / "per_second.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["second", "arrived", "in_time", "late", "dropped", "effective_accuracy"]
+    assert sum(int(row["arrived"]) for row in rows) == 85
+    assert sum(int(row["in_time"]) for row in rows) == summary["in_time"]
+    with (folder / "per_application.csv").open() as file:
+        rows = {row["application"]: row for row in csv.DictReader(file)}
+    assert set(rows) == {"q", "<b>"}
+    for name, row in rows.items():
+        for key, value in summary["per_application"][name].items():
+            assert float(row[key]) == pytest.approx(value, abs=1e-6) if value is not None else row[key] == ""
+
+
+def test_identical_runs_leave_identical_images_and_tables(tmp_path):
+    one, two = ran().write(tmp_path / "one"), ran().write(tmp_path / "two")
+    for name in (*IMAGES, "per_second.csv", "per_application.csv"):
+        assert (one / name).read_bytes() == (two / name).read_bytes()
+
+
+def test_the_page_needs_nothing_but_itself(tmp_path):
+    folder = ran().write(tmp_path / "out")
+    page = (folder / "report.html").read_text()
+    sources, tags = [], []
+
+    class Reader(HTMLParser):
+        def handle_starttag(self, tag, attributes):
+            tags.append(tag)
+            sources.extend(value for key, value in attributes if key in ("src", "href", "srcset", "action"))
+
+    Reader().feed(page)
+    assert not re.search(r"https?:|url\(|@import", page) and not {"script", "link", "iframe", "b"} & set(tags)
+    embedded = [base64.b64decode(source.removeprefix("data:image/png;base64,"), validate=True) for source in sources]
+    assert embedded == [(folder / name).read_bytes() for name in IMAGES]
+    assert "&lt;b&gt;" in page
+
+
+def test_the_images_are_images_of_a_readable_size(tmp_path):
+    folder = ran().write(tmp_path / "out")
+    for name in IMAGES:
+        image = Image.open(folder / name)
+        image.verify()
+        assert image.format == "PNG" and image.width >= 800 and image.height >= 200
+
+
+def test_throughput_is_drawn_where_it_was_and_stays_below_demand_where_queries_were_lost():
+    figure = plots.demand_and_throughput({"run": seconds([100] * 30, [100] * 10 + [40] * 10 + [100] * 10)})
+    line = drawn(figure, plots.COLOURS[0])
+    middle = line[(line[:, 0] > 12) & (line[:, 0] < 18)]
+    early = line[(line[:, 0] > 1) & (line[:, 0] < 8)]
+    assert len(middle) > 20 and abs(middle[:, 1] - 40).max() < 3
+    assert len(early) > 20 and abs(early[:, 1] - 100).max() < 3
+
+
+def test_violations_are_drawn_when_they_happened_and_at_no_other_time():
+    figure = plots.violations({"run": seconds([50] * 40, [50] * 20 + [20] * 5 + [50] * 15)})
+    line = drawn(figure, plots.COLOURS[0])
+    high = line[line[:, 1] > 3]
+    assert len(high) > 20 and 19 < high[:, 0].min() < 21 and 24.5 < high[:, 0].max() < 26
+    assert 28 < high[:, 1].max() < 32
+
+
+def test_accuracy_has_a_gap_where_nothing_was_in_time():
+    figure = plots.effective_accuracy({"run": seconds([5] * 30, [5] * 10 + [0] * 10 + [5] * 10, [90.0] * 30)})
+    line = drawn(figure, plots.COLOURS[0])
+    assert ((line[:, 0] > 1) & (line[:, 0] < 9)).any() and ((line[:, 0] > 21) & (line[:, 0] < 29)).any()
+    assert not ((line[:, 0] > 10.5) & (line[:, 0] < 19.5)).any()
+
+
+def test_a_comparison_overlays_its_runs_each_in_its_colour():
+    figure = plots.demand_and_throughput({"a": seconds([90] * 20, [80] * 20), "b": seconds([90] * 20, [30] * 20)})
+    for number, height in ((0, 80), (1, 30)):
+        line = drawn(figure, plots.COLOURS[number])
+        assert len(line) > 50 and abs(line[:, 1] - height).max() < 3
+    assert len(pixels(plots.bars({"a": ran().summary, "b": ran().summary}))) > 100
+
+
+def test_bars_are_as_long_as_the_figures_and_none_has_no_bar():
+    base = {"in_time": 100, "duration_s": 10.0, "effective_accuracy": 90.0, "max_accuracy_drop_10s": 2.0}
+    figure = plots.bars(
+        {
+            "a": {**base, "violation_ratio": 0.1},
+            "b": {**base, "violation_ratio": 0.05, "max_accuracy_drop_10s": None},
+        }
+    )
+    plots.png(figure)
+    violated = [bar.get_width() for bar in figure.axes[3].patches]
+    assert violated == pytest.approx([10.0, 5.0])
+    assert [bar.get_width() for bar in figure.axes[2].patches] == [2.0, 0.0]
+    assert [text.get_text() for text in figure.axes[2].texts] == ["2", "none"]
+
+
+def test_a_run_without_queries_has_a_page_that_says_so(tmp_path):
+    results = simulate(world(MODELS[:1], []), "proteus")
+    assert results.summary["queries"] == 0 and results.summary["violation_ratio"] == 0
+    assert results.summary["effective_accuracy"] is None
+    folder = results.write(tmp_path / "out")
+    assert "0 queries" in (folder / "report.html").read_text()
+    assert [text.get_text() for text in plots.violations({"run": []}).axes[0].texts] == ["Nothing arrived."]
+
+
+def test_bins_are_means_over_the_seconds_that_they_have():
+    lines = binned(seconds([10, 20, 6], [10, 10, 0], [100.0, 80.0, 0.0]), 2)
+    assert lines == [(1.0, 15.0, 10.0, 90.0, 5.0), (2.5, 6.0, 0.0, None, 6.0)]
+
+
+def test_a_comparison_leaves_overlays_bars_and_each_runs_own_files(tmp_path):
+    with staged(tmp_path / "out") as stage:
+        write_comparison(stage, {"one": ran(), "two": ran()})
+    out = tmp_path / "out"
+    assert set(json.loads((out / "comparison.json").read_text())) == {"one", "two"}
+    with (out / "comparison.csv").open() as file:
+        assert [row["run"] for row in csv.DictReader(file)] == ["one", "two"]
+    for name in ("bars.png", *IMAGES, "one/violations.png", "two/report.html"):
+        assert (out / name).stat().st_size > 1000
+
+
+def test_an_error_leaves_the_folder_as_it_was(tmp_path):
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "summary.json").write_text("old")
+    for folder in (tmp_path / "kept", tmp_path / "new" / "deep"):
+        with pytest.raises(RuntimeError), staged(folder) as stage:
+            (stage / "summary.json").write_text("half")
+            raise RuntimeError
+    assert [p.name for p in (tmp_path / "kept").iterdir()] == ["summary.json"]
+    assert (tmp_path / "kept" / "summary.json").read_text() == "old"
+    assert not (tmp_path / "new").exists()
+
+
+def test_what_is_in_the_way_is_named_before_anything_moves(tmp_path):
+    (tmp_path / "out" / "summary.json").mkdir(parents=True)
+    with pytest.raises(FileExistsError, match=r"summary\.json is in the way"):
+        ran().write(tmp_path / "out")
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["summary.json"]

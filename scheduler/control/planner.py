@@ -46,7 +46,7 @@ def make_plan(trigger: str, detail: str = "", observed: dict[str, float] | None 
         logger.info("nothing_to_plan", devices=len(problem.devices), applications=len(problem.applications))
         return None
     chosen = choices.current()
-    allocation = strategies.get(chosen.strategy)(problem)
+    allocation = strategies.get(chosen.strategy)(dataclasses.replace(problem, previous=_in_force(chosen.strategy)))
     broken = violations(problem, allocation)
     if broken:
         raise BrokenPlan("; ".join(broken[:5]))
@@ -71,6 +71,18 @@ def _something_resides() -> bool:
     """Whether the plan in force keeps anything loaded; an empty plan then frees what is being deleted."""
     latest = Plan.objects.only("allocation").first()
     return latest is not None and bool(latest.allocation["placements"])
+
+
+def _in_force(strategy: str) -> Allocation | None:
+    """The allocation of the plan in force where ``strategy`` made it: what another one decided is not its memory."""
+    latest = Plan.objects.only("strategy", "allocation").first()
+    if latest is None or latest.strategy != strategy:
+        return None
+    try:
+        return msgspec.convert(latest.allocation, Allocation)
+    except msgspec.ValidationError as error:
+        logger.warning("plan_unreadable", version=latest.pk, error=str(error))
+        return None
 
 
 @transaction.atomic

@@ -13,23 +13,21 @@ from .clipper import only
 def without_model_selection(problem: Problem) -> Allocation:
     """Proteus w/o MS: Eq. 1 to 7 with each application's most accurate variant only (of those that run within half of
     the SLO), so that accuracy never gives way and demand beyond it is left out."""
-    return _solved(problem, replace(problem, variants=only(problem, most_accurate=True)))
+    return _solved(replace(problem, variants=only(problem, most_accurate=True)))
 
 
 def without_adaptive_batching(problem: Problem) -> Allocation:
     """Proteus w/o AB: Eq. 1 to 7 with batches of one, in the plan as on the devices: P = 1 / latency(1)."""
-    return _solved(
-        problem, replace(problem, variants=tuple(_one_by_one(v) for v in problem.variants if not v.excluded))
-    )
+    return _solved(replace(problem, variants=tuple(_one_by_one(v) for v in problem.variants if not v.excluded)))
 
 
 def without_query_assignment(problem: Problem) -> Allocation:
     """Proteus w/o QA: the placement of Eq. 1 to 7. What is taken away is the heed to its shares: it belongs with the
     routing ``uniform``, which gives each of an application's devices as many queries whatever it can do."""
-    return _solved(problem, replace(problem, variants=tuple(v for v in problem.variants if not v.excluded)))
+    return _solved(replace(problem, variants=tuple(v for v in problem.variants if not v.excluded)))
 
 
-def _solved(problem: Problem, narrowed: Problem) -> Allocation:
+def _solved(narrowed: Problem) -> Allocation:
     allocation = proteus.solve(narrowed)
     return replace(allocation, reasons=reasons(narrowed, allocation))
 

@@ -65,11 +65,13 @@ def faults(problem: Problem) -> list[str]:
 def violations(problem: Problem, allocation: Allocation) -> list[str]:
     """Every rule that the allocation breaks, a line each; empty: it may be used.
 
-    Rules: placements are of known devices and variants, at most one of an application on a device; what is served
-    and left out adds up to the demand, and the rates to what is served; memory and the residents allowed are
-    respected; a dedicated device's batch takes at most SLO / 2 and its rate at most what that batch gives (Eq. 5); on
-    a shared device all turns at their largest fit into the turn gap, a query that just missed a turn is in time after
-    the next one, and rates are what the turns can carry.
+    Rules: placements are of known devices and variants that are not excluded, each variant once a device; what is
+    served and left out adds up to the demand, and the rates to what is served; memory and the residents allowed are
+    respected. A device without a turn gap is dedicated to one application: its batches take at most SLO / 2, and
+    the time that its rates take at those batches (Eq. 5) is at most what is available. On a shared device all turns at
+    their largest fit into the turn gap, a query that just missed a turn is in time after the next one, rates are what
+    the turns can carry, and no application has two turns. Residents that stand by, with no rate and no time, count in
+    memory and among the residents only, and must be able to answer within the SLO.
     """
     found: list[str] = []
     devices = {d.id: d for d in problem.devices}
@@ -101,26 +103,37 @@ def violations(problem: Problem, allocation: Allocation) -> list[str]:
             found.append(f"{device_id}: residents take {memory} bytes, the limit is {device.memory_bytes}")
         if device.max_resident is not None and len(residents) > device.max_resident:
             found.append(f"{device_id}: {len(residents)} residents, the limit is {device.max_resident}")
-        for application, count in Counter(variants[p.variant].application for p in residents).items():
+        for variant, count in Counter(p.variant for p in residents).items():
             if count > 1:
-                found.append(f"{device_id}: {count} variants of {application}, the limit is 1")
+                found.append(f"{device_id}: {variant} appears {count} times, the limit is 1")
+            if variants[variant].excluded:
+                found.append(f"{variant} on {device_id}: is excluded")
         if sum(p.time_share for p in residents) > device.available * (1 + TOLERANCE):
             found.append(
                 f"{device_id}: time shares add up to {sum(p.time_share for p in residents):.6f}, "
                 f"the limit is {device.available:g}"
             )
         gap_s = allocation.turn_gap_s.get(device_id, 0.0)
+        working = [p for p in residents if p.rate > 0 or p.time_share > 0]
+        hosted = Counter(variants[p.variant].application for p in working)
         if gap_s > 0:
-            turns = sum(_latency(profiles[p.variant], p.max_batch) for p in residents)
+            turns = sum(_latency(profiles[p.variant], p.max_batch) for p in working)
             if turns > gap_s * device.available * (1 + TOLERANCE):
                 found.append(
                     f"{device_id}: turns take up to {turns:.6f} s, the turn gap leaves {gap_s * device.available:.6f} s"
                 )
-        elif len(residents) > 1:
-            found.append(f"{device_id}: {len(residents)} residents and no turn gap")
+            for application, count in hosted.items():
+                if count > 1:
+                    found.append(f"{device_id}: {count} turns of {application}, the limit is 1")
+        elif len(hosted) > 1:
+            found.append(f"{device_id}: works for {len(hosted)} applications and has no turn gap")
         for placement in residents:
             slo_s = applications[variants[placement.variant].application].slo_s
-            found += _placement(placement, profiles[placement.variant], slo_s, gap_s, device.available)
+            profile = profiles[placement.variant]
+            if placement.rate > 0 or placement.time_share > 0:
+                found += _placement(placement, profile, slo_s, gap_s, device.available)
+            else:
+                found += _standing_by(placement, profile, slo_s)
     return found
 
 
@@ -152,9 +165,18 @@ def _placement(p: Placement, profile: Profile, slo_s: float, gap_s: float, avail
     else:
         if latency_s > slo_s / 2 * (1 + TOLERANCE):
             yield f"{where}: a batch of {latency_s:g} s exceeds half of the SLO of {slo_s:g} s"
-        capacity = p.max_batch / latency_s * available
+        # Of several variants each has its share of the time; all shares together are at most what is available.
+        capacity = p.max_batch / latency_s * min(p.time_share, available)
     if p.rate > capacity * (1 + TOLERANCE):
         yield f"{where}: rate {p.rate:g} exceeds its capacity of {capacity:g} items/s"
+
+
+def _standing_by(p: Placement, profile: Profile, slo_s: float) -> Iterable[str]:
+    where = f"{p.variant} on {p.device}"
+    if not profile.points or not 1 <= p.max_batch <= profile.points[-1][0]:
+        yield f"{where}: max_batch {p.max_batch} must be from 1 to the largest profiled batch"
+    elif _latency(profile, p.max_batch) > slo_s * (1 + TOLERANCE):
+        yield f"{where}: stands by with a batch of {_latency(profile, p.max_batch):g} s, the SLO is {slo_s:g} s"
 
 
 def _latency(profile: Profile, rows: int) -> float:

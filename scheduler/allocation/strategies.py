@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from . import proteus, sharing
+from . import nereus, proteus, sharing
 from .baselines import BASELINES
 from .capacity import dedicated_capacity
 from .check import faults
@@ -75,6 +75,12 @@ def get(name: str) -> Strategy:
 
 for _name, _strategy in BASELINES.items():
     register(_name)(_strategy)
+
+
+@register("nereus")
+def time_sharing(problem: Problem) -> Allocation:
+    """Devices divided among variants and applications: the most weighted queries first, then accuracy."""
+    return nereus.solve(problem)
 
 
 @register("proteus")

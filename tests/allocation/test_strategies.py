@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from scheduler.allocation.check import faults, violations
-from scheduler.allocation.problem import Application, Device, Placement, Problem, Profile
+from scheduler.allocation.problem import Allocation, Application, Device, Placement, Problem, Profile
 from scheduler.allocation.strategies import UnknownStrategy, UnusableProblem, get, names, register
 
 from .worlds import GIB, line, problems, variant
@@ -107,10 +107,34 @@ def test_the_checker_sees_what_is_broken():
     assert "time shares add up" in broken(replace(placement, time_share=0.95))
     assert "no such device" in broken(replace(placement, device="elsewhere"))
     twice = broken(replace(placement, rate=5.0), replace(placement, rate=5.0))
-    assert "the limit is 10" in twice and "2 residents, the limit is 1" in twice and "2 variants of a" in twice
-    assert "no turn gap" in twice
+    assert "the limit is 10" in twice and "2 residents, the limit is 1" in twice and "m appears 2 times" in twice
     assert "exceed the SLO" in broken(replace(placement, max_batch=8), turn_gap_s={"d": 0.15})
     assert "the turn gap leaves" in broken(replace(placement, max_batch=8), turn_gap_s={"d": 0.08})
+
+
+def test_the_checker_knows_whom_a_device_works_for():
+    problem = Problem(
+        (Device("d", "cpu"),),
+        (Application("a", 0.2, 10.0), Application("b", 0.2, 10.0)),
+        (
+            variant("ma", "a", 100, cpu=line(0, 10)),
+            variant("mb", "b", 100, cpu=line(0, 10)),
+            variant("slow", "b", 100, cpu=line(0, 150, batches=(1, 2))),
+            replace(variant("no", "b", 100, cpu=line(0, 10)), excluded=True),
+        ),
+    )
+    mine = Placement("d", "ma", 10.0, 1, 0.1)
+    right = Allocation((mine,), {"a": 10.0, "b": 0.0}, {"a": 0.0, "b": 10.0}, 100.0)
+    assert violations(problem, right) == []
+
+    def broken(*others: Placement, **changes) -> str:
+        return " ".join(violations(problem, replace(right, placements=(mine, *others), **changes)))
+
+    served = {"served": {"a": 10.0, "b": 5.0}, "left_out": {"a": 0.0, "b": 5.0}}
+    assert "works for 2 applications and has no turn gap" in broken(Placement("d", "mb", 5.0, 1, 0.05), **served)
+    assert broken(Placement("d", "slow", 0.0, 1, 0.0)) == ""
+    assert "slow on d: stands by with a batch of 0.3 s" in broken(Placement("d", "slow", 0.0, 2, 0.0))
+    assert "no on d: is excluded" in broken(Placement("d", "no", 0.0, 1, 0.0))
 
 
 @pytest.mark.parametrize(

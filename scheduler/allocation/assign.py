@@ -1,0 +1,85 @@
+"""Which device gets which residents, so that what has to be loaded costs least: an assignment problem by kinds.
+
+Devices of a group that have the same variants loaded are one kind, and bins with the same residents are one kind, so
+that thousands of devices make a small transportation problem. Its linear program has whole solutions (its matrix is
+totally unimodular), and SCIP's LP solver finds one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pyscipopt import LP
+
+from .problem import Device
+
+
+def assign(devices: Sequence[Device], bins: Sequence[frozenset[str]], worth: Callable[[str], float]) -> list[Device]:
+    """The device for each bin (a set of variant ids), no more bins than devices.
+
+    ``worth``: what keeping a loaded variant saves, above 0. Among equals, devices that have least loaded take what is
+    new, in the devices' order.
+    """
+    wanted = frozenset().union(*bins) if bins else frozenset()
+    kinds: dict[frozenset[str], list[Device]] = {}
+    for device in devices:
+        kinds.setdefault(device.loaded & wanted, []).append(device)
+    asked: dict[frozenset[str], int] = {}
+    for bin_ in bins:
+        asked[bin_] = asked.get(bin_, 0) + 1
+    flow = _flow([(kind, len(some)) for kind, some in kinds.items()], list(asked.items()), worth)
+    queues = {kind: sorted(some, key=lambda d: len(d.loaded)) for kind, some in kinds.items()}
+    given: dict[frozenset[str], list[Device]] = {bin_: [] for bin_ in asked}
+    for (kind, bin_), count in flow.items():
+        given[bin_] += queues[kind][:count]
+        del queues[kind][:count]
+    order = {device.id: i for i, device in enumerate(devices)}
+    spare = sorted((d for some in queues.values() for d in some), key=lambda d: (len(d.loaded), order[d.id]))
+    for bin_, count in asked.items():
+        more = count - len(given[bin_])
+        given[bin_] += spare[:more]
+        del spare[:more]
+        given[bin_].sort(key=lambda d: order[d.id], reverse=True)
+    return [given[bin_].pop() for bin_ in bins]
+
+
+def _flow(
+    kinds: list[tuple[frozenset[str], int]], asked: list[tuple[frozenset[str], int]], worth: Callable[[str], float]
+) -> dict[tuple[frozenset[str], frozenset[str]], int]:
+    """How many devices of each kind take bins of each kind, where that keeps anything."""
+    pairs = [
+        (i, j, sum(worth(v) for v in sorted(loaded & bin_)))
+        for i, (loaded, _) in enumerate(kinds)
+        if loaded
+        for j, (bin_, _) in enumerate(asked)
+        if loaded & bin_
+    ]
+    if not pairs:
+        return {}
+    if len(kinds) == 1 or len(asked) == 1:
+        return _in_turn(kinds, asked, pairs)
+    lp = LP(sense="maximize")
+    sides = [float(n) for _, n in kinds] + [float(n) for _, n in asked]
+    lp.addRows([[]] * len(sides), [0.0] * len(sides), sides)
+    largest = max(gain for _, _, gain in pairs)
+    lp.addCols(
+        [[(i, 1.0), (len(kinds) + j, 1.0)] for i, j, _ in pairs],
+        [gain / largest for _, _, gain in pairs],
+        [0.0] * len(pairs),
+        [1e20] * len(pairs),
+    )
+    lp.solve()
+    return {(kinds[i][0], asked[j][0]): round(x) for (i, j, _), x in zip(pairs, lp.getPrimal(), strict=True) if x > 0.5}
+
+
+def _in_turn(kinds, asked, pairs) -> dict[tuple[frozenset[str], frozenset[str]], int]:
+    """With one kind on either side the best pairs come first."""
+    have, need = [n for _, n in kinds], [n for _, n in asked]
+    flow = {}
+    for i, j, _ in sorted(pairs, key=lambda p: -p[2]):
+        count = min(have[i], need[j])
+        if count:
+            flow[kinds[i][0], asked[j][0]] = count
+            have[i] -= count
+            need[j] -= count
+    return flow

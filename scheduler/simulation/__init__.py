@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from . import engine, stacks
+from workers.gateway import routing as routing_names
+
+from . import stacks
 from .controller import SimulationError
+from .early import EarlyEngine
+from .late import LateEngine
 from .results import Results
 from .scenario import Scenario, load
 from .tables import ScenarioError
@@ -42,4 +46,5 @@ def simulate(
         batching = scenario.batching if batching is None else batching
         routing = scenario.routing if routing is None else routing
     stack = stacks.choose(strategy, batching, routing)
-    return Results(scenario, stack, engine.run(scenario, stack, progress))
+    engine = LateEngine if stack.routing == routing_names.LATE_BINDING else EarlyEngine
+    return Results(scenario, stack, engine(scenario, stack, progress).run())

@@ -28,6 +28,7 @@ class Planned:
     """An allocation with what belongs to it. ``stand_by``: faster variants to keep warm, by device."""
 
     at: float
+    problem: Problem
     allocation: Allocation
     stand_by: Mapping[str, list[str]]
 
@@ -88,7 +89,7 @@ class Controller:
             raise SimulationError(f"strategy {self._name} at {now:g} s: {'; '.join(broken[:5])}")
         # Stand-bys are worth their place, but not the time that a device would stand still to load them.
         stand_by = {} if scenario.load_time_s else relief(problem, allocation)
-        planned = Planned(now, allocation, stand_by)
+        planned = Planned(now, problem, allocation, stand_by)
         self.plans.append(planned)
         if self._trigger is not None:
             self._trigger.planned(problem, allocation)

@@ -18,7 +18,7 @@ from workers.batching.turns import Arbiter, Lane, Wish, blocking_s
 class Query:
     """``deadline``: when the device must be done with it, in seconds; ``application`` is an index."""
 
-    __slots__ = ("application", "arrived", "deadline", "id", "rows")
+    __slots__ = ("application", "arrived", "booking", "deadline", "id", "rows")
 
     def __init__(self, id: int, application: int, arrived: float, deadline: float):
         self.id = id
@@ -26,6 +26,8 @@ class Query:
         self.arrived = arrived
         self.deadline = deadline
         self.rows = 1
+        #: the dispatcher's
+        self.booking = None
 
 
 def _order(query: Query) -> tuple[float, int]:

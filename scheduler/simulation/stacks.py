@@ -34,7 +34,7 @@ OWN = {
     "proteus-wo-ab": ("fixed", "shares"),
     "proteus-wo-qa": ("proteus", "uniform"),
 }
-LIVE = ("nereus", "least-completion")
+LIVE = ("nereus", routers.LATE_BINDING)
 
 
 def choose(strategy: str | None = None, batching: str | None = None, routing: str | None = None) -> Stack:
@@ -61,6 +61,8 @@ def choose(strategy: str | None = None, batching: str | None = None, routing: st
         )
         if value not in known
     ]
+    if stack.routing == routers.LATE_BINDING and stack.batching != "nereus":
+        faults.append(f"batching: with routing {stack.routing} it must be nereus, which forms batches there")
     if faults:
         raise ScenarioError(faults)
     return stack

@@ -12,6 +12,7 @@ from scheduler.simulation import simulate
 from scheduler.simulation.engine import DROPPED, IN_TIME, LATE
 from scheduler.simulation.scenario import Control
 from workers.batching.policies import names as policies
+from workers.gateway.routing import LATE_BINDING
 from workers.gateway.routing import names as routers
 
 from .worlds import model, world
@@ -44,7 +45,7 @@ def scenarios(draw):
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(scenarios(), st.sampled_from(policies()), st.sampled_from(routers()))
 def test_every_query_is_counted_once(scenario, batching, routing):
-    results = simulate(scenario, "proteus", batching, routing)
+    results = simulate(scenario, "proteus", "nereus" if routing == LATE_BINDING else batching, routing)
     count, s, record = len(scenario.arrivals), results.summary, results.record
     assert s["queries"] == count == s["in_time"] + s["late"] + s["dropped"]
     for i, (t, q) in enumerate(zip(scenario.arrivals.times, scenario.arrivals.applications, strict=True)):
@@ -62,7 +63,7 @@ def test_every_query_is_counted_once(scenario, batching, routing):
     for column in ("arrived", "in_time", "late", "dropped"):
         total = sum(getattr(second, column) for second in results.per_second)
         assert total == s["queries" if column == "arrived" else column]
-        by_application = (counts["queries" if column == "arrived" else column] for counts in s["applications"].values())
+        by_application = (counts["queries" if column == "arrived" else column] for counts in s["per_application"].values())
         assert sum(by_application) == total
 
 
@@ -71,6 +72,7 @@ def test_the_same_seed_gives_the_same_run_and_another_one_does_not(routing):
     models = [model("q", "m", cpu={1: 20, 4: 40}), model("p", "n", cpu={1: 30, 2: 50})]
     arrivals = [(7 * i, "q" if i % 3 else "p") for i in range(300)]
     scenario = world(models, arrivals, ["cpu"] * 3, profile_noise=0.1, seed=1)
-    runs = [simulate(s, "proteus", "proteus", routing).record for s in (scenario, scenario, replace(scenario, seed=2))]
+    batching = "nereus" if routing == LATE_BINDING else "proteus"
+    runs = [simulate(s, "proteus", batching, routing).record for s in (scenario, scenario, replace(scenario, seed=2))]
     assert runs[0].answered == runs[1].answered and runs[0].outcome == runs[1].outcome
     assert runs[0].answered != runs[2].answered

@@ -1,0 +1,257 @@
+"""Late binding: the live gateway's own dispatcher holds queries, and grants batches to devices about to be free.
+
+A simulated device runs what it is granted, in the order of arrival, and loads what the plan wants there in between.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from heapq import heappop
+
+from scheduler.allocation.residency import residency
+from workers.dispatch.devices import Batch
+from workers.dispatch.dispatcher import Dispatcher
+from workers.dispatch.menu import Menu, Option
+
+from .controller import Planned
+from .devices import Query, Variant
+from .engine import DROPPED, IN_TIME, LATE, ROUNDING_S, Engine
+from .residents import Residents
+from .scenario import Scenario
+from .stacks import Stack
+
+
+class Worker:
+    """A device: granted batches in order, the one that runs, and what is loaded."""
+
+    __slots__ = ("batches", "name", "residents", "running", "started")
+
+    def __init__(self, name: str, residents: Residents):
+        self.name = name
+        self.residents = residents
+        self.batches: list[Batch] = []
+        self.running: Batch | None = None
+        self.started = 0.0
+
+
+class LateEngine(Engine):
+    """One run with the dispatcher."""
+
+    def __init__(self, scenario: Scenario, stack: Stack, progress: Callable[[float], None] | None = None):
+        super().__init__(scenario, stack, progress)
+        self._dispatcher = Dispatcher()
+        variants = self._variants()
+        self._by_kind = variants
+        self._kind = dict(scenario.devices)
+        self._workers = {
+            name: Worker(name, Residents(scenario.max_resident.get(kind))) for name, kind in scenario.devices
+        }
+        self._options: dict[tuple[str, str], Option | None] = {}
+        self._menus: dict[tuple[str, tuple[str, ...]], dict[str, Menu]] = {}
+        self._dispatcher.set_applications({name: (scenario.slo_s[name], False) for name in self._names}, 0.0)
+        for name in self._workers:
+            self._dispatcher.set_way(name, 2 * scenario.network_s)
+            self._dispatcher.set_up(name, True, 0.0)
+        self._wake = math.inf
+
+    def _loaded(self) -> dict[str, list[str]]:
+        if not self._scenario.load_time_s:
+            return {name: () for name in self._workers}
+        return {name: worker.residents.warm() for name, worker in self._workers.items()}
+
+    def _loop(self) -> None:
+        times, applications = self._scenario.arrivals.times, self._scenario.arrivals.applications
+        names, slo, heap, dispatcher = self._names, self._slo, self._heap, self._dispatcher
+        arrived, on_arrival = self._controller.arrived, self._controller.on_arrival
+        count, i = len(times), 0
+        submit, grants, refused = dispatcher.submit, dispatcher.grants, dispatcher.refused
+        while True:
+            when = times[i] if i < count else math.inf
+            if heap and heap[0][0] <= when:
+                if heap[0][0] <= self._wake:
+                    now, _, call, subject = heappop(heap)
+                    self._arrived = i
+                    call(now, subject)
+                else:
+                    now = self._wake
+                    dispatcher.wake(now)
+            elif self._wake <= when:
+                if self._wake == math.inf:
+                    return
+                now = self._wake
+                dispatcher.wake(now)
+            elif i == count:
+                return
+            else:
+                now, index = when, applications[i]
+                name = names[index]
+                query = Query(i, index, now, now + slo[index])
+                i += 1
+                arrived(name, 1, now)
+                if on_arrival is not None and (rates := on_arrival(name, now)):
+                    self._plan(now, rates)
+                submit(name, query, now)
+            if grants or refused:
+                self._act(now)
+            self._wake = dispatcher.wake_at
+
+    def _act(self, now: float) -> None:
+        """Carry out what the dispatcher decided."""
+        dispatcher, net = self._dispatcher, self._scenario.network_s
+        for query in dispatcher.refused:
+            self._finish(query, DROPPED, now)
+        dispatcher.refused.clear()
+        granted = dispatcher.grants[:]
+        dispatcher.grants.clear()
+        for batch in granted:
+            worker = self._workers[batch.device.name]
+            if net:
+                self._at(now + net, self._on_reached, (worker, batch))
+            else:
+                self._on_reached(now, (worker, batch))
+
+    def _on_reached(self, now: float, subject: tuple[Worker, Batch]) -> None:
+        worker, batch = subject
+        worker.batches.append(batch)
+        if worker.running is None and worker.residents.loading is None:
+            self._next(worker, now)
+
+    def _next(self, worker: Worker, now: float) -> None:
+        """Run the next batch of a free device, or load."""
+        net = self._scenario.network_s
+        while worker.batches:
+            batch = worker.batches.pop(0)
+            option = batch.option
+            if option.variant not in worker.residents.loaded:
+                self._at(now + net, self._on_declined, (batch, batch.queries))
+                continue
+            # The executor gives up what would be late even alone.
+            least = now + option.seconds(1) + net
+            late = [query for query in batch.queries if least > query.deadline + ROUNDING_S]
+            queries = [query for query in batch.queries if query not in late] if late else batch.queries
+            if late:
+                self._at(now + net, self._on_given_up, late)
+                if not queries:
+                    self._at(now + net, self._on_declined, (batch, []))
+                    continue
+                batch.queries, batch.rows = queries, len(queries)
+            run_s = option.seconds(len(queries))
+            if self._scenario.profile_noise:
+                run_s *= self._noise.lognormvariate(0.0, self._scenario.profile_noise)
+            worker.running, worker.started = batch, now
+            self._at(now + run_s, self._on_end, worker)
+            return
+        self._load(worker, now)
+
+    def _on_end(self, now: float, worker: Worker) -> None:
+        batch, worker.running = worker.running, None
+        when = now + self._scenario.network_s
+        outcome, answered, variants, slo = self._outcome, self._answered, self._variant, self._slo
+        index = self._by_kind[self._kind[worker.name]][batch.option.variant].index
+        for query in batch.queries:
+            i = query.id
+            if outcome[i]:
+                self._finish(query, IN_TIME, when)
+            outcome[i] = IN_TIME if when - query.arrived <= slo[query.application] + ROUNDING_S else LATE
+            answered[i] = when
+            variants[i] = index
+        told = (batch, now - worker.started)
+        if self._scenario.network_s:
+            self._at(when, self._on_told, told)
+            self._next(worker, now)
+        elif worker.batches:
+            self._next(worker, now)
+            self._on_told(now, told)
+        else:
+            self._on_told(now, told)
+            if worker.running is None and worker.residents.loads:
+                self._load(worker, now)
+
+    def _on_told(self, now: float, told: tuple[Batch, float]) -> None:
+        self._dispatcher.ended(told[0], now, told[1])
+        if self._dispatcher.grants or self._dispatcher.refused:
+            self._act(now)
+
+    def _on_declined(self, now: float, subject: tuple[Batch, list[Query]]) -> None:
+        batch, queries = subject
+        self._dispatcher.ended(batch, now)
+        self._dispatcher.declined(queries, now)
+
+    def _on_given_up(self, now: float, queries: list[Query]) -> None:
+        for query in queries:
+            self._finish(query, DROPPED, now)
+
+    # --- loads -------------------------------------------------------------------------------------------------------
+
+    def _load(self, worker: Worker, now: float) -> None:
+        """Begin the next load of a free device, if it may."""
+        residents = worker.residents
+        if residents.loading is not None or not residents.loads or not self._may_load(worker):
+            return
+        load_s = self._scenario.load_time_s
+        residents.begin()
+        self._offer(worker, now)
+        self._dispatcher.set_away(worker.name, now + load_s + 2 * self._scenario.network_s, now)
+        self._at(now + load_s, self._on_loaded, worker)
+        if self._dispatcher.grants or self._dispatcher.refused:
+            self._act(now)
+
+    def _may_load(self, worker: Worker) -> bool:
+        """Loads are staggered: a device that serves already stands still only while most others of its type do not."""
+        if not worker.residents.loaded:
+            return True
+        kind = self._kind[worker.name]
+        peers = [other for name, other in self._workers.items() if self._kind[name] == kind]
+        loading = sum(other.residents.loading is not None for other in peers)
+        return loading < max(1, len(peers) // 8)
+
+    def _on_loaded(self, now: float, worker: Worker) -> None:
+        worker.residents.ended()
+        self._offer(worker, now)
+        self._dispatcher.set_away(worker.name, now, now)
+        self._next(worker, now)
+        for other in self._workers.values():
+            if other.running is None and not other.batches:
+                self._load(other, now)
+
+    def _adopt(self, planned: Planned, now: float) -> None:
+        resident = residency(planned.problem, planned.allocation)
+        for name, worker in self._workers.items():
+            worker.residents.plan(resident[name])
+            if not self._scenario.load_time_s:
+                # What takes no time needs not wait for the batch under way.
+                while worker.residents.loads:
+                    worker.residents.begin()
+                    worker.residents.ended()
+                self._offer(worker, now)
+        for worker in self._workers.values():
+            if worker.running is None and not worker.batches:
+                self._load(worker, now)
+        self._act(now)
+
+    def _offer(self, worker: Worker, now: float) -> None:
+        """Tell the dispatcher what the device can run now, and while it loads: what it can run after that."""
+        kind, residents = self._kind[worker.name], worker.residents
+        key = (kind, tuple(sorted(residents.warm())))
+        menus = self._menus.get(key)
+        if menus is None:
+            by_application: dict[str, list[Option]] = {}
+            for id in key[1]:
+                variant = self._by_kind[kind][id]
+                option = self._option(kind, variant)
+                if option is not None:
+                    by_application.setdefault(variant.application, []).append(option)
+            menus = self._menus[key] = {name: Menu(options) for name, options in by_application.items()}
+        self._dispatcher.set_menus(worker.name, menus, now)
+
+    def _option(self, kind: str, variant: Variant) -> Option | None:
+        """None: it is too slow for the SLO whatever the batch."""
+        key = (kind, variant.id)
+        if key not in self._options:
+            slo_s = self._scenario.slo_s[variant.application]
+            rows = [n for n in range(1, variant.latency.largest + 1) if variant.latency.seconds(n) <= slo_s]
+            self._options[key] = (
+                Option(variant.id, variant.accuracy, variant.latency, max(rows)) if rows and rows[0] == 1 else None
+            )
+        return self._options[key]

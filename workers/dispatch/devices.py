@@ -1,0 +1,131 @@
+"""A device as the dispatcher sees it: what it was granted, what is booked on it, and how well it keeps its times. Pure.
+
+Times are the gateway's: a batch "ends" when its answers are expected there, so that the way there and back counts once
+for a batch on an idle device and not at all where batches follow each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping
+from typing import Any, Protocol
+
+from .menu import Menu, Option
+
+
+class Query(Protocol):
+    """``deadline``: seconds on the caller's clock by when its answer must be back; inf: any time. ``rows`` >= 1.
+    ``booking`` belongs to the dispatcher; None at first."""
+
+    arrived: float
+    deadline: float
+    rows: int
+    booking: Any
+
+
+class Batch:
+    """Queries that shall run together: booked (``granted`` False), then granted and no longer changed.
+
+    ``deadline``: the earliest of its queries'. ``end``: when its answers are expected, once granted."""
+
+    __slots__ = ("application", "deadline", "device", "end", "granted", "granted_at", "option", "queries", "rows")
+
+    def __init__(self, application: Any, option: Option, device: Device, query: Query) -> None:
+        self.application = application
+        self.option = option
+        self.device = device
+        self.queries = [query]
+        self.rows = query.rows
+        self.deadline = query.deadline
+        self.granted = False
+        self.granted_at = 0.0
+        self.end = 0.0
+
+
+class Device:
+    """One device. ``menus`` by application. ``free_at``: when all that is granted is expected back (in the past: idle).
+    ``booked_s``: seconds of what is booked. ``way_s``: there and back. ``away``: it does something else until
+    ``free_at`` (a load, say), which is no sign of pressure."""
+
+    __slots__ = (
+        "away",
+        "booked",
+        "booked_s",
+        "factor",
+        "free_at",
+        "granted",
+        "menus",
+        "name",
+        "noise",
+        "up",
+        "wake_at",
+        "way_s",
+    )
+
+    def __init__(self, name: Hashable) -> None:
+        self.name = name
+        self.menus: Mapping[str, Menu] = {}
+        self.up = False
+        self.away = False
+        self.free_at = -math.inf
+        self.booked_s = 0.0
+        self.booked: list[Batch] = []
+        self.granted: list[Batch] = []
+        self.way_s = 0.0
+        self.noise = Noise()
+        self.factor = self.noise.factor
+        self.wake_at = math.inf
+
+    def starts_in(self, now: float) -> float:
+        """Seconds until the answers of an imaginary batch of no length, granted as early as useful."""
+        wait = self.free_at - now
+        return wait if wait > self.way_s else self.way_s
+
+    def seconds(self, option: Option, rows: int) -> float:
+        """Seconds that a batch takes here, to count on."""
+        return option.seconds(rows) * self.factor
+
+    def slack(self, position: int, now: float) -> float:
+        """By how many seconds all that is booked from ``position`` on may be delayed and still end in time."""
+        slack, end = math.inf, now + self.starts_in(now)
+        for i, batch in enumerate(self.booked):
+            end += self.seconds(batch.option, batch.rows)
+            if i >= position:
+                slack = min(slack, batch.deadline - end)
+        return slack
+
+    def recount(self) -> None:
+        """After a change of what is booked."""
+        self.booked_s = sum([self.seconds(batch.option, batch.rows) for batch in self.booked])
+
+
+class Noise:
+    """How far batches on a device stray from their expected times: ``factor`` times the expectation is enough but for
+    about one batch in a hundred.
+
+    Running mean and mean deviation of observed over expected time, as TCP estimates its timeout (Jacobson, 1988). A
+    device that always keeps its times soon has a factor of 1.
+    """
+
+    WEIGHT = 0.05
+    #: mean deviations above the mean: three are about 2.4 standard deviations of a normal distribution
+    DEVIATIONS = 3.0
+    #: a single batch counts for no more than this; a stall says nothing about the next batch
+    LARGEST = 3.0
+    #: mean deviation before anything was observed, and what is taken for none
+    AT_FIRST, NONE = 0.01, 1e-4
+
+    __slots__ = ("_deviation", "_mean", "factor")
+
+    def __init__(self) -> None:
+        self._mean = 1.0
+        self._deviation = self.AT_FIRST
+        self.factor = 1.0 + self.DEVIATIONS * self.AT_FIRST
+
+    def observe(self, ratio: float) -> None:
+        """``ratio``: of the time that a batch took to the time expected."""
+        error = min(ratio, self.LARGEST) - self._mean
+        self._mean += self.WEIGHT * error
+        self._deviation += self.WEIGHT * (abs(error) - self._deviation)
+        deviation = self._deviation if self._deviation > self.NONE else 0.0
+        self.factor = max(1.0, self._mean + self.DEVIATIONS * deviation)

@@ -1,0 +1,119 @@
+"""What a device can run for an application, and which of it is worth its time at what pressure. Pure.
+
+The value of serving a row with a variant is its accuracy (times the application's weight) less the price of the
+device time that it takes. The price rises exponentially with pressure, the share of the SLO for which devices are
+booked already: while devices are idle time is all but free and the most accurate variant wins, and the more work is
+booked the more accuracy a second must bring. Neighbouring variants trade from less than ten to more than a thousand
+points of accuracy for a second, so a scale of factors is the one that fits them all. (The same trade as drift-plus-
+penalty control makes; Neely, "Stochastic Network Optimization", 2010, Chapter 4.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+
+from workers.batching.latency import LatencyModel
+
+#: steps between no pressure and a full SLO of booked work
+LEVELS = 64
+#: points of accuracy that a second of an idle device must bring
+FREE_PRICE = 1.0
+#: the price of a second is multiplied by e to this from no pressure to full pressure
+STEEPNESS = 9.0
+#: a batch is worth waiting for only if a row of it costs less than this part of what it would cost now
+WORTH_WAITING = 0.9
+
+
+class Option:
+    """A variant that a device may run for an application.
+
+    Args:
+        variant: what the caller calls it.
+        accuracy: normalised percent. ``weight``: of the application.
+        latency: seconds by rows, as expected; ``max_rows``: the most that one batch may take.
+    """
+
+    __slots__ = ("_seconds", "cost", "improves", "key", "max_rows", "variant", "worth")
+
+    def __init__(
+        self, variant: Hashable, accuracy: float, latency: LatencyModel, max_rows: int, weight: float = 1.0
+    ) -> None:
+        self.variant = variant
+        self.worth = accuracy * weight
+        self.max_rows = max_rows
+        self._seconds = [latency.seconds(rows) for rows in range(max_rows + 1)]
+        each = [self._seconds[rows] / rows for rows in range(1, max_rows + 1)]
+        #: seconds a row in the fastest batch
+        self.cost = min(each)
+        #: by rows: whether some larger batch makes a row so much cheaper that waiting for company may pay
+        self.improves = [True] + [
+            min(each[rows:], default=math.inf) < WORTH_WAITING * each[rows - 1] for rows in range(1, max_rows + 1)
+        ]
+        self.key = (variant, self.worth, tuple(self._seconds))
+
+    def seconds(self, rows: int) -> float:
+        """Seconds that a batch takes as expected; one query larger than a batch runs in pieces."""
+        if rows <= self.max_rows:
+            return self._seconds[rows]
+        pieces, rest = divmod(rows, self.max_rows)
+        return pieces * self._seconds[self.max_rows] + self._seconds[rest]
+
+
+def price(level: int) -> float:
+    """Points of accuracy that a second of a device must bring at a level of pressure (0 to ``LEVELS`` - 1)."""
+    return FREE_PRICE * math.exp(STEEPNESS * level / LEVELS)
+
+
+_PRICES = tuple(price(level) for level in range(LEVELS))
+
+
+class Menu:
+    """The options of one application on devices that have the same ones: at least one, in any order."""
+
+    __slots__ = ("_ranked", "best_worth", "key", "options")
+
+    def __init__(self, options: Sequence[Option]) -> None:
+        self.options = sorted(useful(options), key=lambda option: (-option.worth, option.cost))
+        self.best_worth = self.options[0].worth
+        self.key = tuple(option.key for option in self.options)
+        self._ranked: list[tuple[tuple[float, Option], ...] | None] = [None] * LEVELS
+
+    def ranked(self, level: int) -> tuple[tuple[float, Option], ...]:
+        """(value of a row, option), best first, at a level of pressure."""
+        ranked = self._ranked[level]
+        if ranked is None:
+            priced = [(option.worth - _PRICES[level] * option.cost, option) for option in self.options]
+            priced.sort(key=lambda item: -item[0])
+            ranked = self._ranked[level] = tuple(priced)
+        return ranked
+
+    def best(self, rows: int, queries: int, within_s: float, factor: float, level: int) -> Option | None:
+        """The most valuable option whose batch of ``rows`` in so many ``queries``, taking ``factor`` times as long as
+        expected, ends within ``within_s`` seconds; None: none does."""
+        best, most, a_second = None, -math.inf, _PRICES[level]
+        for option in self.options:
+            if rows > option.max_rows and queries > 1:
+                continue
+            seconds = option.seconds(rows)
+            if seconds * factor > within_s:
+                continue
+            value = option.worth * rows - a_second * seconds
+            if value > most:
+                best, most = option, value
+        return best
+
+
+def useful(options: Sequence[Option]) -> list[Option]:
+    """Without those for which another one is at least as accurate and at no batch size slower."""
+    kept: list[Option] = []
+    for option in sorted(options, key=lambda option: (-option.worth, option.cost)):
+        if not any(_dominates(other, option) for other in kept):
+            kept.append(option)
+    return kept
+
+
+def _dominates(one: Option, other: Option) -> bool:
+    if one.worth < other.worth or one.max_rows < other.max_rows:
+        return False
+    return all(one.seconds(rows) <= other.seconds(rows) for rows in range(1, other.max_rows + 1))

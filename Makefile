@@ -5,7 +5,7 @@ PYTHON ?= $(shell for one in python3 python3.13 python3.12 python3.11; do \
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install demo run test bench lint clean
+.PHONY: install demo run test bench evaluation lint clean
 
 install: $(VENV)/.installed
 
@@ -32,6 +32,9 @@ test: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks
+
+evaluation: install
+	$(BIN)/python -m benchmarks.evaluation
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -1,0 +1,79 @@
+"""The page: sections between markers, so that one can be made again while the others stay."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from scheduler.simulation.plots import png
+
+from .runs import Case, Outcome, Runner
+
+_MARKER = "<!-- section: {} -->"
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a section works with. ``data``: folder of the published profiles and traces. ``images``: folder of the
+    page's images, ``prefix`` how the page refers to it."""
+
+    runner: Runner
+    data: Path
+    images: Path
+    prefix: str
+    quick: bool
+
+    def image(self, name: str, figure: Figure, alternative: str) -> str:
+        """Write the figure and return the line that shows it."""
+        self.images.mkdir(parents=True, exist_ok=True)
+        (self.images / name).write_bytes(png(figure))
+        return f"![{alternative}]({self.prefix}/{name})"
+
+    def outcomes(self, cases: Mapping[str, Case]) -> dict[str, Outcome]:
+        """The results that there are, by label."""
+        found = {label: self.runner.outcome(case) for label, case in cases.items()}
+        return {label: outcome for label, outcome in found.items() if outcome is not None}
+
+    def left_out(self, cases: Iterable[Case]) -> str:
+        """A visible note about cases without a result; "" where all have one."""
+        missing = sorted({name for case in cases if (name := case.missing())})
+        lines = []
+        if missing:
+            lines.append(f"**Left out**, not registered: {', '.join(f'`{name}`' for name in missing)}.")
+        failed = [(case, why) for case in dict.fromkeys(cases) if (why := self.runner.failed.get(case)) is not None]
+        lines += [f"**Failed**: {case}: {why}" for case, why in failed]
+        return "\n\n".join(lines)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A Markdown table; the first column to the left, the others to the right."""
+    lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
+    lines += ["| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def percent(ratio: float | None, digits: int = 3) -> str:
+    """A ratio as percent; "none" for None."""
+    return "none" if ratio is None else f"{100 * ratio:.{digits}f}%"
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    return "none" if value is None else f"{value:,.{digits}f}"
+
+
+def read_sections(text: str) -> dict[str, str]:
+    """The sections of a page by name, without their markers."""
+    parts = re.split(r"^<!-- section: ([\w-]+) -->\n", text, flags=re.M)
+    return {name: body.strip("\n") for name, body in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def compose(head: str, sections: Mapping[str, str]) -> str:
+    """The whole page."""
+    parts = [head.strip("\n")]
+    parts += [f"{_MARKER.format(name)}\n{body.strip(chr(10))}" for name, body in sections.items()]
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,181 @@
+"""Runs of the evaluation: in a few processes, each result kept by a hash of all that it depends on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+import sys
+import traceback
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from scheduler.allocation import strategies
+from scheduler.simulation import ScenarioError, SimulationError, simulate, stacks
+from scheduler.simulation.results import Second
+from workers.batching import policies
+
+from .worlds import World
+
+ROOT = Path(__file__).resolve().parents[2]
+#: what decides about a run's result, beside its scenario
+SOURCES = ("scheduler", "workers")
+SOLVER = "pyscipopt"
+
+
+class SourceChanged(RuntimeError):
+    """The code was edited during the evaluation: results would be kept under the wrong key."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run. What is None comes from the strategy."""
+
+    world: World
+    strategy: str
+    batching: str | None = None
+    routing: str | None = None
+
+    def missing(self) -> str | None:
+        """The name that is not registered, or None."""
+        if self.strategy not in strategies.names():
+            return self.strategy
+        if self.batching is not None and self.batching not in policies.names():
+            return self.batching
+        try:
+            stacks.choose(self.strategy, self.batching, self.routing)
+        except ScenarioError:
+            return self.routing
+        return None
+
+    def key(self, source: str) -> str:
+        """The name of its result. ``source``: :func:`source_digest`."""
+        stack = stacks.choose(self.strategy, self.batching, self.routing)
+        parts = [self.world.digest(), stack.strategy, stack.batching, stack.routing, source]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+    def __str__(self) -> str:
+        name = json.loads(self.world.values).get("name", "")
+        return f"{name}: " + ":".join(filter(None, (self.strategy, self.batching, self.routing)))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished run: ``summary`` as in summary.json."""
+
+    summary: Mapping[str, Any]
+    seconds: list[Second]
+
+
+def source_digest(root: Path = ROOT) -> str:
+    """Changes with any Python source of :data:`SOURCES` and with the solver's version."""
+    digest = hashlib.sha256(version(SOLVER).encode())
+    for folder in SOURCES:
+        for path in sorted((root / folder).rglob("*.py")):
+            digest.update(f"{path.relative_to(root)}\0".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+class Runner:
+    """Runs cases that have no result yet and keeps what came of them in ``folder``.
+
+    Args:
+        processes: at most so many runs at a time.
+    """
+
+    def __init__(self, folder: Path, processes: int = 2):
+        self.folder = folder
+        self.source = source_digest()
+        #: why a case has no result, by case
+        self.failed: dict[Case, str] = {}
+        #: how many runs this object has made, as opposed to found
+        self.made = 0
+        self._processes = processes
+
+    def run(self, cases: Iterable[Case]) -> None:
+        """Have a result for each case, or a reason why not in ``failed``.
+
+        Raises:
+            SourceChanged: the code changed since this object was made.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        # Nothing in here is for the repository, whichever folder it is.
+        (self.folder / ".gitignore").write_text("*\n")
+        due = {}
+        for case in dict.fromkeys(cases):
+            if case.missing() is None and case not in self.failed and self.outcome(case) is None:
+                due.setdefault(case.key(self.source), case)
+        if not due:
+            return
+        # Not forked: a child must import the code as it is now, not share this process's solver.
+        context = multiprocessing.get_context("spawn")
+        with (
+            ProcessPoolExecutor(self._processes, context, _same_source, (self.source,)) as pool,
+            tqdm(total=len(due), file=sys.stderr, disable=None, unit="run") as bar,
+        ):
+            waiting = {pool.submit(_make, case, self._path(key)): case for key, case in due.items()}
+            try:
+                for future in as_completed(waiting):
+                    reason = future.result()
+                    case = waiting[future]
+                    self.made += reason is None
+                    if reason is not None:
+                        self.failed[case] = reason
+                    bar.update()
+                    if bar.disable:
+                        print(f"{case}{'' if reason is None else f' failed: {reason}'}", file=sys.stderr, flush=True)
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        if source_digest() != self.source:
+            raise SourceChanged("the source of scheduler/ or workers/ changed during the evaluation; start it again")
+
+    def outcome(self, case: Case) -> Outcome | None:
+        """The kept result; None where there is none."""
+        if case.missing() is not None:
+            return None
+        try:
+            kept = json.loads(self._path(case.key(self.source)).read_text())
+        except (FileNotFoundError, json.JSONDecodeError):
+            return None
+        return Outcome(kept["summary"], [Second(*line) for line in kept["per_second"]])
+
+    def _path(self, key: str) -> Path:
+        return self.folder / f"{key}.json"
+
+
+def _same_source(source: str) -> None:
+    """In each process, once the code is imported."""
+    if source_digest() != source:
+        raise SourceChanged
+
+
+def _make(case: Case, path: Path) -> str | None:
+    """Run and keep; in a process of its own. Returns why there is no result, None where there is one."""
+    try:
+        results = simulate(case.world.scenario(), case.strategy, case.batching, case.routing)
+    except (ScenarioError, SimulationError) as error:
+        return str(error)
+    except Exception as error:
+        # A defect of one stack: the page tells of it, and the other runs go on.
+        traceback.print_exc()
+        return f"{type(error).__name__}: {error}"
+    kept = {
+        "summary": results.summary,
+        "per_second": [
+            (s.second, s.arrived, s.in_time, s.late, s.dropped, s.effective_accuracy) for s in results.per_second
+        ],
+    }
+    # Another process may be killed here, or look for the file: it is there wholly or not at all.
+    aside = path.with_suffix(f".{os.getpid()}")
+    aside.write_text(json.dumps(kept))
+    os.replace(aside, path)
+    return None

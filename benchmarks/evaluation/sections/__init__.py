@@ -1,0 +1,41 @@
+"""The sections of the page, in its order. Each is a module with
+
+``NAME`` (for ``--only``) and ``TITLE``;
+``cases(context)``: the runs that it needs;
+``body(context)``: its Markdown, from the results that there are; it writes its images on the way.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from . import (
+    ablations,
+    applications,
+    batching,
+    bursty,
+    end_to_end,
+    fidelity,
+    heterogeneous,
+    realistic,
+    references,
+    scaling,
+    slo,
+)
+
+ALL: dict[str, ModuleType] = {
+    module.NAME: module
+    for module in (
+        references,
+        end_to_end,
+        bursty,
+        batching,
+        ablations,
+        slo,
+        applications,
+        realistic,
+        scaling,
+        heterogeneous,
+        fidelity,
+    )
+}

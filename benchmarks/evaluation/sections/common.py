@@ -1,0 +1,64 @@
+"""What several sections share: the stacks that are compared, and the table of Fig. 4's quantities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from scheduler.simulation.plots import bars
+
+from ..page import Context, number, percent, table
+from ..runs import Case, Outcome
+from ..worlds import World
+
+#: the published systems as Section 6.1.1 of Ahmad et al. (ASPLOS '24) defines them, Proteus, and the live default
+STACKS = ("clipper-ht", "clipper-ha", "sommelier", "infaas-accuracy", "proteus", "nereus")
+
+HEAD = (
+    "stack", "violations", "effective accuracy", "max drop, 10 s", "in time, queries/s", "late", "dropped", "p99 ms",
+    "loads", "solves", "longest solve, s",
+)  # fmt: skip
+
+
+def of(world: World, strategies: Sequence[str] = STACKS) -> dict[str, Case]:
+    """A case for each strategy with its own batching and routing, by its name."""
+    return {name: Case(world, name) for name in strategies}
+
+
+def quantities(outcomes: Mapping[str, Outcome]) -> str:
+    """The table of Fig. 4's quantities, a row for each label."""
+    rows = []
+    for label, outcome in outcomes.items():
+        s = outcome.summary
+        rows.append(
+            (
+                f"`{label}`", percent(s["violation_ratio"]), number(s["effective_accuracy"]),
+                number(s["max_accuracy_drop_10s"], 2), number(throughput(s), 1), f"{s['late']:,}", f"{s['dropped']:,}",
+                number(s["p99_latency_ms"], 0), f"{s['loads']:,}", f"{s['solves']:,}", number(s["max_solve_s"], 2),
+            )
+        )  # fmt: skip
+    return table(HEAD, rows)
+
+
+def throughput(summary: Mapping[str, float]) -> float | None:
+    """Queries/s answered in time, over the whole run."""
+    return summary["in_time"] / summary["duration_s"] if summary["duration_s"] else None
+
+
+def bar_image(context: Context, name: str, outcomes: Mapping[str, Outcome], alternative: str) -> str:
+    """The bars of Fig. 4's quantities as an image; "" where there is nothing to draw."""
+    summaries = {label: outcome.summary for label, outcome in outcomes.items()}
+    return context.image(name, bars(summaries), alternative) if summaries else ""
+
+
+def cut_short(outcomes: Mapping[str, Outcome]) -> str:
+    """A note where solves ran out of time, for such figures may differ from machine to machine; "" otherwise."""
+    found = {label: o.summary["solves_cut_short"] for label, o in outcomes.items() if o.summary["solves_cut_short"]}
+    if not found:
+        return ""
+    told = ", ".join(f"`{label}` {count} of {outcomes[label].summary['solves']}" for label, count in found.items())
+    return f"Solves that ended without a proof of optimality (in time or at their own limit): {told}."
+
+
+def joined(*parts: str) -> str:
+    """The paragraphs that are not empty."""
+    return "\n\n".join(part for part in parts if part)

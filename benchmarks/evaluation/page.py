@@ -44,7 +44,7 @@ class Context:
         missing = sorted({name for case in cases if (name := case.missing())})
         lines = []
         if missing:
-            lines.append(f"**Left out**, not registered: {', '.join(f'`{name}`' for name in missing)}.")
+            lines.append("**Left out**, for it cannot be run: " + "; ".join(missing) + ".")
         failed = [(case, why) for case in dict.fromkeys(cases) if (why := self.runner.failed.get(case)) is not None]
         lines += [f"**Failed**: {case}: {why}" for case, why in failed]
         return "\n\n".join(lines)

@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -17,10 +18,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from scheduler.allocation import strategies
 from scheduler.simulation import ScenarioError, SimulationError, simulate, stacks
 from scheduler.simulation.results import Second
-from workers.batching import policies
 
 from .worlds import World
 
@@ -44,15 +43,13 @@ class Case:
     routing: str | None = None
 
     def missing(self) -> str | None:
-        """The name that is not registered, or None."""
-        if self.strategy not in strategies.names():
-            return self.strategy
-        if self.batching is not None and self.batching not in policies.names():
-            return self.batching
+        """Why this case cannot be run here: a name that is not registered, or names that do not go together. None:
+        it can."""
         try:
             stacks.choose(self.strategy, self.batching, self.routing)
-        except ScenarioError:
-            return self.routing
+        except ScenarioError as error:
+            names = ":".join(filter(None, (self.strategy, self.batching, self.routing)))
+            return f"`{names}` ({'; '.join(error.faults)})"
         return None
 
     def key(self, source: str) -> str:
@@ -132,9 +129,17 @@ class Runner:
                     bar.update()
                     if bar.disable:
                         print(f"{case}{'' if reason is None else f' failed: {reason}'}", file=sys.stderr, flush=True)
+            except BrokenProcessPool as error:
+                self._same()
+                raise RuntimeError(
+                    f"a process of the evaluation ended by itself, out of memory perhaps: {error}"
+                ) from None
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
+        self._same()
+
+    def _same(self) -> None:
         if source_digest() != self.source:
             raise SourceChanged("the source of scheduler/ or workers/ changed during the evaluation; start it again")
 

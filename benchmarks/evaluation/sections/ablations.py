@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from scheduler.allocation import strategies
+from scheduler.simulation import stacks
 
 from ..page import Context
 from ..runs import Case
@@ -22,11 +23,11 @@ PROTEUS = {
 }
 NEREUS = {
     "nereus": ("nereus", None, None),
-    "with Proteus' allocation": ("proteus", "nereus", "least-completion"),
-    "with Proteus' batching": ("nereus", "proteus", None),
-    "with work-conserving batching": ("nereus", "nexus", None),
-    "routed by shares": ("nereus", None, "shares"),
-    "routed uniformly": ("nereus", None, "uniform"),
+    "with Proteus' allocation": ("proteus", *stacks.LIVE),
+    "bound early, least completion": ("nereus", "nereus", "least-completion"),
+    "bound early, by shares": ("nereus", "nereus", "shares"),
+    "bound early, Proteus' batching": ("nereus", "proteus", "least-completion"),
+    "bound early, work-conserving": ("nereus", "nexus", "least-completion"),
 }
 
 
@@ -56,4 +57,9 @@ def body(context: Context) -> str:
             cut_short(outcomes),
             bar_image(context, f"ablations-{name}.png", outcomes, f"Ablations of {name}"),
         ]
-    return joined(context.left_out(cases(context)), f"On `{TRACE}`, one part taken away at a time.", *parts)
+    return joined(
+        context.left_out(cases(context)),
+        f"On `{TRACE}`, one part taken away at a time. *Bound early*: a query goes to a device's queue when it "
+        "arrives; otherwise as the live default does.",
+        *parts,
+    )

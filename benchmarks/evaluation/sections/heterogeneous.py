@@ -29,8 +29,8 @@ def body(context: Context) -> str:
         "A CPU server, a box with an old GPU and one with a new GPU serve twelve applications with SLOs of their own "
         f"({asked}). No plan that gives each device one variant can serve them all. Everything is in "
         "`benchmarks/evaluation/heterogeneous/`: profiles that were made up for it (see its README), Poisson arrivals "
-        "with a Zipf split, two bursts, loads of 0.2 s, 1 ms of network, 5% noise, and 2 s for a solve at most. It runs with "
-        "`manage.py simulate benchmarks/evaluation/heterogeneous/scenario.toml`.",
+        "with a Zipf split, two bursts, loads of 0.2 s, 1 ms of network, 5% noise, 2 s at most for a solve. It "
+        "runs with `manage.py simulate benchmarks/evaluation/heterogeneous/scenario.toml`.",
     ]
     if not outcomes:
         return joined(*parts, "No results.")

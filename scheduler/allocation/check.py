@@ -71,7 +71,7 @@ def violations(problem: Problem, allocation: Allocation) -> list[str]:
     the time that its rates take at those batches (Eq. 5) is at most what is available. On a shared device all turns at
     their largest fit into the turn gap, a query that just missed a turn is in time after the next one, rates are what
     the turns can carry, and no application has two turns. Residents that stand by, with no rate and no time, count in
-    memory and among the residents only, and must be able to answer within the SLO.
+    memory and among the residents only, and must be able to answer within the SLO unless they are pinned.
     """
     found: list[str] = []
     devices = {d.id: d for d in problem.devices}
@@ -133,7 +133,7 @@ def violations(problem: Problem, allocation: Allocation) -> list[str]:
             if placement.rate > 0 or placement.time_share > 0:
                 found += _placement(placement, profile, slo_s, gap_s, device.available)
             else:
-                found += _standing_by(placement, profile, slo_s)
+                found += _standing_by(placement, profile, math.inf if variants[placement.variant].pinned else slo_s)
     return found
 
 

@@ -12,6 +12,19 @@ from .board import Board, Shared
 from .menu import TurnTable
 
 
+def most_shared(board: Board, g: int, gap_s: float) -> float:
+    """A bound on what any content gains: the whole cycle at the best turn's gain for its time."""
+    options = board.menu.turns(g, gap_s)
+    if not options.turns:
+        return 0.0
+    gain = _gains(board, options)
+    return max(0.0, float((gain / options.seconds).max()))
+
+
+def _gains(board: Board, options: TurnTable) -> np.ndarray:
+    return (board.table[options.owner] + options.earns).min(axis=1) - board.table.min(axis=1)[options.owner]
+
+
 def best_shared(board: Board, g: int, gap_s: float) -> tuple[float, Shared | None]:
     """The best content found for one more shared device of the group and class, and what it gains.
 
@@ -20,14 +33,14 @@ def best_shared(board: Board, g: int, gap_s: float) -> tuple[float, Shared | Non
     options = board.menu.turns(g, gap_s)
     if not options.turns:
         return 0.0, None
-    worth = board.table.min(axis=1)
-    gain = (board.table[options.owner] + options.earns).min(axis=1) - worth[options.owner]
+    gain = _gains(board, options)
     if gain.max() <= 0:
         return 0.0, None
+    queries = len(board.table)
     room = board.menu.groups[g].one.max_resident
     best: tuple[float, list[int]] = (0.0, [])
     for by_cost in (True, False):
-        chosen = _greedy(options, gain, len(worth) if room is None else room, len(worth), by_cost)
+        chosen = _greedy(options, gain, queries if room is None else room, queries, by_cost)
         value = float(gain[chosen].sum()) if chosen else 0.0
         if value > best[0]:
             best = (value, chosen)

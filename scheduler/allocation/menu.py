@@ -21,6 +21,7 @@ import numpy as np
 from .capacity import dedicated_capacity, profile_on
 from .groups import Group
 from .problem import Application, Variant
+from .spares import Spare, spares
 from .turns import cycle_s
 
 #: Points that serving one more weighted item is worth in the search, far above what accuracy can be: queries come
@@ -103,6 +104,22 @@ class Menu:
             card = self._known.cards[key] = _card(application, self.groups, mine)
         return card
 
+    def variants(self, application: str) -> Sequence[Variant]:
+        """The application's variants that may be placed."""
+        return self._known.by_application.get(application, ())
+
+    def spares(self, g: int) -> list[tuple[Spare, ...]]:
+        """By application, the variants that may stand by on devices of group ``g``."""
+        device = self.groups[g].one
+        found = []
+        for application in self.applications:
+            key = (application.id, application.slo_s, device.type, device.memory_bytes)
+            mine = self._known.spares.get(key)
+            if mine is None:
+                mine = self._known.spares[key] = spares(application, self.variants(application.id), device)
+            found.append(mine)
+        return found
+
     def turns(self, g: int, gap_s: float) -> TurnTable:
         """What devices of group ``g`` may hold in class ``gap_s``; perhaps nothing."""
         key = (tuple((a.id, a.slo_s, a.weight) for a in self.applications), self._keys, g, gap_s)
@@ -124,6 +141,7 @@ class _Known:
                 self.by_application.setdefault(variant.application, []).append(variant)
         self.cards: dict[tuple, Card] = {}
         self.turns: dict[tuple, TurnTable] = {}
+        self.spares: dict[tuple, tuple[Spare, ...]] = {}
 
 
 #: The latest tuples of variants. Identity is safe to go by: the tuple is held here, and it and all in it is frozen.

@@ -1,86 +1,122 @@
-"""Devices that the counts strand are shared: exchanges of a device's whole use for the best other one."""
+"""Devices that the counts strand are shared: free devices get the use that gains most, and uses are exchanged."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
 
 from .board import Board, Shared, climb
-from .knapsack import best_shared
+from .knapsack import best_shared, most_shared
+
+#: Table cells (turns x prices) that exchanges may look through: some 30 ms of work. Unlike a clock it ends a search at
+#: the same point each time.
+EFFORT = 600_000
 
 
 def fill(board: Board, gaps: Sequence[float], least: float) -> None:
-    """Give each free device the use that gains most, until none gains more than ``least``."""
+    """Give each free device the use that gains most, until none gains more than ``least``.
+
+    A use gains less the more is in use already, so that gains found earlier bound those of now, and only the largest
+    needs to be found anew.
+    """
     free = board.free()
-    while True:
-        best, chosen = least, None
-        for g in range(len(free)):
-            if free[g] <= 0:
-                continue
-            gain, use = best_use(board, g, gaps)
-            if gain > best:
-                best, chosen = gain, (g, use)
-        if chosen is None:
-            return
-        apply(board, *chosen)
-        free[chosen[0]] -= 1
+    uses: list[tuple[float, int, float]] = [
+        (-float("inf"), g, gap_s) for g in range(len(free)) for gap_s in (0.0, *gaps)
+    ]
+    heapify(uses)
+    while uses:
+        _, g, gap_s = heappop(uses)
+        if free[g] <= 0:
+            continue
+        gain, use = _best_of_class(board, g, gap_s)
+        if gain <= least:
+            continue
+        if uses and -uses[0][0] > gain:
+            heappush(uses, (-gain, g, gap_s))
+            continue
+        _apply(board, g, use)
+        free[g] -= 1
+        heappush(uses, (-gain, g, gap_s))
 
 
-def best_use(board: Board, g: int, gaps: Sequence[float]) -> tuple[float, int | Shared | None]:
-    """What one more device of group ``g`` should do: an application to be dedicated to, or a content to share."""
+def _best_of_class(board: Board, g: int, gap_s: float) -> tuple[float, int | Shared | None]:
+    """The best use of one more device of group ``g`` with this turn gap; 0: dedicated to the application returned."""
+    if gap_s:
+        return best_shared(board, g, gap_s)
     gains = board.gains()[:, g]
     q = int(gains.argmax())
-    best, use = float(gains[q]), q
-    for gap_s in gaps:
-        gain, shared = best_shared(board, g, gap_s)
-        if shared is not None and gain > best + 1e-12 * abs(best):
-            best, use = gain, shared
-    return best, use
+    return float(gains[q]), q
 
 
-def apply(board: Board, g: int, use: int | Shared) -> None:
+def _apply(board: Board, g: int, use: int | Shared) -> None:
     if isinstance(use, Shared):
         board.share(use)
     else:
         board.dedicate(use, g)
 
 
-def refine(board: Board, gaps: Sequence[float], least: float, most_rounds: int = 20) -> None:
-    """Take each kind of device out in turn and put the best use for it back, until a round brings nothing."""
-    for _ in range(most_rounds):
-        before = board.value
-        for g in range(len(board.sizes)):
-            for q in range(len(board.dedicated)):
-                if board.dedicated[q, g]:
-                    _exchange(board, g, q, gaps, least)
-        for i in range(len(board.shared) - 1, -1, -1):
-            _exchange_shared(board, i, gaps, least)
-        climb(board, least)
-        if board.value - before <= least:
-            return
+class Refinement:
+    """Exchanges of one device's whole use for the best other one, on a board that it changes.
 
+    Args:
+        gaps: turn gaps that shared devices may have.
+        least: what an exchange must gain at least.
+        enough: the value of the board at which there is nothing more to seek.
+        effort: table cells to look through.
+    """
 
-def _exchange(board: Board, g: int, q: int, gaps: Sequence[float], least: float) -> None:
-    before = board.value
-    board.dedicate(q, g, -1)
-    _, use = best_use(board, g, gaps)
-    apply(board, g, use)
-    if board.value - before <= least:
-        _take_back(board, g, use)
-        board.dedicate(q, g)
+    def __init__(self, board: Board, gaps: Sequence[float], least: float, enough: float, effort: int = EFFORT):
+        self._board, self._gaps, self._least, self._enough = board, gaps, least, enough
+        self._effort = effort
 
+    def run(self) -> None:
+        """Until a round brings nothing, all effort is spent, or there is nothing more to seek."""
+        board = self._board
+        while not self._over():
+            before = board.value
+            for g in range(len(board.sizes)):
+                for q in range(len(board.dedicated)):
+                    if board.dedicated[q, g] and not self._over():
+                        self._exchange_dedicated(g, q)
+            for i in range(len(board.shared) - 1, -1, -1):
+                if not self._over():
+                    self._exchange_shared(i)
+            climb(board, self._least)
+            if board.value - before <= self._least:
+                return
 
-def _exchange_shared(board: Board, i: int, gaps: Sequence[float], least: float) -> None:
-    before = board.value
-    device = board.unshare(i)
-    _, use = best_use(board, device.group, gaps)
-    apply(board, device.group, use)
-    if board.value - before <= least:
-        _take_back(board, device.group, use)
-        board.share(device)
+    def _over(self) -> bool:
+        return self._effort <= 0 or self._board.value >= self._enough
 
+    def _exchange_dedicated(self, g: int, q: int) -> None:
+        board, before = self._board, self._board.value
+        board.dedicate(q, g, -1)
+        use = self._better_use(g, before - board.value + self._least)
+        if use is None:
+            board.dedicate(q, g)
+        else:
+            _apply(board, g, use)
 
-def _take_back(board: Board, g: int, use: int | Shared) -> None:
-    if isinstance(use, Shared):
-        board.unshare(len(board.shared) - 1)
-    else:
-        board.dedicate(use, g, -1)
+    def _exchange_shared(self, i: int) -> None:
+        board, before = self._board, self._board.value
+        device = board.unshare(i)
+        use = self._better_use(device.group, before - board.value + self._least)
+        if use is None:
+            board.share(device)
+        else:
+            _apply(board, device.group, use)
+
+    def _better_use(self, g: int, than: float) -> int | Shared | None:
+        """What a device of group ``g`` should do, if that gains more than ``than``."""
+        best, use = than, None
+        gain, q = _best_of_class(self._board, g, 0.0)
+        if gain > best:
+            best, use = gain, q
+        for gap_s in self._gaps:
+            self._effort -= self._board.menu.turns(g, gap_s).earns.size
+            if most_shared(self._board, g, gap_s) <= best:
+                continue
+            gain, shared = best_shared(self._board, g, gap_s)
+            if gain > best:
+                best, use = gain, shared
+        return use

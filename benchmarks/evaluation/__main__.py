@@ -22,7 +22,7 @@ KEPT = ROOT / ".evaluation"
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    page = options.page or (KEPT / "quick" / "evaluation.md" if options.quick else PAGE)
+    page = page_of(options)
     names = [name for name in ALL if not options.only or name in options.only]
     runner = Runner(options.kept, options.processes)
     context = Context(runner, options.data, page.parent / "images" / "evaluation", "images/evaluation", options.quick)
@@ -43,6 +43,13 @@ def main(arguments: list[str] | None = None) -> int:
     os.replace(aside, page)
     print(f"{page}: {', '.join(names)} ({runner.made} runs made, {len(runner.failed)} failed)", file=sys.stderr)
     return 1 if runner.failed else 0
+
+
+def page_of(options: argparse.Namespace) -> Path:
+    """Where the page goes: a quick evaluation must not replace the real one, unless it is told to."""
+    if options.page is not None:
+        return options.page
+    return options.kept / "quick" / "evaluation.md" if options.quick else PAGE
 
 
 def _parser() -> argparse.ArgumentParser:

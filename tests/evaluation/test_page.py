@@ -1,0 +1,121 @@
+"""The evaluation's page: generated, in sections that can be made again alone, with what is missing in plain sight."""
+
+from __future__ import annotations
+
+import re
+import types
+
+import pytest
+from PIL import Image
+
+from benchmarks.evaluation import __main__ as evaluation
+from benchmarks.evaluation import published
+from benchmarks.evaluation.page import compose, read_sections, table
+from benchmarks.evaluation.runs import ROOT
+from benchmarks.evaluation.sections import ALL, measured
+from benchmarks.evaluation.worlds import heterogeneous
+from scheduler.simulation import load
+
+from .worlds import folder
+
+
+def evaluate(tmp_path, *options: str) -> int:
+    return evaluation.main(
+        [
+            "--data",
+            str(tmp_path / "data"),
+            "--kept",
+            str(tmp_path / "kept"),
+            "--page",
+            str(tmp_path / "page.md"),
+            *options,
+        ]
+    )
+
+
+def test_one_command_makes_a_section_with_its_images_and_the_next_keeps_it(tmp_path, capsys):
+    folder(tmp_path / "data")
+    assert evaluate(tmp_path, "--only", "bursty") == 0
+    page = (tmp_path / "page.md").read_text()
+    shown = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", page)
+    assert len(shown) == 3
+    for name in shown:
+        image = Image.open(tmp_path / name)
+        image.load()
+        assert image.width >= 800 and len(image.convert("RGB").getcolors(1 << 24)) > 10
+    assert "Not made yet: `python -m benchmarks.evaluation --only slo`" in page
+    assert list(read_sections(page)) == list(ALL)
+    # The same again runs nothing and changes nothing; another section leaves this one as it is.
+    capsys.readouterr()
+    assert evaluate(tmp_path, "--only", "bursty") == 0
+    assert "0 runs made" in capsys.readouterr().err and (tmp_path / "page.md").read_text() == page
+    assert evaluate(tmp_path, "--only", "references") == 0
+    after = read_sections((tmp_path / "page.md").read_text())
+    assert after["bursty"] == read_sections(page)["bursty"]
+    assert "Not made yet" not in after["references"] and "Not made yet" in after["slo"]
+
+
+def test_the_table_of_applications_has_the_figures_of_the_same_runs(tmp_path):
+    data = folder(tmp_path / "data")
+    assert evaluate(tmp_path, "--only", "applications") == 0
+    text = read_sections((tmp_path / "page.md").read_text())["applications"]
+    assert "| stack | faces | words | plates |" in text
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| `proteus`")]
+    assert len(rows) == 2 and all(80 <= float(cell.strip(" |")) <= 100 for cell in rows[1][1:])
+    assert data.exists()
+
+
+def test_missing_data_is_named(tmp_path, capsys):
+    assert evaluate(tmp_path, "--only", "references") == 1
+    assert "cannot be read" in capsys.readouterr().err and not (tmp_path / "page.md").exists()
+
+
+def test_a_quick_evaluation_never_touches_the_real_page():
+    options = evaluation._parser().parse_args(["--quick"])
+    assert options.page is None and evaluation.PAGE == ROOT / "docs" / "evaluation.md"
+    assert evaluation.page_of(options) != evaluation.PAGE
+    assert evaluation.page_of(evaluation._parser().parse_args([])) == evaluation.PAGE
+
+
+@pytest.mark.parametrize("processes", ["0", "65", "two", "1.5"])
+def test_a_wrong_number_of_processes_is_answered_with_its_limits(processes, capsys):
+    with pytest.raises(SystemExit):
+        evaluation._parser().parse_args(["--processes", processes])
+    assert "from 1 to 64" in capsys.readouterr().err
+
+
+def test_sections_survive_being_composed_and_read():
+    sections = {"one": "## One\n\ntext\n\n| a |\n|---|", "two-b": "## Two"}
+    text = compose("# Head\n", sections)
+    assert read_sections(text) == sections and text.startswith("# Head\n")
+    assert compose("# Head", read_sections(text)) == text
+
+
+def test_a_cell_cannot_break_a_table():
+    assert table(("a", "b"), [("x|y", 1)]).splitlines()[2] == "| x\\|y | 1 |"
+
+
+def test_targets_are_compared_without_rounding_and_misses_are_named():
+    target = published.TARGETS["zipf_exponential"]
+    good = {"violation_ratio": 0.0001, "effective_accuracy": 99.57, "max_accuracy_drop_10s": 0.8}
+    assert published.misses(target, good) == []
+    bad = {"violation_ratio": 0.000101, "effective_accuracy": 99.569, "max_accuracy_drop_10s": 0.801}
+    assert [phrase.split()[0] for phrase in published.misses(target, bad)] == ["violations", "accuracy", "drop"]
+    assert published.misses(published.TARGETS["zipf_gamma"], {**good, "max_accuracy_drop_10s": 50.0}) == []
+
+
+def test_a_measurement_of_another_benchmark_becomes_a_table_or_a_note(monkeypatch):
+    assert "Left out" in measured.rendered("benchmarks.no_such_measurement", True, "nothing was measured")
+    module = types.ModuleType("benchmarks.made_up", "What it measures.\n\nMore.")
+    module.__spec__ = types.SimpleNamespace(name="benchmarks.made_up")
+    module.measure = lambda quick: [{"devices": 40, "solve_s": 0.05 if quick else 1.0}]
+    monkeypatch.setitem(__import__("sys").modules, "benchmarks.made_up", module)
+    text = measured.rendered("benchmarks.made_up", True, "")
+    assert "What it measures." in text and "| devices | solve s |" in text and "| 40 | 0.05 |" in text
+
+
+def test_the_case_of_three_boxes_has_more_applications_than_devices_and_is_a_scenario_file():
+    scenario = load(ROOT / "benchmarks" / "evaluation" / "heterogeneous" / "scenario.toml")
+    assert len(scenario.devices) == 3 == len({kind for _, kind in scenario.devices})
+    assert len(scenario.applications) == 12 and len(set(scenario.slo_s.values())) > 3
+    assert heterogeneous(False).scenario() == scenario

@@ -31,13 +31,14 @@ def best_shared(board: Board, g: int, gap_s: float) -> tuple[float, Shared | Non
     Greedy by gain for the scarcest resource's share, and by gain alone; the better of the two.
     """
     options = board.menu.turns(g, gap_s)
-    if not options.turns:
+    room = board.menu.groups[g].one.max_resident
+    if not options.turns or room == 1:
+        # A single resident does more on a dedicated device.
         return 0.0, None
     gain = _gains(board, options)
     if gain.max() <= 0:
         return 0.0, None
     queries = len(board.table)
-    room = board.menu.groups[g].one.max_resident
     best: tuple[float, list[int]] = (0.0, [])
     for by_cost in (True, False):
         chosen = _greedy(options, gain, queries if room is None else room, queries, by_cost)

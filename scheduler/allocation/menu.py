@@ -8,7 +8,7 @@ A device shared by several applications goes by turns (see :mod:`.turns`): there
 rows every turn gap.
 
 Everything here follows from profiles, SLOs and weights, not from demand, so it is kept between solves: it is found
-again as long as the very same tuple of variants is asked about.
+again as long as variants with the very same profiles are asked about.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import numpy as np
 from .capacity import dedicated_capacity, profile_on
 from .groups import Group
 from .problem import Application, Variant
-from .spares import Spare, spares
 from .turns import cycle_s
 
 #: Points that serving one more weighted item is worth in the search, far above what accuracy can be: queries come
@@ -108,18 +107,6 @@ class Menu:
         """The application's variants that may be placed."""
         return self._known.by_application.get(application, ())
 
-    def spares(self, g: int) -> list[tuple[Spare, ...]]:
-        """By application, the variants that may stand by on devices of group ``g``."""
-        device = self.groups[g].one
-        found = []
-        for application in self.applications:
-            key = (application.id, application.slo_s, device.type, device.memory_bytes)
-            mine = self._known.spares.get(key)
-            if mine is None:
-                mine = self._known.spares[key] = spares(application, self.variants(application.id), device)
-            found.append(mine)
-        return found
-
     def turns(self, g: int, gap_s: float) -> TurnTable:
         """What devices of group ``g`` may hold in class ``gap_s``; perhaps nothing."""
         key = (tuple((a.id, a.slo_s, a.weight) for a in self.applications), self._keys, g, gap_s)
@@ -131,20 +118,20 @@ class Menu:
 
 
 class _Known:
-    """What was worked out about one tuple of variants."""
+    """What was worked out about variants."""
 
-    def __init__(self, variants: tuple[Variant, ...]):
+    def __init__(self, variants: tuple[Variant, ...], signature: tuple):
         self.variants = variants
+        self.signature = signature
         self.by_application: dict[str, list[Variant]] = {}
         for variant in variants:
             if not variant.excluded:
                 self.by_application.setdefault(variant.application, []).append(variant)
         self.cards: dict[tuple, Card] = {}
         self.turns: dict[tuple, TurnTable] = {}
-        self.spares: dict[tuple, tuple[Spare, ...]] = {}
 
 
-#: The latest tuples of variants. Identity is safe to go by: the tuple is held here, and it and all in it is frozen.
+#: What is known about the latest variants. It goes by the identity of profiles, which are held here and never change.
 _latest: list[_Known] = []
 _KEPT = 4
 #: Cards beyond which what is known is worked out anew: SLOs and weights are seldom changed, but may be for years.
@@ -152,13 +139,23 @@ _MOST_CARDS = 20_000
 
 
 def _known(variants: tuple[Variant, ...]) -> _Known:
+    signature = None
     for known in _latest:
-        if known.variants is variants and len(known.cards) < _MOST_CARDS and len(known.turns) < _MOST_CARDS:
+        if len(known.cards) > _MOST_CARDS or len(known.turns) > _MOST_CARDS:
+            continue
+        if known.variants is variants:
             return known
-    known = _Known(variants)
+        signature = signature or _signature(variants)
+        if known.signature == signature:
+            return known
+    known = _Known(variants, signature or _signature(variants))
     _latest.insert(0, known)
     del _latest[_KEPT:]
     return known
+
+
+def _signature(variants: tuple[Variant, ...]) -> tuple:
+    return tuple([(v.id, v.application, v.accuracy, v.excluded, id(v.profiles)) for v in variants])
 
 
 def _card(application: Application, groups: Sequence[Group], variants: Sequence[Variant]) -> Card:

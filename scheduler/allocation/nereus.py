@@ -5,7 +5,7 @@
    exchanges valued exactly (:mod:`.board`); what dedicated devices strand goes to shared ones (:mod:`.refine`).
 3. The counts become residents and rates (:mod:`.deal`), on the devices that have them loaded (:mod:`.assign`). Of
    several counts the one that is worth most is taken, what it has to load paid for (:mod:`.loads`).
-4. What room is left goes to variants that stand by (:mod:`.standby`).
+4. Pinned variants get a place (:mod:`.pins`).
 
 The certified gap is that between the plan as packed and the bound. Differences from Proteus' Eq. 1 to 7: a device is
 dedicated to an application rather than to a variant, and devices may be shared between applications in turns.
@@ -20,11 +20,11 @@ from .deal import employ_idle
 from .groups import grouped
 from .loads import Loads
 from .menu import FLOOR, SERVED, Menu
+from .pins import reservations
 from .problem import Allocation, Device, Problem
 from .refine import Refinement, fill
 from .relaxation import Relaxation, relax
 from .seating import allocation_of, nothing_planned, seated
-from .standby import reservations
 from .turns import turn_gaps
 
 #: Gap asked for where the problem asks for none: a tenth of a point of accuracy.
@@ -78,13 +78,17 @@ def _counts(problem: Problem, menu: Menu, relaxed: Relaxation, loads: Loads) -> 
     board.set(np.floor(relaxed.time + 1e-6))
     climb(board, least)
     if board.value < enough:
-        gaps = turn_gaps(menu.applications)
+        gaps = turn_gaps(menu.applications) if any(_shareable(group.one) for group in menu.groups) else []
         shared = Board(menu)
         shared.set(np.floor(relaxed.time + 1e-6))
         fill(shared, gaps, least)
         board = max((board, shared), key=lambda b: b.value)
         Refinement(board, gaps, least, enough).run()
     return [*found, board]
+
+
+def _shareable(device: Device) -> bool:
+    return device.max_resident is None or device.max_resident > 1
 
 
 def _in_force(menu: Menu, previous: Allocation) -> Board:

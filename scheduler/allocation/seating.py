@@ -10,9 +10,9 @@ from .deal import Bin, deal
 from .groups import usable
 from .loads import Loads
 from .menu import Menu
+from .pins import pin
 from .problem import Allocation, Device, Placement, Problem
 from .relaxation import Relaxation, most_points
-from .standby import pin, stand_by
 
 #: What is served is the demand, within this relative tolerance.
 EXACT = 1e-6
@@ -42,17 +42,15 @@ def seated(board: Board, loads: Loads) -> Seating:
 def allocation_of(
     problem: Problem, menu: Menu, relaxed: Relaxation, seating: Seating, enough: float
 ) -> tuple[Allocation, list[str]]:
-    """The allocation, stand-bys included, and the pinned variants for which there was no room.
+    """The allocation, and the pinned variants for which there was no room.
 
     ``enough``: the gap up to which it counts as optimal."""
-    group_of = {device.id: g for g, group in enumerate(menu.groups) for device in group.devices}
-    hosts = [(d, group_of.get(d.id), seating.hosts.get(d.id) or Bin(0.0)) for d in problem.devices if usable(d)]
+    hosts = [(device, seating.hosts.get(device.id) or Bin(0.0)) for device in problem.devices if usable(device)]
     missing = pin(problem, hosts)
-    stand_by(menu, hosts, relaxed.prices)
     weight = {a.id: a.weight for a in problem.applications}
     served = {a.id: 0.0 for a in problem.applications}
     items = accurate = points = 0.0
-    for _, _, bin_ in hosts:
+    for _, bin_ in hosts:
         for seat in bin_.seats:
             variant, rate = seat.variant, seat.rate
             if rate > 0:
@@ -78,7 +76,7 @@ def allocation_of(
         served=served,
         left_out=left_out,
         accuracy=accurate / items if items > 0 else 0.0,
-        turn_gap_s={device.id: bin_.gap_s for device, _, bin_ in hosts if bin_.gap_s},
+        turn_gap_s={device.id: bin_.gap_s for device, bin_ in hosts if bin_.gap_s},
         objective=points / demand,
         bound=max(bound, points) / demand,
         gap=gap,
@@ -91,7 +89,7 @@ def allocation_of(
 
 def nothing_planned(problem: Problem) -> tuple[Allocation, list[str]]:
     """Nothing can be served, or nothing is asked for; pinned variants stand by all the same."""
-    hosts = [(device, None, Bin(0.0)) for device in problem.devices if usable(device)]
+    hosts = [(device, Bin(0.0)) for device in problem.devices if usable(device)]
     missing = pin(problem, hosts)
     placements, moves = _placements(hosts)
     plan = Allocation(
@@ -106,11 +104,11 @@ def nothing_planned(problem: Problem) -> tuple[Allocation, list[str]]:
     return plan, missing
 
 
-def _placements(hosts: list[tuple[Device, int | None, Bin]]) -> tuple[tuple[Placement, ...], int]:
+def _placements(hosts: list[tuple[Device, Bin]]) -> tuple[tuple[Placement, ...], int]:
     """Device by device, what works before what stands by, and how many variants have to be loaded."""
     made = []
     moves = 0
-    for device, _, bin_ in hosts:
+    for device, bin_ in hosts:
         for seat in bin_.seats:
             made.append(Placement(device.id, seat.variant.id, seat.rate, seat.batch, seat.share))
             moves += seat.variant.id not in device.loaded

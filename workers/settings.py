@@ -201,12 +201,14 @@ class Settings:
     plan_period_s: float
     """Time between two regular plans (``NEREUS_PLAN_PERIOD_S``)."""
     headroom: float
-    """Planned demand over estimated demand (``NEREUS_HEADROOM``); the published value is 1.05."""
+    """Planned demand over what the forecast says (``NEREUS_HEADROOM``), whose margin is its quantile."""
+    demand_quantile: float
+    """Share of plan periods whose mean demand the forecast should cover (``NEREUS_DEMAND_QUANTILE``)."""
     solve_s: float
     """Time limit of a solve (``NEREUS_SOLVE_S``); what is best by then becomes the plan, with its certified gap."""
     strategy: str
-    """The allocation strategy that plans are made with (``NEREUS_STRATEGY``); empty: the appliance's own; operators may
-    choose another while it runs."""
+    """The allocation strategy that plans are made with (``NEREUS_STRATEGY``); operators may choose another while it
+    runs."""
     routing: str
     """How gateways choose among a plan's devices (``NEREUS_ROUTING``); operators may choose another while it runs."""
     queue_rows: int
@@ -246,9 +248,10 @@ class Settings:
             inspect_seconds=read.number("INSPECT_SECONDS", 20, 1, 3600, int),
             inspect_memory_bytes=read.number("INSPECT_MEMORY_MB", 2048, 256, 65536, int) * mib,
             plan_period_s=read.number("PLAN_PERIOD_S", 30.0, 1, 3600),
-            headroom=read.number("HEADROOM", 1.05, 1, 3),
+            headroom=read.number("HEADROOM", 1.0, 1, 3),
+            demand_quantile=read.number("DEMAND_QUANTILE", 0.95, 0.5, 0.999),
             solve_s=read.number("SOLVE_S", 3.0, 0.1, 600),
-            strategy=read.text("STRATEGY", ""),
+            strategy=read.text("STRATEGY", "nereus"),
             routing=read.text("ROUTING", "least-completion"),
             queue_rows=read.number("QUEUE_ROWS", 512, 1, 100000, int),
             profile_share=read.number("PROFILE_SHARE", 0.05, 0.01, 0.5),

@@ -22,9 +22,6 @@ from workers.gateway import routing
 
 logger = log.get("choices")
 
-#: the strategy where nobody names one: the first of these that there is
-PREFERRED = ("nereus", "proteus")
-
 
 @dataclass(frozen=True)
 class Choices:
@@ -41,9 +38,7 @@ def allowed() -> dict[str, Sequence[str]]:
 
 def defaults() -> Choices:
     """What the environment says."""
-    known = strategies.names()
-    preferred = next(name for name in PREFERRED if name in known)
-    return Choices(settings.NEREUS.strategy or preferred, settings.NEREUS.routing)
+    return Choices(settings.NEREUS.strategy, settings.NEREUS.routing)
 
 
 def chosen() -> dict[str, str]:

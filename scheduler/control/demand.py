@@ -1,22 +1,48 @@
-"""Demand estimation: from items that arrived, second by second, to the items/s to plan for. Pure.
+"""Demand: from items that arrived, second by second, to the items/s to plan for. Pure.
 
-An exponentially weighted mean follows slow change (as Proteus estimates demand, Section 4); a burst shows in the last
-seconds first, so these count in full as soon as they exceed the mean by more than Poisson noise would.
+A plan is in force for a period, so what it must be able to serve is that period's mean rate. What is planned for is a
+high quantile of the forecast of that mean, not the forecast times a fixed factor (Proteus, Section 4, takes an
+exponentially weighted mean times 1.05): a steady application needs hardly any margin and a nervous one much.
+
+The forecast is an exponentially weighted level plus a damped trend (Holt; damping as by Gardner and McKenzie, 1985).
+Its spread has a part that is known beforehand, Poisson noise of the period to come and of the estimate itself, and a
+part that the application's own past shows: how far the same forecast, made at each of the last seconds, was off. A
+burst shows in the last two seconds first, and these are believed as soon as noise does not explain them.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
 
 from workers.protocol.specs import Band
 
-#: weight of the newest second in the mean
-SMOOTHING = 0.25
+#: share of periods whose mean rate should stay below what is planned for
+QUANTILE = 0.95
+#: an application without queries is planned for this much (items/s), so that its first query finds a warm variant
+FLOOR = 1.0
+#: seconds of arrivals that are looked at, and how far a forecast looks ahead at most: a plan that is meant to last
+#: longer is corrected when demand leaves its band
+HISTORY_S = 60
+HORIZON_S = 30
 #: seconds that show a burst
 RECENT_S = 2
-#: an application without queries is planned for this much, so that its first query finds a warm variant
-FLOOR = 1.0
+
+# One set for all applications, by the pinball loss on the published traces (benchmarks/forecast.py).
+#: memory (s) of the level and of the trend; how much of the trend is believed, and the most that it may add or take
+LEVEL_S, TREND_S, DAMPING, TREND_LIMIT = 6.0, 8.0, 0.4, 0.2
+#: how far a mean rate strays by itself within 10 s, as a share of it
+DRIFT = 0.04
+#: past forecasts: the horizon (s) they are judged at, how long (s) they count, the weight of the expected spread beside
+#: them, and the deviations beyond which an error counts no more (bursts are noticed, not learned)
+JUDGED_S, MEMORY_S, PRIOR, OUTLIER = 7, 30.0, 3.0, 2.5
+#: past forecasts are made from at least so many seconds
+LEAST_S = 8
 
 
 def estimate(
@@ -24,37 +50,123 @@ def estimate(
     applications: Iterable[str],
     now: int,
     observed: Mapping[str, float] | None = None,
+    horizon_s: float = 10.0,
+    quantile: float = QUANTILE,
 ) -> dict[str, float]:
-    """Items/s by application, at least :data:`FLOOR`.
+    """Items/s to plan for by application, at least :data:`FLOOR`.
 
     Args:
         seconds: (t, {application: items}) oldest first; a second that is absent had no report, not no demand.
         applications: for which to estimate.
         now: the current second, which is not complete and is left out.
         observed: rates that a gateway reported with a burst; fresher than what ``seconds`` holds.
+        horizon_s: time until the next plan; forecasts look :data:`HORIZON_S` ahead at most.
+        quantile: share of such periods whose mean rate is to be below the estimate, above 0 and below 1.
+
+    Raises:
+        ValueError: ``horizon_s`` or ``quantile`` is out of its range.
     """
-    complete = [(t, counts) for t, counts in seconds if t < now]
-    demand = {}
-    for name in applications:
-        mean = None
-        for _, counts in complete:
-            items = counts.get(name, 0.0)
-            mean = items if mean is None else mean + SMOOTHING * (items - mean)
-        mean = mean or 0.0
-        recent = [counts.get(name, 0.0) for t, counts in complete if t >= now - RECENT_S - 1][-RECENT_S:]
-        level = sum(recent) / len(recent) if recent else 0.0
-        if observed is not None:
-            level = max(level, observed.get(name, 0.0))
-        if level > mean + 2 * math.sqrt(max(mean, 1.0) / RECENT_S):
-            mean = level
-        demand[name] = max(mean, FLOOR)
+    if not 0 < quantile < 1:
+        raise ValueError(f"quantile: must be above 0 and below 1, and is {quantile!r}")
+    if not horizon_s > 0:
+        raise ValueError(f"horizon_s: must be above 0, and is {horizon_s!r}")
+    names = list(applications)
+    complete = [counts for t, counts in seconds[-HISTORY_S - 1 :] if t < now][-HISTORY_S:]
+    if complete and names:
+        items = np.array([[counts.get(name, 0.0) for name in names] for counts in complete], dtype=float)
+        horizon = min(max(1, round(horizon_s)), HORIZON_S)
+        planned = forecast(items, horizon, NormalDist().inv_cdf(quantile)).tolist()
+    else:
+        planned = [0.0] * len(names)
+    demand = {name: max(rate, FLOOR) for name, rate in zip(names, planned, strict=True)}
+    for name, rate in (observed or {}).items():
+        if name in demand and math.isfinite(rate):
+            demand[name] = max(demand[name], rate)
     return demand
+
+
+def forecast(items: np.ndarray, horizon: int, deviations: float) -> np.ndarray:
+    """The mean of the next ``horizon`` seconds plus so many standard deviations, items/s, shape (applications,).
+
+    ``items``: arrivals, shape (seconds, applications), oldest second first, at least one.
+    """
+    by = _filters(len(items), horizon)
+    level = by.level @ items
+    mean = _with_trend(level, by.trend @ items)
+    variance = _expected_variance(mean, horizon, by.noise)
+    if len(by.weights):
+        was = by.actual @ items
+        past = by.past_level @ items
+        past = _with_trend(past, by.past_trend @ items)
+        spread = np.sqrt(_expected_variance(np.maximum(past, was), by.judged, by.noise))
+        # Only what came in above the forecast says how far above it to plan; errors to one side hold half the variance.
+        above = np.clip((was - past) / spread, 0.0, OUTLIER)
+        variance *= (PRIOR + 2.0 * (by.weights @ above**2)) / (PRIOR + by.weights.sum())
+    upper = mean + deviations * np.sqrt(variance)
+    recent = items[-RECENT_S:].mean(axis=0)
+    burst = recent > upper + np.sqrt(np.maximum(level, 1.0) / RECENT_S)
+    return np.where(burst, recent + 0.5 * np.sqrt(recent / RECENT_S), upper)
+
+
+def _with_trend(level: np.ndarray, trend: np.ndarray) -> np.ndarray:
+    return level + np.clip(trend, -TREND_LIMIT * level, TREND_LIMIT * level)
+
+
+def _expected_variance(mean: np.ndarray, horizon: int, noise: float) -> np.ndarray:
+    """Of a forecast's error: Poisson noise of the period and of the estimate, and the drift of the rate meanwhile."""
+    mean = np.maximum(mean, 1.0)
+    return mean * (1.0 / horizon + noise) + (DRIFT * mean) ** 2 * (horizon + 5.0) / 15.0
+
+
+class _Filters(NamedTuple):
+    """Weights over the last seconds, oldest first. ``level`` and ``trend``, shape (seconds,), make a forecast;
+    ``past_level``, ``past_trend`` and ``actual``, shape (forecasts, seconds), what it would have been at earlier
+    seconds and what came, ``weights`` how much each of these counts and ``judged`` their horizon (s). ``noise``:
+    variance of the level over that of a second."""
+
+    level: np.ndarray
+    trend: np.ndarray
+    noise: float
+    past_level: np.ndarray
+    past_trend: np.ndarray
+    actual: np.ndarray
+    weights: np.ndarray
+    judged: int
+
+
+@functools.lru_cache(maxsize=4 * HISTORY_S)
+def _filters(seconds: int, horizon: int) -> _Filters:
+    judged = min(horizon, JUDGED_S)
+    origins = range(LEAST_S, seconds - judged + 1)
+    past_level, past_trend, actual = (np.zeros((len(origins), seconds)) for _ in range(3))
+    for row, origin in enumerate(origins):
+        past_level[row, :origin], past_trend[row, :origin] = _level_and_trend(origin, judged)
+        actual[row, origin : origin + judged] = 1.0 / judged
+    level, trend = _level_and_trend(seconds, horizon)
+    weights = np.exp(-np.arange(len(origins))[::-1] / MEMORY_S)
+    return _Filters(level, trend, float((level**2).sum()), past_level, past_trend, actual, weights, judged)
+
+
+def _level_and_trend(seconds: int, horizon: int) -> tuple[np.ndarray, np.ndarray]:
+    """Weights of the level, and of what the trend adds to it by the middle of the horizon (the slope by discounted
+    least squares)."""
+    age = np.arange(seconds)[::-1].astype(float)
+    level = np.exp(-age / LEVEL_S)
+    level /= level.sum()
+    if seconds < LEAST_S:
+        return level, np.zeros(seconds)
+    discount = np.exp(-age / TREND_S)
+    discount /= discount.sum()
+    off = age - discount @ age
+    slope = -discount * off / (discount @ off**2)
+    return level, DAMPING * (level @ age + (horizon + 1) / 2) * slope
 
 
 def band(planned: float) -> Band:
     """The range of demand (items/s) in which a plan made for ``planned`` stays in force.
 
-    Above: three standard deviations of a second's Poisson count, so that noise asks for a new plan once in minutes
-    and a real burst at once. Below: a quarter less, which costs accuracy, not punctuality, and so has time.
+    ``planned`` is a high quantile of the mean rate. Above: three standard deviations of a second's Poisson count more,
+    so that noise asks for a new plan next to never and a real burst at once. Below: half, as the margin of a nervous
+    application may be a third of its rate; too much planned costs accuracy, not punctuality, and so has time.
     """
-    return Band(low=0.75 * planned - 1.0, high=planned + 3.0 * math.sqrt(max(planned, 1.0)))
+    return Band(low=0.5 * planned - 1.0, high=planned + 3.0 * math.sqrt(max(planned, 1.0)))

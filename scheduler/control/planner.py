@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import msgspec
+from django.conf import settings
 from django.db import transaction
 
 from registry import models as registry
@@ -16,15 +17,12 @@ from scheduler.allocation.check import violations
 from scheduler.allocation.problem import Allocation, Problem
 from scheduler.control import choices
 from scheduler.control.assemble import assemble, available_devices
-from scheduler.control.demand import estimate
+from scheduler.control.demand import HISTORY_S, estimate
 from scheduler.control.wire import wire_plan
 from scheduler.models import Plan
 from workers import log
 
 logger = log.get("planner")
-
-#: seconds of arrivals that the estimate looks at
-WINDOW_S = 60
 
 
 class BrokenPlan(Exception):
@@ -40,7 +38,14 @@ def make_plan(trigger: str, detail: str = "", observed: dict[str, float] | None 
     """
     devices = available_devices()
     names = registry.Application.objects.filter(state=registry.Application.State.ACTIVE).values_list("name", flat=True)
-    demand = estimate(telemetry.arrivals(WINDOW_S), names, int(time.time()), observed)
+    demand = estimate(
+        telemetry.arrivals(HISTORY_S + 1),
+        names,
+        int(time.time()),
+        observed,
+        settings.NEREUS.plan_period_s,
+        settings.NEREUS.demand_quantile,
+    )
     problem = assemble(demand, devices)
     if not problem.devices or (not problem.applications and not _something_resides()):
         logger.info("nothing_to_plan", devices=len(problem.devices), applications=len(problem.applications))

@@ -56,7 +56,8 @@ def wire_plan(
         here = [p for p in allocation.placements if p.device == device.ref and p.variant in by_id]
         for placement in here:
             key = (by_id[placement.variant].application.name, device.ref)
-            rates[key] = rates.get(key, 0.0) + placement.rate
+            # A strategy's numbers may be numpy's, which the wire does not know.
+            rates[key] = rates.get(key, 0.0) + float(placement.rate)
         faster = [by_id[variant] for variant in stand_by.get(device.ref, ()) if variant in by_id]
         device_plans.append(
             specs.DevicePlan(
@@ -73,7 +74,7 @@ def wire_plan(
                     )
                     for p in here
                 ),
-                turn_gap_s=allocation.turn_gap_s.get(device.ref, 0.0),
+                turn_gap_s=float(allocation.turn_gap_s.get(device.ref, 0.0)),
                 relief=tuple(_resident(variant, normalized, device.type, 1, 0.0, 0.0) for variant in faster),
             )
         )
@@ -107,9 +108,9 @@ def _resident(
     )
     return specs.Resident(
         variant=variant_spec(variant, normalized[variant.pk]),
-        max_batch=max_batch,
-        rate=rate,
-        time_share=share,
+        max_batch=int(max_batch),
+        rate=float(rate),
+        time_share=float(share),
         profile=points,
         memory_bytes=profile.memory_bytes,
     )

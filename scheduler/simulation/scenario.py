@@ -14,14 +14,14 @@ from .tables import ScenarioError, Table
 
 @dataclass(frozen=True)
 class Control:
-    """The controller's clock and what it may assume. ``headroom``: planned over estimated demand, the live system's
-    default. ``solve_s``: limit of a solve in wall time; a solve that it cuts short is counted, for results may then
+    """The controller's clock and what it may assume. ``headroom``: planned demand over what the forecast says.
+    ``solve_s``: limit of a solve in wall time; a solve that it cuts short is counted, for results may then
     differ from run to run."""
 
     period_s: float = 10.0
     burst_check_s: float = 1.0
     initial_qps: float = 10.0
-    headroom: float = 1.05
+    headroom: float = 1.0
     solve_s: float = 10.0
 
 

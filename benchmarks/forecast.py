@@ -1,0 +1,147 @@
+"""How honest the demand forecast is on published traces, against an exponentially weighted mean times 1.05.
+
+At every period's start both say what to plan for, from nothing but the seconds before, and are held against the mean
+rate that then comes. *Covered*: share of (application, period) pairs whose mean stays at or below what was planned.
+*Short*: demand above it, over all demand: what a plan made for it could not serve. *Over*: planned above what came,
+over all demand: accuracy given away. *Loss*: pinball loss at the quantile aimed at, over all demand; it is least for
+the true quantile, so that neither a careless nor a fearful forecast can win by it.
+"""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from scheduler.control import demand
+
+PUBLISHED = Path(__file__).resolve().parents[2] / "shared" / "data"
+HORIZONS_S = (10, 30)
+#: the quantile that the loss is taken at: what the project asks the forecast to cover
+AIM = 0.925
+PROTEUS = ("medium-normal_load", "zipf_exponential", "zipf_exponential_bursty", "zipf_flat_uniform", "zipf_gamma")
+#: application -> items in each second
+Series = Mapping[str, np.ndarray]
+Planner = Callable[[list[tuple[int, dict[str, float]]], list[str], int, int], dict[str, float]]
+
+
+def proteus(trace: str) -> Series:
+    """A trace's queries by application; its last second, which is cut off, is left out."""
+    seconds: dict[str, list[int]] = {}
+    with gzip.open(PUBLISHED / "proteus" / "traces" / f"{trace}.csv.gz", "rt") as file:
+        for row in csv.DictReader(file):
+            seconds.setdefault(row["application"], []).append(int(float(row["arrival_ms"]) // 1000))
+    last = max(max(some) for some in seconds.values())
+    return {name: np.bincount(some, minlength=last + 1)[:last] for name, some in sorted(seconds.items())}
+
+
+def ramsis() -> Series:
+    """The published rates, with Poisson arrivals within each second, as the paper has them."""
+    with (PUBLISHED / "ramsis" / "twitter_qps.csv").open() as file:
+        rates = [float(row["qps"]) for row in csv.DictReader(file)]
+    return {"twitter": np.random.default_rng(1).poisson(rates)}
+
+
+def infadapter(days: int = 2) -> Series:
+    """The last days of the stream: those that the paper tests its forecaster on."""
+    with bz2.open(PUBLISHED / "infadapter" / "twitter_qps.txt.bz2", "rt") as file:
+        rates = np.array([float(line) for line in file])
+    return {"twitter": rates[-days * 86_400 :]}
+
+
+def planned(seconds, names: list[str], now: int, horizon_s: int) -> dict[str, float]:
+    """What the appliance plans for."""
+    return demand.estimate(seconds, names, now, horizon_s=horizon_s)
+
+
+def ewma(seconds, names: list[str], now: int, horizon_s: int) -> dict[str, float]:
+    """The exponentially weighted mean of the complete seconds (weight 0.25), times 1.05."""
+    found = {}
+    for name in names:
+        mean = seconds[0][1][name]
+        for t, counts in seconds[1:]:
+            if t < now:
+                mean += 0.25 * (counts[name] - mean)
+        found[name] = max(1.05 * mean, demand.FLOOR)
+    return found
+
+
+@dataclass(frozen=True)
+class Score:
+    """Shares, 0 to 1 (``over`` and ``loss`` may be more); see the module."""
+
+    covered: float
+    short: float
+    over: float
+    loss: float
+
+
+def score(series: Series, planner: Planner, horizon_s: int, every_s: int, warm_up_s: int = 20) -> Score:
+    """A planner's score at one start in ``every_s`` seconds. It is shown the 60 s before each start, no more."""
+    names = list(series)
+    length = len(series[names[0]])
+    said, came = [], []
+    for now in range(warm_up_s, length - horizon_s + 1, every_s):
+        past = [(t, {n: float(series[n][t]) for n in names}) for t in range(max(0, now - demand.HISTORY_S), now)]
+        answer = planner(past, names, now, horizon_s)
+        said.append([answer[name] for name in names])
+        came.append([series[name][now : now + horizon_s].mean() for name in names])
+    difference = np.array(came) - np.array(said)
+    total = np.sum(came)
+    above, below = np.maximum(difference, 0), np.maximum(-difference, 0)
+    return Score(
+        covered=float((difference <= 1e-9).mean()),
+        short=float(above.sum() / total),
+        over=float(below.sum() / total),
+        loss=float((AIM * above + (1 - AIM) * below).sum() / total),
+    )
+
+
+def measure(every_s: int = 7) -> dict[tuple[str, int], tuple[Score, Score]]:
+    """Scores of the forecast and of the weighted mean by trace and horizon (s)."""
+    found = {}
+    for name, series in [("ramsis", ramsis()), ("infadapter", infadapter()), *((t, proteus(t)) for t in PROTEUS)]:
+        # Two days give enough periods with fewer starts; a second that no period's length divides meets all phases.
+        step = every_s if len(next(iter(series.values()))) < 1000 else 13 * every_s
+        for horizon in HORIZONS_S:
+            found[name, horizon] = tuple(score(series, planner, horizon, step) for planner in (planned, ewma))
+    return found
+
+
+def milliseconds(applications: int, rounds: int = 200) -> float:
+    """Milliseconds of one estimate from a full history, median."""
+    names = [f"application-{i}" for i in range(applications)]
+    seconds = [(t, {name: 40.0 + t % 7 for name in names}) for t in range(demand.HISTORY_S)]
+    times = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        demand.estimate(seconds, names, demand.HISTORY_S)
+        times.append((time.perf_counter() - began) * 1000)
+    return float(np.median(times))
+
+
+def render(found: dict[tuple[str, int], tuple[Score, Score]]) -> str:
+    """A Markdown table, and what an estimate costs."""
+    lines = [
+        "| trace | period | covered | short | over | loss | covered (EWMA x 1.05) | short | over | loss |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for (name, horizon), scores in found.items():
+        cells = [
+            cell
+            for s in scores
+            for cell in (f"{s.covered:.1%}", f"{s.short:.2%}", f"{s.over:.1%}", f"{s.loss * 100:.2f}")
+        ]
+        lines.append(f"| {name} | {horizon} s | {' | '.join(cells)} |")
+    cost = ", ".join(f"{milliseconds(n):.2f} ms for {n} applications" for n in (9, 100))
+    return "\n".join([*lines, "", f"An estimate from {demand.HISTORY_S} s takes {cost}."])
+
+
+if __name__ == "__main__":
+    print(render(measure()))

@@ -9,14 +9,11 @@ from scheduler.allocation import strategies
 from scheduler.allocation.baselines.arrivals import trigger_of
 from scheduler.allocation.check import violations
 from scheduler.allocation.problem import Allocation, Application, Device, Problem
-from scheduler.control.demand import FLOOR, band, estimate
+from scheduler.control.demand import FLOOR, HISTORY_S, band, estimate
 from scheduler.control.relief import relief
 from workers.gateway.bursts import BurstDetector
 
 from .scenario import Scenario
-
-#: seconds of arrivals that an estimate looks at, as live
-WINDOW_S = 60
 
 
 class SimulationError(Exception):
@@ -58,7 +55,7 @@ class Controller:
     def second_over(self, second: int, counts: Mapping[str, float]) -> None:
         """What arrived in a second that is over; seconds in order, none left out."""
         self._history.append((second, counts))
-        del self._history[: max(0, len(self._history) - WINDOW_S)]
+        del self._history[: max(0, len(self._history) - HISTORY_S)]
 
     def plan(
         self, now: float, loaded: Mapping[str, Iterable[str]], observed: Mapping[str, float] | None = None
@@ -69,7 +66,7 @@ class Controller:
             SimulationError: the strategy's answer breaks a rule.
         """
         scenario = self._scenario
-        demand = estimate(self._history, scenario.applications, int(now), observed)
+        demand = estimate(self._history, scenario.applications, int(now), observed, scenario.control.period_s)
         problem = Problem(
             devices=tuple(
                 Device(name, kind, loaded=frozenset(loaded[name]), max_resident=scenario.max_resident.get(kind))

@@ -113,45 +113,16 @@ class Board:
         lost = self.table.min(axis=1)[:, None] - (self.table[:, :, None] - self.earns).min(axis=1)
         return np.where(self.dedicated > 0, lost, np.inf)
 
-    def swaps(self) -> np.ndarray:
-        """Of one device less of a group and one more of another (application x group given x group got)."""
-        changed = self.table[:, :, None, None] - self.earns[:, :, :, None] + self.earns[:, :, None, :]
-        gained = changed.min(axis=1) - self.table.min(axis=1)[:, None, None]
-        return np.where(self.dedicated[:, :, None] > 0, gained, -np.inf)
+    def swaps(self, most: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """Of one device of a group less and k more of another, and of one more and k less, k from 1 to ``most``.
 
-
-def climb(board: Board, least: float, most_steps: int = 10_000) -> None:
-    """Use free devices and exchange dedicated ones, the best change first, while one gains more than ``least``.
-
-    Changes: one more device for an application; one device from an application to another; two applications exchange a
-    device of one group for a device of another.
-    """
-    queries, groups = board.dedicated.shape
-    same = np.eye(queries, dtype=bool)
-    for _ in range(most_steps):
-        gains = board.gains()
-        offered = np.where((board.free() > 0)[None, :], gains, -np.inf)
-        best = int(offered.argmax())
-        if offered.flat[best] > least:
-            board.dedicate(*divmod(best, groups))
-            continue
-        losses = board.losses()
-        # The best taker and the best giver of each group; where they are one, the runner-up of either.
-        moved = gains[:, None, :] - losses[None, :, :]
-        moved[same] = -np.inf
-        swaps = board.swaps()
-        exchanged = swaps[:, None] + np.swapaxes(swaps, 1, 2)[None]
-        exchanged[same] = -np.inf
-        move, exchange = int(moved.argmax()), int(exchanged.argmax())
-        if max(moved.flat[move], exchanged.flat[exchange]) <= least:
-            return
-        if moved.flat[move] >= exchanged.flat[exchange]:
-            taker, giver, g = np.unravel_index(move, moved.shape)
-            board.dedicate(giver, g, -1)
-            board.dedicate(taker, g)
-        else:
-            one, two, given, got = np.unravel_index(exchange, exchanged.shape)
-            board.dedicate(one, given, -1)
-            board.dedicate(two, given)
-            board.dedicate(two, got, -1)
-            board.dedicate(one, got)
+        Both are k x application x group of the one x group of the k."""
+        worth = self.table.min(axis=1)[:, None, None]
+        given, got = [], []
+        for k in range(1, most + 1):
+            trade = k * self.earns[:, :, None, :] - self.earns[:, :, :, None]
+            less = (self.table[:, :, None, None] + trade).min(axis=1) - worth
+            more = (self.table[:, :, None, None] - trade).min(axis=1) - worth
+            given.append(np.where(self.dedicated[:, :, None] > 0, less, -np.inf))
+            got.append(np.where(self.dedicated[:, None, :] >= k, more, -np.inf))
+        return np.array(given), np.array(got)

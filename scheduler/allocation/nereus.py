@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .board import Board, Shared, climb
+from .board import Board, Shared
+from .climb import climb
 from .deal import employ_idle
 from .groups import grouped
 from .loads import Loads
@@ -72,11 +73,11 @@ def _counts(problem: Problem, menu: Menu, relaxed: Relaxation, loads: Loads) -> 
         kept = _in_force(menu, problem.previous)
         if kept.value >= enough:
             return [kept]
-        climb(kept, least)
+        climb(kept, least, enough)
         found.append(kept)
     board = Board(menu)
     board.set(np.floor(relaxed.time + 1e-6))
-    climb(board, least)
+    climb(board, least, enough)
     if board.value < enough:
         gaps = turn_gaps(menu.applications) if any(_shareable(group.one) for group in menu.groups) else []
         shared = Board(menu)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
-from .board import Board, Shared, climb
+from .board import Board, Shared
+from .climb import climb
 from .knapsack import best_shared, most_shared
 
-#: Table cells (turns x prices) that exchanges may look through: some 30 ms of work. Unlike a clock it ends a search at
+#: Table cells (turns x prices) that exchanges may look through: some 20 ms of work. Unlike a clock it ends a search at
 #: the same point each time.
-EFFORT = 600_000
+EFFORT = 400_000
 
 
 def fill(board: Board, gaps: Sequence[float], least: float) -> None:
@@ -81,7 +82,7 @@ class Refinement:
             for i in range(len(board.shared) - 1, -1, -1):
                 if not self._over():
                     self._exchange_shared(i)
-            climb(board, self._least)
+            climb(board, self._least, self._enough)
             if board.value - before <= self._least:
                 return
 

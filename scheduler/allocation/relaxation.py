@@ -5,6 +5,9 @@ sum over a group's options of y * demand / rate <= devices of the group; sum ove
 is left out = 1. Shared devices need no options of their own: no turn does more items in its time than the fastest batch
 within SLO / 2 does, for turns are limited to min(D, SLO - D) <= SLO / 2.
 
+Where residents are limited, by number or by memory, an option that serves y is resident on max(y, y * demand / rate)
+devices at least (on one where y > 0, which is relaxed), and residents add up to what the group's devices hold.
+
 The LP solver is SCIP's own, used directly: a program of this size takes it about a millisecond.
 """
 
@@ -54,10 +57,28 @@ class _Program:
         entries = [[(g, applications[q].demand / offer.rate), (rows + q, 1.0)] for q, g, offer in self.columns]
         entries += [[(rows + q, 1.0)] for q in range(len(applications))]
         self.accuracy = [self.worth[q] / self.scale * offer.variant.accuracy for q, _, offer in self.columns]
+        entries = [row + limits for row, limits in zip(entries, self._add_limits(), strict=True)]
         count = len(entries)
         lp.addCols(entries, self.accuracy + [0.0] * len(applications), [0.0] * count,
                    [_INFINITE] * self._left + [0.0] * len(applications))  # fmt: skip
-        self._rows = rows + len(applications)
+
+    def _add_limits(self) -> list[list[tuple[int, float]]]:
+        """Rows for what a group's devices may hold, and every column's entries in them."""
+        entries: list[list[tuple[int, float]]] = [[] for _ in range(len(self.columns) + len(self.worth))]
+        for g, group in enumerate(self.menu.groups):
+            most, memory = group.one.max_resident, group.one.memory_bytes
+            for limited in ("number", "memory"):
+                if (most if limited == "number" else memory) is None:
+                    continue
+                row = self.lp.nrows()
+                self.lp.addRow([], -_INFINITE, float(len(group)))
+                for column, (q, owner, offer) in enumerate(self.columns):
+                    if owner == g:
+                        size = 1 / most if limited == "number" else offer.memory_bytes / max(memory, 1)
+                        hosts = max(1.0, self.menu.applications[q].demand / offer.rate)
+                        if size > 0:
+                            entries[column].append((row, size * hosts))
+        return entries
 
     def solve(self) -> bool:
         """Whether there is an optimum."""

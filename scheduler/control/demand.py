@@ -7,7 +7,8 @@ exponentially weighted mean times 1.05): a steady application needs hardly any m
 The forecast is an exponentially weighted level plus a damped trend (Holt; damping as by Gardner and McKenzie, 1985).
 Its spread has a part that is known beforehand, Poisson noise of the period to come and of the estimate itself, and a
 part that the application's own past shows: how far the same forecast, made at each of the last seconds, was off. A
-burst shows in the last two seconds first, and these are believed as soon as noise does not explain them.
+burst shows in the last two seconds first and its end in the last four, and these are believed as soon as noise does not
+explain them.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ FLOOR = 1.0
 #: longer is corrected when demand leaves its band
 HISTORY_S = 60
 HORIZON_S = 30
-#: seconds that show a burst
-RECENT_S = 2
+#: seconds that show a burst, and seconds that show its end: too much planned is the lesser harm
+RECENT_S, FALLEN_S = 2, 4
 
 # One set for all applications, by the pinball loss on the published traces (benchmarks/forecast.py).
 #: memory (s) of the level and of the trend; how much of the trend is believed, and the most that it may add or take
-LEVEL_S, TREND_S, DAMPING, TREND_LIMIT = 6.0, 8.0, 0.4, 0.2
+LEVEL_S, TREND_S, DAMPING, TREND_LIMIT = 4.0, 8.0, 0.4, 0.2
 #: how far a mean rate strays by itself within 10 s, as a share of it
 DRIFT = 0.04
 #: past forecasts: the horizon (s) they are judged at, how long (s) they count, the weight of the expected spread beside
@@ -93,6 +94,8 @@ def forecast(items: np.ndarray, horizon: int, deviations: float) -> np.ndarray:
     by = _filters(len(items), horizon)
     level = by.level @ items
     mean = _with_trend(level, by.trend @ items)
+    fallen = items[-FALLEN_S:].mean(axis=0)
+    mean = np.where(fallen + 3.0 * np.sqrt(np.maximum(level, 1.0) / FALLEN_S) < mean, fallen, mean)
     variance = _expected_variance(mean, horizon, by.noise)
     if len(by.weights):
         was = by.actual @ items

@@ -42,9 +42,9 @@ class Board:
         widest = max(len(card.prices) for card in menu.cards)
         # Prices beyond an application's own repeat its last one, where nothing is earned. So do tables of turns.
         self.prices = np.array([np.pad(c.prices, (0, widest - len(c.prices)), mode="edge") for c in menu.cards])
-        self.earns = np.zeros((queries, widest, groups))
+        self.earns = np.zeros((queries, groups, widest))
         for q, card in enumerate(menu.cards):
-            self.earns[q, : len(card.prices)] = card.dedicated
+            self.earns[q, :, : len(card.prices)] = card.dedicated
         demand = np.array([a.demand for a in menu.applications])[:, None]
         weight = np.array([a.weight for a in menu.applications])[:, None]
         floor = np.array([a.floor for a in menu.applications])[:, None]
@@ -68,7 +68,7 @@ class Board:
 
     def _refresh(self, queries: Iterable[int]) -> None:
         for q in queries:
-            self.table[q] = self._serve[q] + self.earns[q] @ self.dedicated[q]
+            self.table[q] = self._serve[q] + self.dedicated[q] @ self.earns[q]
         for device in self.shared:
             for q, _, earns in device.residents:
                 if q in queries:
@@ -90,7 +90,7 @@ class Board:
     def dedicate(self, q: int, g: int, count: int = 1) -> None:
         """``count`` more (or fewer) devices of group ``g`` for application ``q``."""
         self.dedicated[q, g] += count
-        self.table[q] += count * self.earns[q, :, g]
+        self.table[q] += count * self.earns[q, g]
 
     def share(self, device: Shared) -> None:
         self.shared.append(device)
@@ -104,25 +104,22 @@ class Board:
 
     # --- what changes would bring ------------------------------------------------------------------------------------
 
+    def worth(self) -> np.ndarray:
+        """Points/s of each application."""
+        return self.table.min(axis=1)
+
     def gains(self) -> np.ndarray:
         """Of one more device of each group (application x group)."""
-        return (self.table[:, :, None] + self.earns).min(axis=1) - self.table.min(axis=1)[:, None]
+        return (self.table[:, None] + self.earns).min(axis=2) - self.worth()[:, None]
 
     def losses(self) -> np.ndarray:
         """Of one device less (application x group), at least 0; infinite where there is none."""
-        lost = self.table.min(axis=1)[:, None] - (self.table[:, :, None] - self.earns).min(axis=1)
+        lost = self.worth()[:, None] - (self.table[:, None] - self.earns).min(axis=2)
         return np.where(self.dedicated > 0, lost, np.inf)
 
-    def swaps(self, most: int = 1) -> tuple[np.ndarray, np.ndarray]:
-        """Of one device of a group less and k more of another, and of one more and k less, k from 1 to ``most``.
-
-        Both are k x application x group of the one x group of the k."""
-        worth = self.table.min(axis=1)[:, None, None]
-        given, got = [], []
-        for k in range(1, most + 1):
-            trade = k * self.earns[:, :, None, :] - self.earns[:, :, :, None]
-            less = (self.table[:, :, None, None] + trade).min(axis=1) - worth
-            more = (self.table[:, :, None, None] - trade).min(axis=1) - worth
-            given.append(np.where(self.dedicated[:, :, None] > 0, less, -np.inf))
-            got.append(np.where(self.dedicated[:, None, :] >= k, more, -np.inf))
-        return np.array(given), np.array(got)
+    def trades(self, queries: np.ndarray, groups: np.ndarray, less: int, more: int) -> np.ndarray:
+        """What each of the pairs of application and group gains by ``less`` devices of the group less and ``more`` of
+        another one (pair x other group); minus infinity where it has not so many."""
+        kept = self.table[queries] - less * self.earns[queries, groups]
+        gained = (kept[:, None] + more * self.earns[queries]).min(axis=2) - self.worth()[queries][:, None]
+        return np.where((self.dedicated[queries, groups] >= less)[:, None], gained, -np.inf)

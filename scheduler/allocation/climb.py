@@ -39,12 +39,16 @@ def _use_free(board: Board, least: float) -> bool:
 
 def _move(board: Board, least: float) -> bool:
     """One device from an application to another."""
-    moved = board.gains()[:, None, :] - board.losses()[None, :, :]
-    _forbid_same(moved)
-    best = int(moved.argmax())
-    if not moved.flat[best] > least:
+    gains, losses = board.gains(), board.losses()
+    queries, groups = np.nonzero(board.dedicated)
+    # Row: who gives; column: who gets.
+    moved = gains[:, groups].T - losses[queries, groups][:, None]
+    moved[np.arange(len(queries)), queries] = -np.inf
+    best = int(moved.argmax()) if moved.size else 0
+    if not moved.size or not moved.flat[best] > least:
         return False
-    taker, giver, g = np.unravel_index(best, moved.shape)
+    i, taker = divmod(best, moved.shape[1])
+    giver, g = queries[i], groups[i]
     board.dedicate(giver, g, -1)
     board.dedicate(taker, g)
     return True
@@ -52,56 +56,54 @@ def _move(board: Board, least: float) -> bool:
 
 def _exchange(board: Board, least: float, most: int) -> bool:
     """One device of a group for one or several of another, between two applications."""
-    given, got = board.swaps(most)
+    queries, groups = np.nonzero(board.dedicated)
+    same = queries[:, None] == queries[None, :]
     best, chosen = least, None
-    for k in range(most):
-        both = given[k][:, None] + got[k][None]
-        _forbid_same(both)
-        i = int(both.argmax())
-        if both.flat[i] > best:
-            best, chosen = both.flat[i], (k + 1, *np.unravel_index(i, both.shape))
+    for k in range(1, most + 1):
+        # Row: who gives one and gets k; column: who gives k and gets one.
+        one = board.trades(queries, groups, 1, k)[:, groups]
+        several = board.trades(queries, groups, k, 1)[:, groups].T
+        both = np.where(same, -np.inf, one + several)
+        i = int(both.argmax()) if both.size else 0
+        if both.size and both.flat[i] > best:
+            best, chosen = both.flat[i], (k, *divmod(i, len(queries)))
     if chosen is None:
         return False
-    k, giver, taker, one, several = chosen
-    board.dedicate(giver, one, -1)
-    board.dedicate(giver, several, k)
-    board.dedicate(taker, one)
-    board.dedicate(taker, several, -k)
+    k, i, j = chosen
+    board.dedicate(queries[i], groups[i], -1)
+    board.dedicate(queries[i], groups[j], k)
+    board.dedicate(queries[j], groups[j], -k)
+    board.dedicate(queries[j], groups[i])
     return True
 
 
 def _pass_on(board: Board, least: float) -> bool:
-    """The first gives a device to the second, which passes one of another group on to the third."""
-    queries, groups = board.dedicated.shape
-    if queries < 3:
+    """One application gives a device to a second, which passes one of another group on to a third."""
+    if len(board.dedicated) < 3:
         return False
+    queries, groups = np.nonzero(board.dedicated)
+    passed = board.trades(queries, groups, 1, 1)
     gains, losses = board.gains(), board.losses()
-    given, _ = board.swaps(1)
-    # given[0][q, g, h]: the second gives one of g, which the third gets, and gets one of h, which the first gives.
-    takers = np.argsort(-gains, axis=0)[:3]
-    givers = np.argsort(losses, axis=0)[:3]
+    # Of the three best on either side one at least is neither the second nor on the other side.
+    takers, givers = np.argsort(-gains, axis=0)[:3], np.argsort(losses, axis=0)[:3]
+    others = np.arange(board.dedicated.shape[1])
     best, chosen = least, None
-    for q in range(queries):
-        for g in range(groups):
-            for h in range(groups):
-                if g == h or given[0][q, g, h] == -np.inf:
-                    continue
-                for third in takers[:, g]:
-                    for first in givers[:, h]:
-                        if len({q, third, first}) == 3:
-                            value = given[0][q, g, h] + gains[third, g] - losses[first, h]
-                            if value > best:
-                                best, chosen = value, (first, q, third, g, h)
+    for taker in takers:
+        third = taker[groups][:, None]
+        for giver in givers:
+            first = giver[None, :]
+            value = passed + gains[third, groups[:, None]] - losses[first, others[None, :]]
+            distinct = (third != first) & (third != queries[:, None]) & (first != queries[:, None])
+            value = np.where(distinct, value, -np.inf)
+            i = int(value.argmax())
+            if value.flat[i] > best:
+                best, chosen = value.flat[i], (*divmod(i, len(others)), taker, giver)
     if chosen is None:
         return False
-    first, second, third, g, h = chosen
-    board.dedicate(first, h, -1)
-    board.dedicate(second, h)
-    board.dedicate(second, g, -1)
-    board.dedicate(third, g)
+    i, h, taker, giver = chosen
+    g = groups[i]
+    board.dedicate(giver[h], h, -1)
+    board.dedicate(queries[i], h)
+    board.dedicate(queries[i], g, -1)
+    board.dedicate(taker[g], g)
     return True
-
-
-def _forbid_same(pairs: np.ndarray) -> None:
-    index = np.arange(len(pairs))
-    pairs[index, index] = -np.inf

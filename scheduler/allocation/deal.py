@@ -87,7 +87,7 @@ def _deal_application(board: Board, q: int, bins: list[list[Bin]], shared: list[
         else:
             continue
         if rate > 0:
-            bin_.seats.append(Seat(turn.variant, rate, turn.rows, turn.seconds / bin_.gap_s, turn.memory_bytes))
+            bin_.seats.append(Seat(turn.variant, float(rate), turn.rows, turn.seconds / bin_.gap_s, turn.memory_bytes))
     # A switch from one variant to another takes whole devices first: only the last group touched has a mixed one.
     switching = [g for g, (one, two) in enumerate(zip(slow, fast, strict=True)) if one is not None and two is not None]
     wanted = part * sum(counts[g] * (fast[g].rate - slow[g].rate) for g in switching)
@@ -157,6 +157,7 @@ def _sides(offers: Sequence[Offer], weight: float, price: float, slack: float) -
 
 def _alone(group: Group, offer: Offer, part: float) -> Bin:
     available = group.one.available
+    part = float(part)
     return Bin(0.0, [Seat(offer.variant, offer.rate * part, offer.batch, part * available, offer.memory_bytes)])
 
 

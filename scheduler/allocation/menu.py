@@ -56,7 +56,7 @@ class Card:
     """One application's options. ``offers`` by group, least accurate and fastest last, none dominated.
 
     ``prices`` (K): where the best use of any option changes, as points for an item of the application, ascending.
-    ``dedicated`` (K x G): points/s that a device of a group earns beyond the price, at each price.
+    ``dedicated`` (G x K): points/s that a device of a group earns beyond the price, at each price.
     """
 
     offers: tuple[tuple[Offer, ...], ...]
@@ -155,7 +155,12 @@ def _known(variants: tuple[Variant, ...]) -> _Known:
 
 
 def _signature(variants: tuple[Variant, ...]) -> tuple:
-    return tuple([(v.id, v.application, v.accuracy, v.excluded, id(v.profiles)) for v in variants])
+    return tuple(
+        [
+            (v.id, v.application, v.accuracy, v.excluded, tuple([(kind, id(p)) for kind, p in v.profiles.items()]))
+            for v in variants
+        ]
+    )
 
 
 def _card(application: Application, groups: Sequence[Group], variants: Sequence[Variant]) -> Card:
@@ -173,12 +178,12 @@ def _card(application: Application, groups: Sequence[Group], variants: Sequence[
                 if price > -SERVED * weight:
                     prices.add(price)
     ladder = np.array(sorted(prices))
-    earns = np.zeros((len(ladder), len(groups)))
+    earns = np.zeros((len(groups), len(ladder)))
     for g, mine in enumerate(offers):
         if mine:
             rate = np.array([o.rate for o in mine])[:, None]
             value = np.array([o.variant.accuracy * weight for o in mine])[:, None]
-            earns[:, g] = np.maximum(rate * (value - ladder), 0.0).max(axis=0)
+            earns[g] = np.maximum(rate * (value - ladder), 0.0).max(axis=0)
     return Card(offers, ladder, earns)
 
 

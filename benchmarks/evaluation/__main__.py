@@ -10,7 +10,7 @@ from pathlib import Path
 
 from scheduler.simulation import ScenarioError
 
-from .page import Context, compose, read_sections
+from .page import Context, compose, missed, read_sections
 from .runs import ROOT, Runner, SourceChanged
 from .sections import ALL
 from .worlds import QUICK_S
@@ -39,7 +39,8 @@ def main(arguments: list[str] | None = None) -> int:
     sections = {name: made.get(name, old.get(name, _not_made(name))) for name in ALL}
     page.parent.mkdir(parents=True, exist_ok=True)
     aside = page.with_suffix(".writing")
-    aside.write_text(compose(_head(options.quick, options.processes), sections))
+    head = f"{_head(options.quick, options.processes)}\n\n{missed(sections)}"
+    aside.write_text(compose(head, sections))
     os.replace(aside, page)
     print(f"{page}: {', '.join(names)} ({runner.made} runs made, {len(runner.failed)} failed)", file=sys.stderr)
     return 1 if runner.failed else 0

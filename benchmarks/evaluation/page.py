@@ -72,6 +72,29 @@ def read_sections(text: str) -> dict[str, str]:
     return {name: body.strip("\n") for name, body in zip(parts[1::2], parts[2::2], strict=True)}
 
 
+def missed(sections: Mapping[str, str]) -> str:
+    """Which sections tell of a figure that misses its target, or were left out."""
+    told = []
+    for phrase, mark in (
+        ("Targets are missed in", "**miss"),
+        ("Something is left out or failed in", "**Left out**|**Fail"),
+        ("Still to be made", "Not made yet"),
+    ):
+        titles = [
+            body.splitlines()[0].removeprefix("## ")
+            for body in sections.values()
+            if any(part in body for part in mark.split("|"))
+        ]
+        if titles:
+            told.append(f"{phrase}: {', '.join(f'[{title}](#{anchor(title)})' for title in titles)}.")
+    return " ".join(told) or "No target is missed and nothing is left out."
+
+
+def anchor(title: str) -> str:
+    """The name that Markdown readers give to a heading."""
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+
+
 def compose(head: str, sections: Mapping[str, str]) -> str:
     """The whole page."""
     parts = [head.strip("\n")]

@@ -36,29 +36,46 @@ class Option:
     rate: float
 
 
+@dataclass(frozen=True)
+class Window:
+    """Items/s planned for in a window, served of them, and the sum of the served ones' accuracies a second."""
+
+    demand: float
+    served: float
+    accurate: float
+
+
 def fluid_reference(
     scenario: Scenario, share_of_slo: float = DEDICATED_SHARE_OF_SLO, demand_factor: float = 1.0
 ) -> float | None:
-    """Mean accuracy (normalised percent) over the items that can be served; None where none can.
+    """Mean accuracy (normalised percent) over the items that can be served, where :func:`windows` weigh what they
+    serve; None where nothing can be."""
+    found = windows(scenario, share_of_slo, demand_factor)
+    served = sum(window.served for window in found)
+    return sum(window.accurate for window in found) / served if served > 0 else None
 
-    Windows start at 0 and go by arrival; each is taken as a whole 5 s, the last one too, and weighs what it serves.
+
+def windows(
+    scenario: Scenario,
+    share_of_slo: float = DEDICATED_SHARE_OF_SLO,
+    demand_factor: float = 1.0,
+    length_s: float = WINDOW_S,
+) -> list[Window]:
+    """The best of each window. Windows start at 0 and go by arrival; each is taken as a whole one, the last one too.
 
     Args:
         share_of_slo: batches must run within this share of the SLO.
         demand_factor: what is planned for, as a multiple of what arrives; 1 is perfect knowledge.
+        length_s: of a window.
     """
     times = np.asarray(scenario.arrivals.times, dtype=float)
     if not len(times):
-        return None
-    counts = np.zeros((int(times[-1] // WINDOW_S) + 1, len(scenario.applications)))
-    np.add.at(counts, ((times // WINDOW_S).astype(int), np.asarray(scenario.arrivals.applications, dtype=int)), 1)
+        return []
+    counts = np.zeros((int(times[-1] // length_s) + 1, len(scenario.applications)))
+    np.add.at(counts, ((times // length_s).astype(int), np.asarray(scenario.arrivals.applications, dtype=int)), 1)
     fluid = Fluid(options(scenario, share_of_slo), Counter(kind for _, kind in scenario.devices), counts.shape[1])
-    total = weighted = 0.0
-    for window in counts:
-        served, accurate = fluid.best((window / WINDOW_S * demand_factor).tolist())
-        total += served
-        weighted += accurate
-    return weighted / total if total > 0 else None
+    demands = counts / length_s * demand_factor
+    return [Window(float(demand.sum()), *fluid.best(demand.tolist())) for demand in demands]
 
 
 def options(scenario: Scenario, share_of_slo: float) -> list[Option]:

@@ -10,7 +10,7 @@ from PIL import Image
 
 from benchmarks.evaluation import __main__ as evaluation
 from benchmarks.evaluation import published
-from benchmarks.evaluation.page import compose, read_sections, table
+from benchmarks.evaluation.page import compose, missed, read_sections, table
 from benchmarks.evaluation.runs import ROOT
 from benchmarks.evaluation.sections import ALL, measured
 from benchmarks.evaluation.worlds import heterogeneous
@@ -38,7 +38,7 @@ def test_one_command_makes_a_section_with_its_images_and_the_next_keeps_it(tmp_p
     assert evaluate(tmp_path, "--only", "bursty") == 0
     page = (tmp_path / "page.md").read_text()
     shown = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", page)
-    assert len(shown) == 3
+    assert len(shown) == 4
     for name in shown:
         image = Image.open(tmp_path / name)
         image.load()
@@ -89,6 +89,15 @@ def test_sections_survive_being_composed_and_read():
     text = compose("# Head\n", sections)
     assert read_sections(text) == sections and text.startswith("# Head\n")
     assert compose("# Head", read_sections(text)) == text
+
+
+def test_the_head_names_the_sections_that_miss_a_target_or_left_something_out():
+    sections = {"a": "## End to end\n\n**misses** x", "b": "## Three boxes, twelve\n\n**Left out**: y", "c": "## C"}
+    assert missed(sections) == (
+        "Targets are missed in: [End to end](#end-to-end). "
+        "Something is left out or failed in: [Three boxes, twelve](#three-boxes-twelve)."
+    )
+    assert missed({"c": "## C"}) == "No target is missed and nothing is left out."
 
 
 def test_a_cell_cannot_break_a_table():

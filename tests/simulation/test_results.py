@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from array import array
+
 import pytest
 
-from scheduler.simulation import simulate
+from scheduler.simulation import Results, simulate
+from scheduler.simulation.engine import DROPPED, IN_TIME, LATE, Record
 from scheduler.simulation.fluid import fluid_reference
-from scheduler.simulation.scenario import Control
+from scheduler.simulation.stacks import Stack
 
 from .worlds import model, world
 
 EXACT = model("q", "exact", 100, cpu={1: 100})
 ROUGH = model("q", "rough", 80, cpu={1: 10})
+
+
+def finished(scenario, variant, outcome=None) -> Results:
+    """As if the engine had ended with these outcomes (by default all in time), each query answered after 100 ms."""
+    answered = array("d", [t + 0.1 for t in scenario.arrivals.times])
+    variants = tuple((m.application, m.name, m.accuracy) for m in scenario.models)
+    outcome = bytearray([IN_TIME] * len(answered)) if outcome is None else outcome
+    return Results(scenario, Stack("s", "b", "r"), Record(outcome, answered, variant, variants, (), 1.0))
 
 
 def test_the_fluid_reference_mixes_variants_to_use_all_of_the_time():
@@ -32,17 +43,23 @@ def test_the_fluid_reference_keeps_batches_within_half_the_slo():
 
 
 def test_the_drop_is_that_of_the_worst_whole_ten_seconds_after_the_first_twenty():
-    # 5/s fit the exact variant; from 30 s to 40 s there are 50/s. The first 10 s, as busy, do not count,
-    # and neither do the 5 s after that, which are rough still.
-    arrivals = [(20 * i, "q") for i in range(500)] + [(10_000 + 200 * i, "q") for i in range(100)]
-    arrivals += [(30_000 + 20 * i, "q") for i in range(500)] + [(40_000 + 200 * i, "q") for i in range(25)]
-    control = Control(period_s=10, burst_check_s=1, initial_qps=5)
-    results = simulate(world([EXACT, ROUGH], arrivals, control=control), "proteus", "proteus", "shares")
-    seconds = [s for s in results.per_second if 30 <= s.second < 40]
-    served = sum(s.in_time for s in seconds)
-    worst = sum(s.in_time * s.effective_accuracy for s in seconds if s.in_time) / served
-    assert worst < 90
-    assert results.summary["max_accuracy_drop_10s"] == pytest.approx(100 - worst)
+    # Ten queries a second, exact but where ``rough`` says how many of each second's are not.
+    rough = {**dict.fromkeys(range(0, 20), 10), 33: 10, 34: 5, **dict.fromkeys(range(40, 45), 10)}
+    arrivals = [(1000 * second + 100 * i, "q") for second in range(45) for i in range(10)]
+    scenario = world([EXACT, ROUGH], arrivals)
+    variant = array("i", [int(i < rough.get(second, 0)) for second in range(45) for i in range(10)])
+    # The first 20 s, all rough, do not count, and neither do the last 5 s, which are no whole window.
+    assert finished(scenario, variant).summary["max_accuracy_drop_10s"] == pytest.approx(15 / 100 * 20)
+
+
+def test_a_window_in_which_nothing_was_in_time_has_no_accuracy_and_shows_in_the_violations():
+    scenario = world([EXACT, ROUGH], [(1000 * second, "q") for second in range(40)])
+    variant = array("i", [0] * 40)
+    results = finished(scenario, variant, bytearray([IN_TIME] * 20 + [LATE] * 5 + [DROPPED] * 5 + [IN_TIME] * 10))
+    assert results.summary["max_accuracy_drop_10s"] == 0
+    assert (results.summary["late"], results.summary["dropped"]) == (5, 5)
+    assert results.summary["violation_ratio"] == 0.25
+    assert results.summary["median_latency_ms"] == pytest.approx(100)
 
 
 def test_a_run_too_short_for_a_drop_has_none():

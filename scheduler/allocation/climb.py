@@ -79,9 +79,9 @@ def _exchange(board: Board, least: float, most: int) -> bool:
 
 def _pass_on(board: Board, least: float) -> bool:
     """One application gives a device to a second, which passes one of another group on to a third."""
-    if len(board.dedicated) < 3:
-        return False
     queries, groups = np.nonzero(board.dedicated)
+    if len(board.dedicated) < 3 or not len(queries):
+        return False
     passed = board.trades(queries, groups, 1, 1)
     gains, losses = board.gains(), board.losses()
     # Of the three best on either side one at least is neither the second nor on the other side.

@@ -46,20 +46,30 @@ def solve(problem: Problem) -> Allocation:
     return plan
 
 
-def _solve(problem: Problem, reserved: dict[str, Device]) -> tuple[Allocation, list[str]]:
-    """The allocation and the pinned variants without room in it. ``reserved``: by id, devices as far as plans go."""
+def relaxed(problem: Problem) -> Relaxation | None:
+    """The relaxed problem's optimum: the most that can be served, the bound on accuracy, and the prices of time. None
+    where nothing can be served."""
+    return _relaxed(problem, {})[1]
+
+
+def _relaxed(problem: Problem, reserved: dict[str, Device]) -> tuple[Menu, Relaxation | None]:
     groups = grouped(reserved.get(device.id, device) for device in problem.devices)
     menu = Menu(groups, [a for a in problem.applications if a.demand > 0], problem.variants)
-    relaxed = relax(menu) if groups and menu.applications else None
-    if relaxed is None:
+    return menu, relax(menu) if groups and menu.applications else None
+
+
+def _solve(problem: Problem, reserved: dict[str, Device]) -> tuple[Allocation, list[str]]:
+    """The allocation and the pinned variants without room in it. ``reserved``: by id, devices as far as plans go."""
+    menu, bound = _relaxed(problem, reserved)
+    if bound is None:
         return nothing_planned(problem)
-    loads = Loads(menu, relaxed)
+    loads = Loads(menu, bound)
     seatings = []
-    for board in _counts(problem, menu, relaxed, loads):
+    for board in _counts(problem, menu, bound, loads):
         employ_idle(board)
         seatings.append(seated(board, loads))
     best = max(seatings, key=lambda s: s.value)
-    return allocation_of(problem, menu, relaxed, best, max(problem.gap, GAP))
+    return allocation_of(problem, menu, bound, best, max(problem.gap, GAP))
 
 
 def _counts(problem: Problem, menu: Menu, relaxed: Relaxation, loads: Loads) -> list[Board]:

@@ -1,0 +1,209 @@
+"""How long a solve takes to a certified gap: ``python -m benchmarks.solver``.
+
+Devices, variants and applications grow one at a time (as in Fig. 10 of Proteus), and there are three corners; `nereus`,
+and `proteus` as published with identical devices counted, on one core.
+
+Worlds are made from the published profiles with a seed: three device types in the proportion 2 : 1 : 1, applications
+that are copies of the published ones with latencies of their own, demand split by Zipf's law. *first* includes
+reading the profiles; *again* is the median of three solves at other demands, as a control loop makes them. *gap* is
+what was certified at the end; a solve that did not reach what was asked for says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import random
+import statistics
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from scheduler.allocation import nereus, proteus
+from scheduler.allocation.problem import Allocation, Application, Device, Problem, Profile, Variant
+
+PUBLISHED = Path(__file__).resolve().parents[2] / "shared" / "data" / "proteus" / "profiles.csv"
+#: share of devices by type
+TYPES = {"cpu": 0.5, "pascal": 0.25, "ampere": 0.25}
+SLO_S = 0.3
+LARGEST_BATCH = 8
+GAPS = (0.005, 0.001)
+SEED = 7
+#: share of the demand at which the relaxed problem leaves something out
+LOAD = 0.6
+
+STRATEGIES = {"nereus": nereus.solve, "proteus": proteus.solve}
+
+
+@dataclass(frozen=True)
+class World:
+    """``name`` tells what grows."""
+
+    name: str
+    devices: int
+    variants: int
+    applications: int
+
+
+#: the published world's size, around which one thing grows at a time
+USUAL = (40, 54, 9)
+CORNERS = (
+    World("corner", 40, 54, 9),
+    World("corner", 160, 450, 17),
+    World("corner", 10_000, 1000, 100),
+)
+GROWN = (
+    *(World("devices", n, 54, 9) for n in (10, 20, 40, 80, 160, 320, 640)),
+    *(World("variants", 40, n, 9) for n in (27, 54, 108, 216, 432)),
+    *(World("applications", 160, 6 * n, n) for n in (5, 9, 17, 34, 68)),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One strategy on one world. Times in seconds; ``asked`` and ``gap``: relative."""
+
+    grows: str
+    devices: int
+    variants: int
+    applications: int
+    strategy: str
+    asked: float
+    first_s: float
+    again_s: float
+    gap: float
+    reached: bool
+
+
+def published() -> dict[str, list[Variant]]:
+    """The published variants by application.
+
+    Raises:
+        FileNotFoundError: the profiles are not beside the checkout.
+    """
+    points: dict[tuple[str, str, float], dict[str, list[tuple[int, float]]]] = {}
+    with PUBLISHED.open() as rows:
+        for row in csv.DictReader(rows):
+            if int(row["batch"]) <= LARGEST_BATCH:
+                key = (row["application"], row["variant"], float(row["accuracy_normalized"]))
+                by_type = points.setdefault(key, {})
+                by_type.setdefault(row["device_type"], []).append((int(row["batch"]), float(row["p50_ms"]) / 1000))
+    found: dict[str, list[Variant]] = {}
+    for (application, name, accuracy), by_type in points.items():
+        profiles = {kind: Profile(tuple(sorted(p)), load_s=1.0) for kind, p in by_type.items()}
+        found.setdefault(application, []).append(Variant(name, application, accuracy, profiles))
+    return found
+
+
+def problem(world: World, seed: int = SEED, demand: float = 1.0) -> Problem:
+    """A problem of that size; the same for the same seed. ``demand``: a factor on all of it."""
+    rng = random.Random(f"{seed}:{world.devices}:{world.variants}:{world.applications}")
+    by_application = list(published().values())
+    devices = []
+    for kind, share in TYPES.items():
+        devices += [Device(f"{kind}-{i}", kind) for i in range(round(world.devices * share))]
+    applications, variants = [], []
+    zipf = [1 / (rank + 1) for rank in range(world.applications)]
+    for i in range(world.applications):
+        name, originals = f"application-{i}", by_application[i % len(by_application)]
+        speed = rng.uniform(0.5, 1.0)
+        count = world.variants // world.applications + (i < world.variants % world.applications)
+        for j in range(count):
+            original = originals[j % len(originals)]
+            factor, less = (1.0, 0.0) if j < len(originals) else (rng.uniform(0.6, 1.4), rng.uniform(0.0, 4.0))
+            variants.append(
+                Variant(
+                    f"{name}/{j}",
+                    name,
+                    original.accuracy - less,
+                    {kind: _scaled(profile, speed * factor) for kind, profile in original.profiles.items()},
+                )
+            )
+        applications.append(Application(name, SLO_S, zipf[i] / sum(zipf)))
+    total = LOAD * demand * _most(devices, applications, variants)
+    return Problem(
+        tuple(devices),
+        tuple(replace(a, demand=total * a.demand) for a in applications),
+        tuple(variants),
+        time_limit_s=60.0,
+    )
+
+
+def _scaled(profile: Profile, factor: float) -> Profile:
+    return replace(profile, points=tuple((batch, seconds * factor) for batch, seconds in profile.points))
+
+
+def _most(devices: list[Device], applications: list[Application], variants: list[Variant]) -> float:
+    """Items/s of which fluid demand, split so, can just be served (to a part in a thousand)."""
+    low, high = 0.0, 1e3 * len(devices)
+    while high - low > 1e-3 * high:
+        total = (low + high) / 2
+        asked = Problem(
+            tuple(devices), tuple(replace(a, demand=total * a.demand) for a in applications), tuple(variants)
+        )
+        low, high = (total, high) if nereus.relaxed(asked).served >= total * (1 - 1e-6) else (low, total)
+    return low
+
+
+def measure(quick: bool = False) -> list[Row]:
+    """Rows in the order of the worlds. ``quick``: the smaller corners and every other grown world, `nereus` only."""
+    rows = []
+    for world in (*CORNERS[:2], *GROWN[::2]) if quick else (*CORNERS, *GROWN):
+        for name in ("nereus",) if quick else STRATEGIES:
+            for asked in GAPS:
+                rows.append(_measured(world, name, asked))
+    return rows
+
+
+def _measured(world: World, name: str, asked: float) -> Row:
+    demands = (1.0, 0.9, 1.1, 1.05)
+    problems = [replace(problem(world, demand=demands[0]), gap=asked)]
+    # As in a control loop, the variants stay and the demand changes.
+    problems += [
+        replace(problems[0], applications=tuple(replace(a, demand=a.demand * d) for a in problems[0].applications))
+        for d in demands[1:]
+    ]
+    times: list[float] = []
+    gaps: list[float] = []
+    for one in problems if name == "nereus" else problems[:1]:
+        began = time.perf_counter()
+        allocation: Allocation = STRATEGIES[name](one)
+        times.append(time.perf_counter() - began)
+        gaps.append(allocation.gap)
+    return Row(
+        world.name,
+        world.devices,
+        world.variants,
+        world.applications,
+        name,
+        asked,
+        times[0],
+        statistics.median(times[1:] or times),
+        max(gaps),
+        max(gaps) <= asked,
+    )
+
+
+def render(rows: list[Row]) -> str:
+    """A table in Markdown."""
+    lines = [
+        "| grows | devices | variants | applications | strategy | gap asked | first, ms | again, ms | gap certified |",
+        "|---|---:|---:|---:|---|---:|---:|---:|---:|",
+    ]
+    for r in rows:
+        gap = f"{r.gap:.3%}" + ("" if r.reached else " (not reached)")
+        lines.append(
+            f"| {r.grows} | {r.devices} | {r.variants} | {r.applications} | {r.strategy} | {r.asked:.1%} | "
+            f"{r.first_s * 1000:.1f} | {r.again_s * 1000:.1f} | {gap} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer and smaller worlds, nereus only")
+    print(render(measure(parser.parse_args().quick)))
+
+
+if __name__ == "__main__":
+    main()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from typing import Any
 
 from scheduler.models import Plan
 
 #: items/s below which nothing is left out but a rounding error
 NEGLIGIBLE = 1e-6
+#: what demand asks for, again and again while it rises
+BY_DEMAND = frozenset({Plan.Trigger.BURST, Plan.Trigger.OVERLOAD})
+#: plans that demand asked for belong together while no more time than this passes between two of them
+RUN_GAP = timedelta(seconds=5)
 
 
 def left_out(plan: Plan) -> dict[str, float]:
@@ -94,3 +99,22 @@ def by_application(plan: Plan) -> list[dict[str, Any]]:
         }
         for application in plan.problem.get("applications") or ()
     ]
+
+
+def runs(plans: Iterable[Plan]) -> list[list[Plan]]:
+    """Consecutive plans as the history shows them, newest first as they come: a rise of demand, which asks for a plan
+    every second, is one run; every other plan is a run of its own."""
+    found: list[list[Plan]] = []
+    for plan in plans:
+        last = found[-1][-1] if found else None
+        joins = (
+            last is not None
+            and {plan.trigger, last.trigger} <= BY_DEMAND
+            and last.strategy == plan.strategy
+            and last.created - plan.created <= RUN_GAP
+        )
+        if joins:
+            found[-1].append(plan)
+        else:
+            found.append([plan])
+    return found

@@ -5,31 +5,53 @@ from __future__ import annotations
 from django.http import Http404
 from django.shortcuts import get_object_or_404, redirect, render
 
-from console.plans import by_application, by_device, left_out
+from console.plans import by_application, by_device, left_out, runs
 from console.views.access import page
 from scheduler.control import choices
 from scheduler.models import Plan
 
 PAGE = 50
+#: plans that a page of the history looks at: a long burst is one row
+LOOKED_AT = 400
 
 
 @page
 def index(request):
-    """The history, newest first; ``?before=VERSION`` goes on where a page ended."""
+    """The history, newest first; ``?before=VERSION`` goes on where a page ended, ``?all=1`` shows every plan."""
     plans = Plan.objects.defer("problem", "wire", "reasons")
     before = request.GET.get("before", "")
     if before:
         if not before.isascii() or not before.isdigit() or len(before) > 18:
             raise Http404("before must be a plan's version")
         plans = plans.filter(pk__lt=int(before))
-    found = list(plans[: PAGE + 1])
-    rows = [{"plan": plan, "left_out": sum(left_out(plan).values())} for plan in found[:PAGE]]
-    older = rows[-1]["plan"].pk if len(found) > PAGE else None
+    each = request.GET.get("all") == "1"
+    looked_at = PAGE if each else LOOKED_AT
+    found = list(plans[: looked_at + 1])
+    grouped = [[plan] for plan in found[:looked_at]] if each else runs(found[:looked_at])
+    shown = grouped[:PAGE]
+    last = shown[-1][-1].pk if shown else None
     return render(
         request,
         "console/plans.html",
-        {"rows": rows, "older": older, "first_page": not before, "control": _control()},
+        {
+            "rows": [_row(run) for run in shown],
+            "older": last if found and last != found[-1].pk else None,
+            "first_page": not before,
+            "each": each,
+            "control": _control(),
+        },
     )
+
+
+def _row(run: list[Plan]) -> dict[str, object]:
+    """A row of the history: its newest plan, and the others that a rise of demand asked for in quick succession."""
+    return {
+        "plan": run[0],
+        "left_out": sum(left_out(run[0]).values()),
+        "count": len(run),
+        "first": run[-1],
+        "moves": sum(plan.moves for plan in run),
+    }
 
 
 def _control() -> list[dict[str, object]]:

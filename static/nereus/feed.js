@@ -4,6 +4,9 @@ import { el } from "./dom.js";
 import { clock, percent, rate } from "./format.js";
 
 const KEEP = 80;
+// While demand rises there is a plan a second: one line, as in the history of plans.
+const BY_DEMAND = ["burst", "overload"];
+const RUN_GAP_S = 5;
 const TRIGGERS = { period: "regular", burst: "burst", overload: "overload", change: "change", manual: "asked for" };
 
 export class Feed {
@@ -14,12 +17,15 @@ export class Feed {
   }
 
   // `key` makes an event that comes twice (snapshot and live) one line; without a key it is always a new one.
-  add(t, kind, tone, text, { key = null, href = null } = {}) {
+  add(t, kind, tone, text, { key = null, href = null, run = null } = {}) {
     if (key !== null) {
       if (this.seen.has(key)) return;
       this.seen.add(key);
     }
-    this.entries.push({ t, kind, tone, text, href });
+    const last = run && this.entries.find((entry) => entry.kind === kind);
+    const joins = last?.run && t >= last.t && t - last.t <= RUN_GAP_S;
+    if (joins) Object.assign(last, { t, tone, text, href, count: last.count + 1 });
+    else this.entries.push({ t, kind, tone, text, href, run, count: 1 });
     this.entries.sort((a, b) => b.t - a.t);
     this.entries.length = Math.min(this.entries.length, KEEP);
     this.#render();
@@ -30,7 +36,7 @@ export class Feed {
     const why = [TRIGGERS[data.trigger] ?? data.trigger, data.detail].filter(Boolean).join(": ");
     const text = `Plan ${data.version} (${why}) serves ${rate(data.served)} of ${rate(data.demand)} items/s at ${percent(data.accuracy)} % accuracy, ${data.moves} moved`
       + (left.length ? `; leaves out ${left.map(([name, value]) => `${rate(value)} items/s of ${name}`).join(", ")}` : "");
-    this.add(t, "plan", left.length ? "draining" : "profiling", text, { key: `plan-${data.version}`, href: `/plans/${data.version}/` });
+    this.add(t, "plan", left.length ? "draining" : "profiling", text, { key: `plan-${data.version}`, href: `/plans/${data.version}/`, run: BY_DEMAND.includes(data.trigger) });
   }
 
   profile(t, data) {
@@ -43,6 +49,7 @@ export class Feed {
     this.list.replaceChildren(...this.entries.map((entry) => el("li", {},
       el("time", {}, clock(entry.t)),
       el("span", { class: `badge ${entry.tone}` }, entry.kind),
+      entry.count > 1 && el("span", { class: "badge plain" }, `${entry.count} plans`),
       entry.href ? el("a", { href: entry.href }, entry.text) : el("span", {}, entry.text))));
   }
 }

@@ -1,0 +1,134 @@
+"""The form that switches strategy and routing, an operator's wishes, and bursts in the history of plans."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from console.plans import runs
+from scheduler.allocation import strategies
+from scheduler.models import Choice, Plan
+from tests.console.conftest import add_plan
+from tests.console.test_scripts import run_script  # noqa: F401 (a fixture)
+from workers.gateway import routing
+
+
+def text(answer) -> str:
+    return answer.content.decode()
+
+
+def options(html: str, setting: str) -> dict[str, bool]:
+    """Values of a select and whether each is selected."""
+    select = re.search(rf'<select name="{setting}".*?</select>', html, re.S)[0]
+    return {value: bool(chosen) for value, chosen in re.findall(r'<option value="([^"]*)"( selected)?>', select)}
+
+
+def test_the_plans_page_offers_every_strategy_and_routing_and_shows_what_holds(staff, settings):
+    html = text(staff.get("/plans/"))
+    assert list(options(html, "strategy")) == ["", *strategies.names()]
+    assert list(options(html, "routing")) == ["", *routing.names()]
+    assert options(html, "routing")[""] and f"now {settings.NEREUS.routing}" in html
+    Choice.objects.create(setting="routing", value="uniform")
+    html = text(staff.get("/plans/"))
+    assert options(html, "routing") == {name: name == "uniform" for name in ["", *routing.names()]}
+    assert "now uniform" in html
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_form_is_refused_without_the_pages_token(staff, clean_redis):
+    browser = Client(enforce_csrf_checks=True)
+    browser.cookies = staff.cookies
+    body = {"data": {"routing": "uniform"}, "content_type": "application/json"}
+    assert browser.patch("/api/v1/control/", **body).status_code == 403
+    assert not Choice.objects.exists()
+    page = browser.get("/plans/")
+    token = re.search(r'<meta name="csrf-token" content="([^"]+)"', text(page))[1]
+    assert browser.patch("/api/v1/control/", headers={"X-CSRFToken": token}, **body).status_code == 200
+    assert Choice.objects.get().value == "uniform"
+
+
+def test_a_variants_row_offers_to_pin_or_exclude_it_and_what_it_is_to_release_it(staff, cluster):
+    html = text(staff.get("/applications/digits/"))
+    bodies = dict(re.findall(r"data-body='([^']+)'[^>]*data-testid=\"((?:pin|exclude)-best)\"", html))
+    assert bodies == {'{"pinned": true}': "pin-best", '{"excluded": true}': "exclude-best"}
+    type(cluster["best"]).objects.filter(name="best").update(pinned=True)
+    html = text(staff.get("/applications/digits/"))
+    bodies = dict(re.findall(r"data-body='([^']+)'[^>]*data-testid=\"((?:pin|exclude)-best)\"", html))
+    assert bodies == {'{"pinned": false}': "pin-best"}
+    assert '<span class="badge plain">pinned</span>' in html
+    assert 'name="floor"' in html
+
+
+def plans(best, *triggers_and_ages: tuple[str, float]) -> list[int]:
+    """Plans by trigger and age (s), oldest first; their versions."""
+    made = []
+    for trigger, age in triggers_and_ages:
+        plan = add_plan(best, trigger=trigger)
+        Plan.objects.filter(pk=plan.pk).update(created=timezone.now() - timedelta(seconds=age))
+        made.append(plan.pk)
+    return made
+
+
+def test_a_rise_of_demand_is_one_row_with_a_count(staff, cluster):
+    made = plans(
+        cluster["best"],
+        ("period", 60),
+        *[("burst", 50 - i) for i in range(12)],
+        ("overload", 37),
+        ("period", 30),
+        ("burst", 20),
+        ("burst", 10),
+    )
+    html = text(staff.get("/plans/"))
+    shown = [int(pk) for pk in re.findall(r'data-testid="plan-row-(\d+)"', html)]
+    assert shown == [made[16], made[15], made[14], made[13], made[0]]
+    assert re.findall(r'data-testid="plan-run-(\d+)"[^>]*>(\d+) plans since', html) == [(str(made[13]), "13")]
+    everything = text(staff.get("/plans/?all=1"))
+    assert len(re.findall(r'data-testid="plan-row-(\d+)"', everything)) == len(made)
+    assert "plan-run-" not in everything
+
+
+def test_a_change_of_strategy_within_a_burst_shows(cluster):
+    plans(cluster["best"], ("burst", 4), ("burst", 3), ("burst", 2))
+    Plan.objects.filter(pk=Plan.objects.first().pk).update(strategy="another")
+    assert [len(run) for run in runs(Plan.objects.all())] == [1, 2]
+
+
+def test_no_plan_is_lost_between_the_pages_of_a_history_full_of_bursts(staff, cluster, monkeypatch):
+    monkeypatch.setattr("console.views.plans.PAGE", 3)
+    monkeypatch.setattr("console.views.plans.LOOKED_AT", 10)
+    triggers = (["burst"] * 7 + ["period"]) * 4
+    made = plans(cluster["best"], *[(trigger, 100 - i) for i, trigger in enumerate(triggers)])
+    counted, before = 0, ""
+    for _ in range(len(made)):
+        html = text(staff.get(f"/plans/{before}"))
+        for row in re.findall(r'<tr data-testid="plan-row-.*?</tr>', html, re.S):
+            run = re.search(r">(\d+) plans since", row)
+            counted += int(run[1]) if run else 1
+        older = re.search(r'href="\?before=(\d+)"', html)
+        if older is None:
+            break
+        before = f"?before={older[1]}"
+    assert counted == len(made)
+
+
+def test_the_live_feed_tells_a_rise_of_demand_in_one_line(run_script):  # noqa: F811
+    lines = run_script(
+        """
+        const { Feed } = await import("/nereus/feed.js");
+        const list = document.createElement("ul");
+        const feed = new Feed(list);
+        const numbers = { demand: 10, served: 10, accuracy: 99, moves: 0 };
+        const plan = (t, version, trigger) => feed.plan(t, { version, trigger, ...numbers });
+        plan(100, 1, "period");
+        plan(101, 2, "burst"); plan(102, 3, "burst"); plan(103, 4, "overload"); plan(103, 4, "overload");
+        plan(120, 5, "burst"); plan(130, 6, "period"); plan(131, 7, "burst");
+        return [...list.children].map((line) => line.querySelector("a").textContent.split(" ")[1]
+            + (line.querySelector(".plain") ? " " + line.querySelector(".plain").textContent : ""));
+        """
+    )
+    assert lines == ["7", "6", "5", "4 3 plans", "1"]

@@ -12,7 +12,7 @@ from dataclasses import replace
 from .capacity import profile_on
 from .deal import Bin, Seat
 from .groups import usable
-from .problem import Device, Problem, Variant
+from .problem import Allocation, Device, Placement, Problem, Variant
 
 
 def pin(problem: Problem, hosts: Sequence[tuple[Device, Bin]]) -> list[str]:
@@ -33,6 +33,35 @@ def pin(problem: Problem, hosts: Sequence[tuple[Device, Bin]]) -> list[str]:
             if able:
                 missing.append(variant.id)
     return missing
+
+
+def with_pinned(problem: Problem, allocation: Allocation) -> Allocation:
+    """The allocation, and pinned variants that it leaves away standing by where there is room."""
+    resident = {placement.variant for placement in allocation.placements}
+    if all(v.id in resident for v in problem.variants if v.pinned and not v.excluded):
+        return allocation
+    variants = {v.id: v for v in problem.variants}
+    hosts = [(device, Bin(0.0)) for device in problem.devices if usable(device)]
+    bins = {device.id: bin_ for device, bin_ in hosts}
+    types = {device.id: device.type for device in problem.devices}
+    for p in allocation.placements:
+        memory = variants[p.variant].profiles[types[p.device]].memory_bytes
+        bins[p.device].seats.append(Seat(variants[p.variant], p.rate, p.max_batch, p.time_share, memory))
+    pin(problem, hosts)
+    placements, moves = placements_of(hosts)
+    status = "optimal" if allocation.status == "empty" and placements else allocation.status
+    return replace(allocation, placements=placements, moves=moves, status=status)
+
+
+def placements_of(hosts: Sequence[tuple[Device, Bin]]) -> tuple[tuple[Placement, ...], int]:
+    """Device by device, what works before what stands by, and how many variants have to be loaded."""
+    made = []
+    moves = 0
+    for device, bin_ in hosts:
+        for seat in bin_.seats:
+            made.append(Placement(device.id, seat.variant.id, seat.rate, seat.batch, seat.share))
+            moves += seat.variant.id not in device.loaded
+    return tuple(made), moves
 
 
 def _fits(variant: Variant, device: Device, bin_: Bin) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import replace
+
 from .capacity import Capacity, dedicated_capacity, fits_memory, profile_on
 from .groups import usable
 from .problem import Allocation, Application, Device, Placement, Problem, Variant
@@ -13,6 +16,11 @@ WORTH_SAYING = 0.05
 def reasons(problem: Problem, allocation: Allocation) -> tuple[str, ...]:
     """Sentences in reading order: what is left out, accuracy by application, then device by device."""
     return (*_left_out(problem, allocation), *_accuracy(problem, allocation), *_devices(problem, allocation))
+
+
+def explained(problem: Problem, allocation: Allocation) -> Allocation:
+    """The allocation with its reasons, unless it has some of its own."""
+    return allocation if allocation.reasons else replace(allocation, reasons=reasons(problem, allocation))
 
 
 def _items(rate: float) -> str:
@@ -106,10 +114,13 @@ def _accuracy(problem: Problem, allocation: Allocation):
 def _devices(problem: Problem, allocation: Allocation):
     variants = {v.id: v for v in problem.variants}
     applications = {a.id: a for a in problem.applications}
+    by_device: dict[str, list[Placement]] = defaultdict(list)
+    for p in allocation.placements:
+        by_device[p.device].append(p)
     for device in problem.devices:
-        mine = [p for p in allocation.placements if p.device == device.id]
         gap_s = allocation.turn_gap_s.get(device.id, 0.0)
-        if not mine:
+        working = [p for p in by_device[device.id] if p.rate > 0 or p.time_share > 0]
+        if not by_device[device.id]:
             if not usable(device):
                 why = "it may host nothing now"
             elif not any(profile_on(v, device) for v in problem.variants):
@@ -119,23 +130,31 @@ def _devices(problem: Problem, allocation: Allocation):
             yield f"{device.id}: idle, because {why}."
         elif gap_s > 0:
             yield f"{device.id}: shared in turns, at most {_ms(gap_s)} between two turns of a resident:"
-            for p in mine:
-                yield _shared(device, p, variants[p.variant], applications[variants[p.variant].application], gap_s)
-        else:
-            p = mine[0]
-            yield _dedicated(device, p, variants[p.variant], applications[variants[p.variant].application])
+        elif len(working) > 1:
+            yield f"{device.id}: divides its time among {len(working)} variants of one application:"
+        for p in by_device[device.id]:
+            variant = variants[p.variant]
+            application = applications[variant.application]
+            if p not in working:
+                yield f"{device.id}: {variant.label} ({application.id}) stands by; {_kept(device, variant)}."
+            elif gap_s > 0:
+                yield _shared(device, p, variant, application, gap_s)
+            else:
+                yield _dedicated(device, p, variant, application, alone=len(working) == 1)
 
 
 def _kept(device: Device, variant: Variant) -> str:
     return "already loaded" if variant.id in device.loaded else "to be loaded"
 
 
-def _dedicated(device: Device, p: Placement, variant: Variant, application: Application) -> str:
+def _dedicated(device: Device, p: Placement, variant: Variant, application: Application, alone: bool) -> str:
     capacity = dedicated_capacity(variant.profiles[device.type], application.slo_s)
     reserve = f", {1 - device.available:.0%} of its time reserved" if device.available < 1 else ""
+    share = device.available if alone else p.time_share
+    time = "" if alone else f" in {p.time_share:.0%} of the time"
     return (
         f"{device.id}: {variant.label} ({application.id}) at {_items(p.rate)} of "
-        f"{_items(capacity.rate * device.available)} items/s it can do (batch {p.max_batch} in "
+        f"{_items(capacity.rate * share)} items/s it can do{time} (batch {p.max_batch} in "
         f"{_ms(capacity.latency_s)}, within half of the {_ms(application.slo_s)} SLO{reserve}); "
         f"{_kept(device, variant)}."
     )

@@ -10,8 +10,8 @@ from .deal import Bin, deal
 from .groups import usable
 from .loads import Loads
 from .menu import Menu
-from .pins import pin
-from .problem import Allocation, Device, Placement, Problem
+from .pins import pin, placements_of
+from .problem import Allocation, Problem
 from .relaxation import Relaxation, most_points
 
 #: What is served is the demand, within this relative tolerance.
@@ -70,7 +70,7 @@ def allocation_of(
         bound = most_points(menu, weighted)
     gap = max(_gap(weighted, relaxed.served), _gap(points, bound))
     demand = sum(a.weight * a.demand for a in problem.applications)
-    placements, moves = _placements(hosts)
+    placements, moves = placements_of(hosts)
     plan = Allocation(
         placements=placements,
         served=served,
@@ -91,7 +91,7 @@ def nothing_planned(problem: Problem) -> tuple[Allocation, list[str]]:
     """Nothing can be served, or nothing is asked for; pinned variants stand by all the same."""
     hosts = [(device, Bin(0.0)) for device in problem.devices if usable(device)]
     missing = pin(problem, hosts)
-    placements, moves = _placements(hosts)
+    placements, moves = placements_of(hosts)
     plan = Allocation(
         placements=placements,
         served={a.id: 0.0 for a in problem.applications},
@@ -102,17 +102,6 @@ def nothing_planned(problem: Problem) -> tuple[Allocation, list[str]]:
         prices={device.type: 0.0 for device in problem.devices},
     )
     return plan, missing
-
-
-def _placements(hosts: list[tuple[Device, Bin]]) -> tuple[tuple[Placement, ...], int]:
-    """Device by device, what works before what stands by, and how many variants have to be loaded."""
-    made = []
-    moves = 0
-    for device, bin_ in hosts:
-        for seat in bin_.seats:
-            made.append(Placement(device.id, seat.variant.id, seat.rate, seat.batch, seat.share))
-            moves += seat.variant.id not in device.loaded
-    return tuple(made), moves
 
 
 def _gap(value: float, bound: float) -> float:

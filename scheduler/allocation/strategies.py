@@ -10,8 +10,8 @@ from . import nereus, proteus, sharing
 from .baselines import BASELINES
 from .capacity import dedicated_capacity
 from .check import faults
+from .pins import with_pinned
 from .problem import Allocation, Problem
-from .reasons import reasons
 from .seats import Seat, dedicated_seat
 
 Strategy = Callable[[Problem], Allocation]
@@ -31,7 +31,9 @@ class UnusableProblem(ValueError):
 
 
 def register(name: str) -> Callable[[Strategy], Strategy]:
-    """Make a strategy known as ``name``. It gets usable problems only; its solve time and reasons are added here."""
+    """Make a strategy known as ``name``. It gets usable problems only, without variants that are excluded; pinned ones
+    that it left away stand by where there is room, and its solve time is added. Reasons are made by those who read
+    them (:func:`scheduler.allocation.reasons.explained`)."""
 
     def known_as(strategy: Strategy) -> Strategy:
         if name in _registry:
@@ -42,10 +44,13 @@ def register(name: str) -> Callable[[Strategy], Strategy]:
             if found:
                 raise UnusableProblem(found)
             began = time.monotonic()
-            allocation = strategy(problem)
-            solve_s = time.monotonic() - began
-            said = allocation.reasons or reasons(problem, allocation)
-            return replace(allocation, solve_s=solve_s, reasons=said)
+            if any(variant.excluded for variant in problem.variants):
+                problem = replace(problem, variants=tuple(v for v in problem.variants if not v.excluded))
+            allocation = with_pinned(problem, strategy(problem))
+            # Counted here for all, since some strategies solve a changed copy of the problem.
+            loaded = {device.id: device.loaded for device in problem.devices}
+            moves = sum([p.variant not in loaded[p.device] for p in allocation.placements])
+            return replace(allocation, moves=moves, solve_s=time.monotonic() - began)
 
         run.__name__, run.__doc__ = strategy.__name__, strategy.__doc__
         _registry[name] = run

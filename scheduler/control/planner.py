@@ -15,6 +15,7 @@ from scheduler import telemetry
 from scheduler.allocation import strategies
 from scheduler.allocation.check import violations
 from scheduler.allocation.problem import Allocation, Problem
+from scheduler.allocation.reasons import explained
 from scheduler.control import choices
 from scheduler.control.assemble import assemble, available_devices
 from scheduler.control.demand import HISTORY_S, estimate
@@ -52,6 +53,7 @@ def make_plan(trigger: str, detail: str = "", observed: dict[str, float] | None 
         return None
     chosen = choices.current()
     allocation = strategies.get(chosen.strategy)(dataclasses.replace(problem, previous=_in_force(chosen.strategy)))
+    allocation = explained(problem, allocation)
     broken = violations(problem, allocation)
     if broken:
         raise BrokenPlan("; ".join(broken[:5]))

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 
 from scheduler.allocation.check import faults, violations
 from scheduler.allocation.problem import Allocation, Application, Device, Placement, Problem, Profile
+from scheduler.allocation.reasons import explained, reasons
 from scheduler.allocation.strategies import UnknownStrategy, UnusableProblem, get, names, register
 
 from .worlds import GIB, line, problems, variant
@@ -16,7 +17,7 @@ from .worlds import GIB, line, problems, variant
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(problem=problems())
 def test_every_strategy_keeps_every_rule(name, problem):
-    allocation = get(name)(problem)
+    allocation = explained(problem, get(name)(problem))
     assert violations(problem, allocation) == []
     for application in problem.applications:
         served, left_out = allocation.served[application.id], allocation.left_out[application.id]
@@ -161,7 +162,7 @@ def test_the_checker_knows_whom_a_device_works_for():
     ],
 )
 def test_operators_are_told_why(problem, said):
-    assert any(said in sentence for sentence in get("proteus")(problem).reasons)
+    assert any(said in sentence for sentence in reasons(problem, get("proteus")(problem)))
 
 
 def test_a_shared_device_says_so():
@@ -171,5 +172,5 @@ def test_a_shared_device_says_so():
         (variant("ma", "a", 100, cpu=line(1, 5)), variant("mb", "b", 100, cpu=line(1, 5))),
     )
     allocation = get("proteus")(problem)
-    assert any(s.startswith("d: shared in turns, at most ") for s in allocation.reasons)
+    assert any(s.startswith("d: shared in turns, at most ") for s in reasons(problem, allocation))
     assert sum(allocation.left_out.values()) == 0

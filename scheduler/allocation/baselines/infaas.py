@@ -23,9 +23,10 @@ from dataclasses import replace
 from ..groups import grouped
 from ..problem import Allocation, Application, Device, Problem
 from ..seats import Seat
-from .seating import Seating, best_first, settled
+from .seating import NOTHING, Seating, best_first, settled
 
-#: A drop must fall by more (relative) to count as lower.
+#: A drop must fall by more than this part of the largest one there can be. Without that a rest that is nothing but
+#: rounding would be served by an instance that serves nothing, which would be released and loaded again without end.
 ROUNDING = 1e-9
 
 
@@ -34,7 +35,7 @@ def infaas_accuracy(problem: Problem) -> Allocation:
     seating = Seating(problem)
     cluster = _Cluster(problem, seating)
     while True:
-        waiting = [a for a in problem.applications if a.demand > 0]
+        waiting = [a for a in problem.applications if a.demand > NOTHING]
         while waiting:
             waiting = [application for application in waiting if cluster.improve(application)]
         rates = best_first(problem, cluster.seats)
@@ -77,15 +78,16 @@ class _Cluster:
         mine = [
             (s.variant.accuracy, s.capacity) for s in self.seats.values() if s.variant.application == application.id
         ]
-        now = self._drop(application, mine)
-        best: tuple[float, Device, Seat] | None = None
+        lowest = self._drop(application, mine)
+        least = application.demand * max(self._top[application.id], 1.0) * ROUNDING
+        best: tuple[Device, Seat] | None = None
         for device, seat, others in self._actions(application):
             drop = self._drop(application, [*others, (seat.variant.accuracy, seat.capacity)])
-            if drop < (now if best is None else best[0]) * (1 - ROUNDING):
-                best = drop, device, seat
+            if drop < lowest - least:
+                lowest, best = drop, (device, seat)
         if best is None:
             return False
-        _, device, seat = best
+        device, seat = best
         self.seats[device.id] = replace(seat, device=device)
         return True
 

@@ -12,6 +12,8 @@ from .sentences import sentences
 
 #: a rate that misses the demand by less (relative) serves all of it
 ROUNDING = 1e-9
+#: items/s below which an application has no demand: shares of less are lost to rounding altogether
+NOTHING = 1e-9
 
 
 class Seating:
@@ -112,6 +114,8 @@ def settled(
     ``why``: a sentence on the strategy; ``why_left_out``: why demand beyond the seats' capacity is left out.
     """
     served = dict.fromkeys((a.id for a in problem.applications), 0.0)
+    nothing = {a.id for a in problem.applications if a.demand <= NOTHING}
+    rates = {d: 0.0 if seat.variant.application in nothing else rates[d] for d, seat in seats.items()}
     accuracy = 0.0
     placements = []
     for device in problem.devices:

@@ -17,10 +17,12 @@ from ..problem import Application, Problem
 from ..seats import Seat
 from ..solver import Budget, maximise, names, new_model
 from ..spread import keep_loaded
-from .seating import Seating
+from .seating import NOTHING, Seating
 
 #: Relative gap at which a placement that nobody will change may stop.
 GAP = 1e-3
+#: An application counts for at least this part of the largest demand.
+LEAST_PART = 1e-3
 
 
 def first_placement(problem: Problem, seating: Seating) -> dict[str, Seat]:
@@ -49,9 +51,12 @@ def first_placement(problem: Problem, seating: Seating) -> dict[str, Seat]:
 
 
 def _mix(applications: list[Application]) -> dict[str, float]:
-    """Demand by application; one without any counts as much as the least of the others."""
-    least = min((a.demand for a in applications if a.demand > 0), default=1.0)
-    return {a.id: a.demand or least for a in applications}
+    """Demand by application, at least :data:`LEAST_PART` of the largest, so that everybody gets a place; all the same
+    where there is none."""
+    largest = max(a.demand for a in applications)
+    if largest <= NOTHING:
+        return {a.id: 1.0 for a in applications}
+    return {a.id: max(a.demand, largest * LEAST_PART) for a in applications}
 
 
 def _model(groups: list[Group], options: Mapping[tuple[int, str], Seat]) -> tuple[Model, dict, dict]:

@@ -1,0 +1,124 @@
+"""Every baseline plans for the live appliance: real rows, a real Redis, the setting that operators have."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from registry.models import Variant
+from scheduler import telemetry
+from scheduler.allocation.baselines import BASELINES
+from scheduler.control.planner import make_plan
+from scheduler.members import presence
+from scheduler.models import Plan
+from tests.control.world import application, node, variant
+from workers.protocol.control import GatewayStats
+from workers.protocol.specs import ApplicationStats
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
+STATIC = ("clipper-ht", "clipper-ha")
+
+
+@pytest.fixture
+def cluster(clean_redis):
+    """Four devices and two applications, each with a quick and a good variant: 200 and 25 rows/s a device."""
+    clean_redis.set(presence.HEARD, 1)
+    node(devices=4)
+    for name in ("digits", "letters"):
+        owner = application(name)
+        variant(owner, f"{name}-quick", 90, 5)
+        variant(owner, f"{name}-good", 99, 40)
+
+
+@pytest.fixture
+def strategy(settings):
+    """Set ``NEREUS_STRATEGY``."""
+
+    def choose(name: str) -> None:
+        settings.NEREUS = replace(settings.NEREUS, strategy=name)
+
+    return choose
+
+
+def arrive(rate: int) -> None:
+    """A gateway's report of the last seconds for each application."""
+    now = time.time()
+    for ago in range(20, 0, -1):
+        counts = {name: ApplicationStats(arrived=rate, arrived_rows=rate) for name in ("digits", "letters")}
+        second = telemetry.gateway_second("g", GatewayStats(applications=counts, ready=True), now - ago)
+        telemetry.record(telemetry.GATEWAY_STREAM, second)
+
+
+def hosts(plan: Plan) -> dict[str, list[str]]:
+    return {d["device"]: [r["variant"]["name"] for r in d["residents"]] for d in plan.wire["devices"]}
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_it_plans_what_gateways_can_follow(name, cluster, strategy):
+    strategy(name)
+    plan = make_plan("manual")
+    assert plan.strategy == name and plan.served == pytest.approx(plan.demand)
+    for served in ("digits", "letters"):
+        shares = [route["share"] for route in plan.wire["routes"] if route["application"] == served]
+        assert sum(shares) == pytest.approx(1)
+    assert plan.problem["previous"] is None  # the plan before has a row of its own
+
+
+@pytest.mark.parametrize("name", STATIC)
+def test_a_static_plan_outlives_the_demand_it_was_made_for(name, cluster, strategy):
+    strategy(name)
+    first = make_plan("manual")
+    arrive(150)
+    second = make_plan("period")
+    assert hosts(second) == hosts(first)
+    assert second.demand > first.demand
+    assert (second.served < second.demand) == (name == "clipper-ha")
+
+
+@pytest.mark.parametrize("name", ["sommelier", "proteus-wo-mp"])
+def test_a_fixed_placement_gives_accuracy_way_where_it_is(name, cluster, strategy):
+    strategy(name)
+    first = make_plan("manual")
+    arrive(150)
+    second = make_plan("period")
+
+    def sides(plan):
+        return {device: {variant.split("-")[0] for variant in variants} for device, variants in hosts(plan).items()}
+
+    assert sides(second) == sides(first) and second.accuracy < first.accuracy
+    assert second.served == pytest.approx(second.demand)
+
+
+def test_greedy_scaling_goes_on_from_the_plan_in_force(cluster, strategy):
+    strategy("infaas-accuracy")
+    first = make_plan("manual")
+    arrive(45)
+    second = make_plan("period")
+    kept = {device: variants for device, variants in hosts(first).items() if variants}
+    assert kept and all(hosts(second)[device] == variants for device, variants in kept.items())
+    assert sum(map(len, hosts(second).values())) > len(kept)
+
+
+def test_what_another_strategy_decided_is_not_remembered(cluster, strategy):
+    strategy("clipper-ha")
+    make_plan("manual")
+    strategy("clipper-ht")
+    plan = make_plan("manual")
+    assert {name for names in hosts(plan).values() for name in names} == {"digits-quick", "letters-quick"}
+
+
+def test_a_variant_that_leaves_makes_a_static_strategy_place_anew(cluster, strategy):
+    strategy("clipper-ha")
+    make_plan("manual")
+    Variant.objects.filter(name="digits-good").update(state=Variant.State.DRAINING)
+    names = {name for names in hosts(make_plan("change")).values() for name in names}
+    assert names == {"digits-quick", "letters-good"}
+
+
+def test_a_stored_plan_that_cannot_be_read_counts_as_none(cluster, strategy):
+    strategy("clipper-ht")
+    first = make_plan("manual")
+    Plan.objects.filter(pk=first.pk).update(allocation={**first.allocation, "served": "all"})
+    assert hosts(make_plan("period")).keys() == hosts(first).keys()

@@ -1,0 +1,85 @@
+"""What holds for every batch policy where it may choose between variants, and where several lanes share a device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.batching.driver import Served, simulate
+from tests.batching.strategies import arrivals, candidates
+from workers.batching.base import Candidate, LaneView
+from workers.batching.policies import create, names
+
+every_policy = pytest.mark.parametrize("name", names())
+
+
+@st.composite
+def choices(draw) -> list[Candidate]:
+    """Up to four resident variants of one application; the first is the planned one."""
+    found = [draw(candidates()) for _ in range(draw(st.integers(2, 4)))]
+    return [Candidate(i, 100.0 - 7 * i, c.latency, c.max_batch, planned=i == 0) for i, c in enumerate(found)]
+
+
+def view(queries, offered: list[Candidate], when: float, late: str) -> LaneView:
+    now = queries[0].arrived + when
+    waiting = sorted((q for q in queries if q.arrived <= now), key=lambda q: (q.deadline, q.id))
+    return LaneView(now, waiting, offered, late)
+
+
+@every_policy
+@settings(max_examples=60, deadline=None)
+@given(offered=choices(), queries=arrivals(most=15), when=st.floats(0, 0.5), late=st.sampled_from(["shed", "serve"]))
+def test_a_decision_between_variants_keeps_the_rules(name, offered, queries, when, late):
+    given_view = view(queries, offered, when, late)
+    decision = create(name).decide(given_view)
+    waiting = {q.id: q for q in given_view.queue}
+    run, drop = set(decision.run), set(decision.drop)
+    assert len(run) == len(decision.run) and len(drop) == len(decision.drop)
+    assert run <= waiting.keys() and drop <= waiting.keys() and not run & drop
+    assert not drop or late == "shed"
+    if not run:
+        assert decision.wait_until > given_view.now
+        return
+    chosen = next(c for c in offered if c.variant == decision.variant)
+    assert sum(waiting[i].rows for i in run) <= chosen.max_batch or len(run) == 1
+    if late == "shed":
+        for i in run:
+            alone = given_view.now + chosen.latency.seconds(waiting[i].rows)
+            assert alone <= waiting[i].deadline, "a query was run that is bound to be late"
+    again = create(name).decide(view(queries, offered, when, late))
+    assert again == decision
+
+
+@every_policy
+@settings(max_examples=40, deadline=None)
+@given(offered=choices(), queries=arrivals(most=15), when=st.floats(0, 0.5))
+def test_what_is_dropped_could_not_have_been_in_time_on_the_planned_variant_alone(name, offered, queries, when):
+    if name == "nexus":
+        return  # it gives viable queries up for the batch's sake, by design
+    given_view = view(queries, offered[:1], when, "shed")
+    planned, waiting = offered[0], {q.id: q for q in given_view.queue}
+    for i in create(name).decide(given_view).drop:
+        assert given_view.now + planned.latency.seconds(waiting[i].rows) > waiting[i].deadline
+
+
+@pytest.mark.parametrize("second", names())
+@every_policy
+@settings(max_examples=8, deadline=None)
+@given(one=candidates(), other=candidates(), queries=arrivals(most=25), data=st.data())
+def test_lanes_that_share_a_device_answer_every_query_once(name, second, one, other, queries, data):
+    sides = data.draw(st.lists(st.sampled_from(["a", "b"]), min_size=len(queries), max_size=len(queries)))
+    split = [replace(query, lane=side) for query, side in zip(queries, sides, strict=True)]
+
+    def run():
+        lanes = [Served(create(name), one, name="a"), Served(create(second), other, name="b")]
+        return simulate(lanes, split)
+
+    timeline = run()
+    assert sorted(timeline.answered) == [query.id for query in queries]
+    spans = sorted((batch.start, batch.end) for batch in timeline.batches)
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans)), "one batch at a time"
+    assert run().decisions == timeline.decisions

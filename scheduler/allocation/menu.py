@@ -53,7 +53,7 @@ class Turn:
 
 @dataclass(frozen=True, eq=False)
 class Card:
-    """One application's options. ``offers`` by group, least accurate and fastest last, none dominated.
+    """One application's options. ``offers`` by group, least accurate last, none dominated.
 
     ``prices`` (K): where the best use of any option changes, as points for an item of the application, ascending.
     ``dedicated`` (G x K): points/s that a device of a group earns beyond the price, at each price.
@@ -171,6 +171,8 @@ def _card(application: Application, groups: Sequence[Group], variants: Sequence[
     for mine in offers:
         for i, one in enumerate(mine):
             for two in mine[i + 1 :]:
+                if one.rate == two.rate:
+                    continue
                 # Where the faster option begins to earn more than the more accurate one.
                 price = (
                     weight * (two.rate * two.variant.accuracy - one.rate * one.variant.accuracy) / (two.rate - one.rate)
@@ -195,10 +197,13 @@ def _frontier(application: Application, group: Group, variants: Sequence[Variant
         if capacity is not None:
             rate = capacity.rate * group.one.available
             found.append(Offer(variant, capacity.batch, capacity.latency_s, rate, profile.memory_bytes))
-    found.sort(key=lambda o: (-o.variant.accuracy, -o.rate))
+    # Where memory is short a variant that needs less of it is of use beside a faster and more accurate one.
+    short = group.one.memory_bytes is not None
+    found.sort(key=lambda o: (-o.variant.accuracy, -o.rate, o.memory_bytes))
     useful: list[Offer] = []
     for offer in found:
-        if not useful or offer.rate > useful[-1].rate * (1 + 1e-9):
+        rivals = (o for o in useful if o.rate * (1 + 1e-9) >= offer.rate)
+        if not any(not short or o.memory_bytes <= offer.memory_bytes for o in rivals):
             useful.append(offer)
     return tuple(useful)
 

@@ -11,7 +11,7 @@ instances that serve nothing are released, and others may have their devices. No
 can use, nor exchanges several at once: that is the greedy heuristic's local optimum, as published.
 
 Queries go to the most accurate running instances that are not at their peak (``getVariant``, Section 4.1): shares fill
-instances in the order of their accuracy. The slack is the headroom that the control loop has put into the demand.
+instances in the order of their accuracy. The slack is the margin that the control loop has put into the demand.
 """
 
 from __future__ import annotations

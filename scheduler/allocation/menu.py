@@ -86,13 +86,24 @@ class Menu:
         groups: devices that may host something.
         applications: those with demand.
         variants: all; excluded ones are left out.
+        loaded_only: only what is loaded on some device of a group counts there.
     """
 
-    def __init__(self, groups: Sequence[Group], applications: Sequence[Application], variants: tuple[Variant, ...]):
+    def __init__(
+        self,
+        groups: Sequence[Group],
+        applications: Sequence[Application],
+        variants: tuple[Variant, ...],
+        loaded_only: bool = False,
+    ):
         self.groups = list(groups)
         self.applications = list(applications)
         self._known = _known(variants)
-        self._keys = tuple((g.one.type, g.one.memory_bytes, g.one.available) for g in self.groups)
+        self._only = [frozenset().union(*(d.loaded for d in g.devices)) if loaded_only else None for g in self.groups]
+        self._keys = tuple(
+            (g.one.type, g.one.memory_bytes, g.one.available, only)
+            for g, only in zip(self.groups, self._only, strict=True)
+        )
         self.cards = [self._card(a) for a in self.applications]
 
     def _card(self, application: Application) -> Card:
@@ -100,7 +111,7 @@ class Menu:
         card = self._known.cards.get(key)
         if card is None:
             mine = self._known.by_application.get(application.id, ())
-            card = self._known.cards[key] = _card(application, self.groups, mine)
+            card = self._known.cards[key] = _card(application, self.groups, self._only, mine)
         return card
 
     def variants(self, application: str) -> Sequence[Variant]:
@@ -112,7 +123,11 @@ class Menu:
         key = (tuple((a.id, a.slo_s, a.weight) for a in self.applications), self._keys, g, gap_s)
         table = self._known.turns.get(key)
         if table is None:
-            turns = [_turns(a, self.groups[g], self._known, gap_s) for a in self.applications]
+            able = self._only[g]
+            turns = [
+                _turns(a, self.groups[g], [v for v in self.variants(a.id) if able is None or v.id in able], gap_s)
+                for a in self.applications
+            ]
             table = self._known.turns[key] = _table(self.applications, self.cards, self.groups[g], turns, gap_s)
         return table
 
@@ -163,9 +178,17 @@ def _signature(variants: tuple[Variant, ...]) -> tuple:
     )
 
 
-def _card(application: Application, groups: Sequence[Group], variants: Sequence[Variant]) -> Card:
+def _card(
+    application: Application,
+    groups: Sequence[Group],
+    only: Sequence[frozenset[str] | None],
+    variants: Sequence[Variant],
+) -> Card:
     weight = application.weight
-    offers = tuple(_frontier(application, group, variants) for group in groups)
+    offers = tuple(
+        _frontier(application, group, [v for v in variants if able is None or v.id in able])
+        for group, able in zip(groups, only, strict=True)
+    )
     accuracies = {v.accuracy * weight for v in variants}
     prices = {-SERVED * weight, -FLOOR * weight, *accuracies}
     for mine in offers:
@@ -208,11 +231,11 @@ def _frontier(application: Application, group: Group, variants: Sequence[Variant
     return tuple(useful)
 
 
-def _turns(application: Application, group: Group, known: _Known, gap_s: float) -> list[Turn]:
+def _turns(application: Application, group: Group, variants: Sequence[Variant], gap_s: float) -> list[Turn]:
     """Useful turns of one application, quickest first: none is dominated in seconds, rate, accuracy and memory."""
     limit_s = min(gap_s, application.slo_s - gap_s, cycle_s(group, gap_s))
     found: list[Turn] = []
-    for variant in known.by_application.get(application.id, ()):
+    for variant in variants:
         profile = profile_on(variant, group.one)
         if profile is None:
             continue

@@ -80,7 +80,7 @@ def _counts(problem: Problem, menu: Menu, relaxed: Relaxation, loads: Loads) -> 
     enough = bound - max(problem.gap, GAP) * relaxed.points
     found = []
     if problem.previous is not None and loads.cost_time:
-        kept = _in_force(menu, problem.previous)
+        kept = _in_force(Menu(menu.groups, menu.applications, problem.variants, loaded_only=True), problem.previous)
         if kept.value >= enough:
             return [kept]
         climb(kept, least, enough)

@@ -102,7 +102,9 @@ class Allocation:
     that of all demand on the most accurate variants) or ``empty`` (nothing can be placed).
     ``reasons``: sentences for the operator: what each device got and why, what is left out and why.
     ``prices``: by device type, what a second of a device's time is worth (weighted items x normalised accuracy points;
-    the duals of the relaxed problem); empty where the strategy knows none.
+    the duals of the relaxed problem); empty where the strategy knows none. ``residents``: all variants to keep loaded
+    by device, in the order of loading, those placed there among them; empty where the strategy keeps no others.
+    ``provided``: the demand (items/s by application) that these were chosen for.
     """
 
     placements: tuple[Placement, ...]
@@ -118,3 +120,5 @@ class Allocation:
     moves: int = 0
     reasons: tuple[str, ...] = ()
     prices: Mapping[str, float] = field(default_factory=dict)
+    residents: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    provided: Mapping[str, float] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from .capacity import dedicated_capacity
 from .check import faults
 from .pins import with_pinned
 from .problem import Allocation, Problem
+from .residency import with_residents
 from .seats import Seat, dedicated_seat
 
 Strategy = Callable[[Problem], Allocation]
@@ -85,7 +86,7 @@ for _name, _strategy in BASELINES.items():
 @register("nereus")
 def time_sharing(problem: Problem) -> Allocation:
     """Devices divided among variants and applications: the most weighted queries first, then accuracy."""
-    return nereus.solve(problem)
+    return with_residents(problem, nereus.solve)
 
 
 @register("proteus")

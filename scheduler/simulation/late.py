@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable
 from heapq import heappop
 
-from scheduler.allocation.residency import residency
 from workers.dispatch.devices import Batch
 from workers.dispatch.dispatcher import Dispatcher
 from workers.dispatch.menu import Menu, Option
@@ -20,6 +19,7 @@ from .engine import DROPPED, IN_TIME, LATE, ROUNDING_S, Engine
 from .residents import Residents
 from .scenario import Scenario
 from .stacks import Stack
+from .staging import may_load
 
 
 class Worker:
@@ -54,6 +54,7 @@ class LateEngine(Engine):
             self._dispatcher.set_way(name, 2 * scenario.network_s)
             self._dispatcher.set_up(name, True, 0.0)
         self._wake = math.inf
+        self._application = {model.id: model.application for model in scenario.models}
 
     def _loaded(self) -> dict[str, list[str]]:
         if not self._scenario.load_time_s:
@@ -185,26 +186,47 @@ class LateEngine(Engine):
     # --- loads -------------------------------------------------------------------------------------------------------
 
     def _load(self, worker: Worker, now: float) -> None:
-        """Begin the next load of a free device, if it may."""
+        """Begin a load on a free device, if one is due and may begin."""
         residents = worker.residents
-        if residents.loading is not None or not residents.loads or not self._may_load(worker):
+        if residents.loading is not None or not residents.loads:
+            return
+        variant = self._next_load(worker, now)
+        if variant is None:
             return
         load_s = self._scenario.load_time_s
-        residents.begin()
+        residents.begin(variant)
         self._offer(worker, now)
         self._dispatcher.set_away(worker.name, now + load_s + 2 * self._scenario.network_s, now)
         self._at(now + load_s, self._on_loaded, worker)
         if self._dispatcher.grants or self._dispatcher.refused:
             self._act(now)
 
-    def _may_load(self, worker: Worker) -> bool:
-        """Loads are staggered: a device that serves already stands still only while most others of its type do not."""
-        if not worker.residents.loaded:
-            return True
-        kind = self._kind[worker.name]
-        peers = [other for name, other in self._workers.items() if self._kind[name] == kind]
-        loading = sum(other.residents.loading is not None for other in peers)
-        return loading < max(1, len(peers) // 8)
+    def _next_load(self, worker: Worker, now: float) -> str | None:
+        """The variant to load now: of an application that nothing serves, else the first in the plan's order."""
+        residents, kind, application = worker.residents, self._kind[worker.name], self._application
+        others = [other for other in self._workers.values() if other is not worker]
+        peers = [other for other in others if self._kind[other.name] == kind]
+        hosts: dict[str, int] = {}
+        for other in others:
+            if other.residents.loading is None:
+                for name in {application[variant] for variant in other.residents.loaded}:
+                    hosts[name] = hosts.get(name, 0) + 1
+        here = {application[variant] for variant in residents.loaded}
+        # What another device is loading needs no second one.
+        coming = {application[other.residents.loading] for other in others if other.residents.loading is not None}
+        unserved = (v for v in residents.loads if application[v] not in here | hosts.keys() | coming)
+        variant = next(unserved, residents.loads[0])
+        may = may_load(
+            application[variant],
+            here,
+            self._scenario.load_time_s,
+            sum(other.residents.loading is not None for other in peers),
+            len(peers) + 1,
+            lambda name: hosts.get(name, 0),
+            lambda name: self._dispatcher.pressure(name, now),
+            self._scenario.slo_s.__getitem__,
+        )
+        return variant if may else None
 
     def _on_loaded(self, now: float, worker: Worker) -> None:
         worker.residents.ended()
@@ -216,13 +238,20 @@ class LateEngine(Engine):
                 self._load(other, now)
 
     def _adopt(self, planned: Planned, now: float) -> None:
-        resident = residency(planned.problem, planned.allocation)
+        resident: dict[str, list[str]] = {
+            name: list(planned.allocation.residents.get(name, ())) for name in self._workers
+        }
+        for placement in planned.allocation.placements:
+            if placement.variant not in resident[placement.device]:
+                resident[placement.device].append(placement.variant)
+        for name, some in planned.stand_by.items():
+            resident[name] += [variant for variant in some if variant not in resident[name]]
         for name, worker in self._workers.items():
             worker.residents.plan(resident[name])
             if not self._scenario.load_time_s:
                 # What takes no time needs not wait for the batch under way.
                 while worker.residents.loads:
-                    worker.residents.begin()
+                    worker.residents.begin(worker.residents.loads[0])
                     worker.residents.ended()
                 self._offer(worker, now)
         for worker in self._workers.values():

@@ -30,9 +30,10 @@ class Residents:
         self.wanted = dict.fromkeys(list(dict.fromkeys(wanted))[: self.limit])
         self.loads = [variant for variant in self.wanted if variant not in self.loaded and variant != self.loading]
 
-    def begin(self) -> None:
-        """Begin the next load; what has to make room for it is gone at once."""
-        self.loading = self.loads.pop(0)
+    def begin(self, variant: str) -> None:
+        """Begin a load of those due; what has to make room for it is gone at once."""
+        self.loads.remove(variant)
+        self.loading = variant
         if self.limit is not None:
             for variant in list(self.loaded):
                 if len(self.loaded) < self.limit:

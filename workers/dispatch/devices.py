@@ -51,6 +51,7 @@ class Device:
         "away",
         "booked",
         "booked_s",
+        "claims",
         "factor",
         "free_at",
         "granted",
@@ -70,6 +71,8 @@ class Device:
         self.free_at = -math.inf
         self.booked_s = 0.0
         self.booked: list[Batch] = []
+        #: (application, seconds): what depends on this device, and how long its next query could wait here
+        self.claims: list[tuple[Any, float]] = []
         self.granted: list[Batch] = []
         self.way_s = 0.0
         self.noise = Noise()

@@ -18,13 +18,18 @@ from collections.abc import Hashable, Iterable, Mapping
 from heapq import heappop, heappush
 
 from .devices import Batch, Device, Query
-from .menu import LEVELS, Menu
+from .menu import LEVELS, Menu, Option
 
 #: an answer may be this much after its deadline and still count as in time: rounding
 ROUNDING_S = 1e-9
 #: how long a batch that may still grow waits on an idle device: of the time that its first query can spare at all, this
 #: part while nothing else is booked, and so much more at full pressure
 WAIT, WAIT_UNDER_PRESSURE = 0.3, 0.7
+#: an application with at most so many devices is not to be left without one that could take its next query
+FEW_HOSTS = 12
+#: a device whose answers are later than by this part of their time, and by this many seconds, may be stuck; it is
+#: expected to need so many seconds more, again and again
+OVERDUE, OVERDUE_S = 0.25, 0.005
 #: devices that an idle one looks at for work to take over
 STEAL_LOOKS = 8
 
@@ -40,15 +45,18 @@ class Group:
 
 
 class Application:
-    """``open``: its batches that may still grow. ``serve_late``: late queries are answered rather than refused."""
+    """``open``: its batches that may still grow. ``serve_late``: late queries are answered rather than refused.
+    ``hosts``: where it has few, its devices, with the seconds after which a query that has just arrived must start
+    there."""
 
-    __slots__ = ("best_worth", "groups", "name", "open", "serve_late", "slo_s")
+    __slots__ = ("best_worth", "groups", "hosts", "name", "open", "serve_late", "slo_s")
 
     def __init__(self, name: str, slo_s: float, serve_late: bool = False) -> None:
         self.name = name
         self.slo_s = slo_s
         self.serve_late = serve_late
         self.groups: list[Group] = []
+        self.hosts: list[tuple[Device, float]] = []
         self.open: list[Batch] = []
         self.best_worth = -math.inf
 
@@ -124,6 +132,15 @@ class Dispatcher:
         self._check(known, now)
         self._consider(known, now)
 
+    def set_busy(self, device: Hashable, until: float, now: float) -> None:
+        """Somebody else's work holds the device until then, as its executor reports; of what was granted here the
+        dispatcher knows better itself, and pays no heed."""
+        known = self._device(device)
+        if not known.granted and not known.away and until > known.free_at:
+            known.free_at = until
+            self._check(known, now)
+            self._consider(known, now)
+
     def set_way(self, device: Hashable, way_s: float) -> None:
         """How long the way to the device and back takes."""
         self._device(device).way_s = way_s
@@ -192,6 +209,18 @@ class Dispatcher:
         known.free_at = now
         self.set_up(device, False, now)
 
+    def pressure(self, application: str, now: float) -> float:
+        """The part of its SLO for which an application's devices are booked (0 to 1); 1 where it has none."""
+        known = self._applications[application]
+        slo_s, total, count = known.slo_s, 0.0, 0
+        for group in known.groups:
+            for device in group.devices:
+                if not device.away:
+                    wait = max(device.free_at - now, 0.0) + device.booked_s
+                    total += min(wait, slo_s)
+                    count += 1
+        return total / (count * slo_s) if count else 1.0
+
     def booked(self, device: Hashable) -> int:
         """Queries booked on the device and not granted yet."""
         return sum(len(batch.queries) for batch in self._device(device).booked)
@@ -211,7 +240,16 @@ class Dispatcher:
         while self.wake_at <= now:
             device = heappop(self._wakes)[2]
             device.wake_at = math.inf
+            if device.booked and device.granted and self._overdue(device, now):
+                # Its answers are late, nobody knows by how much: what can go elsewhere goes in time.
+                device.free_at = now + OVERDUE_S
+                self._check(device, now)
             self._consider(device, now)
+
+    @staticmethod
+    def _overdue(device: Device, now: float) -> bool:
+        first = device.granted[0]
+        return now > first.end + max(OVERDUE_S, OVERDUE * (first.end - first.granted_at))
 
     def _wake_at(self, device: Device, when: float) -> None:
         if device.wake_at != when:
@@ -301,25 +339,65 @@ class Dispatcher:
             if best is not None and now + soonest <= deadline:
                 level = int(total / (count * slo_s) * LEVELS) if count else LEVELS
                 ranked = group.menu.ranked(level if level < LEVELS else LEVELS - 1)
-                heads.append([ranked[0][0], 0, ranked, best, now + soonest])
+                heads.append([ranked[0][0], 0, ranked, best, now + soonest, group])
+        fallback = None
         while heads:
             head = heads[0]
             for other in heads:
                 if other[0] > head[0]:
                     head = other
-            value, i, ranked, device, start = head
+            value, i, ranked, device, start, group = head
             if value <= above:
-                return False
+                break
             option = ranked[i][1]
-            if option.worth > above and start + option.seconds(rows) * device.factor <= deadline:
-                self._book(Batch(application, option, device, query), len(device.booked), now)
-                return True
+            if option.worth > above:
+                seconds = option.seconds(rows) * device.factor
+                if start + seconds <= deadline:
+                    if device.claims and self._robs(application, device, seconds, now):
+                        if fallback is None:
+                            fallback = option, device
+                        device = self._harmless(application, group, option, rows, deadline, now)
+                    if device is not None:
+                        self._book(Batch(application, option, device, query), len(device.booked), now)
+                        return True
             i += 1
             if i == len(ranked):
                 heads.remove(head)
             else:
                 head[0], head[1] = ranked[i][0], i
+        if fallback is None:
+            return False
+        option, device = fallback
+        self._book(Batch(application, option, device, query), len(device.booked), now)
+        return True
+
+    def _robs(self, application: Application, device: Device, seconds: float, now: float) -> bool:
+        """Whether so much more work on the device leaves another application without a device that could still take
+        its next query in time."""
+        wait = device.starts_in(now) + device.booked_s
+        for other, limit_s in device.claims:
+            if other is application or wait > limit_s or wait + seconds <= limit_s:
+                continue
+            for host, its_limit_s in other.hosts:
+                if host is not device and host.starts_in(now) + host.booked_s <= its_limit_s:
+                    break
+            else:
+                return True
         return False
+
+    def _harmless(
+        self, application: Application, group: Group, option: Option, rows: int, deadline: float, now: float
+    ) -> Device | None:
+        """The device of the group that could start first without robbing another application; None: there is none."""
+        best, soonest = None, math.inf
+        for device in group.devices:
+            wait = device.starts_in(now) + device.booked_s
+            seconds = device.seconds(option, rows)
+            if wait >= soonest or now + wait + seconds > deadline:
+                continue
+            if not (device.claims and self._robs(application, device, seconds, now)):
+                best, soonest = device, wait
+        return best
 
     def _book(self, batch: Batch, position: int, now: float) -> None:
         device = batch.device
@@ -456,16 +534,19 @@ class Dispatcher:
         booked = device.booked
         while booked and device.up:
             granted = device.granted
-            if len(granted) > 1 or (granted and not device.way_s):
-                break
-            if granted or device.away:
+            if granted and (len(granted) > 1 or not device.way_s or self._overdue(device, now)):
+                # Nothing more before an answer comes; but if none does, what is booked must not wait for ever.
+                first = device.granted[0]
+                at = first.end + 1.01 * max(OVERDUE_S, OVERDUE * (first.end - first.granted_at))
+                self._wake_at(device, max(at, now + OVERDUE_S))
+                return
+            if device.free_at > now:
                 # Just in time: it arrives as the device becomes free.
                 at = device.free_at - device.way_s
                 if at > now:
                     self._wake_at(device, at)
                     return
-                if device.away:
-                    device.away = False
+            device.away = False
             first = booked[0]
             if len(booked) == 1 and not granted:
                 until = self._waits_until(first, device, now)
@@ -547,7 +628,22 @@ class Dispatcher:
                     group = groups[menu.key] = Group(menu)
                 group.devices.append(device)
             application.groups = list(groups.values())
+            self._claim(application)
             application.best_worth = max((group.menu.best_worth for group in application.groups), default=-math.inf)
+
+    def _claim(self, application: Application) -> None:
+        """Note which devices the application depends on."""
+        for device, _ in application.hosts:
+            device.claims = [claim for claim in device.claims if claim[0] is not application]
+        application.hosts = []
+        if sum(len(group.devices) for group in application.groups) > FEW_HOSTS:
+            return
+        for group in application.groups:
+            quickest = min(option.seconds(1) for option in group.menu.options)
+            for device in group.devices:
+                limit_s = application.slo_s - quickest * device.factor
+                application.hosts.append((device, limit_s))
+                device.claims.append((application, limit_s))
 
     def _refuse_all(self, queries: Iterable[Query]) -> None:
         for query in queries:

@@ -1,0 +1,50 @@
+"""When a simulated device that serves may stand still to load another variant. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+#: of the devices of a type, at most this part stands still at a time (but one may)
+PART = 8
+#: pressure (0 to 1) on an application's devices below which one of them may stand still
+CALM = 0.3
+#: a load may go before work that is less pressed than what it is for by this much
+MORE_PRESSED = 0.2
+#: part of the SLO that the only device of an application may stand still for
+SPARE = 0.5
+
+
+def may_load(
+    application: str,
+    here: Collection[str],
+    load_s: float,
+    loading: int,
+    peers: int,
+    hosts: Callable[[str], int],
+    pressure: Callable[[str], float],
+    slo_s: Callable[[str], float],
+) -> bool:
+    """Whether a device may load a variant of ``application`` now.
+
+    Args:
+        here: applications that the device can serve; none: it may load at once.
+        load_s: how long it will stand still.
+        loading: devices of its type that are loading; ``peers``: devices of its type.
+        hosts: other devices that serve an application now.
+        pressure: on an application's devices, 0 to 1.
+        slo_s: of an application.
+    """
+    if not here:
+        return True
+    if loading >= max(1, peers // PART):
+        return False
+    if application not in here and not hosts(application):
+        return True
+    pressed = pressure(application)
+    for name in here:
+        if not hosts(name) and load_s > SPARE * slo_s(name):
+            return False
+        mine = pressure(name)
+        if mine >= CALM and not (name != application and mine + MORE_PRESSED <= pressed):
+            return False
+    return True

@@ -4,7 +4,8 @@
 2. Devices are counted out to applications, from the relaxed solution rounded down and from the plan in force, by
    exchanges valued exactly (:mod:`.board`); what dedicated devices strand goes to shared ones (:mod:`.refine`).
 3. The counts become residents and rates (:mod:`.deal`), on the devices that have them loaded (:mod:`.assign`). Of
-   several counts the one that is worth most is taken, what it has to load paid for (:mod:`.loads`).
+   several counts the one that is worth most is taken, what it has to load paid for (:mod:`.loads`). Where a few
+   devices leave out what the bound says could be served, SCIP searches for it (:mod:`.sharing`).
 4. Pinned variants get a place (:mod:`.pins`).
 
 The certified gap is that between the plan as packed and the bound. Differences from Proteus' Eq. 1 to 7: a device is
@@ -13,23 +14,28 @@ dedicated to an application rather than to a variant, and devices may be shared 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from . import sharing
 from .board import Board, Shared
 from .climb import climb
 from .deal import employ_idle
 from .groups import grouped
 from .loads import Loads
 from .menu import FLOOR, SERVED, Menu
-from .pins import reservations
+from .pins import bins_of, reservations
 from .problem import Allocation, Device, Problem
 from .refine import Refinement, fill
 from .relaxation import Relaxation, relax
-from .seating import allocation_of, nothing_planned, seated
+from .seating import Seating, allocation_of, nothing_planned, seated
 from .turns import turn_gaps
 
 #: Gap asked for where the problem asks for none: a tenth of a point of accuracy.
 GAP = 1e-3
+#: Devices up to which what the counts leave out is sought for exactly.
+EXACT_DEVICES = 6
 #: Changes that gain less than this share of the weighted demand, in points, are not worth a step.
 STEP = 1e-6
 
@@ -69,7 +75,37 @@ def _solve(problem: Problem, reserved: dict[str, Device]) -> tuple[Allocation, l
         employ_idle(board)
         seatings.append(seated(board, loads))
     best = max(seatings, key=lambda s: s.value)
-    return allocation_of(problem, menu, bound, best, max(problem.gap, GAP))
+    plan, missing = allocation_of(problem, menu, bound, best, max(problem.gap, GAP))
+    if _worth_searching(problem, bound, plan):
+        found = _searched(problem, menu, reserved)
+        other, other_missing = allocation_of(problem, menu, bound, found, max(problem.gap, GAP))
+        if _left_out(problem, other) < _left_out(problem, plan):
+            return other, other_missing
+    return plan, missing
+
+
+def _left_out(problem: Problem, plan: Allocation) -> float:
+    return sum(a.weight * plan.left_out[a.id] for a in problem.applications)
+
+
+def _worth_searching(problem: Problem, bound: Relaxation, plan: Allocation) -> bool:
+    """Whether a few devices leave something out that they could serve for all that is known. Floors are beyond the
+    exact search."""
+    demand = sum(a.weight * a.demand for a in problem.applications)
+    return (
+        len(problem.devices) <= EXACT_DEVICES
+        and _left_out(problem, plan) > 0
+        and bound.served >= demand * (1 - 1e-6)
+        and not any(a.floor for a in problem.applications)
+    )
+
+
+def _searched(problem: Problem, menu: Menu, reserved: dict[str, Device]) -> Seating:
+    """Dedicated variants and turns, by SCIP over concrete devices."""
+    devices = tuple(reserved.get(device.id, device) for device in problem.devices)
+    variants = tuple(v for a in menu.applications for v in menu.variants(a.id))
+    found = sharing.solve(replace(problem, devices=devices, variants=variants))
+    return Seating({device.id: bin_ for device, bin_ in bins_of(replace(problem, variants=variants), found)}, 0.0)
 
 
 def _counts(problem: Problem, menu: Menu, relaxed: Relaxation, loads: Loads) -> list[Board]:

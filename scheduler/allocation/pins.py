@@ -40,17 +40,23 @@ def with_pinned(problem: Problem, allocation: Allocation) -> Allocation:
     resident = {placement.variant for placement in allocation.placements}
     if all(v.id in resident for v in problem.variants if v.pinned and not v.excluded):
         return allocation
-    variants = {v.id: v for v in problem.variants}
-    hosts = [(device, Bin(0.0)) for device in problem.devices if usable(device)]
-    bins = {device.id: bin_ for device, bin_ in hosts}
-    types = {device.id: device.type for device in problem.devices}
-    for p in allocation.placements:
-        memory = variants[p.variant].profiles[types[p.device]].memory_bytes
-        bins[p.device].seats.append(Seat(variants[p.variant], p.rate, p.max_batch, p.time_share, memory))
+    hosts = bins_of(problem, allocation)
     pin(problem, hosts)
     placements, moves = placements_of(hosts)
     status = "optimal" if allocation.status == "empty" and placements else allocation.status
     return replace(allocation, placements=placements, moves=moves, status=status)
+
+
+def bins_of(problem: Problem, allocation: Allocation) -> list[tuple[Device, Bin]]:
+    """The allocation's residents by usable device, in the problem's order."""
+    variants = {v.id: v for v in problem.variants}
+    hosts = [(device, Bin(allocation.turn_gap_s.get(device.id, 0.0))) for device in problem.devices if usable(device)]
+    by_id = {device.id: (device, bin_) for device, bin_ in hosts}
+    for p in allocation.placements:
+        device, bin_ = by_id[p.device]
+        memory = variants[p.variant].profiles[device.type].memory_bytes
+        bin_.seats.append(Seat(variants[p.variant], p.rate, p.max_batch, p.time_share, memory))
+    return hosts
 
 
 def placements_of(hosts: Sequence[tuple[Device, Bin]]) -> tuple[tuple[Placement, ...], int]:

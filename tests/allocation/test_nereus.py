@@ -370,3 +370,19 @@ def test_profiles_that_change_are_seen_though_names_stay():
 
     assert served(10) == pytest.approx(100)
     assert served(5) == pytest.approx(200)
+
+
+def test_few_devices_leave_nothing_out_that_a_search_can_seat():
+    problem = Problem(
+        CPUS[:2],
+        (Application("a", 0.1, 77.0), Application("b", 0.1, 37.0), Application("c", 0.1, 68.0)),
+        (
+            variant("ma", "a", 90, cpu=line(8, 9)),
+            variant("mb", "b", 91, cpu=line(11, 8)),
+            variant("mc", "c", 92, cpu=line(4, 3)),
+        ),
+    )
+    allocation = nereus.solve(problem)
+    assert violations(problem, allocation) == []
+    assert sum(allocation.left_out.values()) == 0
+    assert allocation.turn_gap_s

@@ -85,7 +85,7 @@ class Controller:
         if broken:
             raise SimulationError(f"strategy {self._name} at {now:g} s: {'; '.join(broken[:5])}")
         # Stand-bys are worth their place, but not the time that a device would stand still to load them.
-        stand_by = {} if scenario.load_time_s else relief(problem, allocation)
+        stand_by = {} if scenario.load_time_s or allocation.residents else relief(problem, allocation)
         planned = Planned(now, problem, allocation, stand_by)
         self.plans.append(planned)
         if self._trigger is not None:

@@ -25,14 +25,14 @@ from .staging import may_load
 class Worker:
     """A device: granted batches in order, the one that runs, and what is loaded."""
 
-    __slots__ = ("batches", "name", "residents", "running", "started")
+    __slots__ = ("batches", "name", "residents", "run_s", "running")
 
     def __init__(self, name: str, residents: Residents):
         self.name = name
         self.residents = residents
         self.batches: list[Batch] = []
         self.running: Batch | None = None
-        self.started = 0.0
+        self.run_s = 0.0
 
 
 class LateEngine(Engine):
@@ -55,6 +55,7 @@ class LateEngine(Engine):
             self._dispatcher.set_up(name, True, 0.0)
         self._wake = math.inf
         self._application = {model.id: model.application for model in scenario.models}
+        self._index = {model.id: index for index, model in enumerate(scenario.models)}
 
     def _loaded(self) -> dict[str, list[str]]:
         if not self._scenario.load_time_s:
@@ -100,56 +101,67 @@ class LateEngine(Engine):
     def _act(self, now: float) -> None:
         """Carry out what the dispatcher decided."""
         dispatcher, net = self._dispatcher, self._scenario.network_s
-        for query in dispatcher.refused:
-            self._finish(query, DROPPED, now)
-        dispatcher.refused.clear()
+        if dispatcher.refused:
+            for query in dispatcher.refused:
+                self._finish(query, DROPPED, now)
+            dispatcher.refused.clear()
+        if not dispatcher.grants:
+            return
         granted = dispatcher.grants[:]
         dispatcher.grants.clear()
         for batch in granted:
             worker = self._workers[batch.device.name]
             if net:
                 self._at(now + net, self._on_reached, (worker, batch))
+            elif worker.running is None and worker.residents.loading is None:
+                self._run(worker, batch, now)
             else:
-                self._on_reached(now, (worker, batch))
+                worker.batches.append(batch)
 
     def _on_reached(self, now: float, subject: tuple[Worker, Batch]) -> None:
         worker, batch = subject
-        worker.batches.append(batch)
         if worker.running is None and worker.residents.loading is None:
-            self._next(worker, now)
+            if not self._run(worker, batch, now):
+                self._next(worker, now)
+        else:
+            worker.batches.append(batch)
 
     def _next(self, worker: Worker, now: float) -> None:
         """Run the next batch of a free device, or load."""
-        net = self._scenario.network_s
         while worker.batches:
-            batch = worker.batches.pop(0)
-            option = batch.option
-            if option.variant not in worker.residents.loaded:
-                self._at(now + net, self._on_declined, (batch, batch.queries))
-                continue
-            # The executor gives up what would be late even alone.
-            least = now + option.seconds(1) + net
+            if self._run(worker, worker.batches.pop(0), now):
+                return
+        self._load(worker, now)
+
+    def _run(self, worker: Worker, batch: Batch, now: float) -> bool:
+        """Run a batch on a free device; False where nothing of it can be."""
+        net, option = self._scenario.network_s, batch.option
+        if option.variant not in worker.residents.loaded:
+            self._at(now + net, self._on_declined, (batch, batch.queries))
+            return False
+        # The executor gives up what would be late even alone.
+        least = now + option.seconds(1) + net
+        if least > batch.deadline + ROUNDING_S:
             late = [query for query in batch.queries if least > query.deadline + ROUNDING_S]
-            queries = [query for query in batch.queries if query not in late] if late else batch.queries
+            batch.queries = [query for query in batch.queries if least <= query.deadline + ROUNDING_S]
+            batch.rows = len(batch.queries)
             if late:
                 self._at(now + net, self._on_given_up, late)
-                if not queries:
-                    self._at(now + net, self._on_declined, (batch, []))
-                    continue
-                batch.queries, batch.rows = queries, len(queries)
-            run_s = option.seconds(len(queries))
-            if self._scenario.profile_noise:
-                run_s *= self._noise.lognormvariate(0.0, self._scenario.profile_noise)
-            worker.running, worker.started = batch, now
-            self._at(now + run_s, self._on_end, worker)
-            return
-        self._load(worker, now)
+            if not batch.queries:
+                self._at(now + net, self._on_declined, (batch, []))
+                return False
+        run_s = option.seconds(batch.rows)
+        if self._scenario.profile_noise:
+            run_s *= self._noise.lognormvariate(0.0, self._scenario.profile_noise)
+        worker.running, worker.run_s = batch, run_s
+        self._at(now + run_s, self._on_end, worker)
+        return True
 
     def _on_end(self, now: float, worker: Worker) -> None:
         batch, worker.running = worker.running, None
         when = now + self._scenario.network_s
         outcome, answered, variants, slo = self._outcome, self._answered, self._variant, self._slo
-        index = self._by_kind[self._kind[worker.name]][batch.option.variant].index
+        index = self._index[batch.option.variant]
         for query in batch.queries:
             i = query.id
             if outcome[i]:
@@ -157,7 +169,7 @@ class LateEngine(Engine):
             outcome[i] = IN_TIME if when - query.arrived <= slo[query.application] + ROUNDING_S else LATE
             answered[i] = when
             variants[i] = index
-        told = (batch, now - worker.started)
+        told = (batch, worker.run_s)
         if self._scenario.network_s:
             self._at(when, self._on_told, told)
             self._next(worker, now)

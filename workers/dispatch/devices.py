@@ -40,21 +40,26 @@ class Batch:
         self.granted = False
         self.granted_at = 0.0
         self.end = 0.0
+        query.booking = self
 
 
 class Device:
     """One device. ``menus`` by application. ``free_at``: when all that is granted is expected back (in the past: idle).
     ``booked_s``: seconds of what is booked. ``way_s``: there and back. ``away``: it does something else until
-    ``free_at`` (a load, say), which is no sign of pressure."""
+    ``free_at`` (a load, say), which is no sign of pressure. ``kind``: the fleet's, None while it takes no queries."""
 
     __slots__ = (
         "away",
         "booked",
         "booked_s",
         "claims",
+        "counted",
+        "counted_booked_s",
+        "counted_until",
         "factor",
         "free_at",
         "granted",
+        "kind",
         "menus",
         "name",
         "noise",
@@ -66,6 +71,7 @@ class Device:
     def __init__(self, name: Hashable) -> None:
         self.name = name
         self.menus: Mapping[str, Menu] = {}
+        self.kind: Any = None
         self.up = False
         self.away = False
         self.free_at = -math.inf
@@ -78,6 +84,10 @@ class Device:
         self.noise = Noise()
         self.factor = self.noise.factor
         self.wake_at = math.inf
+        #: what its kind has counted of it: whether it is busy, until when, and what is booked
+        self.counted = 0
+        self.counted_until = 0.0
+        self.counted_booked_s = 0.0
 
     def starts_in(self, now: float) -> float:
         """Seconds until the answers of an imaginary batch of no length, granted as early as useful."""
@@ -88,18 +98,20 @@ class Device:
         """Seconds that a batch takes here, to count on."""
         return option.seconds(rows) * self.factor
 
-    def slack(self, position: int, now: float) -> float:
-        """By how many seconds all that is booked from ``position`` on may be delayed and still end in time."""
+    def slack(self, now: float) -> float:
+        """By how many seconds all that is booked may be delayed and still end in time."""
         slack, end = math.inf, now + self.starts_in(now)
-        for i, batch in enumerate(self.booked):
-            end += self.seconds(batch.option, batch.rows)
-            if i >= position:
-                slack = min(slack, batch.deadline - end)
+        for batch in self.booked:
+            end += batch.option.seconds(batch.rows) * self.factor
+            slack = min(slack, batch.deadline - end)
         return slack
 
     def recount(self) -> None:
         """After a change of what is booked."""
-        self.booked_s = sum([self.seconds(batch.option, batch.rows) for batch in self.booked])
+        total = 0.0
+        for batch in self.booked:
+            total += batch.option.seconds(batch.rows)
+        self.booked_s = total * self.factor
 
 
 class Noise:
@@ -127,7 +139,9 @@ class Noise:
 
     def observe(self, ratio: float) -> None:
         """``ratio``: of the time that a batch took to the time expected."""
-        error = min(ratio, self.LARGEST) - self._mean
+        if ratio == 1.0 == self._mean and self._deviation <= self.NONE:
+            return
+        error = (ratio if ratio < self.LARGEST else self.LARGEST) - self._mean
         self._mean += self.WEIGHT * error
         self._deviation += self.WEIGHT * (abs(error) - self._deviation)
         deviation = self._deviation if self._deviation > self.NONE else 0.0

@@ -65,17 +65,20 @@ def price(level: int) -> float:
     return FREE_PRICE * math.exp(STEEPNESS * level / LEVELS)
 
 
-_PRICES = tuple(price(level) for level in range(LEVELS))
+#: points of accuracy that a second must bring, by level
+PRICES = tuple(price(level) for level in range(LEVELS))
 
 
 class Menu:
     """The options of one application on devices that have the same ones: at least one, in any order."""
 
-    __slots__ = ("_ranked", "best_worth", "key", "options")
+    __slots__ = ("_ranked", "best_worth", "key", "lead", "options")
 
     def __init__(self, options: Sequence[Option]) -> None:
         self.options = sorted(useful(options), key=lambda option: (-option.worth, option.cost))
         self.best_worth = self.options[0].worth
+        #: by how much the most accurate option is better than the next
+        self.lead = self.best_worth - self.options[1].worth if len(self.options) > 1 else math.inf
         self.key = tuple(option.key for option in self.options)
         self._ranked: list[tuple[tuple[float, Option], ...] | None] = [None] * LEVELS
 
@@ -83,7 +86,7 @@ class Menu:
         """(value of a row, option), best first, at a level of pressure."""
         ranked = self._ranked[level]
         if ranked is None:
-            priced = [(option.worth - _PRICES[level] * option.cost, option) for option in self.options]
+            priced = [(option.worth - PRICES[level] * option.cost, option) for option in self.options]
             priced.sort(key=lambda item: -item[0])
             ranked = self._ranked[level] = tuple(priced)
         return ranked
@@ -91,7 +94,7 @@ class Menu:
     def best(self, rows: int, queries: int, within_s: float, factor: float, level: int) -> Option | None:
         """The most valuable option whose batch of ``rows`` in so many ``queries``, taking ``factor`` times as long as
         expected, ends within ``within_s`` seconds; None: none does."""
-        best, most, a_second = None, -math.inf, _PRICES[level]
+        best, most, a_second = None, -math.inf, PRICES[level]
         for option in self.options:
             if rows > option.max_rows and queries > 1:
                 continue

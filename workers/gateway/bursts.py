@@ -29,9 +29,11 @@ class _Arrivals:
         self._slot = max(self._slot, slot)
 
     def add(self, rows: int, now: float) -> None:
-        self._advance(now)
-        self._rows[self._slot % self.SLOTS] += rows
-        self._queries[self._slot % self.SLOTS] += 1
+        if int(now / self.SLOT_S) != self._slot:
+            self._advance(now)
+        place = self._slot % self.SLOTS
+        self._rows[place] += rows
+        self._queries[place] += 1
 
     def last(self, seconds: float, now: float) -> tuple[float, int]:
         """(rows/s, queries) over the last whole slots that make up ``seconds``."""

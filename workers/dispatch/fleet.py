@@ -1,0 +1,179 @@
+"""Which devices can run what, and how busy they are. Pure.
+
+Devices with the same menus for every application are one *kind*; the kinds that offer an application the same menu are
+one of its *groups*. A kind keeps sums over its devices, so that the pressure on a group, and an idle device of it, are
+found without looking at every device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator, Mapping
+
+from .devices import Batch, Device
+from .menu import Menu
+
+#: an application with at most so many devices is not to be left without one that could take its next query
+FEW_HOSTS = 12
+
+
+class Kind:
+    """Devices with the same menus. ``groups``: theirs, by application. Of those that are not away: ``count``, how many
+    are ``busy``, the sum ``until_sum`` of when these will be free, and ``booked_s``. ``idle``: those with nothing to
+    do, the longest idle first."""
+
+    __slots__ = ("booked_s", "busy", "count", "devices", "groups", "idle", "until_sum")
+
+    def __init__(self) -> None:
+        self.devices: list[Device] = []
+        self.groups: dict[str, Group] = {}
+        self.idle: dict[Device, None] = {}
+        self.count = 0
+        self.busy = 0
+        self.until_sum = 0.0
+        self.booked_s = 0.0
+
+
+class Group:
+    """The devices that offer an application the same menu."""
+
+    __slots__ = ("kinds", "menu")
+
+    def __init__(self, menu: Menu) -> None:
+        self.menu = menu
+        self.kinds: list[Kind] = []
+
+    def devices(self) -> Iterator[Device]:
+        for kind in self.kinds:
+            yield from kind.devices
+
+    def pressure(self, now: float, slo_s: float) -> float:
+        """The part of the SLO for which these devices are booked (0 to 1)."""
+        total, count = 0.0, 0
+        for kind in self.kinds:
+            total += kind.until_sum - kind.busy * now + kind.booked_s
+            count += kind.count
+        if not count:
+            return 1.0
+        pressure = total / (count * slo_s)
+        return 0.0 if pressure < 0.0 else 1.0 if pressure > 1.0 else pressure
+
+
+class Application:
+    """``open``: its batches that may still grow. ``serve_late``: late queries are answered rather than refused.
+    ``hosts``: where it has few, its devices, with the seconds after which a query that has just arrived must start
+    there."""
+
+    __slots__ = ("best_worth", "groups", "hosts", "name", "open", "serve_late", "slo_s")
+
+    def __init__(self, name: str, slo_s: float, serve_late: bool = False) -> None:
+        self.name = name
+        self.slo_s = slo_s
+        self.serve_late = serve_late
+        self.groups: list[Group] = []
+        self.hosts: list[tuple[Device, float]] = []
+        self.open: list[Batch] = []
+        self.best_worth = -math.inf
+
+
+class Fleet:
+    """Applications and devices by name, and how they belong together."""
+
+    def __init__(self) -> None:
+        self.applications: dict[str, Application] = {}
+        self.devices: dict[Hashable, Device] = {}
+        self._menus: dict[tuple, Menu] = {}
+
+    def device(self, name: Hashable) -> Device:
+        """The device of that name; a new one if there is none."""
+        device = self.devices.get(name)
+        if device is None:
+            device = self.devices[name] = Device(name)
+        return device
+
+    def offer(self, device: Device, menus: Mapping[str, Menu]) -> bool:
+        """Take over what the device can run; False if nothing changed. :meth:`regroup` must follow."""
+        # One object for equal menus: to compare them is then to compare identities.
+        interned = {name: self._menus.setdefault(menu.key, menu) for name, menu in menus.items()}
+        if interned == device.menus:
+            return False
+        device.menus = interned
+        return True
+
+    def regroup(self, now: float) -> None:
+        """After a change of menus, of applications, or of what is up."""
+        kinds: dict[tuple, Kind] = {}
+        for device in self.devices.values():
+            device.kind = None
+            device.counted, device.counted_until, device.counted_booked_s = 0, 0.0, 0.0
+            if not device.up:
+                continue
+            key = tuple((name, id(device.menus[name])) for name in sorted(device.menus))
+            kind = kinds.get(key)
+            if kind is None:
+                kind = kinds[key] = Kind()
+            kind.devices.append(device)
+            device.kind = kind
+            self.note(device, now)
+        for kind in kinds.values():
+            kind.count = sum(not device.away for device in kind.devices)
+        for application in self.applications.values():
+            groups: dict[int, Group] = {}
+            for kind in kinds.values():
+                menu = kind.devices[0].menus.get(application.name)
+                if menu is None:
+                    continue
+                group = groups.get(id(menu))
+                if group is None:
+                    group = groups[id(menu)] = Group(menu)
+                group.kinds.append(kind)
+                kind.groups[application.name] = group
+            application.groups = list(groups.values())
+            application.best_worth = max((group.menu.best_worth for group in application.groups), default=-math.inf)
+            self._claim(application)
+
+    def _claim(self, application: Application) -> None:
+        """Note which devices the application depends on."""
+        for device, _ in application.hosts:
+            device.claims = [claim for claim in device.claims if claim[0] is not application]
+        application.hosts = []
+        if sum(len(kind.devices) for group in application.groups for kind in group.kinds) > FEW_HOSTS:
+            return
+        for group in application.groups:
+            quickest = min(option.seconds(1) for option in group.menu.options)
+            for device in group.devices():
+                limit_s = application.slo_s - quickest * device.factor
+                application.hosts.append((device, limit_s))
+                device.claims.append((application, limit_s))
+
+    def set_away(self, device: Device, away: bool, now: float) -> None:
+        """Whether the device does something of its own."""
+        if device.away != away:
+            device.away = away
+            if device.kind is not None:
+                device.kind.count += -1 if away else 1
+        self.note(device, now)
+
+    @staticmethod
+    def note(device: Device, now: float) -> None:
+        """After any change of what the device does, or will do."""
+        kind = device.kind
+        if kind is None:
+            return
+        if device.away:
+            busy, until, booked_s = 0, 0.0, 0.0
+        elif device.granted or device.free_at > now:
+            busy, until, booked_s = 1, device.free_at, device.booked_s
+        else:
+            busy, until, booked_s = 0, 0.0, device.booked_s
+        kind.busy += busy - device.counted
+        kind.until_sum += until - device.counted_until
+        if not kind.busy:
+            # Roundings do not add up over months.
+            kind.until_sum = 0.0
+        kind.booked_s += booked_s - device.counted_booked_s
+        device.counted, device.counted_until, device.counted_booked_s = busy, until, booked_s
+        if busy or device.booked or device.away:
+            kind.idle.pop(device, None)
+        else:
+            kind.idle[device] = None

@@ -1,0 +1,202 @@
+"""Where a query that arrives should wait: a search over what is booked and what could be. Pure; changes nothing."""
+
+from __future__ import annotations
+
+import math
+
+from .devices import Batch, Device, Query
+from .fleet import Application, Group
+from .menu import LEVELS, Option
+
+#: an answer may be this much after its deadline and still count as in time: rounding
+ROUNDING_S = 1e-9
+
+
+def joinable(application: Application, rows: int, deadline: float, now: float) -> Batch | None:
+    """The most accurate batch that is still being formed and can take so many rows more, with everything in time."""
+    found: Batch | None = None
+    worth = -math.inf
+    for batch in application.open:
+        if batch.option.worth > worth and _can_join(batch, rows, deadline, now):
+            found, worth = batch, batch.option.worth
+    return found
+
+
+def _can_join(batch: Batch, rows: int, deadline: float, now: float) -> bool:
+    grown = batch.rows + rows
+    option = batch.option
+    if grown > option.max_rows:
+        return False
+    device = batch.device
+    if deadline > batch.deadline + ROUNDING_S:
+        deadline = batch.deadline + ROUNDING_S
+    wait = device.free_at - now
+    end = now + (wait if wait > device.way_s else device.way_s)
+    booked = device.booked
+    if len(booked) == 1:
+        return end + option.seconds(grown) * device.factor <= deadline
+    more, behind = 0.0, False
+    for other in booked:
+        if other is batch:
+            before = option.seconds(batch.rows) * device.factor
+            more = option.seconds(grown) * device.factor - before
+            end += before
+            if end + more > deadline:
+                return False
+            behind = True
+        else:
+            end += other.option.seconds(other.rows) * device.factor
+            if behind and end + more > other.deadline + ROUNDING_S:
+                return False
+    return True
+
+
+def opening(
+    application: Application, query: Query, now: float, deadline: float, above: float
+) -> tuple[Option, Device] | None:
+    """The most valuable variant of more worth than ``above``, and the device that can start it first, behind all that
+    is booked there; None where none would be in time."""
+    rows, slo_s = query.rows, application.slo_s
+    heads = []
+    first = None
+    highest = above
+    for group in application.groups:
+        best, soonest, total, count = None, math.inf, 0.0, 0
+        for kind in group.kinds:
+            count += kind.count
+            total += kind.until_sum - kind.busy * now + kind.booked_s
+            if kind.idle:
+                if best is None or soonest > best.way_s:
+                    best = next(iter(kind.idle))
+                    soonest = best.way_s
+            elif best is None or soonest > best.way_s:
+                for device in kind.devices:
+                    wait = device.free_at - now
+                    if wait < device.way_s:
+                        wait = device.way_s
+                    wait += device.booked_s
+                    if wait < soonest:
+                        best, soonest = device, wait
+        if best is not None and now + soonest <= deadline:
+            level = int(total / (count * slo_s) * LEVELS) if count else LEVELS
+            ranked = group.menu.ranked(0 if level < 0 else level if level < LEVELS else LEVELS - 1)
+            head = (ranked, best, now + soonest, group)
+            heads.append(head)
+            if ranked[0][0] > highest:
+                highest = ranked[0][0]
+                first = head
+    if first is None:
+        return None
+    # Mostly the best choice of all can be had; only otherwise is it worth looking at the others in turn.
+    ranked, device, start, _ = first
+    option = ranked[0][1]
+    if not device.claims and start + option.seconds(rows) * device.factor <= deadline:
+        return option, device
+    return _next_best(application, rows, now, deadline, above, heads)
+
+
+def _next_best(
+    application: Application,
+    rows: int,
+    now: float,
+    deadline: float,
+    above: float,
+    heads: list[tuple[tuple[tuple[float, Option], ...], Device, float, Group]],
+) -> tuple[Option, Device] | None:
+    """The most valuable variant that would be in time. ``heads``, by group: (value, variant) in falling order, the
+    device that could start first, when, and the group."""
+    positions = [0] * len(heads)
+    left = list(range(len(heads)))
+    fallback = None
+    while left:
+        which = max(left, key=lambda h: heads[h][0][positions[h]][0])
+        ranked, device, start, group = heads[which]
+        i = positions[which]
+        value, option = ranked[i]
+        if value <= above:
+            break
+        if option.worth > above:
+            seconds = option.seconds(rows) * device.factor
+            if start + seconds <= deadline:
+                if device.claims and robs(application, device, seconds, now):
+                    if fallback is None:
+                        fallback = option, device
+                    device = _harmless(application, group, option, rows, deadline, now)
+                if device is not None:
+                    return option, device
+        positions[which] = i + 1
+        if i + 1 == len(ranked):
+            left.remove(which)
+    return fallback
+
+
+def robs(application: Application, device: Device, seconds: float, now: float) -> bool:
+    """Whether so much more work on the device leaves another application without a device that could still take its
+    next query in time."""
+    wait = device.starts_in(now) + device.booked_s
+    for other, limit_s in device.claims:
+        if other is application or wait > limit_s or wait + seconds <= limit_s:
+            continue
+        for host, its_limit_s in other.hosts:
+            if host is not device and host.starts_in(now) + host.booked_s <= its_limit_s:
+                break
+        else:
+            return True
+    return False
+
+
+def _harmless(
+    application: Application, group: Group, option: Option, rows: int, deadline: float, now: float
+) -> Device | None:
+    """The device of the group that could start first without robbing another application; None: there is none."""
+    best, soonest = None, math.inf
+    for device in group.devices():
+        wait = device.starts_in(now) + device.booked_s
+        seconds = device.seconds(option, rows)
+        if wait >= soonest or now + wait + seconds > deadline:
+            continue
+        if not (device.claims and robs(application, device, seconds, now)):
+            best, soonest = device, wait
+    return best
+
+
+def gap(application: Application, rows: int, now: float, deadline: float) -> tuple[Option, Device] | None:
+    """A variant and a device where the query fits in front of all that is booked, which can wait so long."""
+    for group in application.groups:
+        for device in group.devices():
+            if not device.booked:
+                continue
+            start = now + device.starts_in(now)
+            slack = device.slack(now)
+            for option in group.menu.options:
+                seconds = device.seconds(option, rows)
+                if seconds <= slack + ROUNDING_S and start + seconds <= deadline:
+                    return option, device
+    return None
+
+
+def hurried(
+    application: Application, rows: int, now: float, deadline: float
+) -> tuple[Option, Device, list[Option]] | None:
+    """A variant and a device where the query fits behind what is booked if that runs on quicker variants: those, one
+    for each booked batch."""
+    for group in application.groups:
+        for device in group.devices():
+            if not device.booked:
+                continue
+            quicker = [_quickest(batch, device) for batch in device.booked]
+            end = now + device.starts_in(now)
+            for batch, option in zip(device.booked, quicker, strict=True):
+                end += device.seconds(option, batch.rows)
+            for option in group.menu.options:
+                if end + device.seconds(option, rows) <= deadline:
+                    return option, device, quicker
+    return None
+
+
+def _quickest(batch: Batch, device: Device) -> Option:
+    rows, best = batch.rows, batch.option
+    for option in device.menus[batch.application.name].options:
+        if option.max_rows >= rows and option.seconds(rows) < best.seconds(rows):
+            best = option
+    return best

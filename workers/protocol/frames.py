@@ -91,6 +91,30 @@ class Submit(Frame, frozen=True):
     min_accuracy: float | None = None
 
 
+class GrantedQuery(msgspec.Struct, frozen=True, array_like=True):
+    """One query of a :class:`Grant`; fields as in :class:`Submit`."""
+
+    id: int
+    budget_s: float
+    rows: int
+    inputs: tuple[TensorHeader, ...]
+    outputs: tuple[str, ...] = ()
+
+
+class Grant(Frame, frozen=True):
+    """Queries to run together on ``variant`` (an id), in runs of at most ``max_rows`` rows, once everything granted
+    before has run. ``number``: the gateway's own, for logs. In the body the queries' inputs follow each other.
+
+    Each query gets a :class:`Result` or a :class:`Refusal` of its own. One that would be late even if it ran alone is
+    refused when its turn comes, unless its application serves late answers; the others run all the same."""
+
+    number: int
+    application: str
+    variant: int
+    max_rows: int
+    queries: tuple[GrantedQuery, ...]
+
+
 class Cancel(Frame, frozen=True):
     """The client went away; a query that still waits is forgotten and not answered."""
 
@@ -107,7 +131,8 @@ class Moved(Frame, frozen=True):
 
 
 class Result(Frame, frozen=True):
-    """An answer; tensors in the body. ``queue_s``: from receipt to start; ``run_s``: the batch; ``batch_rows``."""
+    """An answer; tensors in the body. ``queue_s``: from receipt to start; ``run_s``: the batch; ``batch_rows``.
+    ``held_s``: how long the batch held the device, with what is to be done around the run; 0: not told."""
 
     id: int
     variant: str
@@ -117,6 +142,7 @@ class Result(Frame, frozen=True):
     run_s: float
     batch_rows: int
     outputs: tuple[TensorHeader, ...]
+    held_s: float = 0.0
 
 
 class Refusal(Frame, frozen=True):
@@ -228,7 +254,7 @@ class Metrics(Frame, frozen=True):
     text: str
 
 
-ToExecutor = Hello | Submit | Cancel | Moved | Apply | Measure | MeasureCancel | MetricsRequest
+ToExecutor = Hello | Submit | Grant | Cancel | Moved | Apply | Measure | MeasureCancel | MetricsRequest
 FromExecutor = (
     ExecutorState
     | Result

@@ -33,13 +33,14 @@ class BatchingSpec(msgspec.Struct, frozen=True):
 
 class ApplicationSpec(msgspec.Struct, frozen=True):
     """An application as the data plane knows it. ``late``: ``shed`` refuses what cannot be in time, ``serve`` answers
-    late."""
+    late. ``weight``: worth of one of its rows beside those of other applications."""
 
     name: str
     slo_s: float
     signature: Signature
     late: str = "shed"
     batching: BatchingSpec = BatchingSpec()
+    weight: float = 1.0
 
 
 class ProfilePoint(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ import asyncio
 import math
 import os
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -17,6 +18,7 @@ from workers.protocol.frames import (
     DriftReport,
     ExecutorState,
     FrameConnection,
+    Grant,
     OverloadReport,
     Refusal,
     Result,
@@ -29,10 +31,11 @@ from workers.protocol.specs import ApplicationSpec, DeviceInfo, DeviceState
 from . import batches
 from .estimates import Guard
 from .exclusive import Exclusive, Kind, Request
+from .grants import Granted
 from .lanes import Batch, Lanes
 from .loaded import Role
 from .peers import Peers
-from .queries import Invalid, Query, read
+from .queries import Invalid, Query, read, split
 from .residency import Residency
 from .runtime import RunError, Runtime
 from .stats import Meters, Second
@@ -108,6 +111,36 @@ class Device:
 
     def submit(self, connection: FrameConnection, message: Submit, body: memoryview) -> None:
         """Queue a query or refuse it."""
+        query = self._admit(connection, message, body)
+        if query is None:
+            return
+        if not self.lanes.add(query):
+            self._refuse(connection, message, "not_resident", "no warm variant here may serve this query", True)
+            return
+        self._waiting[connection, message.id] = query
+        self._wake.set()
+
+    def grant(self, connection: FrameConnection, message: Grant, body: memoryview) -> None:
+        """Queue a batch as the gateway put it together; what is wrong with one of its queries is that one's alone."""
+        limit = max(1, message.max_rows)
+        batch = Granted(message.application, message.variant, limit, connection, self.clock())
+        for submit, part in split(message, body):
+            query = self._admit(connection, submit, part)
+            if query is not None:
+                batch.add(query)
+                self._waiting[connection, query.submit.id] = query
+        if not batch.queries:
+            return
+        if not self.lanes.grant(batch):
+            text = f"variant {message.variant} of {message.application} is not warm on this device"
+            for query in batch.queries:
+                query.lane = None
+            self._refuse_all(batch.queries, "not_resident", text)
+            return
+        self._wake.set()
+
+    def _admit(self, connection: FrameConnection, message: Submit, body: memoryview) -> Query | None:
+        """The query, if it may be queued here; otherwise it is refused."""
         now = self.clock()
 
         def refuse(code: str, text: str, retryable: bool) -> None:
@@ -131,12 +164,7 @@ class Device:
         if queued and queued + message.rows > self._queue_rows:
             self._second.refused(message.application, message.rows)
             return refuse("overloaded", f"{queued} rows wait here already, the limit is {self._queue_rows}", True)
-        query = Query(message, connection, arrays, now)
-        if not self.lanes.add(query):
-            return refuse("not_resident", "no warm variant here may serve this query", True)
-        self._waiting[connection, message.id] = query
-        self._wake.set()
-        return None
+        return Query(message, connection, arrays, now)
 
     def cancel(self, connection: FrameConnection, id: int) -> None:
         """Forget a query that still waits; one that runs already is answered as ever."""
@@ -317,6 +345,8 @@ class Device:
         expected_s = loaded.estimate.model(decided).seconds(rows)
         self._busy_until = decided + expected_s
         loaded.used_at = decided
+        # The loop's clock counts whole milliseconds, which is too coarse to learn a device's pace from.
+        began = time.perf_counter()
         try:
             answers, run_s = await self._loop.run_in_executor(
                 self._thread, batches.run, loaded.model, batch.queries, batch.limit
@@ -325,8 +355,9 @@ class Device:
             # Not the model's own error, those are answers: a fault of ours must not cost the other queries theirs.
             _log.exception("batch failed", variant=loaded.variant.name)
             answers, run_s = [batches.Answer(query, error=str(error)) for query in batch.queries], 0.0
+        held_s = time.perf_counter() - began
         for answer in answers:
-            self._answer(answer, batch, rows, decided, run_s)
+            self._answer(answer, batch, rows, decided, run_s, held_s)
         now = self.clock()
         self._busy_until = 0.0
         self.lanes.observe(batch, now, run_s)
@@ -337,7 +368,9 @@ class Device:
         self._second.batch(batch, run_s)
         self.meters.batch(batch, run_s, decided)
 
-    def _answer(self, answer: batches.Answer, batch: Batch, rows: int, started: float, run_s: float) -> None:
+    def _answer(
+        self, answer: batches.Answer, batch: Batch, rows: int, started: float, run_s: float, held_s: float
+    ) -> None:
         query, variant = answer.query, batch.loaded.variant
         if answer.error is not None:
             self._refuse(query.connection, query.submit, "failed", f"{variant.name}: {answer.error}", False)
@@ -353,6 +386,7 @@ class Device:
             run_s=run_s,
             batch_rows=rows,
             outputs=answer.headers,
+            held_s=held_s,
         )
         self.peers.send(query.connection, result, answer.body)
 

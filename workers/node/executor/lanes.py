@@ -1,4 +1,5 @@
-"""The device's queues: one lane per application, and one per narrower choice that clients insist on. Pure.
+"""The device's queues: one lane per application, one per narrower choice that clients insist on, and the batches that
+gateways have put together. Pure.
 
 A lane is a queue by (deadline, id), a batch policy, and the variants that may serve it. Which ones may: the planned
 residents of the application; where the plan has none here (any more), whatever of it is still warm, so that queries
@@ -21,6 +22,7 @@ from workers.batching.latency import LatencyModel
 from workers.protocol.frames import Submit
 from workers.protocol.specs import ApplicationSpec
 
+from .grants import LANE, Granted, Grants
 from .loaded import Loaded, Role
 from .queries import Query
 
@@ -78,9 +80,10 @@ def _order(query: Query) -> tuple[float, int]:
 
 @dataclass(slots=True)
 class Batch:
-    """Queries, taken from their queue, that run together on one variant; ``limit``: rows that one run may take."""
+    """Queries, taken from their queue, that run together on one variant; ``limit``: rows that one run may take.
+    ``lane``: the one that formed the batch, None where a gateway did."""
 
-    lane: Lane
+    lane: Lane | None
     loaded: Loaded
     queries: list[Query]
     limit: int
@@ -112,12 +115,14 @@ class Lanes:
         self._lanes: dict[tuple[str, tuple[int, ...] | None], Lane] = {}
         self._default: dict[str, tuple[Loaded, ...]] = {}
         self._warm: dict[str, list[Loaded]] = {}
+        self._loaded: dict[int, Loaded] = {}
+        self._grants = Grants()
         self._arbiter = turns.Arbiter()
 
     @property
     def rows(self) -> int:
         """Rows that wait on this device."""
-        return sum(lane.rows for lane in self._lanes.values())
+        return sum(lane.rows for lane in self._lanes.values()) + self._grants.rows
 
     def queued(self) -> dict[str, int]:
         """Rows that wait, by application."""
@@ -126,15 +131,18 @@ class Lanes:
             if lane.rows:
                 name = lane.application.name
                 totals[name] = totals.get(name, 0) + lane.rows
+        self._grants.queued(totals)
         return totals
 
     def queries(self) -> list[Query]:
         """Every query that waits."""
-        return [query for lane in self._lanes.values() for query in lane.queue]
+        return [query for lane in self._lanes.values() for query in lane.queue] + self._grants.queries()
 
     def needs(self, loaded: Loaded) -> bool:
         """Whether queries wait that this variant may have to serve."""
-        return any(lane.queue and loaded in lane.variants for lane in self._lanes.values())
+        return self._grants.needs(loaded.id) or any(
+            lane.queue and loaded in lane.variants for lane in self._lanes.values()
+        )
 
     def add(self, query: Query, fresh: bool = True) -> bool:
         """Queue a query; False where no warm variant may serve it. ``fresh``: it was not queued before."""
@@ -157,6 +165,15 @@ class Lanes:
         lane.add(query)
         return True
 
+    def grant(self, granted: Granted) -> bool:
+        """Queue a batch as it is; False where its variant is not warm."""
+        # One that is about to be unloaded still runs what is here before it goes, and this is here.
+        loaded = self._loaded.get(granted.variant)
+        if loaded is None or loaded.variant.application != granted.application:
+            return False
+        self._grants.add(granted)
+        return True
+
     def remove(self, query: Query) -> None:
         """Take a waiting query out."""
         if query.lane is not None:
@@ -165,8 +182,9 @@ class Lanes:
     def rearrange(self, warm: Iterable[Loaded]) -> list[Query]:
         """Take over which variants are warm and in which role; queries keep their places. Returns the queries that
         nothing warm may serve any more, taken out."""
+        self._loaded = {loaded.id: loaded for loaded in warm}
         self._warm = {}
-        for loaded in warm:
+        for loaded in self._loaded.values():
             self._warm.setdefault(loaded.variant.application, []).append(loaded)
         self._default = {name: _default(ready) for name, ready in self._warm.items()}
         for (name, narrow), lane in self._lanes.items():
@@ -179,8 +197,8 @@ class Lanes:
             if narrow is None:
                 lane.variants = self._default.get(name, ())
                 lane.relief = self._relief(name)
-        stranded = []
-        for query in self.queries():
+        stranded = self._grants.strand(self._loaded)
+        for query in [query for lane in self._lanes.values() for query in lane.queue]:
             lane = query.lane
             choice = self._choose(query.submit)
             if choice and lane.narrow is None and choice == lane.variants:
@@ -231,12 +249,19 @@ class Lanes:
         """What to do at ``now``. Late queries and the batch's are taken out of their queues. ``other_s``: how long
         work that is not a lane's may hold the device between two turns; ``guard_s``: see ``estimates.Guard``."""
         waiting = {lane.name: lane for lane in self._lanes.values() if lane.queue}
+        step = Step(late=self._grants.late(now, self._loaded))
+        wish = self._grants.wish(now, self._loaded)
         if not waiting:
-            return Step()
+            if wish is not None:
+                self._arbiter.choose([wish], now)
+                step.batch = self._granted()
+            return step
         candidates = {lane.name: lane.candidates(now) for lane in self._lanes.values() if lane.variants}
         # Lanes with an empty queue count too: what arrives there meanwhile may take the device first.
+        # So may a batch that a gateway grants.
+        other_s = max(other_s, self._grants.longest_s)
         blocking = turns.blocking_s([turns.Lane.of(name, some) for name, some in candidates.items()], other_s)
-        step, wishes = Step(), []
+        wishes = [] if wish is None else [wish]
         for name, lane in waiting.items():
             choice = candidates[name] + lane.relief_candidates(now)
             view = LaneView(now, lane.queue, choice, lane.application.late, blocking[name] + guard_s)
@@ -246,7 +271,9 @@ class Lanes:
             step.late += self._take(lane, decision.drop)
         turn = self._arbiter.choose(wishes, now)
         step.wait_until = turn.ask_at
-        if turn.lane is not None:
+        if turn.lane == LANE:
+            step.batch = self._granted()
+        elif turn.lane is not None:
             lane = waiting[turn.lane]
             decision = next(wish.decision for wish in wishes if wish.lane == turn.lane)
             able = (*lane.variants, *(loaded for loaded, _ in lane.relief))
@@ -254,6 +281,10 @@ class Lanes:
             limit = next((rows for one, rows in lane.relief if one is loaded), loaded.max_batch)
             step.batch = Batch(lane, loaded, self._take(lane, decision.run), limit)
         return step
+
+    def _granted(self) -> Batch:
+        granted = self._grants.take()
+        return Batch(None, self._loaded[granted.variant], granted.queries, granted.limit)
 
     @staticmethod
     def _take(lane: Lane, ids: tuple[int, ...]) -> list[Query]:
@@ -267,9 +298,12 @@ class Lanes:
 
     def observe(self, batch: Batch, now: float, run_s: float) -> None:
         """Account for a batch that ended at ``now`` after ``run_s`` seconds."""
+        batch.loaded.served += batch.rows
+        if batch.lane is None:
+            self._arbiter.ended(LANE, now)
+            return
         late = sum(query.deadline < now for query in batch.queries)
         batch.lane.policy.observe(Outcome(batch.loaded.id, batch.rows, run_s, len(batch.queries), late))
-        batch.loaded.served += batch.rows
         self._arbiter.ended(batch.lane.name, now)
 
 

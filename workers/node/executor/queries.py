@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from workers.protocol.frames import FrameConnection, FrameError, Submit, split_body
+from workers.protocol.frames import FrameConnection, FrameError, Grant, Submit, split_body
 from workers.protocol.specs import ApplicationSpec
 
 from .codec import CodecError, decode
@@ -39,8 +39,21 @@ class Query:
         self.connection = connection
         self.arrays = arrays
         self.form = tuple(array.shape[1:] for array in arrays.values())
-        #: the lane that it waits in; kept by lanes, which know queries and not the other way round
+        #: the lane or granted batch that it waits in; kept by these, which know queries and not the other way round
         self.lane: Any = None
+
+
+def split(grant: Grant, body: memoryview) -> list[tuple[Submit, memoryview]]:
+    """A grant's queries as if each had come by itself, with its part of the body. Where the parts do not add up to
+    the body, :func:`read` says so of each query that is short or, by its last one, of the rest."""
+    parts, offset = [], 0
+    last = len(grant.queries) - 1
+    for i, query in enumerate(grant.queries):
+        submit = Submit(query.id, grant.application, query.budget_s, query.rows, query.inputs, query.outputs)
+        end = offset + sum(max(0, header.nbytes) for header in query.inputs)
+        parts.append((submit, body[offset:] if i == last else body[offset:end]))
+        offset = end
+    return parts
 
 
 def read(submit: Submit, body: memoryview, application: ApplicationSpec) -> dict[str, np.ndarray]:

@@ -11,6 +11,7 @@ from workers.protocol.frames import (
     Frame,
     FrameConnection,
     FrameError,
+    Grant,
     Hello,
     Measure,
     MeasureCancel,
@@ -26,7 +27,7 @@ from .device import Device
 from .measuring import Measuring
 
 _log = log.get("server")
-_GATEWAY = (Submit, Cancel, Moved)
+_GATEWAY = (Submit, Grant, Cancel, Moved)
 _NODE = (Apply, Measure, MeasureCancel, MetricsRequest)
 
 
@@ -51,6 +52,8 @@ class Server:
         elif connection.peer.role == "gateway" and isinstance(message, _GATEWAY):
             if isinstance(message, Submit):
                 device.submit(connection, message, body)
+            elif isinstance(message, Grant):
+                device.grant(connection, message, body)
             elif isinstance(message, Cancel):
                 device.cancel(connection, message.id)
             else:

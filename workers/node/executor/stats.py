@@ -138,7 +138,7 @@ class Meters:
         self._of(self._rows, variant).observe(batch.rows)
         self._of(self._run, variant).observe(run_s)
         self._of(self._busy).inc(run_s)
-        waited = self._of(self._queue, batch.lane.application.name)
+        waited = self._of(self._queue, batch.loaded.variant.application)
         for query in batch.queries:
             waited.observe(max(0.0, started - query.arrived))
 

@@ -17,7 +17,7 @@ from .room import fill
 
 #: multiples of the demand to provide for, the most important first, where a device may hold 1, 2 or more variants. The
 #: first is lowered to what the devices can do at all, but not below :data:`LEAST`
-MULTIPLES = ((2.0,), (6.0, 1.5), (8.0, 1.0, 3.0))
+MULTIPLES = ((4.0,), (6.0, 1.5), (8.0, 1.0, 3.0))
 LEAST = 1.5
 #: a plan that serves this share of what it was asked for serves it
 NEARLY_ALL = 0.99
@@ -28,30 +28,65 @@ RANGES = ((1 / 2.5, 1.6), (1 / 4, 2.5), (1 / 5, 3.0))
 #: demand below this (items/s) is as good as none: ratios of small numbers say little
 SMALL = 5.0
 
+#: residents are good enough that serve all but this part of what could be served, and lose no more points of accuracy
+AS_MUCH, AS_ACCURATE = 0.002, 3.0
+
 Solve = Callable[[Problem], Allocation]
 Residents = Mapping[str, tuple[str, ...]]
 
 
 def with_residents(problem: Problem, solve: Solve) -> Allocation:
-    """An allocation by ``solve`` with residents on each device, among them all that it places."""
+    """An allocation by ``solve`` with residents on each device, among them all that it places.
+
+    In this order, what first serves nearly as much and as accurately as a plan that is free to choose: the residents in
+    force; those for multiples of the demand; those of the free plan, with what fits beside them. The bound is that of
+    the free plan, so that the gap tells what residents cost.
+    """
+    free = solve(problem)
     if _unlimited(problem):
-        allocation = solve(problem)
-        return replace(allocation, residents=_everything(problem))
-    previous = problem.previous
+        return replace(free, residents=_everything(problem))
     rooms = min((d.max_resident for d in problem.devices if d.max_resident), default=len(MULTIPLES))
     multiples, range_ = MULTIPLES[min(rooms, len(MULTIPLES)) - 1], RANGES[min(rooms, len(RANGES)) - 1]
+    demand = {application.id: application.demand for application in problem.applications}
+    previous = problem.previous
     if previous is not None and _still_fit(problem, previous, range_):
-        residents, provided = previous.residents, previous.provided
-    else:
-        residents = _provided(problem, multiples, solve)
-        provided = {application.id: application.demand for application in problem.applications}
-    allocation = solve(_restricted(problem, residents))
+        kept = _within(problem, previous.residents, solve, free)
+        if _good(problem, kept, free):
+            return replace(kept, provided=previous.provided)
+    ready = _within(problem, _provided(problem, multiples, solve, {}), solve, free)
+    if _good(problem, ready, free):
+        return replace(ready, provided=demand)
+    placed: dict[str, list[str]] = {}
+    for placement in free.placements:
+        placed.setdefault(placement.device, []).append(placement.variant)
+    return replace(free, residents=_provided(problem, multiples, solve, placed), provided=demand)
+
+
+def _within(problem: Problem, residents: Residents, solve: Solve, free: Allocation) -> Allocation:
+    """The allocation that these residents allow."""
+    found = solve(_restricted(problem, residents))
     # Pinned variants are the strategy's business, and so may stand beside the others.
     placed: dict[str, list[str]] = {}
-    for placement in allocation.placements:
+    for placement in found.placements:
         placed.setdefault(placement.device, []).append(placement.variant)
     merged = {d.id: tuple(dict.fromkeys([*residents[d.id], *placed.get(d.id, ())])) for d in problem.devices}
-    return replace(allocation, residents=merged, provided=provided, prices=_prices(problem, allocation))
+    bound = max(free.bound, found.objective)
+    gap = max(found.gap, (bound - found.objective) / found.objective if found.objective > 0 else 0.0)
+    optimal = gap <= max(problem.gap, free.gap)
+    return replace(
+        found,
+        residents=merged,
+        bound=bound,
+        gap=gap,
+        status=found.status if found.status == "empty" else "optimal" if optimal else "feasible",
+        prices=free.prices,
+    )
+
+
+def _good(problem: Problem, plan: Allocation, free: Allocation) -> bool:
+    served = sum(a.weight * plan.served[a.id] for a in problem.applications)
+    most = sum(a.weight * free.served[a.id] for a in problem.applications)
+    return served >= most * (1 - AS_MUCH) and plan.accuracy >= free.accuracy - AS_ACCURATE
 
 
 def _unlimited(problem: Problem) -> bool:
@@ -79,8 +114,11 @@ def _still_fit(problem: Problem, previous: Allocation, range_: tuple[float, floa
     return True
 
 
-def _provided(problem: Problem, multiples: Sequence[float], solve: Solve) -> Residents:
-    chosen: dict[str, list[str]] = {device.id: [] for device in problem.devices}
+def _provided(
+    problem: Problem, multiples: Sequence[float], solve: Solve, placed: Mapping[str, Sequence[str]]
+) -> Residents:
+    """Residents for multiples of the demand, beside what is ``placed`` already."""
+    chosen = {device.id: list(placed.get(device.id, ())) for device in problem.devices}
     memory = {v.id: {kind: p.memory_bytes for kind, p in v.profiles.items()} for v in problem.variants}
     highest = multiples[0]
     for i, multiple in enumerate(multiples):
@@ -157,11 +195,3 @@ def _restricted(problem: Problem, residents: Residents) -> Problem:
         }
         variants.append(replace(variant, profiles=profiles))
     return replace(problem, devices=tuple(devices), variants=tuple(variants))
-
-
-def _prices(problem: Problem, allocation: Allocation) -> dict[str, float]:
-    """By device type, from those of its parts."""
-    found: dict[str, list[float]] = {device.type: [] for device in problem.devices}
-    for kind, price in allocation.prices.items():
-        found[kind.rpartition("#")[0] or kind].append(price)
-    return {kind: sum(prices) / len(prices) if prices else 0.0 for kind, prices in found.items()}

@@ -252,7 +252,7 @@ class Settings:
             demand_quantile=read.number("DEMAND_QUANTILE", 0.95, 0.5, 0.999),
             solve_s=read.number("SOLVE_S", 3.0, 0.1, 600),
             strategy=read.text("STRATEGY", "nereus"),
-            routing=read.text("ROUTING", "least-completion"),
+            routing=read.text("ROUTING", "late-binding"),
             queue_rows=read.number("QUEUE_ROWS", 512, 1, 100000, int),
             profile_share=read.number("PROFILE_SHARE", 0.05, 0.01, 0.5),
             log_level=read.choice("LOG_LEVEL", "info", ("debug", "info", "warning", "error")),

@@ -19,6 +19,7 @@ import msgspec
 import pytest
 from websockets.sync.server import serve
 
+from workers.gateway import routing
 from workers.protocol import control
 from workers.protocol.control import GatewayConfig
 from workers.protocol.specs import (
@@ -65,19 +66,29 @@ def warm(application: str, variant: str) -> list:
     return [id, variant, application, accuracy]
 
 
-def plan(version: int, placed: dict[str, list[tuple[str, str]]], endpoints: dict[str, str]) -> Plan:
-    """``placed``: device -> [(application, variant)]; an application's devices get equal shares."""
+def plan(
+    version: int,
+    placed: dict[str, list[tuple[str, str]]],
+    endpoints: dict[str, str],
+    routing: str = routing.DEFAULT,
+    batch: int = 1,
+    row_s: float = 0.001,
+) -> Plan:
+    """``placed``: device -> [(application, variant)]; an application's devices get equal shares. Batches of up to
+    ``batch`` rows take ``row_s``, as profiled."""
+    profile = tuple(ProfilePoint(rows, row_s, row_s, row_s) for rows in {1, batch})
     devices, by_application = [], {}
     for device, residents in placed.items():
         made = []
         for name, variant in residents:
             id, accuracy = VARIANTS[name][variant]
-            spec = VariantSpec(id, variant, name, "0" * 64, 1, accuracy, 100.0)
-            made.append(Resident(spec, 8, 10.0, 0.5, (ProfilePoint(1, 0.001, 0.001, 0.001),)))
+            best = max(of for _, of in VARIANTS[name].values())
+            spec = VariantSpec(id, variant, name, "0" * 64, 1, accuracy, 100 * accuracy / best)
+            made.append(Resident(spec, 8, 10.0, 0.5, profile))
             by_application.setdefault(name, []).append(device)
         devices.append(DevicePlan(device, endpoints[device], tuple(made)))
     routes = [Route(name, device, 1 / len(on)) for name, on in by_application.items() for device in on]
-    return Plan(version, tuple(devices), tuple(routes))
+    return Plan(version, tuple(devices), tuple(routes), routing=routing)
 
 
 def config(plan: Plan, applications: list[ApplicationSpec]) -> GatewayConfig:

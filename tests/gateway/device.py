@@ -4,7 +4,7 @@
 
 It computes with numpy and does as it is told, one JSON line on stdin a command: ``{"warm": [[id, name, application,
 accuracy], ...]}``, ``{"delay_s": 0.1}``, ``{"refuse": ["late", true]}`` or null, ``{"mute": true}``,
-``{"draining": true}``. What it hears besides queries it reports on stdout, one JSON line each.
+``{"draining": true}``. A grant's queries it answers one by one. What it hears besides queries it reports on stdout, one JSON line each.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ import json
 import struct
 import sys
 
+import msgspec
 import numpy as np
 
 from workers.protocol.frames import (
     Cancel,
     ExecutorState,
     FrameConnection,
+    Grant,
     Hello,
     Moved,
     Refusal,
@@ -60,6 +62,16 @@ class Device:
         elif isinstance(message, Submit):
             report("submit", budget_s=message.budget_s, rows=message.rows, variant=message.variant)
             asyncio.get_running_loop().call_later(self.delay_s, self.answer, connection, message, body)
+        elif isinstance(message, Grant):
+            report("grant", variant=message.variant, queries=len(message.queries), max_rows=message.max_rows)
+            names = [known.name for known in self.warm if known.id == message.variant]
+            offset = 0
+            for query in message.queries:
+                end = offset + sum(header.nbytes for header in query.inputs)
+                variant = names[0] if names else "none"
+                submit = Submit(query.id, message.application, query.budget_s, query.rows, query.inputs, query.outputs)
+                self.heard(connection, msgspec.structs.replace(submit, variant=variant), body[offset:end])
+                offset = end
         elif isinstance(message, Cancel):
             report("cancel", id=message.id)
         elif isinstance(message, Moved):

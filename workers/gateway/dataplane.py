@@ -1,4 +1,4 @@
-"""The query path behind every edge: check, route, relay, re-route, and exactly one answer.
+"""The query path behind every edge: check, hold or route, relay, re-route, and exactly one answer.
 
 Works by callbacks, without a task a query. An edge calls :meth:`DataPlane.submit` with a checked query and a function
 that takes the outcome; it is called exactly once, from the event loop, unless the edge cancelled first. What it does
@@ -10,18 +10,33 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from workers import log
+from workers.dispatch.devices import Batch
+from workers.dispatch.menu import Menu
 from workers.protocol import v2
-from workers.protocol.frames import FrameError, Refusal, Result, Submit, split_body
+from workers.protocol.frames import (
+    ExecutorState,
+    FrameError,
+    Grant,
+    GrantedQuery,
+    Refusal,
+    Result,
+    Submit,
+    split_body,
+)
 from workers.protocol.specs import ApplicationSpec
 
 from .bursts import BurstDetector
 from .catalog import Catalog
 from .errors import GatewayError, Invalid, ModelFailed, NotFound, Overloaded, TimedOut, Unavailable
 from .executors import Executors
+from .flights import Answer, Flight, Outcome
+from .holding import Holding
 from .margin import ReturnMargin
 from .metrics import GatewayMetrics
 from .router import QueryRouter
@@ -37,6 +52,10 @@ GRACE_S = 0.25
 SERVE_SLOS = 10.0
 #: an executor that owes answers and says nothing for so long is taken for stuck
 SILENT_S = 2.0
+#: the batch policy whose queries may be held here: it is the dispatcher that forms its batches
+HELD_POLICY = "nereus"
+#: bytes of inputs in one grant, unless a single query has more; a batch of more goes in several
+GRANT_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -49,59 +68,13 @@ class Limits:
     query_rows: int
 
 
-@dataclass(frozen=True)
-class Answer:
-    """A result: the executor's message and one part of the body for each of its outputs."""
-
-    result: Result
-    parts: list[memoryview]
-    device: str
-
-
-Outcome = Answer | GatewayError
-
-
-class Flight:
-    """A query under way."""
-
-    __slots__ = (
-        "allowed",
-        "answer",
-        "bytes",
-        "deadline",
-        "device",
-        "error",
-        "id",
-        "query",
-        "read_at",
-        "sent_at",
-        "spec",
-        "timer",
-        "tried",
-        "variant",
-    )
-
-    def __init__(self, id: int, spec: ApplicationSpec, query: v2.Query, variant: str | None, read_at: float, answer):
-        self.id = id
-        self.spec = spec
-        self.query = query
-        self.variant = variant
-        self.read_at = read_at
-        budget = spec.slo_s if query.latency_s is None else min(spec.slo_s, query.latency_s)
-        self.deadline = read_at + budget
-        self.answer: Callable[[Outcome], None] | None = answer
-        self.allowed: set[str] | None = None
-        self.bytes = sum(header.nbytes for header in query.tensors)
-        self.device: str | None = None
-        self.sent_at = 0.0
-        self.tried: set[str] = set()
-        self.error: GatewayError | None = None
-        self.timer: asyncio.TimerHandle | None = None
-
-
 class DataPlane:
     """Queries under way, and everything that happens to them. Also the executors' :class:`~.executors.Listener` for
-    results and refusals."""
+    results and refusals, and :class:`~.holding.Carrier` of the decisions on queries that are held.
+
+    ``late_binding``: queries that insist on nothing are held here until a device is about to run them, where their
+    application's batch policy allows it; all others are bound to a device as they come.
+    """
 
     def __init__(
         self,
@@ -114,6 +87,7 @@ class DataPlane:
     ):
         self.catalog = Catalog()
         self.limits = limits
+        self.late_binding = False
         self._router = router
         self._executors = executors
         self._statistics = statistics
@@ -121,7 +95,9 @@ class DataPlane:
         self._metrics = metrics
         self._margins: dict[str, ReturnMargin] = {}
         self._by_device: dict[str, dict[int, Flight]] = {}
+        self._holding = Holding(self, metrics)
         self._ids = itertools.count(1)
+        self._grants = itertools.count(1)
         self.queries = 0
         self.rows = 0
         self.bytes = 0
@@ -157,8 +133,11 @@ class DataPlane:
             return flight
         loop = asyncio.get_running_loop()
         grace = SERVE_SLOS * spec.slo_s if spec.late == "serve" else max(GRACE_S, spec.slo_s)
-        flight.timer = loop.call_later(max(0.0, flight.deadline + grace - now), self._timed_out, flight)
-        self._dispatch(flight, now)
+        flight.timer = loop.call_later(max(0.0, flight.due + grace - now), self._timed_out, flight)
+        if self._may_hold(flight):
+            self._holding.submit(flight, now)
+        else:
+            self._dispatch(flight, now)
         return flight
 
     def cancel(self, flight: Flight) -> None:
@@ -167,7 +146,7 @@ class DataPlane:
             return
         now = time.monotonic()
         name = flight.spec.name
-        if now > flight.deadline:
+        if now > flight.due:
             # It was not answered in time, whoever gave up first.
             self._statistics.refused(name, "dropped")
             self._metrics.ended(name, "dropped")
@@ -180,15 +159,97 @@ class DataPlane:
     def give_up(self) -> None:
         """The gateway stops: whoever still waits is told so."""
         now = time.monotonic()
-        for flights in list(self._by_device.values()):
-            for flight in list(flights.values()):
-                self._withdraw(flight, now)
-                self._finish(flight, Unavailable("the gateway is stopping; try another or try again"))
+        # Those that are held first, so that nothing is granted to the devices that become free.
+        under_way = [flight for flights in self._by_device.values() for flight in flights.values()]
+        for flight in [*self._holding.held, *under_way]:
+            self._withdraw(flight, now)
+            self._finish(flight, Unavailable("the gateway is stopping; try another or try again"))
 
     @property
     def outstanding(self) -> dict[str, int]:
         """Queries sent and not yet answered, by device."""
         return {device: len(flights) for device, flights in self._by_device.items()}
+
+    @property
+    def held(self) -> int:
+        """Queries that wait here."""
+        return len(self._holding)
+
+    # --- what is known of devices -------------------------------------------------------------------------------------
+
+    def configure(self, applications: Mapping[str, ApplicationSpec], now: float) -> None:
+        """Take over the applications that may have queries held."""
+        self._holding.configure(applications, now)
+
+    def offer(self, device: str, menus: Mapping[str, Menu], now: float) -> None:
+        """What the device can run now."""
+        self._holding.offer(device, menus, now)
+
+    def heard(self, device: str, state: ExecutorState, now: float) -> None:
+        """A device told its state."""
+        self._holding.set_way(device, self._margin(device).seconds)
+        self._holding.heard(device, state, now)
+
+    # --- holding ------------------------------------------------------------------------------------------------------
+
+    def _may_hold(self, flight: Flight) -> bool:
+        spec = flight.spec
+        if not self.late_binding or flight.allowed is not None or spec.batching.policy != HELD_POLICY:
+            return False
+        return self._holding.offered(spec.name)
+
+    def usable(self, device: str) -> bool:
+        """Whether the device is connected and takes queries."""
+        executor = self._executors.get(device)
+        return executor is not None and executor.state is not None and not executor.state.draining
+
+    def grant(self, batch: Batch, now: float) -> bool:
+        """Send a batch to its device; False where that is impossible just now."""
+        device, name, option = batch.device.name, batch.application.name, batch.option
+        margin = self._margin(device).seconds
+        flights: list[Flight] = batch.queries
+        for some in _pieces(flights):
+            queries = tuple(
+                GrantedQuery(
+                    flight.id,
+                    max(-3600.0, flight.due - now - margin),
+                    flight.rows,
+                    flight.query.tensors,
+                    tuple(output for output, _ in flight.query.outputs),
+                )
+                for flight in some
+            )
+            message = Grant(next(self._grants), name, option.variant, option.max_rows, queries)
+            if not self._executors.send(device, message, [part for flight in some for part in flight.query.parts]):
+                return False
+        under_way = self._by_device.setdefault(device, {})
+        for flight in flights:
+            if flight.tries:
+                self._metrics.rerouted.inc()
+            flight.tries += 1
+            flight.tried.add(device)
+            flight.device, flight.sent_at = device, now
+            under_way[flight.id] = flight
+        self._router.sent(device, name, batch.rows, now)
+        return True
+
+    def refused(self, flight: Flight) -> None:
+        """No device can answer a held query in time, as far as the dispatcher knows."""
+        if not flight.tries and (idle := self._idle(flight.spec.name)):
+            # It knows devices by their latest batches, and must not stay of the opinion that none can for want of any:
+            # one that has nothing to do may try.
+            flight.allowed = idle
+            self._dispatch(flight, time.monotonic())
+        elif flight.error is None and not self._executors.warm(flight.spec.name):
+            self._finish(flight, self._nobody(flight))
+        else:
+            self._finish(flight, flight.error or _too_late(flight))
+
+    def _idle(self, name: str) -> set[str]:
+        """Devices with something warm for the application and no query of this gateway's."""
+        if all(self._by_device.get(device) for device in self._executors.states()):
+            return set()
+        return {device for device, _ in self._executors.warm(name) if not self._by_device.get(device)}
 
     # --- routing ------------------------------------------------------------------------------------------------------
 
@@ -223,11 +284,11 @@ class DataPlane:
         spec, query = flight.spec, flight.query
         name = spec.name
         while True:
-            left = flight.deadline - now
+            left = flight.due - now
             if left <= 0 and spec.late != "serve":
                 self._finish(flight, flight.error or _too_late(flight))
                 return
-            if len(flight.tried) >= MAX_TRIES:
+            if flight.tries >= MAX_TRIES:
                 self._finish(flight, flight.error or self._nobody(flight))
                 return
             started = time.perf_counter()
@@ -239,6 +300,7 @@ class DataPlane:
             if flight.tried:
                 self._metrics.rerouted.inc()
             flight.tried.add(device)
+            flight.tries += 1
             budget = max(-3600.0, left - self._margin(device).seconds)
             submit = Submit(
                 flight.id,
@@ -281,21 +343,29 @@ class DataPlane:
         self._router.done(
             device,
             flight.spec.name,
-            flight.query.rows,
+            flight.rows,
             now,
             True,
             result.queue_s,
             result.run_s,
             result.batch_rows,
         )
-        sent_at = flight.sent_at
+        sent_at, around_s = flight.sent_at, result.queue_s + (result.held_s or result.run_s)
+        if flight.batch is not None:
+            # First, so that the device has its next batch while this one's answers are written.
+            self._holding.landed(flight, now, result.batch_rows, result.held_s)
+            result = msgspec.structs.replace(result, queue_s=result.queue_s + sent_at - flight.arrived)
         try:
             parts = split_body(result.outputs, body)
         except FrameError as error:
             self._finish(flight, ModelFailed(f"device {device}: broken answer: {error}"))
             return
         self._finish(flight, Answer(result, parts, device))
-        self._margin(device).add(time.monotonic() - sent_at - result.queue_s - result.run_s)
+        margin = self._margin(device)
+        before = margin.seconds
+        margin.add(time.monotonic() - sent_at - around_s)
+        if margin.seconds != before:
+            self._holding.set_way(device, margin.seconds)
 
     def refusal(self, device: str, refusal: Refusal) -> None:
         """A query was declined; another device may do better."""
@@ -303,24 +373,40 @@ class DataPlane:
         if flight is None:
             return
         now = time.monotonic()
-        self._router.done(device, flight.spec.name, flight.query.rows, now, False)
+        self._router.done(device, flight.spec.name, flight.rows, now, False)
         flight.error = _from_refusal(device, refusal)
-        if refusal.retryable:
-            self._dispatch(flight, now)
-        else:
+        held = flight.batch is not None
+        if held:
+            self._holding.landed(flight, now)
+        if not refusal.retryable or flight.tries >= MAX_TRIES:
             self._finish(flight, flight.error)
+        elif held:
+            self._holding.declined([flight], now)
+        else:
+            self._dispatch(flight, now)
 
     def lost(self, device: str, reason: str) -> None:
         """A device's connection ended; the router already knows that it is down."""
         flights = self._by_device.pop(device, {})
         self._margins.pop(device, None)
         now = time.monotonic()
+        # Before anything is booked again, so that nothing is booked there.
+        self._holding.lost(device, now)
+        again = []
         for flight in flights.values():
-            self._router.done(device, flight.spec.name, flight.query.rows, now, False)
+            self._router.done(device, flight.spec.name, flight.rows, now, False)
             flight.device = None
-        for flight in flights.values():
             flight.error = Unavailable(f"device {device}: went away with the query under way ({reason}); try again")
-            self._dispatch(flight, now)
+        for flight in flights.values():
+            if flight.batch is None:
+                self._dispatch(flight, now)
+                continue
+            flight.batch = None
+            if flight.tries >= MAX_TRIES:
+                self._finish(flight, flight.error)
+            else:
+                again.append(flight)
+        self._holding.declined(again, now)
         if flights:
             logger.warning("queries_rerouted", device=device, queries=len(flights))
 
@@ -337,27 +423,42 @@ class DataPlane:
             return
         now = time.monotonic()
         device = flight.device
-        self._withdraw(flight, now)
-        waited = (now - flight.read_at) * 1e3
-        self._finish(flight, TimedOut(f"device {device}: no answer within {waited:.0f} ms", retry_after_s=1.0))
         executor = self._executors.get(device) if device is not None else None
-        # One query's time-out may be shorter than that: what counts is since when the device owes any sign of life.
+        # One query's time-out may be shorter than what tells a stuck device from a busy one: what counts is since when
+        # the device owes any sign of life. Until it gives one, nothing is booked there.
         owed_since = executor.owed_since if executor is not None else None
-        if owed_since is not None and now - owed_since > SILENT_S:
-            executor.drop(f"silent for {now - owed_since:.1f} s with queries under way")
+        if owed_since is not None and now - owed_since >= GRACE_S:
+            self._holding.set_up(device, False, now)
+            left = max(0.0, owed_since + SILENT_S - now)
+            asyncio.get_running_loop().call_later(left, self._silent, device, owed_since)
+        self._withdraw(flight, now)
+        waited = (now - flight.arrived) * 1e3
+        who = f"device {device}" if device is not None else f"model {flight.spec.name!r}"
+        self._finish(flight, TimedOut(f"{who}: no answer within {waited:.0f} ms", retry_after_s=1.0))
+
+    def _silent(self, device: str, owed_since: float) -> None:
+        executor = self._executors.get(device)
+        if executor is not None and executor.owed_since == owed_since:
+            silent_s = time.monotonic() - owed_since
+            executor.drop(f"silent for {silent_s:.1f} s with queries under way")
+        elif self.usable(device):
+            self._holding.set_up(device, True, time.monotonic())
 
     def _withdraw(self, flight: Flight, now: float) -> None:
         device = flight.device
-        if device is not None and self._landed(device, flight.id) is not None:
-            self._router.done(device, flight.spec.name, flight.query.rows, now, False)
+        if device is None:
+            self._holding.withdraw(flight, now)
+        elif self._landed(device, flight.id) is not None:
+            self._router.done(device, flight.spec.name, flight.rows, now, False)
             self._executors.cancel(device, flight.id)
+            self._holding.landed(flight, now)
 
     def _forget(self, flight: Flight) -> Callable[[Outcome], None]:
         answer, flight.answer = flight.answer, None
         if flight.timer is not None:
             flight.timer.cancel()
         self.queries -= 1
-        self.rows -= flight.query.rows
+        self.rows -= flight.rows
         self.bytes -= flight.bytes
         return answer
 
@@ -378,8 +479,8 @@ class DataPlane:
     def _count(self, flight: Flight, outcome: Outcome) -> None:
         name, now = flight.spec.name, time.monotonic()
         if isinstance(outcome, Answer):
-            latency, in_time = now - flight.read_at, now <= flight.deadline
-            self._statistics.answered(name, flight.query.rows, latency, in_time, outcome.result, time.time())
+            latency, in_time = now - flight.arrived, now <= flight.due
+            self._statistics.answered(name, flight.rows, latency, in_time, outcome.result, time.time())
             self._metrics.ended(name, "in_time" if in_time else "late")
             self._metrics.latency(name, latency)
         else:
@@ -389,8 +490,21 @@ class DataPlane:
             self._metrics.ended(name, ended)
 
 
+def _pieces(flights: Sequence[Flight]) -> Iterator[Sequence[Flight]]:
+    """As they are, or cut where a frame would become too large."""
+    some: list[Flight] = []
+    size = 0
+    for flight in flights:
+        if some and size + flight.bytes > GRANT_BYTES:
+            yield some
+            some, size = [], 0
+        some.append(flight)
+        size += flight.bytes
+    yield some
+
+
 def _too_late(flight: Flight) -> GatewayError:
-    budget = (flight.deadline - flight.read_at) * 1e3
+    budget = (flight.due - flight.arrived) * 1e3
     return Overloaded(f"model {flight.spec.name!r}: cannot be answered within {budget:.0f} ms; try again")
 
 

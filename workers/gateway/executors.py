@@ -15,6 +15,7 @@ from workers.protocol.frames import (
     Frame,
     FrameConnection,
     FromExecutor,
+    Grant,
     Hello,
     Refusal,
     Result,
@@ -71,10 +72,11 @@ class Executor:
         connection = self._connection
         if connection is None or self.state is None:
             return False
-        if isinstance(message, Submit) and connection.pending_bytes() > MAX_PENDING_BYTES:
-            return False
-        if isinstance(message, Submit) and self.owed_since is None:
-            self.owed_since = time.monotonic()
+        if isinstance(message, Submit | Grant):
+            if connection.pending_bytes() > MAX_PENDING_BYTES:
+                return False
+            if self.owed_since is None:
+                self.owed_since = time.monotonic()
         return connection.send(message, body)
 
     def drop(self, reason: str) -> None:

@@ -21,11 +21,12 @@ from .catalog import Catalog
 from .dataplane import DataPlane, Limits
 from .executors import Executors
 from .http1 import HttpServer
+from .menus import Menus
 from .metadata import Metadata
 from .metrics import GatewayMetrics
 from .plan import Adoption
 from .rest import Rest
-from .routing import UnknownRouting
+from .routing import LATE_BINDING, UnknownRouting
 from .routing.switch import SwitchingRouter
 from .stats import Statistics
 
@@ -72,6 +73,7 @@ class Gateway:
         # Gateways that choose by chance must not all choose alike.
         self._router = SwitchingRouter(seed=zlib.crc32(options.name.encode()))
         self._adoption = Adoption(options.adopt_limit_s)
+        self._menus = Menus()
         self._metrics = GatewayMetrics()
         self._executors = Executors(options.name, self)
         self._dataplane = DataPlane(
@@ -167,10 +169,13 @@ class Gateway:
         catalog = self._dataplane.catalog = Catalog(config)
         self._dataplane.limits = self._limits(len(config.plan.devices))
         self._metrics.forget(before.applications.keys() - catalog.applications.keys())
+        self._menus.configure(catalog.applications, self._options.queue_rows)
+        self._dataplane.configure(catalog.applications, now)
         if not before.configured or before.config.plan != config.plan:
             self._bursts.set_plan(config.plan.bands, config.plan.version, now)
             self._route_by(config.plan.routing, now)
             self._adoption.offer(config.plan, now)
+            self._menus.plan(config.plan)
             logger.info("plan_offered", version=config.plan.version, devices=len(config.plan.devices))
         self._step(now)
 
@@ -181,6 +186,8 @@ class Gateway:
         except UnknownRouting as error:
             # A newer control plane knows more than this gateway: serving goes on as it was.
             logger.error("routing_unknown", reason=str(error), kept=self._router.name)
+        # What is held already is granted all the same.
+        self._dataplane.late_binding = self._router.name == LATE_BINDING
 
     def _step(self, now: float) -> None:
         """Let routes follow what is warm."""
@@ -190,6 +197,10 @@ class Gateway:
             self._tell_service(application)
             logger.info("routes_moved", application=application, version=adoption.target.version)
         self._router.set_routes(adoption.routes)
+        self._menus.moved(adoption.moving)
+        for device, state in self._executors.states().items():
+            if state is not None:
+                self._dataplane.offer(device, self._menus.of(device, state.warm), now)
         self._keep_executors(catalog)
         if adoption.adopted is not None and adoption.adopted != self._moved:
             self._moved = adoption.adopted
@@ -236,6 +247,7 @@ class Gateway:
         self._router.state(device, state.queued, state.busy_s, state.draining, now)
         if changed:
             self._step(now)
+        self._dataplane.heard(device, state, now)
 
     def executor_result(self, device: str, result: Result, body: memoryview) -> None:
         """See :meth:`DataPlane.result`."""

@@ -156,6 +156,7 @@ class Metadata:
             "control_plane": self._control_state(),
             "plan": {"adopted": adoption.adopted, "newest": adoption.target.version},
             "in_flight": self._dataplane.queries,
+            "held": self._dataplane.held,
             "applications": {
                 name: {"routes": {device: round(share, 4) for device, share in adoption.routes.get(name, ())}}
                 for name in sorted(self._dataplane.catalog.applications)
@@ -174,6 +175,7 @@ class Metadata:
     def refresh_metrics(self) -> None:
         """Bring the gauges up to date, which nothing on the query path needs to do."""
         self._metrics.in_flight.set(self._dataplane.queries)
+        self._metrics.held.set(self._dataplane.held)
         outstanding = dict.fromkeys(self._executors.states(), 0)
         self._metrics.outstanding({**outstanding, **self._dataplane.outstanding})
         self._metrics.plan_version.set(self._adoption.adopted or 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 _LATENCY = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.5, 10.0)
+_ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 _DECISION = (1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 1e-3, 1e-2)
 
 
@@ -31,12 +32,19 @@ class GatewayMetrics:
             registry=self.registry,
         )
         self.decision = Histogram(
-            "nereus_gateway_routing_decision_seconds", "Router.pick", buckets=_DECISION, registry=self.registry
+            "nereus_gateway_routing_decision_seconds",
+            "Router.pick, or booking a query that is held",
+            buckets=_DECISION,
+            registry=self.registry,
         )
         self.rerouted = Counter(
             "nereus_gateway_rerouted_total", "Queries sent to another device after the first", registry=self.registry
         )
         self.in_flight = Gauge("nereus_gateway_in_flight", "Queries under way", registry=self.registry)
+        self.held = Gauge("nereus_gateway_held", "Queries that wait for a device here", registry=self.registry)
+        self._grants = Histogram(
+            "nereus_gateway_grant_rows", "Rows of the batches granted to devices", buckets=_ROWS, registry=self.registry
+        )
         self._outstanding = Gauge(
             "nereus_gateway_outstanding", "Queries sent and not yet answered", ("device",), registry=self.registry
         )
@@ -61,6 +69,10 @@ class GatewayMetrics:
         if known is None:
             known = self._cached_latency[application] = self._latency.labels(application)
         known.observe(seconds)
+
+    def granted(self, rows: int) -> None:
+        """A batch went to a device."""
+        self._grants.observe(rows)
 
     def invalid(self, status: int) -> None:
         """A request was refused as wrong."""

@@ -111,6 +111,10 @@ class Adoption:
         """Applications that the newest plan routes and that no device can serve now."""
         return sorted(name for name in planned_applications(self.target) if not self.routes.get(name))
 
+    def moving(self, name: str) -> bool:
+        """Whether the application still follows an older plan."""
+        return name in self._pending
+
     def devices(self) -> set[str]:
         """Devices that some route, old or new, leads to."""
         both = [*self._current.values(), *self._pending.values()]

@@ -117,7 +117,7 @@ class Plan(msgspec.Struct, frozen=True):
     devices: tuple[DevicePlan, ...] = ()
     routes: tuple[Route, ...] = ()
     bands: dict[str, Band] = {}
-    routing: str = "least-completion"
+    routing: str = "late-binding"
 
 
 class DeviceInfo(msgspec.Struct, frozen=True):

@@ -9,14 +9,14 @@ from workers.gateway.router import QueryRouter, Router
 
 from .plan_only import RoundRobinRouter, SharesRouter, UniformRouter
 
-#: what a plan follows that names none
-DEFAULT = "least-completion"
 #: queries are held and granted to devices by :mod:`workers.dispatch`; the router is for those that cannot be
 LATE_BINDING = "late-binding"
+#: what a plan follows that names none
+DEFAULT = LATE_BINDING
 
 _ROUTERS: dict[str, Callable[[int], QueryRouter]] = {
-    DEFAULT: lambda seed: Router(),
     LATE_BINDING: lambda seed: Router(),
+    "least-completion": lambda seed: Router(),
     "shares": lambda seed: SharesRouter(),
     "uniform": UniformRouter,
     "round-robin": lambda seed: RoundRobinRouter(),

@@ -1,0 +1,78 @@
+"""A query under way in the gateway, and what it can end in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from workers.protocol import v2
+from workers.protocol.frames import Result
+from workers.protocol.specs import ApplicationSpec
+
+from .errors import GatewayError
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A result: the executor's message and one part of the body for each of its outputs."""
+
+    result: Result
+    parts: list[memoryview]
+    device: str
+
+
+Outcome = Answer | GatewayError
+
+
+class Flight:
+    """A query under way. Times are seconds on the gateway's monotonic clock.
+
+    ``due``: when its answer must be back. ``deadline`` is the dispatcher's: the same, until it decides that a query of
+    an application that serves late answers may take any time. ``booking`` is the dispatcher's too, and ``batch`` that
+    of :class:`~.holding.Holding`. ``tried``: devices it was sent to; ``tries``: how often it was.
+    """
+
+    __slots__ = (
+        "allowed",
+        "answer",
+        "arrived",
+        "batch",
+        "booking",
+        "bytes",
+        "deadline",
+        "device",
+        "due",
+        "error",
+        "id",
+        "query",
+        "rows",
+        "sent_at",
+        "spec",
+        "timer",
+        "tried",
+        "tries",
+        "variant",
+    )
+
+    def __init__(self, id: int, spec: ApplicationSpec, query: v2.Query, variant: str | None, read_at: float, answer):
+        self.id = id
+        self.spec = spec
+        self.query = query
+        self.rows = query.rows
+        self.variant = variant
+        self.arrived = read_at
+        budget = spec.slo_s if query.latency_s is None else min(spec.slo_s, query.latency_s)
+        self.due = self.deadline = read_at + budget
+        self.answer: Callable[[Outcome], None] | None = answer
+        self.allowed: set[str] | None = None
+        self.bytes = sum(header.nbytes for header in query.tensors)
+        self.device: str | None = None
+        self.sent_at = 0.0
+        self.tried: set[str] = set()
+        self.tries = 0
+        self.error: GatewayError | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.booking: Any = None
+        self.batch: Any = None

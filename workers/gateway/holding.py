@@ -1,0 +1,245 @@
+"""Queries that wait in the gateway: the dispatcher's decisions carried out, on the event loop's clock.
+
+The :class:`~workers.dispatch.dispatcher.Dispatcher` is pure; this is what is thin around it. After every call it sends
+the batches that were granted, ends the queries that were refused, and sees that it is woken in time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from workers import log
+from workers.dispatch.devices import Batch
+from workers.dispatch.dispatcher import Dispatcher
+from workers.dispatch.menu import Menu
+from workers.protocol.frames import ExecutorState
+from workers.protocol.specs import ApplicationSpec
+
+from .flights import Flight
+from .metrics import GatewayMetrics
+
+logger = log.get("gateway.holding")
+
+#: what is due within this time is due now: an event loop's timers count milliseconds, and a grant that is late by one
+#: leaves a device idle, where one that is early costs nothing
+TIMER_S = 0.001
+#: a device that could not be sent a batch gets nothing for so long
+REST_S = 0.1
+
+
+class Carrier(Protocol):
+    """Who carries decisions out. Called from the event loop; must not raise."""
+
+    def grant(self, batch: Batch, now: float) -> bool:
+        """Send a batch to its device; False where that is impossible just now."""
+
+    def refused(self, flight: Flight) -> None:
+        """No device can answer the query in time."""
+
+    def usable(self, device: str) -> bool:
+        """Whether the device is connected and takes queries."""
+
+
+class UnderWay:
+    """A batch at its device. ``left``: its queries that have no answer yet; ``ran``: rows and seconds of its run, once
+    some answer has told them."""
+
+    __slots__ = ("batch", "left", "ran")
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self.left = len(batch.queries)
+        self.ran: tuple[int, float] | None = None
+
+
+class Holding:
+    """Holds queries until a device is about to run them. A flight given to :meth:`submit` is granted or refused, by the
+    carrier, exactly once, unless it is withdrawn or declined meanwhile."""
+
+    def __init__(self, carrier: Carrier, metrics: GatewayMetrics):
+        self._carrier = carrier
+        self._metrics = metrics
+        self._dispatcher = Dispatcher()
+        self._held: dict[int, Flight] = {}
+        self._menus: dict[str, Mapping[str, Menu]] = {}
+        self._offering: dict[str, set[str]] = {}
+        self._up: set[str] = set()
+        self._acting = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = math.inf
+
+    # --- what may be held ---------------------------------------------------------------------------------------------
+
+    @property
+    def held(self) -> list[Flight]:
+        """Queries that wait here."""
+        return list(self._held.values())
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def offered(self, application: str) -> bool:
+        """Whether some device that is up can run something for the application in time."""
+        return not self._up.isdisjoint(self._offering.get(application, ()))
+
+    # --- what is known of devices -------------------------------------------------------------------------------------
+
+    def configure(self, applications: Mapping[str, ApplicationSpec], now: float) -> None:
+        """Take over the applications; queries held for others are refused."""
+        known = {name: (spec.slo_s, spec.late == "serve") for name, spec in applications.items()}
+        self._dispatcher.set_applications(known, now)
+        self._act(now)
+
+    def offer(self, device: str, menus: Mapping[str, Menu], now: float) -> None:
+        """What the device can run now."""
+        if self._menus.get(device) is menus:
+            return
+        self._menus[device] = menus
+        for devices in self._offering.values():
+            devices.discard(device)
+        for name in menus:
+            self._offering.setdefault(name, set()).add(device)
+        self._dispatcher.set_menus(device, menus, now)
+        self._act(now)
+
+    def set_up(self, device: str, up: bool, now: float) -> None:
+        """Whether the device takes queries; what is booked on one that does not is booked elsewhere."""
+        if up == (device in self._up):
+            return
+        if up:
+            self._up.add(device)
+        else:
+            self._up.discard(device)
+        self._dispatcher.set_up(device, up, now)
+        self._act(now)
+
+    def heard(self, device: str, state: ExecutorState, now: float) -> None:
+        """A device told its state."""
+        self.set_up(device, not state.draining, now)
+        menus = self._menus.get(device, {})
+        # Where this gateway has granted nothing, what waits there is others': the dispatcher sees to that.
+        work_s = sum(menus[name].options[0].seconds(rows) for name, rows in state.queued.items() if name in menus)
+        if work_s or state.busy_s:
+            self._dispatcher.set_busy(device, now + state.busy_s + work_s, now)
+            self._act(now)
+
+    def set_way(self, device: str, way_s: float) -> None:
+        """Seconds to the device and back."""
+        self._dispatcher.set_way(device, way_s)
+
+    def lost(self, device: str, now: float) -> None:
+        """The device is gone; the caller brings back by :meth:`declined` what was under way there."""
+        self._up.discard(device)
+        self._dispatcher.lost(device, now)
+        self._act(now)
+
+    # --- queries ------------------------------------------------------------------------------------------------------
+
+    def submit(self, flight: Flight, now: float) -> None:
+        """Hold a query."""
+        self._held[flight.id] = flight
+        started = time.perf_counter()
+        self._dispatcher.submit(flight.spec.name, flight, now)
+        self._metrics.decision.observe(time.perf_counter() - started)
+        self._act(now)
+
+    def withdraw(self, flight: Flight, now: float) -> bool:
+        """Forget a query that waits here; False if it does not."""
+        if self._held.pop(flight.id, None) is None:
+            return False
+        self._dispatcher.withdraw(flight, now)
+        self._act(now)
+        return True
+
+    def landed(self, flight: Flight, now: float, rows: int = 0, held_s: float = 0.0) -> None:
+        """A granted query has its answer, or none will come. ``rows`` and ``held_s`` of the batch where it ran."""
+        under_way: UnderWay | None = flight.batch
+        if under_way is None:
+            return
+        flight.batch = None
+        if held_s > 0:
+            under_way.ran = rows, held_s
+        under_way.left -= 1
+        if under_way.left:
+            return
+        batch = under_way.batch
+        # A batch that ran with fewer rows than expected says nothing about the time that was expected.
+        run_s = under_way.ran[1] if under_way.ran is not None and under_way.ran[0] == batch.rows else None
+        self._dispatcher.ended(batch, now, run_s)
+        self._act(now)
+
+    def declined(self, flights: Iterable[Flight], now: float) -> None:
+        """Hold queries again that a device gave back, as far as their time lasts."""
+        flights = list(flights)
+        self._held.update((flight.id, flight) for flight in flights)
+        self._dispatcher.declined(flights, now)
+        self._act(now)
+
+    # --- carrying out -------------------------------------------------------------------------------------------------
+
+    def _act(self, now: float) -> None:
+        """Carry out what the dispatcher decided."""
+        if self._acting:
+            # An answer made room for the client's next query: whoever is at it below goes on with that too.
+            return
+        dispatcher = self._dispatcher
+        self._acting = True
+        try:
+            while dispatcher.grants or dispatcher.refused:
+                grants, refused = dispatcher.grants[:], dispatcher.refused[:]
+                dispatcher.grants.clear()
+                dispatcher.refused.clear()
+                for batch in grants:
+                    self._grant(batch, now)
+                for flight in refused:
+                    if self._held.pop(flight.id, None) is not None:
+                        self._carrier.refused(flight)
+        finally:
+            self._acting = False
+            self._arm()
+
+    def _grant(self, batch: Batch, now: float) -> None:
+        under_way = UnderWay(batch)
+        for flight in batch.queries:
+            self._held.pop(flight.id, None)
+            flight.batch = under_way
+        if self._carrier.grant(batch, now):
+            self._metrics.granted(batch.rows)
+            return
+        for flight in batch.queries:
+            flight.batch = None
+        device = batch.device.name
+        self._up.discard(device)
+        self._dispatcher.set_up(device, False, now)
+        self._dispatcher.ended(batch, now)
+        self.declined(batch.queries, now)
+        asyncio.get_running_loop().call_later(REST_S, self._rested, device)
+
+    def _rested(self, device: str) -> None:
+        if self._carrier.usable(device):
+            self.set_up(device, True, time.monotonic())
+
+    def _arm(self) -> None:
+        at = self._dispatcher.wake_at
+        if at >= self._timer_at:
+            # It fires too early for that, and looks again.
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, at - time.monotonic()), self._wake)
+
+    def _wake(self) -> None:
+        self._timer, self._timer_at = None, math.inf
+        now, at = time.monotonic(), self._dispatcher.wake_at
+        if at - now > TIMER_S:
+            self._arm()
+            return
+        try:
+            self._dispatcher.wake(max(now, at))
+        finally:
+            self._act(now)

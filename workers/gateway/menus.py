@@ -1,0 +1,105 @@
+"""What each device can run for each application: what plans say of it, as far as it is warm there. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+
+from workers.batching.latency import LatencyModel
+from workers.dispatch.menu import Menu, Option
+from workers.protocol.frames import WarmVariant
+from workers.protocol.specs import ApplicationSpec, Plan, ProfilePoint, Resident
+
+#: seconds that a batch holds a device beyond its run: waking up, putting inputs together, taking outputs apart. The
+#: least that executors see; what is more on a device the dispatcher learns with the rest
+AROUND_S = 0.0006
+
+
+class Menus:
+    """Options by device, from the newest plan; and from older ones for applications that have not moved to it yet.
+
+    ``rows``: the most rows that one batch may have, whatever its profile says.
+    """
+
+    def __init__(self) -> None:
+        self._rows = 1
+        self._applications: Mapping[str, ApplicationSpec] = {}
+        self._newest: dict[str, dict[int, Resident]] = {}
+        self._older: dict[str, dict[int, Resident]] = {}
+        self._options: dict[tuple, Option | None] = {}
+        self._made: dict[str, tuple[tuple[WarmVariant, ...], dict[str, Menu]]] = {}
+
+    def configure(self, applications: Mapping[str, ApplicationSpec], rows: int) -> None:
+        """Take over applications, with their SLOs and weights."""
+        self._applications, self._rows = applications, rows
+        self._options.clear()
+        self._made.clear()
+
+    def plan(self, plan: Plan) -> None:
+        """A new plan: what it keeps on each device, be it planned there or standing by."""
+        for device, residents in self._newest.items():
+            self._older.setdefault(device, {}).update(residents)
+        self._newest = {
+            device.device: {r.variant.id: r for r in (*device.relief, *device.residents)} for device in plan.devices
+        }
+        self._made.clear()
+
+    def moved(self, still_moving: Callable[[str], bool]) -> None:
+        """Forget what older plans said of applications that follow the newest plan by now."""
+        for device, residents in list(self._older.items()):
+            left = {id: r for id, r in residents.items() if still_moving(r.variant.application)}
+            if len(left) < len(residents):
+                self._made.pop(device, None)
+            if left:
+                self._older[device] = left
+            else:
+                del self._older[device]
+
+    def of(self, device: str, warm: tuple[WarmVariant, ...]) -> dict[str, Menu]:
+        """By application, what the device can run now; applications for which it has nothing are left out. The same
+        object as long as nothing changes."""
+        made = self._made.get(device)
+        if made is not None and made[0] == warm:
+            return made[1]
+        newest, older = self._newest.get(device, {}), self._older.get(device, {})
+        found: dict[str, list[Option]] = {}
+        for variant in warm:
+            resident = newest.get(variant.id) or older.get(variant.id)
+            spec = self._applications.get(variant.application)
+            if resident is None or spec is None or resident.variant.application != variant.application:
+                continue
+            option = self._option(resident, spec)
+            if option is not None:
+                found.setdefault(variant.application, []).append(option)
+        menus = {name: Menu(options) for name, options in found.items()}
+        self._made[device] = warm, menus
+        return menus
+
+    def _option(self, resident: Resident, spec: ApplicationSpec) -> Option | None:
+        variant = resident.variant
+        accuracy = variant.accuracy_normalized if variant.accuracy_normalized is not None else variant.accuracy or 0.0
+        key = (variant.id, accuracy, resident.profile)
+        if key not in self._options:
+            self._options[key] = option(variant.id, accuracy, resident.profile, spec, self._rows)
+        return self._options[key]
+
+
+def option(
+    variant: int, accuracy: float, profile: Iterable[ProfilePoint], spec: ApplicationSpec, rows: int
+) -> Option | None:
+    """A variant as the dispatcher knows it; None: it has no profile, or not even one row is in time.
+
+    Batches take their median. What comes on top (noise, neighbours, a profile that was too good) the dispatcher learns
+    from each device's batches, by a factor that is never below 1: so it can correct what was expected upwards only, and
+    a mean that one stall during profiling has raised would stay for ever.
+    """
+    points = {p.batch: p.p50_s + AROUND_S for p in profile if p.batch >= 1 and 0 < p.p50_s < math.inf}
+    if not points:
+        return None
+    latency = LatencyModel(list(points.items()))
+    most = min(latency.largest, rows)
+    while most and latency.seconds(most) > spec.slo_s:
+        most -= 1
+    if not most or latency.seconds(1) > spec.slo_s:
+        return None
+    return Option(variant, accuracy, latency, most, spec.weight)

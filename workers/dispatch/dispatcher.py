@@ -24,7 +24,7 @@ from .placing import ROUNDING_S, gap, hurried, joinable, opening
 
 #: how long a batch that may still grow waits on an idle device: of the time that its first query can spare at all, this
 #: part while nothing else is booked, and so much more at full pressure
-WAIT, WAIT_UNDER_PRESSURE = 0.3, 0.7
+WAIT, WAIT_UNDER_PRESSURE = 0.25, 0.5
 #: a device whose answers are later than by this part of their time, and by this many seconds, may be stuck; it is
 #: expected to need so many seconds more, again and again
 OVERDUE, OVERDUE_S = 0.25, 0.005

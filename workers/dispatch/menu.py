@@ -18,9 +18,11 @@ from workers.batching.latency import LatencyModel
 #: steps between no pressure and a full SLO of booked work
 LEVELS = 64
 #: points of accuracy that a second of an idle device must bring
-FREE_PRICE = 1.0
-#: the price of a second is multiplied by e to this from no pressure to full pressure
-STEEPNESS = 9.0
+FREE_PRICE = 0.5
+#: the price of a second is multiplied by e to the power of pressure * (STEEPNESS + CURVATURE * pressure): gently while
+#: devices are hardly booked, so that accuracy is not given away, and so steeply towards full pressure that backlogs
+#: do not build up (a price too flat there serves worse and less: what is accurate is slow, and keeps pressure high)
+STEEPNESS, CURVATURE = 9.0, 8.0
 #: a batch is worth waiting for only if a row of it costs less than this part of what it would cost now
 WORTH_WAITING = 0.9
 
@@ -62,7 +64,8 @@ class Option:
 
 def price(level: int) -> float:
     """Points of accuracy that a second of a device must bring at a level of pressure (0 to ``LEVELS`` - 1)."""
-    return FREE_PRICE * math.exp(STEEPNESS * level / LEVELS)
+    pressure = level / LEVELS
+    return FREE_PRICE * math.exp(pressure * (STEEPNESS + CURVATURE * pressure))
 
 
 #: points of accuracy that a second must bring, by level

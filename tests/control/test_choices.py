@@ -57,7 +57,7 @@ def asked() -> bool:
 
 def test_what_is_chosen_and_what_could_be_is_told(client):
     told = client.get(URL).json()
-    assert told["routing"] == told["defaults"]["routing"] == "least-completion"
+    assert told["routing"] == told["defaults"]["routing"] == "late-binding"
     assert told["strategy"] == told["defaults"]["strategy"] in strategies.names()
     assert told["chosen"] == {"strategy": None, "routing": None}
     assert told["allowed"] == {"strategy": list(strategies.names()), "routing": routing.names()}
@@ -69,7 +69,7 @@ def test_a_choice_holds_from_the_next_plan_on_which_is_asked_for_at_once(client,
     assert answer.status_code == 200, answer.content
     assert (answer.json()["strategy"], answer.json()["chosen"]["routing"]) == (another, "uniform")
     assert asked()
-    assert push.gateway_config().plan.routing == before.wire["routing"] == "least-completion"
+    assert push.gateway_config().plan.routing == before.wire["routing"] == "late-binding"
     plan = make_plan("change")
     assert (plan.strategy, plan.wire["routing"]) == (another, "uniform")
     assert push.gateway_config().plan.routing == "uniform"

@@ -4,7 +4,7 @@
 
 It computes with numpy and does as it is told, one JSON line on stdin a command: ``{"warm": [[id, name, application,
 accuracy], ...]}``, ``{"delay_s": 0.1}``, ``{"refuse": ["late", true]}`` or null, ``{"mute": true}``,
-``{"draining": true}``. A grant's queries it answers one by one. What it hears besides queries it reports on stdout, one JSON line each.
+``{"draining": true}``. A grant's queries it answers one by one. What it hears it reports on stdout, one JSON line each.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def test_the_same_name_changes_nothing_and_an_unknown_one_neither():
     made = router()
     before = made._router
     assert not made.switch(routing.DEFAULT, 0.0)
-    with pytest.raises(routing.UnknownRouting, match="routing: 'best' is not one of least-completion"):
+    with pytest.raises(routing.UnknownRouting, match="routing: 'best' is not one of late-binding, least-completion"):
         made.switch("best", 0.0)
     assert made._router is before and made.name == routing.DEFAULT
 

@@ -64,5 +64,5 @@ def test_a_device_without_a_share_gets_nothing_while_others_have_one(name):
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"routing: 'best' is not one of least-completion, late-binding, shares"):
+    with pytest.raises(ValueError, match=r"routing: 'best' is not one of late-binding, least-completion, shares"):
         routers.create("best")

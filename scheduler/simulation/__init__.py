@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from workers.gateway import routing as routing_names
-
 from . import stacks
+from .ablations import BINDINGS
 from .controller import SimulationError
 from .early import EarlyEngine
 from .late import LateEngine
@@ -46,5 +45,5 @@ def simulate(
         batching = scenario.batching if batching is None else batching
         routing = scenario.routing if routing is None else routing
     stack = stacks.choose(strategy, batching, routing)
-    engine = LateEngine if stack.routing == routing_names.LATE_BINDING else EarlyEngine
+    engine = LateEngine if stack.routing in BINDINGS else EarlyEngine
     return Results(scenario, stack, engine(scenario, stack, progress).run())

@@ -13,6 +13,7 @@ from workers.dispatch.devices import Batch
 from workers.dispatch.dispatcher import Dispatcher
 from workers.dispatch.menu import Menu, Option
 
+from .ablations import BINDINGS
 from .controller import Planned
 from .devices import Query, Variant
 from .engine import DROPPED, IN_TIME, LATE, ROUNDING_S, Engine
@@ -40,7 +41,8 @@ class LateEngine(Engine):
 
     def __init__(self, scenario: Scenario, stack: Stack, progress: Callable[[float], None] | None = None):
         super().__init__(scenario, stack, progress)
-        self._dispatcher = Dispatcher()
+        self._binding = BINDINGS[stack.routing]
+        self._dispatcher = Dispatcher(self._binding.rules)
         variants = self._variants()
         self._by_kind = variants
         self._kind = dict(scenario.devices)
@@ -250,9 +252,9 @@ class LateEngine(Engine):
                 self._load(other, now)
 
     def _adopt(self, planned: Planned, now: float) -> None:
-        resident: dict[str, list[str]] = {
-            name: list(planned.allocation.residents.get(name, ())) for name in self._workers
-        }
+        resident = {name: [] for name in self._workers}
+        if self._binding.stand_by:
+            resident = {name: list(planned.allocation.residents.get(name, ())) for name in self._workers}
         for placement in planned.allocation.placements:
             if placement.variant not in resident[placement.device]:
                 resident[placement.device].append(placement.variant)
@@ -274,7 +276,10 @@ class LateEngine(Engine):
     def _offer(self, worker: Worker, now: float) -> None:
         """Tell the dispatcher what the device can run now, and while it loads: what it can run after that."""
         kind, residents = self._kind[worker.name], worker.residents
-        key = (kind, tuple(sorted(residents.warm())))
+        warm = residents.warm()
+        if not self._binding.stand_by:
+            warm = [variant for variant in warm if variant in residents.wanted]
+        key = (kind, tuple(sorted(warm)))
         menus = self._menus.get(key)
         if menus is None:
             by_application: dict[str, list[Option]] = {}
@@ -290,7 +295,7 @@ class LateEngine(Engine):
         """None: it is too slow for the SLO whatever the batch."""
         key = (kind, variant.id)
         if key not in self._options:
-            slo_s = self._scenario.slo_s[variant.application]
+            slo_s = self._scenario.slo_s[variant.application] * self._binding.share_of_slo
             rows = [n for n in range(1, variant.latency.largest + 1) if variant.latency.seconds(n) <= slo_s]
             self._options[key] = (
                 Option(variant.id, variant.accuracy, variant.latency, max(rows)) if rows and rows[0] == 1 else None

@@ -8,6 +8,7 @@ from scheduler.allocation import strategies
 from workers.batching import policies
 from workers.gateway import routing as routers
 
+from .ablations import BINDINGS
 from .tables import ScenarioError, hint
 
 
@@ -35,6 +36,12 @@ OWN = {
     "proteus-wo-qa": ("proteus", "uniform"),
 }
 LIVE = ("nereus", routers.LATE_BINDING)
+EARLY = "least-completion"
+
+
+def routings() -> list[str]:
+    """All that a simulation may route by: what can be had live, and late binding with parts taken away."""
+    return list(dict.fromkeys([*routers.names(), *BINDINGS]))
 
 
 def choose(strategy: str | None = None, batching: str | None = None, routing: str | None = None) -> Stack:
@@ -47,6 +54,9 @@ def choose(strategy: str | None = None, batching: str | None = None, routing: st
     if strategy is None:
         strategy = "nereus" if "nereus" in known_strategies else "proteus"
     own_batching, own_routing = OWN.get(strategy, LIVE)
+    if own_routing == routers.LATE_BINDING and batching not in (None, own_batching):
+        # Other policies form their batches in the devices' queues.
+        own_routing = EARLY
     stack = Stack(
         strategy,
         own_batching if batching is None else batching,
@@ -57,11 +67,11 @@ def choose(strategy: str | None = None, batching: str | None = None, routing: st
         for field, value, known in (
             ("strategy", stack.strategy, known_strategies),
             ("batching", stack.batching, policies.names()),
-            ("routing", stack.routing, routers.names()),
+            ("routing", stack.routing, routings()),
         )
         if value not in known
     ]
-    if stack.routing == routers.LATE_BINDING and stack.batching != "nereus":
+    if stack.routing in BINDINGS and stack.batching != "nereus":
         faults.append(f"batching: with routing {stack.routing} it must be nereus, which forms batches there")
     if faults:
         raise ScenarioError(faults)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from .devices import Batch, Device, Query
@@ -32,6 +33,21 @@ OVERDUE, OVERDUE_S = 0.25, 0.005
 STEAL_LOOKS = 8
 
 
+@dataclass(frozen=True)
+class Rules:
+    """What the dispatcher does beyond booking in order; to take a part away shows what it is worth.
+
+    ``prices``: time costs accuracy under pressure. ``waiting``: a batch waits for company. ``squeezing``: a query that
+    fits nowhere is fitted in front of others, or by hurrying them. ``stealing``: idle devices take over what waits
+    elsewhere. ``upgrades``: the variant is chosen again when a batch starts."""
+
+    prices: bool = True
+    waiting: bool = True
+    squeezing: bool = True
+    stealing: bool = True
+    upgrades: bool = True
+
+
 class Dispatcher:
     """Books queries on devices and grants batches.
 
@@ -40,7 +56,8 @@ class Dispatcher:
     once, unless it is withdrawn or comes back by :meth:`declined`, which books it again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rules: Rules | None = None) -> None:
+        self._rules = rules or Rules()
         self.grants: list[Batch] = []
         self.refused: list[Query] = []
         #: when :meth:`wake` is due; inf: only after something else happened
@@ -246,7 +263,7 @@ class Dispatcher:
         batch = joinable(application, rows, deadline, now) if application.open else None
         worth = -math.inf if batch is None else batch.option.worth
         if worth < application.best_worth:
-            found = opening(application, query, now, deadline, worth)
+            found = opening(application, query, now, deadline, worth, self._rules.prices)
             if found is not None:
                 self._begin(Batch(application, *found, query), now)
                 return
@@ -317,6 +334,8 @@ class Dispatcher:
 
     def _squeeze(self, application: Application, query: Query, now: float, deadline: float) -> bool:
         """Find a place in front of what can wait, or by running what is booked on quicker variants."""
+        if not self._rules.squeezing:
+            return False
         found = gap(application, query.rows, now, deadline)
         if found is not None:
             self._book(Batch(application, *found, query), now, first=True)
@@ -387,7 +406,7 @@ class Dispatcher:
 
     def _steal(self, device: Device, now: float) -> None:
         """An idle device takes over what waits behind others and would be no less accurate here, started at once."""
-        if not device.up or device.away:
+        if not device.up or device.away or not self._rules.stealing:
             return
         looks = 0
         for other in list(self._behind):
@@ -446,10 +465,14 @@ class Dispatcher:
         if device.wake_at != math.inf:
             device.wake_at = math.inf
 
-    @staticmethod
-    def _waits_until(batch: Batch, device: Device, pressure: float, now: float) -> float:
+    def _waits_until(self, batch: Batch, device: Device, pressure: float, now: float) -> float:
         option, rows = batch.option, batch.rows
-        if rows >= option.max_rows or not option.improves[rows] or batch.deadline == math.inf:
+        if (
+            not self._rules.waiting
+            or rows >= option.max_rows
+            or not option.improves[rows]
+            or batch.deadline == math.inf
+        ):
             return now
         arrived = batch.queries[0].arrived
         way_s, factor = device.way_s, device.factor
@@ -463,11 +486,13 @@ class Dispatcher:
         application, rows, option = batch.application, batch.rows, batch.option
         start = now + device.starts_in(now)
         menu = device.menus[application.name]
-        level = int(pressure * LEVELS)
+        level = int(pressure * LEVELS) if self._rules.prices else 0
         if level >= LEVELS:
             level = LEVELS - 1
         # Another variant than the most accurate one must save more than it costs; often none can.
-        if option is not menu.options[0] or PRICES[level] * option.seconds(rows) > menu.lead * rows:
+        if not self._rules.upgrades:
+            pass
+        elif option is not menu.options[0] or PRICES[level] * option.seconds(rows) > menu.lead * rows:
             slack = batch.deadline
             if device.booked:
                 slack = min(slack, start + device.slack(now))

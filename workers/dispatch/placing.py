@@ -52,7 +52,7 @@ def _can_join(batch: Batch, rows: int, deadline: float, now: float) -> bool:
 
 
 def opening(
-    application: Application, query: Query, now: float, deadline: float, above: float
+    application: Application, query: Query, now: float, deadline: float, above: float, priced: bool = True
 ) -> tuple[Option, Device] | None:
     """The most valuable variant of more worth than ``above``, and the device that can start it first, behind all that
     is booked there; None where none would be in time."""
@@ -79,6 +79,8 @@ def opening(
                         best, soonest = device, wait
         if best is not None and now + soonest <= deadline:
             level = int(total / (count * slo_s) * LEVELS) if count else LEVELS
+            if not priced:
+                level = 0
             ranked = group.menu.ranked(0 if level < 0 else level if level < LEVELS else LEVELS - 1)
             head = (ranked, best, now + soonest, group)
             heads.append(head)

@@ -2,11 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from scheduler.allocation.capacity import dedicated_capacity, profile_on
 from scheduler.allocation.problem import Allocation, Problem
 
 #: a stand-by must be faster than what is planned by this factor to be worth its memory
 FASTER = 1.2
+#: what is planned on a device and what stands by there may take this part of its memory together: devices on the cores
+#: of one box share its memory with everything else that runs there, and batches need memory of their own
+MEMORY_SHARE = 0.5
+
+
+def standing_by(problem: Problem, allocation: Allocation) -> dict[str, list[str]]:
+    """Variant ids by device, in the order of loading, as far as memory allows: the residents that the strategy chose
+    beyond those it placed; :func:`relief` where it chooses none."""
+    wanted: dict[str, Sequence[str]] = allocation.residents or relief(problem, allocation)
+    devices = {device.id: device for device in problem.devices}
+    memory = {v.id: {kind: p.memory_bytes for kind, p in v.profiles.items()} for v in problem.variants}
+    placed: dict[str, set[str]] = {}
+    for placement in allocation.placements:
+        placed.setdefault(placement.device, set()).add(placement.variant)
+    chosen: dict[str, list[str]] = {}
+    for ref, variants in wanted.items():
+        device, here = devices[ref], placed.get(ref, set())
+        used = sum(memory[variant][device.type] for variant in here)
+        for variant in dict.fromkeys(variants):
+            needs = memory[variant].get(device.type)
+            if variant in here or needs is None:
+                continue
+            # A smaller one further down may still fit.
+            if device.memory_bytes is None or used + needs <= MEMORY_SHARE * device.memory_bytes:
+                used += needs
+                chosen.setdefault(ref, []).append(variant)
+    return chosen
 
 
 def relief(problem: Problem, allocation: Allocation) -> dict[str, list[str]]:

@@ -6,7 +6,7 @@ from registry import models as registry
 from registry.accuracy import normalized_accuracies
 from scheduler.allocation.problem import Allocation, Problem
 from scheduler.control.demand import band
-from scheduler.control.relief import relief
+from scheduler.control.relief import standing_by
 from workers.protocol import specs
 
 
@@ -25,6 +25,7 @@ def application_spec(application: registry.Application) -> specs.ApplicationSpec
         signature=specs.Signature(inputs=tensors("inputs"), outputs=tensors("outputs")),
         late=application.late,
         batching=specs.BatchingSpec(application.batch_policy, application.batch_options or {}),
+        weight=application.weight,
     )
 
 
@@ -45,7 +46,7 @@ def wire_plan(
     version: int, problem: Problem, allocation: Allocation, devices: list[registry.Device], routing: str
 ) -> specs.Plan:
     """The plan as gateways get it; devices without residents are named too, so that they let go of what they hold."""
-    stand_by = relief(problem, allocation)
+    stand_by = standing_by(problem, allocation)
     ids = {int(p.variant) for p in allocation.placements} | {int(v) for some in stand_by.values() for v in some}
     variants = registry.Variant.objects.select_related("application").prefetch_related("profiles__latencies")
     # A variant that was deleted while the solver ran is left out; its deletion asks for the next plan.
@@ -58,7 +59,7 @@ def wire_plan(
             key = (by_id[placement.variant].application.name, device.ref)
             # A strategy's numbers may be numpy's, which the wire does not know.
             rates[key] = rates.get(key, 0.0) + float(placement.rate)
-        faster = [by_id[variant] for variant in stand_by.get(device.ref, ()) if variant in by_id]
+        others = [by_id[variant] for variant in stand_by.get(device.ref, ()) if variant in by_id]
         device_plans.append(
             specs.DevicePlan(
                 device=device.ref,
@@ -75,7 +76,7 @@ def wire_plan(
                     for p in here
                 ),
                 turn_gap_s=float(allocation.turn_gap_s.get(device.ref, 0.0)),
-                relief=tuple(_resident(variant, normalized, device.type, 1, 0.0, 0.0) for variant in faster),
+                relief=tuple(_resident(variant, normalized, device.type, 1, 0.0, 0.0) for variant in others),
             )
         )
     return specs.Plan(

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from django.utils import timezone
 
-from registry.models import Device, Node, ProfileJob, Variant
+from registry.models import Application, Device, Node, ProfileJob, Variant
 from scheduler import telemetry
 from scheduler.control import choices, requests, upkeep
 from scheduler.control.planner import make_plan, summary
@@ -180,6 +180,9 @@ def test_what_is_stored_is_what_gateways_get(digits):
     assert config.plan == msgspec.convert(plan.wire, specs.Plan)
     assert config.plan.version == plan.pk
     assert sum(route.share for route in config.plan.routes) == pytest.approx(1)
+    assert config.plan.routing == "late-binding"
+    Application.objects.update(weight=2.5)
+    assert [spec.weight for spec in push.gateway_config().applications] == [2.5]
     assert config.plan.bands["digits"].low < plan.demand < config.plan.bands["digits"].high
 
 

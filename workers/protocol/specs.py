@@ -83,8 +83,9 @@ class Resident(msgspec.Struct, frozen=True):
 class DevicePlan(msgspec.Struct, frozen=True):
     """One device's part of a plan. ``turn_gap_s``: longest wait between two turns of a resident (0: not shared).
     ``standby``: ids of variants that may stay loaded though no resident; None: any (a variant that is about to be
-    deleted must go). ``relief``: variants to load, once the residents are, for batches that a resident could not end
-    in time; they get no queries of their own."""
+    deleted must go). ``relief``: variants to load, once the residents are and in this order, for moments that the
+    residents do not fit: queries that are bound late may run on them, and batches that a resident could not end in
+    time; no share of the queries is planned for them."""
 
     device: str
     endpoint: str

@@ -1,0 +1,55 @@
+"""Which variants stand by on a device beside those that a plan places there."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from scheduler.allocation.problem import Allocation, Application, Device, Placement, Problem, Profile, Variant
+from scheduler.control.relief import MEMORY_SHARE, standing_by
+
+MIB = 2**20
+
+
+def variant(id: str, accuracy: float, seconds: float, memory: int = 10 * MIB) -> Variant:
+    return Variant(id, "app", accuracy, {"cpu": Profile(((1, seconds), (8, 2 * seconds)), memory)})
+
+
+def problem(memory: int | None, *variants: Variant) -> Problem:
+    return Problem((Device("d0", "cpu", memory),), (Application("app", 0.3, 10.0),), variants)
+
+
+def allocation(placed: str, **fields) -> Allocation:
+    return Allocation((Placement("d0", placed, 10.0, 4, 0.5),), {"app": 10.0}, {"app": 0.0}, 100.0, **fields)
+
+
+BIG, MIDDLE, SMALL = variant("big", 100, 0.1), variant("middle", 95, 0.05), variant("small", 80, 0.01)
+
+
+def test_a_strategys_residents_stand_by_in_its_order_without_those_that_are_placed():
+    found = standing_by(
+        problem(None, BIG, MIDDLE, SMALL), allocation("big", residents={"d0": ("small", "big", "middle")})
+    )
+    assert found == {"d0": ["small", "middle"]}
+
+
+def test_a_strategy_without_residents_gets_its_fastest_variants():
+    assert standing_by(problem(None, BIG, MIDDLE, SMALL), allocation("big")) == {"d0": ["small"]}
+
+
+@pytest.mark.parametrize("residents", [{}, {"d0": ("big", "middle", "small")}])
+def test_stand_bys_leave_a_part_of_the_devices_memory_free(residents):
+    # Two fit into the part that may be used, the placed one among them.
+    memory = int(20 * MIB / MEMORY_SHARE)
+    world = problem(memory, BIG, MIDDLE, SMALL)
+    (chosen,) = standing_by(world, allocation("big", residents=residents)).values()
+    assert len(chosen) == 1
+    less = dataclasses.replace(world, devices=(Device("d0", "cpu", memory - 1),))
+    assert standing_by(less, allocation("big", residents=residents)) == {}
+
+
+def test_a_smaller_one_may_fit_where_a_larger_one_does_not():
+    huge = variant("huge", 99, 0.08, memory=100 * MIB)
+    world = problem(int(20 * MIB / MEMORY_SHARE), BIG, huge, SMALL)
+    assert standing_by(world, allocation("big", residents={"d0": ("huge", "small")})) == {"d0": ["small"]}

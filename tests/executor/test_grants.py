@@ -1,0 +1,230 @@
+"""Batches that a gateway put together, on a real executor: run whole, on the variant they name, one answer a query."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+from tests.executor.harness import Executor, Peer, application, resident, rows, variant
+from workers.node.executor.codec import encode
+from workers.protocol.frames import Cancel, ExecutorState, Grant, GrantedQuery, Metrics, MetricsRequest, Refusal, Result
+
+LATE = -0.001
+
+
+@pytest.fixture
+async def executor(tmp_path):
+    async with Executor(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+async def gateway(executor, tiny_models):
+    """A gateway of an executor that has the heavy variant (1) planned and the quick one (2) standing by."""
+    heavy = resident(variant(1, tiny_models["heavy"], accuracy=99.0, name="heavy"), 0.005, max_batch=4)
+    quick = resident(variant(2, tiny_models["quick"], accuracy=80.0, name="quick"), 0.001)
+    peer = await executor.peer()
+    paths = [tiny_models["heavy"], tiny_models["quick"]]
+    executor.apply(1, [heavy], [application(policy="nereus")], paths, relief=[quick])
+    await peer.next(ExecutorState, lambda state: {warm.name for warm in state.warm} == {"heavy", "quick"})
+    return peer
+
+
+def grant(
+    peer: Peer,
+    ids: range,
+    variant=2,
+    application="app",
+    budget_s=1.0,
+    max_rows=16,
+    each=1,
+    arrays=None,
+    **budgets: float,
+) -> dict[int, np.ndarray]:
+    """Send a batch; the inputs by id. ``budgets``: those of single queries, as ``_7=0.1``."""
+    queries, body, inputs = [], [], {}
+    for id in ids:
+        inputs[id] = rows(each, seed=id)["x"]
+        header, data = encode("x", inputs[id])
+        queries.append(GrantedQuery(id, budgets.get(f"_{id}", budget_s), len(inputs[id]), (header,)))
+        body.append(data)
+    peer.connection.send(Grant(1, application, variant, max_rows, tuple(queries)), body)
+    return inputs
+
+
+async def answers(peer: Peer, ids) -> list:
+    return [(await peer.answer(id))[0] for id in ids]
+
+
+def occupy(peer: Peer, id: int = 900, count: int = 60) -> None:
+    """Keep the device busy for a good while."""
+    grant(peer, range(id, id + 1), variant=1, each=count, max_rows=4, budget_s=30.0)
+
+
+async def test_a_batch_runs_as_one_on_the_variant_that_it_names(gateway, tiny_models):
+    for variant_id, name in ((2, "quick"), (1, "heavy")):
+        ids = range(variant_id * 100, variant_id * 100 + 8)
+        inputs = grant(gateway, ids, variant=variant_id)
+        session = ort.InferenceSession(str(tiny_models[name]), providers=["CPUExecutionProvider"])
+        for id in ids:
+            result, outputs = await gateway.answer(id)
+            # What the plan's resident may take in a turn is no limit here: the gateway knows the profile too.
+            assert (result.variant, result.batch_rows) == (name, 8)
+            assert result.held_s >= result.run_s > 0
+            expected = session.run(None, {"x": inputs[id]})[0]
+            np.testing.assert_allclose(outputs["y"], expected, rtol=1e-4, atol=1e-5)
+
+
+async def test_batches_run_in_the_order_in_which_they_came(gateway):
+    occupy(gateway)
+    for i in range(5):
+        grant(gateway, range(10 * i, 10 * i + 4), variant=1 + i % 2)
+    ids = [10 * i + j for i in range(5) for j in range(4)]
+    found = await answers(gateway, ids)
+    assert [result.variant for result in found] == [name for i in range(5) for name in [("heavy", "quick")[i % 2]] * 4]
+    assert all(result.batch_rows == 4 for result in found)
+    assert [message.id for message in gateway.messages if isinstance(message, Result)][1:] == ids
+
+
+async def test_a_query_larger_than_a_run_is_answered_in_one_piece(gateway):
+    grant(gateway, range(1, 2), each=11, max_rows=4)
+    result, outputs = await gateway.answer(1)
+    assert result.batch_rows == 11 and outputs["y"].shape == (11, 3)
+
+
+async def test_what_is_late_when_its_turn_comes_is_refused_and_the_others_run(gateway):
+    occupy(gateway)
+    grant(gateway, range(1, 6), budget_s=10.0, _2=0.02, _4=LATE)
+    found = await answers(gateway, range(1, 6))
+    assert [type(answer) for answer in found] == [Result, Refusal, Result, Refusal, Result]
+    assert {(answer.code, answer.message) for answer in found if isinstance(answer, Refusal)} == {
+        ("late", "cannot be answered in time here")
+    }
+    assert {answer.batch_rows for answer in found if isinstance(answer, Result)} == {3}
+
+
+async def test_an_application_that_serves_late_has_late_batches_run(executor, tiny_models):
+    path = tiny_models["quick"]
+    spec = application(late="serve", policy="nereus")
+    peer = await executor.applied(1, [resident(variant(2, path))], [spec], [path])
+    grant(peer, range(1, 4), budget_s=LATE)
+    assert {answer.batch_rows for answer in await answers(peer, range(1, 4))} == {3}
+
+
+async def test_one_cancelled_in_a_batch_that_waits_leaves_the_others_alone(gateway):
+    occupy(gateway)
+    grant(gateway, range(1, 5), budget_s=10.0)
+    gateway.connection.send(Cancel(3))
+    found = await answers(gateway, (1, 2, 4))
+    assert {answer.batch_rows for answer in found} == {3}
+    assert 3 not in gateway.answers
+    # A batch of which nothing is left holds nobody up.
+    occupy(gateway, 901)
+    grant(gateway, range(11, 13))
+    for id in (11, 12):
+        gateway.connection.send(Cancel(id))
+    grant(gateway, range(21, 23), budget_s=10.0)
+    assert {answer.batch_rows for answer in await answers(gateway, range(21, 23))} == {2}
+    assert {11, 12}.isdisjoint(gateway.answers)
+
+
+async def test_a_variant_that_is_not_warm_is_declined_query_by_query(gateway):
+    for given in ({"variant": 77}, {"application": "other"}):
+        ids = range(10, 13) if "variant" in given else range(20, 23)
+        grant(gateway, ids, **given)
+        for answer in await answers(gateway, ids):
+            assert (answer.code, answer.retryable) == ("not_resident", True)
+    assert "77" in gateway.answers[10][0].message
+    grant(gateway, range(1, 3))
+    assert {answer.variant for answer in await answers(gateway, range(1, 3))} == {"quick"}
+
+
+async def test_a_variant_that_leaves_serves_what_was_granted_before(gateway, executor, tiny_models):
+    occupy(gateway)
+    grant(gateway, range(1, 5), variant=1, budget_s=20.0)
+    medium = variant(3, tiny_models["medium"], name="medium")
+    executor.apply(2, [resident(medium)], [application(policy="nereus")], list(tiny_models.values()))
+    assert {answer.variant for answer in await answers(gateway, range(1, 5))} == {"heavy"}
+
+
+async def test_malformed_grants_are_refused_query_by_query_and_the_connection_goes_on(gateway):
+    good = rows(1)["x"]
+    header, data = encode("x", good)
+    wrong = {
+        "rows: must be from 1 to 1000000, not 0": GrantedQuery(1, 1.0, 0, (header,)),
+        "budget_s: must be from -3600 to 86400, not 1e+300": GrantedQuery(1, 1e300, 1, (header,)),
+        "x: must have the query's 2 rows, its shape is [1, 4]": GrantedQuery(1, 1.0, 2, (header,)),
+        "inputs: 'x' is missing": GrantedQuery(1, 1.0, 1, ()),
+        "outputs: 'q' is not an output of app": GrantedQuery(1, 1.0, 1, (header,), ("q",)),
+    }
+    for i, (message, query) in enumerate(wrong.items()):
+        bad, fine = 100 + 2 * i, 101 + 2 * i
+        parts = [data] * (len(query.inputs) + 1)
+        query = GrantedQuery(bad, query.budget_s, query.rows, query.inputs, query.outputs)
+        gateway.connection.send(Grant(1, "app", 2, 8, (query, GrantedQuery(fine, 1.0, 1, (header,)))), parts)
+        refusal, result = await answers(gateway, (bad, fine))
+        assert (refusal.code, refusal.message, refusal.retryable) == ("invalid", message, False)
+        assert result.batch_rows == 1
+    # A body that is shorter or longer than its queries say.
+    for first, body in ((200, data[:-1]), (210, bytes(data) + b"123")):
+        gateway.connection.send(Grant(1, "app", 2, 8, (GrantedQuery(first, 1.0, 1, (header,)),)), [body])
+        (refusal,) = await answers(gateway, (first,))
+        assert refusal.message == f"inputs: body has {len(body)} bytes, its tensors 16"
+    # No query at all asks for nothing, and a limit that makes no sense is not taken at its word.
+    gateway.connection.send(Grant(1, "app", 2, 8, ()))
+    grant(gateway, range(300, 302), max_rows=-5)
+    assert {answer.batch_rows for answer in await answers(gateway, range(300, 302))} == {2}
+
+
+async def test_an_id_that_waits_already_is_refused(gateway):
+    occupy(gateway)
+    grant(gateway, range(1, 2), budget_s=10.0)
+    grant(gateway, range(1, 2), budget_s=10.0)
+    refusal = await gateway.next(Refusal)
+    assert refusal.message == "id: 1 is waiting already"
+
+
+async def test_two_gateways_take_turns_in_order_and_each_gets_its_own_answers(gateway, executor):
+    other = await executor.peer()
+    occupy(gateway)
+    mine = [grant(peer, range(i, i + 3), budget_s=20.0) for i in (10, 20, 30) for peer in (gateway, other)]
+    assert len(mine) == 6
+    ids = [i + j for i in (10, 20, 30) for j in range(3)]
+    for peer in (gateway, other):
+        assert {answer.batch_rows for answer in await answers(peer, ids)} == {3}
+
+
+async def test_single_queries_and_granted_batches_share_the_device(gateway):
+    """Neither starves the other: while both wait, they take turns."""
+    occupy(gateway)
+    for i in range(30):
+        grant(gateway, range(1000 + 4 * i, 1004 + 4 * i), variant=1, budget_s=30.0)
+    single = [gateway.submit(rows(4, i), budget_s=30.0, min_accuracy=95.0) for i in range(6)]
+    found = await answers(gateway, single)
+    assert {answer.variant for answer in found} == {"heavy"}
+    waiting = sum(id not in gateway.answers for id in range(1000, 1120))
+    assert waiting > 40
+    await answers(gateway, range(1000, 1120))
+
+
+async def test_granted_rows_are_told_and_counted(gateway, executor):
+    occupy(gateway, count=400)
+    grant(gateway, range(1, 8), budget_s=30.0)
+    state = await gateway.next(ExecutorState, lambda state: state.queued.get("app") == 7)
+    assert state.busy_s >= 0
+    await answers(gateway, range(1, 8))
+    executor.node.connection.send(MetricsRequest())
+    text = (await executor.node.next(Metrics)).text
+    assert 'application="app",device="box/cpu0",outcome="ok",variant="quick"} 7.0' in text
+
+
+async def test_what_waits_is_handed_back_when_the_device_shuts_down(gateway, executor):
+    occupy(gateway, count=4000)
+    grant(gateway, range(1, 5), budget_s=60.0)
+    leaving = asyncio.create_task(executor.terminate())
+    found = await answers(gateway, range(1, 5))
+    assert all((answer.code, answer.retryable) == ("draining", True) for answer in found)
+    assert await leaving == 0

@@ -79,7 +79,7 @@ def assemble(
         placements=tuple(placements),
         served={a.id: a.demand - left_out[a.id] for a in problem.applications},
         left_out=left_out,
-        accuracy=sum(accuracies[v] * rate for v, rate in totals.items()) / items if items > 0 else 0.0,
+        accuracy=sum(accuracies[v] * rate for v, rate in totals.items() if rate > 0) / items if items > 0 else 0.0,
         turn_gap_s={s.device.id: s.turn_gap_s for s in seats if s.turn_gap_s > 0},
         objective=objective,
         bound=bound,

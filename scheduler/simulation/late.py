@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from heapq import heappop
+from heapq import heappop, heappush
 
 from workers.dispatch.devices import Batch
 from workers.dispatch.dispatcher import Dispatcher
@@ -56,6 +56,7 @@ class LateEngine(Engine):
             self._dispatcher.set_way(name, 2 * scenario.network_s)
             self._dispatcher.set_up(name, True, 0.0)
         self._wake = math.inf
+        self._ended = self._on_end
         self._application = {model.id: model.application for model in scenario.models}
         self._index = {model.id: index for index, model in enumerate(scenario.models)}
 
@@ -156,12 +157,14 @@ class LateEngine(Engine):
         if self._scenario.profile_noise:
             run_s *= self._noise.lognormvariate(0.0, self._scenario.profile_noise)
         worker.running, worker.run_s = batch, run_s
-        self._at(now + run_s, self._on_end, worker)
+        self._number += 1
+        heappush(self._heap, (now + run_s, self._number, self._ended, worker))
         return True
 
     def _on_end(self, now: float, worker: Worker) -> None:
         batch, worker.running = worker.running, None
-        when = now + self._scenario.network_s
+        net = self._scenario.network_s
+        when = now + net
         outcome, answered, variants, slo = self._outcome, self._answered, self._variant, self._slo
         index = self._index[batch.option.variant]
         for query in batch.queries:
@@ -171,17 +174,18 @@ class LateEngine(Engine):
             outcome[i] = IN_TIME if when - query.arrived <= slo[query.application] + ROUNDING_S else LATE
             answered[i] = when
             variants[i] = index
-        told = (batch, worker.run_s)
-        if self._scenario.network_s:
-            self._at(when, self._on_told, told)
+        if net:
+            self._at(when, self._on_told, (batch, worker.run_s))
             self._next(worker, now)
-        elif worker.batches:
+            return
+        run_s = worker.run_s
+        if worker.batches:
             self._next(worker, now)
-            self._on_told(now, told)
-        else:
-            self._on_told(now, told)
-            if worker.running is None and worker.residents.loads:
-                self._load(worker, now)
+        self._dispatcher.ended(batch, now, run_s)
+        if self._dispatcher.grants or self._dispatcher.refused:
+            self._act(now)
+        if worker.running is None and worker.residents.loads:
+            self._load(worker, now)
 
     def _on_told(self, now: float, told: tuple[Batch, float]) -> None:
         self._dispatcher.ended(told[0], now, told[1])

@@ -295,13 +295,14 @@ class Dispatcher:
         if device.booked or device.granted or device.free_at > now:
             self._book(batch, now)
             return
-        application = batch.application
+        application, option, rows = batch.application, batch.option, batch.rows
         pressure = device.kind.groups[application.name].pressure(now, application.slo_s)
-        until = self._waits_until(batch, device, pressure, now)
+        until = now
+        if rows < option.max_rows and option.improves[rows]:
+            until = self._waits_until(batch, device, pressure, now)
         if until <= now:
             self._grant(batch, device, pressure, now)
             return
-        option, rows = batch.option, batch.rows
         device.booked.append(batch)
         device.booked_s = option.seconds(rows) * device.factor
         self._fleet.note(device, now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from .devices import Batch, Device, Query
-from .fleet import Application, Group
+from .fleet import Application, Group, Kind
 from .menu import LEVELS, Option
 
 #: an answer may be this much after its deadline and still count as in time: rounding
@@ -56,79 +56,98 @@ def opening(
 ) -> tuple[Option, Device] | None:
     """The most valuable variant of more worth than ``above``, and the device that can start it first, behind all that
     is booked there; None where none would be in time."""
-    rows, slo_s = query.rows, application.slo_s
-    heads = []
-    first = None
-    highest = above
+    slo_s, highest = application.slo_s, above
+    found: tuple[Option, Device, float] | None = None
     for group in application.groups:
-        best, soonest, total, count = None, math.inf, 0.0, 0
-        for kind in group.kinds:
-            count += kind.count
-            total += kind.until_sum - kind.busy * now + kind.booked_s
+        if len(group.kinds) == 1:
+            # One kind is the common case, and this the path of every query that opens a batch.
+            kind = group.kinds[0]
+            count, total = kind.count, kind.until_sum - kind.busy * now + kind.booked_s
             if kind.idle:
-                if best is None or soonest > best.way_s:
-                    best = next(iter(kind.idle))
-                    soonest = best.way_s
-            elif best is None or soonest > best.way_s:
-                for device in kind.devices:
-                    wait = device.free_at - now
-                    if wait < device.way_s:
-                        wait = device.way_s
-                    wait += device.booked_s
-                    if wait < soonest:
-                        best, soonest = device, wait
-        if best is not None and now + soonest <= deadline:
-            level = int(total / (count * slo_s) * LEVELS) if count else LEVELS
-            if not priced:
-                level = 0
-            ranked = group.menu.ranked(0 if level < 0 else level if level < LEVELS else LEVELS - 1)
-            head = (ranked, best, now + soonest, group)
-            heads.append(head)
-            if ranked[0][0] > highest:
-                highest = ranked[0][0]
-                first = head
-    if first is None:
+                device = next(iter(kind.idle))
+                soonest = device.way_s
+            else:
+                device, soonest = _first(kind, now)
+        else:
+            device, soonest, total, count = _survey(group, now)
+        if device is None:
+            continue
+        level = int(total / (count * slo_s) * LEVELS) if count else LEVELS
+        if level < 0 or not priced:
+            level = 0
+        elif level >= LEVELS:
+            level = LEVELS - 1
+        value, option = group.menu.ranked(level)[0]
+        if value > highest:
+            highest, found = value, (option, device, soonest)
+    if found is None:
         return None
     # Mostly the best choice of all can be had; only otherwise is it worth looking at the others in turn.
-    ranked, device, start, _ = first
-    option = ranked[0][1]
-    if not device.claims and start + option.seconds(rows) * device.factor <= deadline:
+    option, device, soonest = found
+    if not device.claims and now + soonest + option.seconds(query.rows) * device.factor <= deadline:
         return option, device
-    return _next_best(application, rows, now, deadline, above, heads)
+    return _next_best(application, query.rows, now, deadline, above, priced)
+
+
+def _first(kind: Kind, now: float) -> tuple[Device | None, float]:
+    """The device that could start first, and in how many seconds."""
+    best, soonest = None, math.inf
+    for device in kind.devices:
+        wait = device.free_at - now
+        if wait < device.way_s:
+            wait = device.way_s
+        wait += device.booked_s
+        if wait < soonest:
+            best, soonest = device, wait
+    return best, soonest
+
+
+def _survey(group: Group, now: float) -> tuple[Device | None, float, float, int]:
+    """The device that could start first, in how many seconds, the seconds that all are booked for, and how many they
+    are."""
+    best, soonest, total, count = None, math.inf, 0.0, 0
+    for kind in group.kinds:
+        count += kind.count
+        total += kind.until_sum - kind.busy * now + kind.booked_s
+        if kind.idle:
+            if best is None or soonest > best.way_s:
+                best = next(iter(kind.idle))
+                soonest = best.way_s
+        elif best is None or soonest > best.way_s:
+            device, wait = _first(kind, now)
+            if wait < soonest:
+                best, soonest = device, wait
+    return best, soonest, total, count
 
 
 def _next_best(
-    application: Application,
-    rows: int,
-    now: float,
-    deadline: float,
-    above: float,
-    heads: list[tuple[tuple[tuple[float, Option], ...], Device, float, Group]],
+    application: Application, rows: int, now: float, deadline: float, above: float, priced: bool
 ) -> tuple[Option, Device] | None:
-    """The most valuable variant that would be in time. ``heads``, by group: (value, variant) in falling order, the
-    device that could start first, when, and the group."""
-    positions = [0] * len(heads)
-    left = list(range(len(heads)))
+    """The most valuable variant that would be in time, and its device."""
+    offers = []
+    for group in application.groups:
+        device, soonest, total, count = _survey(group, now)
+        if device is None or now + soonest > deadline:
+            continue
+        level = int(total / (count * application.slo_s) * LEVELS) if count and priced else LEVELS if priced else 0
+        ranked = group.menu.ranked(min(max(level, 0), LEVELS - 1))
+        offers += [(value, i, option, device, soonest, group) for i, (value, option) in enumerate(ranked)]
+    offers.sort(key=lambda offer: (-offer[0], offer[1]))
     fallback = None
-    while left:
-        which = max(left, key=lambda h: heads[h][0][positions[h]][0])
-        ranked, device, start, group = heads[which]
-        i = positions[which]
-        value, option = ranked[i]
+    for value, _, option, device, soonest, group in offers:
         if value <= above:
             break
-        if option.worth > above:
-            seconds = option.seconds(rows) * device.factor
-            if start + seconds <= deadline:
-                if device.claims and robs(application, device, seconds, now):
-                    if fallback is None:
-                        fallback = option, device
-                    device = _harmless(application, group, option, rows, deadline, now)
-                if device is not None:
-                    return option, device
-        positions[which] = i + 1
-        if i + 1 == len(ranked):
-            left.remove(which)
+        if option.worth <= above:
+            continue
+        seconds = option.seconds(rows) * device.factor
+        if now + soonest + seconds > deadline:
+            continue
+        if device.claims and robs(application, device, seconds, now):
+            if fallback is None:
+                fallback = option, device
+            device = _harmless(application, group, option, rows, deadline, now)
+        if device is not None:
+            return option, device
     return fallback
 
 

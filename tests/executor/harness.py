@@ -138,9 +138,9 @@ def _outputs(message: Frame, body: memoryview) -> dict[str, np.ndarray]:
 class Executor:
     """An executor subprocess; ``async with`` starts and ends it."""
 
-    def __init__(self, folder: Path, memory_bytes: int = 0, **settings: str):
+    def __init__(self, folder: Path, memory_bytes: int = 0, device: str = "box/cpu0", **settings: str):
         self.endpoint = f"unix:{folder}/executor.sock"
-        self.info = DeviceInfo("box/cpu0", "cpu", "test", "", (CORE,), None, memory_bytes, self.endpoint)
+        self.info = DeviceInfo(device, "cpu", "test", "", (CORE,), None, memory_bytes, self.endpoint)
         self._folder = folder
         self._environ = {**os.environ, **{f"NEREUS_{name.upper()}": value for name, value in settings.items()}}
         self.peers: list[Peer] = []

@@ -54,9 +54,10 @@ async def test_answers_are_those_of_the_model(gateways, tiny_models, tmp_path, b
         assert parameters["queue_ms"] >= 0
 
 
-async def test_kill_9_under_load_hangs_no_query(gateways, tiny_models, tmp_path):
+@pytest.mark.parametrize("policy", ["nereus", "nexus"])
+async def test_kill_9_under_load_hangs_no_query(gateways, tiny_models, tmp_path, policy):
     made = variant(1, tiny_models["quick"], name="quick")
-    app = application("app", 1.0)
+    app = application("app", 1.0, policy=policy)
     body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}]}
     found: collections.Counter = collections.Counter()
     executor = Executor(tmp_path)
@@ -98,10 +99,11 @@ async def test_kill_9_under_load_hangs_no_query(gateways, tiny_models, tmp_path)
     assert health["in_flight"] == 0
 
 
-async def test_a_new_variant_takes_over_without_a_failure(gateways, control_plane, tiny_models, tmp_path):
+@pytest.mark.parametrize("policy", ["nereus", "nexus"])
+async def test_a_new_variant_takes_over_without_a_failure(gateways, control_plane, tiny_models, tmp_path, policy):
     """The executor keeps the old variant until the gateway has moved."""
     old, new = (variant(i, tiny_models[n], name=n) for i, n in ((1, "quick"), (2, "medium")))
-    app = application("app", 2.0)
+    app = application("app", 2.0, policy=policy)
     async with Executor(tmp_path) as executor:
         executor.apply(1, [resident(old, max_batch=1)], [app], [tiny_models["quick"]])
         control_plane.first = config(plans(executor, 1, resident(old, max_batch=1)), [app])

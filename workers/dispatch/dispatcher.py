@@ -169,11 +169,7 @@ class Dispatcher:
             return
         granted.remove(batch)
         if run_s is not None:
-            noise = device.noise
-            noise.observe(run_s / batch.option.seconds(batch.rows))
-            if noise.factor != device.factor:
-                device.factor = noise.factor
-                device.recount()
+            self._learn(device, run_s / batch.option.seconds(batch.rows))
         if granted:
             # What it was granted meanwhile has just begun, whatever was expected.
             end = now
@@ -193,6 +189,24 @@ class Dispatcher:
         if not granted and self._behind:
             self._behind.pop(device, None)
             self._steal(device, now)
+
+    def observe(self, device: Hashable, variant: Hashable, rows: int, run_s: float, now: float) -> None:
+        """The device ran so many rows in so many seconds that were not granted to it: its pace is learned all the same.
+        Else a device that was slow for a while, and gets nothing for it, could never show that it is not any more."""
+        known = self._fleet.device(device)
+        options = (option for menu in known.menus.values() for option in menu.options)
+        option = next((option for option in options if option.variant == variant), None)
+        if option is not None:
+            self._learn(known, run_s / option.seconds(rows))
+            self._fleet.note(known, now)
+
+    @staticmethod
+    def _learn(device: Device, ratio: float) -> None:
+        noise = device.noise
+        noise.observe(ratio)
+        if noise.factor != device.factor:
+            device.factor = noise.factor
+            device.recount()
 
     def declined(self, queries: Iterable[Query], now: float) -> None:
         """Queries of a granted batch that the device gave back; they are booked again, as far as their time lasts."""

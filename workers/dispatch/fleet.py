@@ -62,9 +62,9 @@ class Group:
 class Application:
     """``open``: its batches that may still grow. ``serve_late``: late queries are answered rather than refused.
     ``hosts``: where it has few, its devices, with the seconds after which a query that has just arrived must start
-    there."""
+    there. ``crowd``: all its devices with their groups, and ``looked_at``, where the next look at some begins."""
 
-    __slots__ = ("best_worth", "groups", "hosts", "name", "open", "serve_late", "slo_s")
+    __slots__ = ("best_worth", "crowd", "groups", "hosts", "looked_at", "name", "open", "serve_late", "slo_s")
 
     def __init__(self, name: str, slo_s: float, serve_late: bool = False) -> None:
         self.name = name
@@ -72,6 +72,8 @@ class Application:
         self.serve_late = serve_late
         self.groups: list[Group] = []
         self.hosts: list[tuple[Device, float]] = []
+        self.crowd: list[tuple[Group, Device]] = []
+        self.looked_at = 0
         self.open: list[Batch] = []
         self.best_worth = -math.inf
 
@@ -130,6 +132,8 @@ class Fleet:
                 kind.groups[application.name] = group
             application.groups = list(groups.values())
             application.best_worth = max((group.menu.best_worth for group in application.groups), default=-math.inf)
+            application.crowd = [(group, device) for group in application.groups for device in group.devices()]
+            application.looked_at = 0
             self._claim(application)
 
     def _claim(self, application: Application) -> None:

@@ -75,7 +75,7 @@ PRICES = tuple(price(level) for level in range(LEVELS))
 class Menu:
     """The options of one application on devices that have the same ones: at least one, in any order."""
 
-    __slots__ = ("_ranked", "best_worth", "key", "lead", "options")
+    __slots__ = ("_least", "_ranked", "best_worth", "key", "lead", "options")
 
     def __init__(self, options: Sequence[Option]) -> None:
         self.options = sorted(useful(options), key=lambda option: (-option.worth, option.cost))
@@ -83,6 +83,7 @@ class Menu:
         #: by how much the most accurate option is better than the next
         self.lead = self.best_worth - self.options[1].worth if len(self.options) > 1 else math.inf
         self.key = tuple(option.key for option in self.options)
+        self._least: dict[int, float] = {}
         self._ranked: list[tuple[tuple[float, Option], ...] | None] = [None] * LEVELS
 
     def ranked(self, level: int) -> tuple[tuple[float, Option], ...]:
@@ -93,6 +94,13 @@ class Menu:
             priced.sort(key=lambda item: -item[0])
             ranked = self._ranked[level] = tuple(priced)
         return ranked
+
+    def least(self, rows: int) -> float:
+        """Seconds of the variant that is done first with ``rows`` rows."""
+        least = self._least.get(rows)
+        if least is None:
+            least = self._least[rows] = min(option.seconds(rows) for option in self.options)
+        return least
 
     def best(self, rows: int, queries: int, within_s: float, factor: float, level: int) -> Option | None:
         """The most valuable option whose batch of ``rows`` in so many ``queries``, taking ``factor`` times as long as

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from .devices import Batch, Device, Query
 from .fleet import Application, Group, Kind
 from .menu import LEVELS, Option
 
+#: devices that a query which fits nowhere looks at for a place between others
+LOOKS = 8
 #: an answer may be this much after its deadline and still count as in time: rounding
 ROUNDING_S = 1e-9
 
@@ -183,16 +186,15 @@ def _harmless(
 
 def gap(application: Application, rows: int, now: float, deadline: float) -> tuple[Option, Device] | None:
     """A variant and a device where the query fits in front of all that is booked, which can wait so long."""
-    for group in application.groups:
-        for device in group.devices():
-            if not device.booked:
-                continue
-            start = now + device.starts_in(now)
-            slack = device.slack(now)
-            for option in group.menu.options:
-                seconds = device.seconds(option, rows)
-                if seconds <= slack + ROUNDING_S and start + seconds <= deadline:
-                    return option, device
+    for group, device in _crowded(application):
+        start = now + device.starts_in(now)
+        room = deadline - start
+        if group.menu.least(rows) * device.factor > room:
+            continue
+        room = min(room, device.slack(now) + ROUNDING_S)
+        for option in group.menu.options:
+            if device.seconds(option, rows) <= room:
+                return option, device
     return None
 
 
@@ -201,18 +203,40 @@ def hurried(
 ) -> tuple[Option, Device, list[Option]] | None:
     """A variant and a device where the query fits behind what is booked if that runs on quicker variants: those, one
     for each booked batch."""
-    for group in application.groups:
-        for device in group.devices():
-            if not device.booked:
-                continue
-            quicker = [_quickest(batch, device) for batch in device.booked]
-            end = now + device.starts_in(now)
-            for batch, option in zip(device.booked, quicker, strict=True):
-                end += device.seconds(option, batch.rows)
-            for option in group.menu.options:
-                if end + device.seconds(option, rows) <= deadline:
-                    return option, device, quicker
+    for group, device in _crowded(application):
+        end = now + device.starts_in(now) + group.menu.least(rows) * device.factor
+        quicker = []
+        for batch in device.booked:
+            if end > deadline:
+                break
+            quicker.append(_quickest(batch, device))
+            end += device.seconds(quicker[-1], batch.rows)
+        if end > deadline:
+            continue
+        room = deadline - end + group.menu.least(rows) * device.factor
+        for option in group.menu.options:
+            if device.seconds(option, rows) <= room:
+                return option, device, quicker
     return None
+
+
+def _crowded(application: Application) -> Iterator[tuple[Group, Device]]:
+    """Some of the application's devices on which something is booked, others each time: where all are, to look at every
+    one for every query would cost more than it brings."""
+    hosts = application.crowd
+    count = len(hosts)
+    looks = 0
+    first = application.looked_at
+    for i in range(count):
+        group, device = hosts[(first + i) % count]
+        if device.booked:
+            looks += 1
+            if looks > LOOKS:
+                application.looked_at = (first + i) % count
+                return
+            yield group, device
+    if count:
+        application.looked_at = (first + 1) % count
 
 
 def _quickest(batch: Batch, device: Device) -> Option:

@@ -100,7 +100,17 @@ class Device:
             parts.append(data)
         variant = able[0]
         connection.send(
-            Result(submit.id, variant.name, variant.accuracy, 100.0, 0.0, self.delay_s, submit.rows, tuple(headers)),
+            Result(
+                submit.id,
+                variant.name,
+                variant.accuracy,
+                100.0,
+                0.0,
+                self.delay_s,
+                submit.rows,
+                tuple(headers),
+                max(self.delay_s, 0.0001),
+            ),
             parts,
         )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -19,16 +19,7 @@ from workers import log
 from workers.dispatch.devices import Batch
 from workers.dispatch.menu import Menu
 from workers.protocol import v2
-from workers.protocol.frames import (
-    ExecutorState,
-    FrameError,
-    Grant,
-    GrantedQuery,
-    Refusal,
-    Result,
-    Submit,
-    split_body,
-)
+from workers.protocol.frames import ExecutorState, FrameError, Refusal, Result, split_body
 from workers.protocol.specs import ApplicationSpec
 
 from .bursts import BurstDetector
@@ -37,9 +28,9 @@ from .errors import GatewayError, Invalid, ModelFailed, NotFound, Overloaded, Ti
 from .executors import Executors
 from .flights import Answer, Flight, Outcome
 from .holding import Holding
-from .margin import ReturnMargin
 from .metrics import GatewayMetrics
 from .router import QueryRouter
+from .sent import Sent
 from .stats import Statistics
 
 logger = log.get("gateway.queries")
@@ -54,8 +45,6 @@ SERVE_SLOS = 10.0
 SILENT_S = 2.0
 #: the batch policy whose queries may be held here: it is the dispatcher that forms its batches
 HELD_POLICY = "nereus"
-#: bytes of inputs in one grant, unless a single query has more; a batch of more goes in several
-GRANT_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -93,11 +82,9 @@ class DataPlane:
         self._statistics = statistics
         self._bursts = bursts
         self._metrics = metrics
-        self._margins: dict[str, ReturnMargin] = {}
-        self._by_device: dict[str, dict[int, Flight]] = {}
+        self._sent = Sent(router, executors, metrics)
         self._holding = Holding(self, metrics)
         self._ids = itertools.count(1)
-        self._grants = itertools.count(1)
         self.queries = 0
         self.rows = 0
         self.bytes = 0
@@ -160,15 +147,14 @@ class DataPlane:
         """The gateway stops: whoever still waits is told so."""
         now = time.monotonic()
         # Those that are held first, so that nothing is granted to the devices that become free.
-        under_way = [flight for flights in self._by_device.values() for flight in flights.values()]
-        for flight in [*self._holding.held, *under_way]:
+        for flight in [*self._holding.held, *self._sent.flights()]:
             self._withdraw(flight, now)
             self._finish(flight, Unavailable("the gateway is stopping; try another or try again"))
 
     @property
     def outstanding(self) -> dict[str, int]:
         """Queries sent and not yet answered, by device."""
-        return {device: len(flights) for device, flights in self._by_device.items()}
+        return self._sent.outstanding
 
     @property
     def held(self) -> int:
@@ -187,7 +173,7 @@ class DataPlane:
 
     def heard(self, device: str, state: ExecutorState, now: float) -> None:
         """A device told its state."""
-        self._holding.set_way(device, self._margin(device).seconds)
+        self._holding.set_way(device, self._sent.margin(device).seconds)
         self._holding.heard(device, state, now)
 
     # --- holding ------------------------------------------------------------------------------------------------------
@@ -205,37 +191,11 @@ class DataPlane:
 
     def grant(self, batch: Batch, now: float) -> bool:
         """Send a batch to its device; False where that is impossible just now."""
-        device, name, option = batch.device.name, batch.application.name, batch.option
-        margin = self._margin(device).seconds
-        flights: list[Flight] = batch.queries
-        for some in _pieces(flights):
-            queries = tuple(
-                GrantedQuery(
-                    flight.id,
-                    max(-3600.0, flight.due - now - margin),
-                    flight.rows,
-                    flight.query.tensors,
-                    tuple(output for output, _ in flight.query.outputs),
-                )
-                for flight in some
-            )
-            message = Grant(next(self._grants), name, option.variant, option.max_rows, queries)
-            if not self._executors.send(device, message, [part for flight in some for part in flight.query.parts]):
-                return False
-        under_way = self._by_device.setdefault(device, {})
-        for flight in flights:
-            if flight.tries:
-                self._metrics.rerouted.inc()
-            flight.tries += 1
-            flight.tried.add(device)
-            flight.device, flight.sent_at = device, now
-            under_way[flight.id] = flight
-        self._router.sent(device, name, batch.rows, now)
-        return True
+        return self._sent.grant(batch, now)
 
     def refused(self, flight: Flight) -> None:
         """No device can answer a held query in time, as far as the dispatcher knows."""
-        if not flight.tries and (idle := self._idle(flight.spec.name)):
+        if not flight.tries and (idle := self._sent.idle(flight.spec.name)):
             # It knows devices by their latest batches, and must not stay of the opinion that none can for want of any:
             # one that has nothing to do may try.
             flight.allowed = idle
@@ -244,12 +204,6 @@ class DataPlane:
             self._finish(flight, self._nobody(flight))
         else:
             self._finish(flight, flight.error or _too_late(flight))
-
-    def _idle(self, name: str) -> set[str]:
-        """Devices with something warm for the application and no query of this gateway's."""
-        if all(self._by_device.get(device) for device in self._executors.states()):
-            return set()
-        return {device for device, _ in self._executors.warm(name) if not self._by_device.get(device)}
 
     # --- routing ------------------------------------------------------------------------------------------------------
 
@@ -297,33 +251,9 @@ class DataPlane:
             if device is None:
                 self._finish(flight, flight.error or self._nobody(flight))
                 return
-            if flight.tried:
-                self._metrics.rerouted.inc()
-            flight.tried.add(device)
-            flight.tries += 1
-            budget = max(-3600.0, left - self._margin(device).seconds)
-            submit = Submit(
-                flight.id,
-                name,
-                budget,
-                query.rows,
-                query.tensors,
-                tuple(output for output, _ in query.outputs),
-                flight.variant,
-                query.min_accuracy,
-            )
-            if self._executors.send(device, submit, query.parts):
-                flight.device, flight.sent_at = device, now
-                self._by_device.setdefault(device, {})[flight.id] = flight
-                self._router.sent(device, name, query.rows, now)
+            if self._sent.submit(device, flight, now):
                 return
             now = time.monotonic()
-
-    def _margin(self, device: str) -> ReturnMargin:
-        margin = self._margins.get(device)
-        if margin is None:
-            margin = self._margins[device] = ReturnMargin()
-        return margin
 
     def _nobody(self, flight: Flight) -> GatewayError:
         name = flight.spec.name
@@ -336,7 +266,7 @@ class DataPlane:
 
     def result(self, device: str, result: Result, body: memoryview) -> None:
         """An answer arrived."""
-        flight = self._landed(device, result.id)
+        flight = self._sent.landed(device, result.id)
         if flight is None:
             return
         now = time.monotonic()
@@ -355,21 +285,30 @@ class DataPlane:
             # First, so that the device has its next batch while this one's answers are written.
             self._holding.landed(flight, now, result.batch_rows, result.held_s)
             result = msgspec.structs.replace(result, queue_s=result.queue_s + sent_at - flight.arrived)
+        elif self.late_binding and result.held_s and result.batch_rows == flight.rows:
+            self._observe(device, flight.spec.name, result, now)
         try:
             parts = split_body(result.outputs, body)
         except FrameError as error:
             self._finish(flight, ModelFailed(f"device {device}: broken answer: {error}"))
             return
         self._finish(flight, Answer(result, parts, device))
-        margin = self._margin(device)
+        margin = self._sent.margin(device)
         before = margin.seconds
         margin.add(time.monotonic() - sent_at - around_s)
         if margin.seconds != before:
             self._holding.set_way(device, margin.seconds)
 
+    def _observe(self, device: str, application: str, result: Result, now: float) -> None:
+        """Have the dispatcher learn from a query that ran by itself and was bound early."""
+        state = self._executors.states().get(device)
+        for known in state.warm if state is not None else ():
+            if known.application == application and known.name == result.variant:
+                self._holding.observe(device, known.id, result.batch_rows, result.held_s, now)
+
     def refusal(self, device: str, refusal: Refusal) -> None:
         """A query was declined; another device may do better."""
-        flight = self._landed(device, refusal.id)
+        flight = self._sent.landed(device, refusal.id)
         if flight is None:
             return
         now = time.monotonic()
@@ -387,17 +326,13 @@ class DataPlane:
 
     def lost(self, device: str, reason: str) -> None:
         """A device's connection ended; the router already knows that it is down."""
-        flights = self._by_device.pop(device, {})
-        self._margins.pop(device, None)
         now = time.monotonic()
+        flights = self._sent.lost(device, now)
         # Before anything is booked again, so that nothing is booked there.
         self._holding.lost(device, now)
         again = []
-        for flight in flights.values():
-            self._router.done(device, flight.spec.name, flight.rows, now, False)
-            flight.device = None
+        for flight in flights:
             flight.error = Unavailable(f"device {device}: went away with the query under way ({reason}); try again")
-        for flight in flights.values():
             if flight.batch is None:
                 self._dispatch(flight, now)
                 continue
@@ -409,12 +344,6 @@ class DataPlane:
         self._holding.declined(again, now)
         if flights:
             logger.warning("queries_rerouted", device=device, queries=len(flights))
-
-    def _landed(self, device: str, id: int) -> Flight | None:
-        flight = self._by_device.get(device, {}).pop(id, None)
-        if flight is not None:
-            flight.device = None
-        return flight
 
     # --- endings ------------------------------------------------------------------------------------------------------
 
@@ -448,7 +377,7 @@ class DataPlane:
         device = flight.device
         if device is None:
             self._holding.withdraw(flight, now)
-        elif self._landed(device, flight.id) is not None:
+        elif self._sent.landed(device, flight.id) is not None:
             self._router.done(device, flight.spec.name, flight.rows, now, False)
             self._executors.cancel(device, flight.id)
             self._holding.landed(flight, now)
@@ -488,19 +417,6 @@ class DataPlane:
             ended = outcome.outcome or "failed"
             self._statistics.refused(name, ended)
             self._metrics.ended(name, ended)
-
-
-def _pieces(flights: Sequence[Flight]) -> Iterator[Sequence[Flight]]:
-    """As they are, or cut where a frame would become too large."""
-    some: list[Flight] = []
-    size = 0
-    for flight in flights:
-        if some and size + flight.bytes > GRANT_BYTES:
-            yield some
-            some, size = [], 0
-        some.append(flight)
-        size += flight.bytes
-    yield some
 
 
 def _too_late(flight: Flight) -> GatewayError:

@@ -172,6 +172,10 @@ class Holding:
         self._dispatcher.ended(batch, now, run_s)
         self._act(now)
 
+    def observe(self, device: str, variant: int, rows: int, held_s: float, now: float) -> None:
+        """A batch that was not granted here held the device for so long."""
+        self._dispatcher.observe(device, variant, rows, held_s, now)
+
     def declined(self, flights: Iterable[Flight], now: float) -> None:
         """Hold queries again that a device gave back, as far as their time lasts."""
         flights = list(flights)

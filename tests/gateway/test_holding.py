@@ -1,0 +1,197 @@
+"""What becomes of queries that are held when devices decline, hang, cannot be sent to, or were slow for a while."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import itertools
+
+import httpx
+
+from workers.batching.latency import LatencyModel
+from workers.dispatch.menu import Menu, Option
+from workers.gateway.dataplane import MAX_TRIES
+from workers.gateway.flights import Flight
+from workers.gateway.holding import REST_S, Holding
+from workers.gateway.metrics import GatewayMetrics
+from workers.protocol.v2 import Query
+
+from .conftest import AUTH, application, wait_for
+from .test_failures import BODY, PATH, X, start
+
+
+async def answered(gateway, count: int) -> list[httpx.Response]:
+    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=20) as http:
+        return await asyncio.gather(*(http.post(PATH, content=BODY) for _ in range(count)))
+
+
+async def test_queries_go_in_batches_of_the_size_that_was_profiled(gateways, devices):
+    gateway, only = start(gateways, devices, ["d0"], slo_s=2.0, batch=4, row_s=0.05)
+    only.tell(delay_s=0.05)
+    assert {answer.status_code for answer in await answered(gateway, 16)} == {200}
+    sizes = [event["queries"] for event in only.heard("grant")]
+    assert sum(sizes) == 16 and max(sizes) == 4
+    assert {event["max_rows"] for event in only.heard("grant")} == {4}
+
+
+async def test_a_batch_that_is_declined_again_and_again_ends_with_the_reason(gateways, devices):
+    gateway, only = start(gateways, devices, ["d0"], slo_s=5.0)
+    only.tell(refuse=["overloaded", True])
+    response = gateway.infer(X)
+    assert response.status_code == 503
+    assert "d0: told to say overloaded" in response.json()["error"]
+    assert len(only.heard("grant")) == MAX_TRIES
+    only.tell(refuse=None)
+    assert gateway.infer(X).status_code == 200
+
+
+async def test_one_client_that_goes_leaves_its_batch_alone(gateways, devices):
+    gateway, only = start(gateways, devices, ["d0"], slo_s=5.0, batch=4, row_s=0.5)
+    only.tell(delay_s=0.6)
+    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=20) as http:
+        queries = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(4)]
+        await asyncio.to_thread(wait_for, lambda: only.heard("grant"), "the batch is under way")
+        queries[1].cancel()
+        await asyncio.to_thread(wait_for, lambda: only.heard("cancel"), "the device is told")
+        others = await asyncio.gather(queries[0], *queries[2:])
+        assert [answer.status_code for answer in others] == [200] * 3
+        assert gateway.health()["in_flight"] == 0
+        # The device is known to be free again.
+        assert (await http.post(PATH, content=BODY)).status_code == 200
+
+
+async def test_one_client_that_goes_while_its_query_is_held_is_forgotten(gateways, devices):
+    gateway, only = start(gateways, devices, ["d0"], slo_s=20.0)
+    only.tell(delay_s=0.5)
+    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=20) as http:
+        queries = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(6)]
+        await asyncio.to_thread(wait_for, lambda: gateway.health()["held"] == 4, "four are held")
+        queries[5].cancel()
+        await asyncio.to_thread(wait_for, lambda: gateway.health()["held"] < 4, "one is forgotten")
+        assert {answer.status_code for answer in await asyncio.gather(*queries[:5])} == {200}
+    assert sum(event["queries"] for event in only.heard("grant")) == 5
+    assert not only.heard("cancel")
+
+
+async def test_a_device_that_says_nothing_gets_nothing_more(gateways, devices):
+    gateway, first, _ = start(gateways, devices, slo_s=0.4)
+    first.tell(mute=True)
+    statuses = collections.Counter(answer.status_code for answer in await answered(gateway, 12))
+    assert set(statuses) <= {200, 504}
+    lost = len(first.heard("grant"))
+    assert lost and statuses[504] <= lost
+    # Nothing is tried there while it stays silent, and later it is dropped.
+    assert {answer.status_code for answer in await answered(gateway, 8)} == {200}
+    assert len(first.heard("grant")) == lost
+    wait_for(lambda: any("silent for" in line for line in gateway.log), "the silent device is dropped")
+    first.tell(mute=False)
+    wait_for(lambda: gateway.health()["devices"]["d0"]["connected"], "it is back")
+    wait_for(lambda: {gateway.infer(X).status_code for _ in range(3)} == {200}, "it serves")
+
+
+async def test_what_is_held_survives_the_loss_of_the_only_device_that_comes_back(gateways, devices):
+    gateway, only = start(gateways, devices, ["d0"], slo_s=20.0)
+    only.tell(delay_s=5.0)
+    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=20) as http:
+        waiting = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(6)]
+        await asyncio.to_thread(wait_for, lambda: gateway.health()["held"] == 4, "four are held")
+        only.kill()
+        found = await asyncio.gather(*waiting)
+    # Nobody is left to wait for: they are told so, at once and clearly.
+    assert {answer.status_code for answer in found} == {503}
+    errors = {answer.json()["error"].partition("(")[0] for answer in found}
+    assert len(errors) == 2, errors
+    assert any("d0: went away with the query under way" in error for error in errors)
+    assert any("no device has a variant of it warm now" in error for error in errors)
+    assert gateway.health()["in_flight"] == 0
+
+
+async def test_a_device_that_was_slow_for_a_while_can_show_that_it_is_not_any_more(gateways, devices):
+    gateway, only = start(gateways, devices, ["d0"], slo_s=0.2, row_s=0.08)
+    only.tell(delay_s=0.19)
+    wait_for(lambda: len(only.heard("submit")) == 20 or not gateway.infer(X), "twenty slow answers", 20)
+    # By now it is expected to be too slow for a batch, but may try what comes while it is idle.
+    before = len(only.heard("grant"))
+    gateway.infer(X)
+    assert len(only.heard("grant")) == before
+    only.tell(delay_s=0.0)
+    assert {gateway.infer(X).status_code for _ in range(60)} == {200}
+    # Once it is believed again, it gets batches again.
+    before = len(only.heard("grant"))
+    assert gateway.infer(X).status_code == 200
+    wait_for(lambda: len(only.heard("grant")) > before, "a batch is granted")
+
+
+# --- the holder by itself ---------------------------------------------------------------------------------------------
+
+
+class Carrier:
+    """Takes decisions and keeps them; ``able`` says whether it can send."""
+
+    def __init__(self) -> None:
+        self.granted: list[tuple[str, list[Flight]]] = []
+        self.ended: list[Flight] = []
+        self.able = True
+        self.then = lambda flight: None
+
+    def grant(self, batch, now: float) -> bool:
+        if self.able:
+            self.granted.append((batch.device.name, list(batch.queries)))
+        return self.able
+
+    def refused(self, flight: Flight) -> None:
+        self.ended.append(flight)
+        self.then(flight)
+
+    def usable(self, device: str) -> bool:
+        return self.able
+
+
+class Held:
+    """A holder with one device that takes 10 ms a query, and its carrier."""
+
+    def __init__(self, slo_s: float = 1.0):
+        self.spec = application("numbers", slo_s)
+        self.carrier = Carrier()
+        self.holding = Holding(self.carrier, GatewayMetrics())
+        self.now = asyncio.get_running_loop().time()
+        self.ids = itertools.count(1)
+        self.holding.configure({"numbers": self.spec}, self.now)
+        self.holding.offer("d0", {"numbers": Menu([Option(1, 100.0, LatencyModel([(1, 0.01)]), 1)])}, self.now)
+        self.holding.set_up("d0", True, self.now)
+
+    def submit(self) -> Flight:
+        flight = Flight(next(self.ids), self.spec, Query("", 1, (), (), ()), None, self.now, lambda outcome: None)
+        self.holding.submit(flight, self.now)
+        return flight
+
+
+async def test_a_device_that_cannot_be_sent_to_rests_and_is_tried_again():
+    held = Held()
+    held.carrier.able = False
+    flight = held.submit()
+    assert held.carrier.ended == [flight]
+    assert len(held.holding) == 0 and not held.holding.offered("numbers")
+    held.carrier.able = True
+    await asyncio.sleep(2 * REST_S)
+    assert held.holding.offered("numbers")
+    again = held.submit()
+    assert held.carrier.granted == [("d0", [again])]
+
+
+async def test_what_is_booked_is_granted_when_its_time_comes():
+    held = Held()
+    flights = [held.submit() for _ in range(3)]
+    assert held.carrier.granted == [("d0", [flights[0]])]
+    assert held.holding.held == flights[1:]
+    held.holding.landed(flights[0], held.now + 0.01, 1, 0.01)
+    assert held.carrier.granted[1:] == [("d0", [flights[1]])]
+
+
+async def test_an_answer_that_brings_the_next_query_is_no_trouble():
+    held = Held(slo_s=0.005)
+    more: list[Flight] = []
+    held.carrier.then = lambda flight: more.append(held.submit()) if len(more) < 3 else None
+    first = held.submit()
+    assert held.carrier.ended == [first, *more]
+    assert len(more) == 3 and len(held.holding) == 0

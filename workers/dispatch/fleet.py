@@ -107,6 +107,7 @@ class Fleet:
         kinds: dict[tuple, Kind] = {}
         for device in self.devices.values():
             device.kind = None
+            device.claims = []
             device.counted, device.counted_until, device.counted_booked_s = 0, 0.0, 0.0
             if not device.up:
                 continue
@@ -137,9 +138,7 @@ class Fleet:
             self._claim(application)
 
     def _claim(self, application: Application) -> None:
-        """Note which devices the application depends on."""
-        for device, _ in application.hosts:
-            device.claims = [claim for claim in device.claims if claim[0] is not application]
+        """Note which devices the application depends on; no device has a claim of it yet."""
         application.hosts = []
         if sum(len(kind.devices) for group in application.groups for kind in group.kinds) > FEW_HOSTS:
             return

@@ -49,14 +49,21 @@ class Group:
 
     def pressure(self, now: float, slo_s: float) -> float:
         """The part of the SLO for which these devices are booked (0 to 1)."""
-        total, count = 0.0, 0
+        total, count, idle = 0.0, 0, 0
         for kind in self.kinds:
             total += kind.until_sum - kind.busy * now + kind.booked_s
             count += kind.count
-        if not count:
-            return 1.0
-        pressure = total / (count * slo_s)
-        return 0.0 if pressure < 0.0 else 1.0 if pressure > 1.0 else pressure
+            idle += len(kind.idle)
+        return pressure_of(total, count, idle, slo_s)
+
+
+def pressure_of(total_s: float, count: int, idle: int, slo_s: float) -> float:
+    """The part of the SLO for which ``count`` devices, ``idle`` of which have nothing to do, are booked for ``total_s``
+    seconds together; not more than the part of them that is busy, however long they are."""
+    if not count:
+        return 1.0
+    pressure, busy = total_s / (count * slo_s), 1.0 - idle / count
+    return 0.0 if pressure < 0.0 else busy if pressure > busy else pressure
 
 
 class Application:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from .devices import Batch, Device, Query
-from .fleet import Application, Group, Kind
+from .fleet import Application, Group, Kind, pressure_of
 from .menu import LEVELS, Option
 
 #: devices that a query which fits nowhere looks at for a place between others
@@ -65,20 +65,18 @@ def opening(
         if len(group.kinds) == 1:
             # One kind is the common case, and this the path of every query that opens a batch.
             kind = group.kinds[0]
-            count, total = kind.count, kind.until_sum - kind.busy * now + kind.booked_s
+            pressure = pressure_of(kind.until_sum - kind.busy * now + kind.booked_s, kind.count, len(kind.idle), slo_s)
             if kind.idle:
                 device = next(iter(kind.idle))
                 soonest = device.way_s
             else:
                 device, soonest = _first(kind, now)
         else:
-            device, soonest, total, count = _survey(group, now)
+            device, soonest, pressure = _survey(group, now, slo_s)
         if device is None:
             continue
-        level = int(total / (count * slo_s) * LEVELS) if count else LEVELS
-        if level < 0 or not priced:
-            level = 0
-        elif level >= LEVELS:
+        level = int(pressure * LEVELS) if priced else 0
+        if level >= LEVELS:
             level = LEVELS - 1
         value, option = group.menu.ranked(level)[0]
         if value > highest:
@@ -105,12 +103,12 @@ def _first(kind: Kind, now: float) -> tuple[Device | None, float]:
     return best, soonest
 
 
-def _survey(group: Group, now: float) -> tuple[Device | None, float, float, int]:
-    """The device that could start first, in how many seconds, the seconds that all are booked for, and how many they
-    are."""
-    best, soonest, total, count = None, math.inf, 0.0, 0
+def _survey(group: Group, now: float, slo_s: float) -> tuple[Device | None, float, float]:
+    """The device that could start first, in how many seconds, and the pressure on them all."""
+    best, soonest, total, count, idle = None, math.inf, 0.0, 0, 0
     for kind in group.kinds:
         count += kind.count
+        idle += len(kind.idle)
         total += kind.until_sum - kind.busy * now + kind.booked_s
         if kind.idle:
             if best is None or soonest > best.way_s:
@@ -120,7 +118,7 @@ def _survey(group: Group, now: float) -> tuple[Device | None, float, float, int]
             device, wait = _first(kind, now)
             if wait < soonest:
                 best, soonest = device, wait
-    return best, soonest, total, count
+    return best, soonest, pressure_of(total, count, idle, slo_s)
 
 
 def _next_best(
@@ -129,11 +127,10 @@ def _next_best(
     """The most valuable variant that would be in time, and its device."""
     offers = []
     for group in application.groups:
-        device, soonest, total, count = _survey(group, now)
+        device, soonest, pressure = _survey(group, now, application.slo_s)
         if device is None or now + soonest > deadline:
             continue
-        level = int(total / (count * application.slo_s) * LEVELS) if count and priced else LEVELS if priced else 0
-        ranked = group.menu.ranked(min(max(level, 0), LEVELS - 1))
+        ranked = group.menu.ranked(min(int(pressure * LEVELS), LEVELS - 1) if priced else 0)
         offers += [(value, i, option, device, soonest, group) for i, (value, option) in enumerate(ranked)]
     offers.sort(key=lambda offer: (-offer[0], offer[1]))
     fallback = None

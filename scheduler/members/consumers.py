@@ -259,3 +259,7 @@ class GatewayConsumer(MemberConsumer):
                 await live.publish_async("gateway_second", second)
             case control.Burst():
                 await in_thread(requests.burst)(message.application, message.rate, message.plan_version)
+            case control.Overload():
+                who = f"gateway {self.member.name}"
+                detail = f"{who} refused {message.refused} of {message.arrived} items of {message.application}"
+                await in_thread(requests.request_plan)("overload", detail, at_most_every_s=3)

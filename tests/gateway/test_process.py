@@ -98,6 +98,24 @@ def test_a_key_taken_back_opens_nothing_any_more(gateways, devices, control_plan
     wait_for(lambda: gateway.infer(X).status_code == 401, "the key is refused")
 
 
+async def test_tells_the_control_plane_that_devices_cannot_cope(gateways, devices, control_plane):
+    (only,) = devices("d0")
+    only.warm(("numbers", "big"))
+    # One query takes nearly all the time that there is.
+    made = plan(3, {"d0": [("numbers", "big")]}, {"d0": only.endpoint}, row_s=0.5)
+    control_plane.first = config(made, [application("numbers", slo_s=0.6)])
+    gateway = joined(gateways, control_plane)
+    gateway.wait_ready()
+    only.tell(delay_s=0.4)
+    found = await load(gateway, 1.5, clients=8)
+    assert {status for status, *_ in found} == {200, 503}
+    refused = sum(count for (status, *_), count in found.items() if status == 503)
+    told = wait_for(lambda: control_plane.heard(control.Overload), "an overload is reported")
+    assert {(report.device, report.application) for report in told} == {("", "numbers")}
+    assert all(3 <= report.refused <= report.arrived for report in told)
+    assert sum(report.refused for report in told) <= refused
+
+
 def test_tells_what_happened_each_second_and_when_demand_bursts(gateways, devices, control_plane):
     (only,) = devices("d0")
     only.warm(("numbers", "big"))

@@ -43,6 +43,8 @@ GRACE_S = 0.25
 SERVE_SLOS = 10.0
 #: an executor that owes answers and says nothing for so long is taken for stuck
 SILENT_S = 2.0
+#: a query with less of its application's SLO left to it was its client's hurry, and says nothing about the plan
+WHOLE = 0.8
 #: the batch policy whose queries may be held here: it is the dispatcher that forms its batches
 HELD_POLICY = "nereus"
 
@@ -84,6 +86,7 @@ class DataPlane:
         self._metrics = metrics
         self._sent = Sent(router, executors, metrics)
         self._holding = Holding(self, metrics)
+        self._refused: dict[str, int] = {}
         self._ids = itertools.count(1)
         self.queries = 0
         self.rows = 0
@@ -203,7 +206,14 @@ class DataPlane:
         elif flight.error is None and not self._executors.warm(flight.spec.name):
             self._finish(flight, self._nobody(flight))
         else:
+            if flight.due - flight.arrived >= WHOLE * flight.spec.slo_s:
+                self._refused[flight.spec.name] = self._refused.get(flight.spec.name, 0) + flight.rows
             self._finish(flight, flight.error or _too_late(flight))
+
+    def take_refused(self) -> dict[str, int]:
+        """Rows by application that no device could have answered in time, since this was last asked."""
+        taken, self._refused = self._refused, {}
+        return taken
 
     # --- routing ------------------------------------------------------------------------------------------------------
 

@@ -13,8 +13,9 @@ import msgspec
 
 from workers import disk, log
 from workers.batching.latency import LatencyModel
-from workers.protocol.control import Burst, FromMember, GatewayConfig, GatewayStats
+from workers.protocol.control import Burst, FromMember, GatewayConfig, GatewayStats, Overload
 from workers.protocol.frames import ExecutorState, Moved, Refusal, Result
+from workers.protocol.specs import ApplicationStats
 
 from .bursts import BurstDetector
 from .catalog import Catalog
@@ -33,6 +34,9 @@ from .stats import Statistics
 logger = log.get("gateway")
 
 TICK_S = 0.1
+#: share of a second's rows, and number of them, from which refusals are called an overload
+OVERLOAD_SHARE = 0.05
+OVERLOAD_ROWS = 3
 #: queries under way at once in one gateway, whatever their size
 MAX_QUERIES = 20_000
 #: bytes of inputs that may be under way at once, at least
@@ -281,10 +285,19 @@ class Gateway:
                 if now >= second:
                     second = max(second + 1.0, now)
                     applications = list(self._dataplane.catalog.applications)
-                    self._send(GatewayStats(applications=self._statistics.take(applications), ready=self.ready))
+                    stats = self._statistics.take(applications)
+                    self._send(GatewayStats(applications=stats, ready=self.ready))
+                    self._tell_overloads(stats)
                     self._keep_executors(self._dataplane.catalog)
             except Exception:
                 logger.exception("tick_failed")
+
+    def _tell_overloads(self, stats: dict[str, ApplicationStats]) -> None:
+        """Where more was refused than chance explains, a new plan may help, as where an executor refuses."""
+        for name, refused in self._dataplane.take_refused().items():
+            arrived = stats[name].arrived_rows if name in stats else 0
+            if refused >= max(OVERLOAD_ROWS, OVERLOAD_SHARE * arrived):
+                self._send(Overload(device="", application=name, arrived=max(arrived, refused), refused=refused))
 
     def _burst(self, burst: Burst) -> None:
         logger.info("burst", application=burst.application, rate=round(burst.rate, 2), plan=burst.plan_version)

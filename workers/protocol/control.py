@@ -95,7 +95,8 @@ class Burst(FromMember, tag="burst", frozen=True, kw_only=True):
 
 
 class Overload(FromMember, tag="overload", frozen=True, kw_only=True):
-    """An executor refused ``refused`` of ``arrived`` rows in the last second."""
+    """An executor refused ``refused`` of ``arrived`` rows in the last second; or, with an empty ``device``, a gateway
+    did, since no device could have answered them in time."""
 
     device: str
     application: str
@@ -141,7 +142,7 @@ class ProfileFailed(FromMember, tag="profile_failed", frozen=True, kw_only=True)
 
 
 FromNode = JoinNode | DeviceStates | NodeStats | Overload | Drift | ProfileProgress | ProfileDone | ProfileFailed
-FromGateway = JoinGateway | GatewayStats | Burst
+FromGateway = JoinGateway | GatewayStats | Burst | Overload
 
 
 # --- to members -----------------------------------------------------------------------------------------------------

@@ -7,10 +7,13 @@ for a batch on an idle device and not at all where batches follow each other.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
 from .menu import Menu, Option
+
+#: a device with a larger factor is a slow one
+SLOW = 1.25
 
 
 class Query(Protocol):
@@ -59,6 +62,7 @@ class Device:
         "factor",
         "free_at",
         "granted",
+        "heard_at",
         "kind",
         "menus",
         "name",
@@ -84,6 +88,8 @@ class Device:
         self.noise = Noise()
         self.factor = self.noise.factor
         self.wake_at = math.inf
+        #: when it last told how long a batch took
+        self.heard_at = -math.inf
         #: what its kind has counted of it: whether it is busy, until when, and what is booked
         self.counted = 0
         self.counted_until = 0.0
@@ -97,6 +103,21 @@ class Device:
     def seconds(self, option: Option, rows: int) -> float:
         """Seconds that a batch takes here, to count on."""
         return option.seconds(rows) * self.factor
+
+    def room(self, now: float, options: Sequence[Option] | None = None) -> list[tuple[float, float]]:
+        """By position in front of a booked batch, the last behind all: when a batch put there would start, and how
+        long it might take with all behind it still in time. ``options``: to run what is booked on instead."""
+        starts, end = [now + self.starts_in(now)], now + self.starts_in(now)
+        for i, batch in enumerate(self.booked):
+            option = batch.option if options is None else options[i]
+            end += option.seconds(batch.rows) * self.factor
+            starts.append(end)
+        slack, found = math.inf, [(end, math.inf)]
+        for i in range(len(self.booked) - 1, -1, -1):
+            slack = min(slack, self.booked[i].deadline - starts[i + 1])
+            found.append((starts[i], slack))
+        found.reverse()
+        return found
 
     def slack(self, now: float) -> float:
         """By how many seconds all that is booked may be delayed and still end in time."""
@@ -125,7 +146,7 @@ class Noise:
     WEIGHT = 0.05
     #: mean deviations above the mean: three are about 2.4 standard deviations of a normal distribution
     DEVIATIONS = 3.0
-    #: a single batch counts for no more than this; a stall says nothing about the next batch
+    #: a single batch counts for no more than this times the mean; a stall says nothing about the next batch
     LARGEST = 3.0
     #: mean deviation before anything was observed, and what is taken for none
     AT_FIRST, NONE = 0.01, 1e-4
@@ -141,8 +162,18 @@ class Noise:
         """``ratio``: of the time that a batch took to the time expected."""
         if ratio == 1.0 == self._mean and self._deviation <= self.NONE:
             return
-        error = (ratio if ratio < self.LARGEST else self.LARGEST) - self._mean
+        largest = self.LARGEST * max(1.0, self._mean)
+        error = (ratio if ratio < largest else largest) - self._mean
         self._mean += self.WEIGHT * error
         self._deviation += self.WEIGHT * (abs(error) - self._deviation)
+        self._sum_up()
+
+    def forget(self) -> None:
+        """Believe half of what was learnt: a device that is taken for too slow to be used can show that it is not."""
+        self._mean = 1.0 + (self._mean - 1.0) / 2
+        self._deviation /= 2
+        self._sum_up()
+
+    def _sum_up(self) -> None:
         deviation = self._deviation if self._deviation > self.NONE else 0.0
         self.factor = max(1.0, self._mean + self.DEVIATIONS * deviation)

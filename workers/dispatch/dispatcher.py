@@ -18,17 +18,21 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from .devices import Batch, Device, Query
+from .devices import SLOW, Batch, Device, Query
 from .fleet import Application, Fleet
-from .menu import LEVELS, PRICES, Menu
-from .placing import ROUNDING_S, gap, hurried, joinable, opening
+from .menu import LEVELS, PRICES, Menu, Option
+from .placing import ROUNDING_S, gap, hurried, idle, joinable, opening
 
 #: how long a batch that may still grow waits on an idle device: of the time that its first query can spare at all, this
 #: part while nothing else is booked, and so much more at full pressure
 WAIT, WAIT_UNDER_PRESSURE = 0.25, 0.5
 #: a device whose answers are later than by this part of their time, and by this many seconds, may be stuck; it is
-#: expected to need so many seconds more, again and again
+#: expected to need so many seconds more, or as many as it is late by already, again and again
 OVERDUE, OVERDUE_S = 0.25, 0.005
+#: how often, in seconds, devices are looked at of which no event tells
+SWEEP_S = 0.1
+#: how slow a device was is forgotten by and by when it has run nothing for so many seconds
+FORGET_S = 10.0
 #: devices that an idle one looks at for work to take over
 STEAL_LOOKS = 8
 
@@ -67,18 +71,21 @@ class Dispatcher:
         self._number = 0
         #: devices on which something is booked behind something granted
         self._behind: dict[Device, None] = {}
+        self._sweep_at = -math.inf
 
     # --- what the plan says ------------------------------------------------------------------------------------------
 
     def set_applications(self, applications: Mapping[str, tuple[float, bool]], now: float) -> None:
         """(SLO in seconds, whether late queries are served) by name. What is booked for others is refused."""
         mine = self._fleet.applications
+        changed: dict[Device, None] = {}
         for name in [name for name in mine if name not in applications]:
             gone = mine.pop(name)
             for device in self._fleet.devices.values():
                 for batch in [batch for batch in device.booked if batch.application is gone]:
                     self._unbook(batch, now)
                     self._refuse_all(batch.queries)
+                    changed[device] = None
         for name, (slo_s, serve_late) in applications.items():
             known = mine.get(name)
             if known is None:
@@ -86,6 +93,8 @@ class Dispatcher:
             else:
                 known.slo_s, known.serve_late = slo_s, serve_late
         self._fleet.regroup(now)
+        for device in changed:
+            self._consider(device, now)
 
     def set_menus(self, device: Hashable, menus: Mapping[str, Menu], now: float) -> None:
         """What the device can run now, by application. What is booked there and no longer possible is booked anew."""
@@ -111,6 +120,8 @@ class Dispatcher:
         self._fleet.regroup(now)
         if not up:
             self._take_back(known, now)
+        elif not known.granted and known.free_at <= now:
+            self._steal(known, now)
 
     def set_away(self, device: Hashable, until: float, now: float) -> None:
         """The device does something of its own until then; batches booked on it start later, or elsewhere."""
@@ -121,10 +132,16 @@ class Dispatcher:
         self._consider(known, now)
 
     def set_busy(self, device: Hashable, until: float, now: float) -> None:
-        """Somebody else's work holds the device until then, as its executor reports; of what was granted here the
-        dispatcher knows better itself, and pays no heed."""
+        """Somebody else's work holds the device until then, as its executor reports; the newest report counts. Of what
+        was granted here the dispatcher knows better itself, and pays no heed.
+
+        Raises:
+            ValueError: ``until`` is no finite time.
+        """
+        if not -math.inf < until < math.inf:
+            raise ValueError(f"until: must be a finite time, not {until}")
         known = self._fleet.device(device)
-        if not known.granted and not known.away and until > known.free_at:
+        if not known.granted and not known.away and (until > now or known.free_at > now):
             known.free_at = until
             self._fleet.note(known, now)
             self._check(known, now)
@@ -138,6 +155,8 @@ class Dispatcher:
 
     def submit(self, application: str, query: Query, now: float) -> None:
         """A query that arrived. It ends up in a batch of :attr:`grants`, now or later, or in :attr:`refused`."""
+        if now >= self._sweep_at:
+            self._sweep(now)
         known = self._fleet.applications.get(application)
         if known is None:
             self._refuse_all([query])
@@ -156,6 +175,7 @@ class Dispatcher:
             batch.queries.remove(query)
             batch.rows -= query.rows
             batch.deadline = min(other.deadline for other in batch.queries)
+            self._keep_open(batch)
             batch.device.recount()
             self._fleet.note(batch.device, now)
         self._consider(batch.device, now)
@@ -169,24 +189,23 @@ class Dispatcher:
             return
         granted.remove(batch)
         if run_s is not None:
-            self._learn(device, run_s / batch.option.seconds(batch.rows))
+            self._learn(device, run_s / batch.option.seconds(batch.rows), now)
         if granted:
-            # What it was granted meanwhile has just begun, whatever was expected.
+            # What it was granted meanwhile has just begun, or is on its way, whatever was expected.
             end = now
             for other in granted:
-                end += device.seconds(other.option, other.rows)
+                reached = other.granted_at + device.way_s
+                end = (end if end > reached else reached) + device.seconds(other.option, other.rows)
                 other.end = end
-            device.free_at = end
+            if not device.away or end > device.free_at:
+                device.free_at = end
         elif not device.away:
             device.free_at = now
+        self._fleet.note(device, now)
         if device.booked:
             self._check(device, now)
             self._consider(device, now)
-            if not self.grants:
-                self._fleet.note(device, now)
-            return
-        self._fleet.note(device, now)
-        if not granted and self._behind:
+        elif not granted and self._behind:
             self._behind.pop(device, None)
             self._steal(device, now)
 
@@ -197,13 +216,14 @@ class Dispatcher:
         options = (option for menu in known.menus.values() for option in menu.options)
         option = next((option for option in options if option.variant == variant), None)
         if option is not None:
-            self._learn(known, run_s / option.seconds(rows))
+            self._learn(known, run_s / option.seconds(rows), now)
             self._fleet.note(known, now)
 
     @staticmethod
-    def _learn(device: Device, ratio: float) -> None:
+    def _learn(device: Device, ratio: float, now: float) -> None:
         noise = device.noise
         noise.observe(ratio)
+        device.heard_at = now
         if noise.factor != device.factor:
             device.factor = noise.factor
             device.recount()
@@ -217,6 +237,7 @@ class Dispatcher:
         known = self._fleet.device(device)
         known.granted.clear()
         known.free_at = now
+        self._fleet.set_away(known, False, now)
         self.set_up(device, False, now)
 
     def pressure(self, application: str, now: float) -> float:
@@ -250,16 +271,40 @@ class Dispatcher:
             device.wake_at = math.inf
             if device.booked and device.granted and self._overdue(device, now):
                 # Its answers are late, nobody knows by how much: what can go elsewhere goes in time.
-                device.free_at = now + OVERDUE_S
-                self._fleet.note(device, now)
+                self._expect_later(device, now)
                 self._check(device, now)
             self._consider(device, now)
+            if not device.booked:
+                self._fleet.note(device, now)
         self.wake_at = wakes[0][0] if wakes else math.inf
 
     @staticmethod
     def _overdue(device: Device, now: float) -> bool:
         first = device.granted[0]
         return now > first.end + max(OVERDUE_S, OVERDUE * (first.end - first.granted_at))
+
+    def _expect_later(self, device: Device, now: float) -> None:
+        """The first answer of a device is overdue: as late as it is, as much longer it may take."""
+        end = now + max(OVERDUE_S, now - device.granted[0].end)
+        for other in device.granted[1:]:
+            end += device.seconds(other.option, other.rows)
+        if not device.away or end > device.free_at:
+            device.free_at = end
+        self._fleet.note(device, now)
+
+    def _sweep(self, now: float) -> None:
+        """Look at what no event tells of: devices that do not answer, and slow ones that get nothing to run, so that
+        nobody would learn that they are slow no more."""
+        self._sweep_at = now + SWEEP_S
+        for device in self._fleet.devices.values():
+            if device.granted and not device.booked and device.free_at <= now and self._overdue(device, now):
+                self._expect_later(device, now)
+            if device.factor > SLOW and now - device.heard_at > FORGET_S and not device.granted:
+                device.heard_at = now
+                device.noise.forget()
+                device.factor = device.noise.factor
+                device.recount()
+                self._fleet.note(device, now)
 
     def _wake_at(self, device: Device, when: float) -> None:
         if device.wake_at != when:
@@ -283,6 +328,8 @@ class Dispatcher:
                 return
         if batch is not None:
             self._join(batch, query, now)
+        elif (found := idle(application, rows, now, deadline)) is not None:
+            self._begin(Batch(application, *found, query), now)
         elif not self._squeeze(application, query, now, deadline):
             if application.serve_late and query.deadline < math.inf and application.groups:
                 query.deadline = math.inf
@@ -306,7 +353,7 @@ class Dispatcher:
     def _begin(self, batch: Batch, now: float) -> None:
         """Book a new batch behind what is booked on its device; on an idle one it is granted if it need not wait."""
         device = batch.device
-        if device.booked or device.granted or device.free_at > now:
+        if device.booked or device.granted or device.away or device.free_at > now:
             self._book(batch, now)
             return
         application, option, rows = batch.application, batch.option, batch.rows
@@ -324,13 +371,10 @@ class Dispatcher:
             application.open.append(batch)
         self._wake_at(device, until)
 
-    def _book(self, batch: Batch, now: float, first: bool = False) -> None:
-        """Behind what is booked on the batch's device, or in front of it."""
+    def _book(self, batch: Batch, now: float, position: int | None = None) -> None:
+        """Behind what is booked on the batch's device, or in front of the batch at a position."""
         device = batch.device
-        if first:
-            device.booked.insert(0, batch)
-        else:
-            device.booked.append(batch)
+        device.booked.insert(len(device.booked) if position is None else position, batch)
         device.recount()
         self._fleet.note(device, now)
         if device.granted or len(device.booked) > 1:
@@ -353,23 +397,31 @@ class Dispatcher:
             return False
         found = gap(application, query.rows, now, deadline)
         if found is not None:
-            self._book(Batch(application, *found, query), now, first=True)
-            return True
-        faster = hurried(application, query.rows, now, deadline)
-        if faster is None:
-            return False
-        option, device, quicker = faster
-        for batch, instead in zip(device.booked, quicker, strict=True):
-            self._change(batch, instead)
-        self._book(Batch(application, option, device, query), now)
+            option, device, position = found
+        else:
+            faster = hurried(application, query.rows, now, deadline)
+            if faster is None:
+                return False
+            option, device, position, quicker = faster
+            for batch, instead in zip(device.booked, quicker, strict=True):
+                self._change(batch, instead)
+        self._book(Batch(application, option, device, query), now, position)
         return True
 
-    @staticmethod
-    def _change(batch: Batch, option) -> None:
+    def _change(self, batch: Batch, option: Option) -> None:
         """Another variant for a booked batch."""
         batch.option = option
-        if batch.rows >= option.max_rows and batch in batch.application.open:
-            batch.application.open.remove(batch)
+        self._keep_open(batch)
+
+    @staticmethod
+    def _keep_open(batch: Batch) -> None:
+        """After a change of a booked batch: it is open if it may still grow."""
+        known = batch.application.open
+        if (batch in known) != (batch.rows < batch.option.max_rows):
+            if batch in known:
+                known.remove(batch)
+            else:
+                known.append(batch)
 
     def _take_back(self, device: Device, now: float) -> None:
         moved = []
@@ -441,7 +493,7 @@ class Dispatcher:
             if option is not None and option.worth >= batch.option.worth:
                 self._unbook(batch, now)
                 batch.option, batch.device = option, device
-                self._book(batch, now, first=True)
+                self._book(batch, now, 0)
                 return
 
     # --- granting ----------------------------------------------------------------------------------------------------
@@ -466,6 +518,10 @@ class Dispatcher:
             if device.away:
                 self._fleet.set_away(device, False, now)
             batch = booked[0]
+            if now + device.starts_in(now) + device.seconds(batch.option, batch.rows) > batch.deadline + ROUNDING_S:
+                # Woken too late, or things have changed: nothing is granted that is bound to be late.
+                self._check(device, now)
+                continue
             pressure = device.kind.groups[batch.application.name].pressure(now, batch.application.slo_s)
             if len(booked) == 1 and not granted:
                 until = self._waits_until(batch, device, pressure, now)
@@ -477,7 +533,10 @@ class Dispatcher:
                 batch.application.open.remove(batch)
             device.recount()
             self._grant(batch, device, pressure, now)
-        if device.wake_at != math.inf:
+        if device.free_at > now and not device.granted and not device.away and device.up:
+            # When others' work there ends nothing else tells.
+            self._wake_at(device, device.free_at)
+        elif device.wake_at != math.inf:
             device.wake_at = math.inf
 
     def _waits_until(self, batch: Batch, device: Device, pressure: float, now: float) -> float:

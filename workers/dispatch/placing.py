@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from .devices import Batch, Device, Query
 from .fleet import Application, Group, Kind, pressure_of
@@ -181,39 +181,59 @@ def _harmless(
     return best
 
 
-def gap(application: Application, rows: int, now: float, deadline: float) -> tuple[Option, Device] | None:
-    """A variant and a device where the query fits in front of all that is booked, which can wait so long."""
+def idle(application: Application, rows: int, now: float, deadline: float) -> tuple[Option, Device] | None:
+    """The most accurate variant that an idle device could run in time. Devices differ in their ways and in how well
+    they keep their times, and :func:`opening` looks at one of a kind."""
+    best, worth = None, -math.inf
+    for group in application.groups:
+        for kind in group.kinds:
+            for device in kind.idle:
+                within = deadline - now - device.starts_in(now)
+                for option in group.menu.options:
+                    if option.worth <= worth:
+                        break
+                    if device.seconds(option, rows) <= within:
+                        best, worth = (option, device), option.worth
+                        break
+    return best
+
+
+def gap(application: Application, rows: int, now: float, deadline: float) -> tuple[Option, Device, int] | None:
+    """A variant, a device and a position (see :meth:`Device.room`) where the query fits in front of what is booked
+    and can wait so long."""
     for group, device in _crowded(application):
-        start = now + device.starts_in(now)
-        room = deadline - start
-        if group.menu.least(rows) * device.factor > room:
+        if now + device.starts_in(now) + group.menu.least(rows) * device.factor > deadline:
             continue
-        room = min(room, device.slack(now) + ROUNDING_S)
-        for option in group.menu.options:
-            if device.seconds(option, rows) <= room:
-                return option, device
+        found = _fitting(group.menu.options, device, device.room(now), rows, deadline)
+        if found is not None:
+            return found[0], device, found[1]
     return None
 
 
 def hurried(
     application: Application, rows: int, now: float, deadline: float
-) -> tuple[Option, Device, list[Option]] | None:
-    """A variant and a device where the query fits behind what is booked if that runs on quicker variants: those, one
-    for each booked batch."""
+) -> tuple[Option, Device, int, list[Option]] | None:
+    """As :func:`gap`, or behind all, if what is booked runs on quicker variants: those too, one for each batch."""
     for group, device in _crowded(application):
-        end = now + device.starts_in(now) + group.menu.least(rows) * device.factor
-        quicker = []
-        for batch in device.booked:
-            if end > deadline:
-                break
-            quicker.append(_quickest(batch, device))
-            end += device.seconds(quicker[-1], batch.rows)
-        if end > deadline:
+        if now + device.starts_in(now) + group.menu.least(rows) * device.factor > deadline:
             continue
-        room = deadline - end + group.menu.least(rows) * device.factor
-        for option in group.menu.options:
-            if device.seconds(option, rows) <= room:
-                return option, device, quicker
+        quicker = [_quickest(batch, device) for batch in device.booked]
+        found = _fitting(group.menu.options, device, device.room(now, quicker), rows, deadline)
+        if found is not None:
+            return found[0], device, found[1], quicker
+    return None
+
+
+def _fitting(
+    options: Sequence[Option], device: Device, room: list[tuple[float, float]], rows: int, deadline: float
+) -> tuple[Option, int] | None:
+    """The first of the options that fits in somewhere, and its last possible position."""
+    for option in options:
+        seconds = option.seconds(rows) * device.factor
+        for position in range(len(room) - 1, -1, -1):
+            start, most = room[position]
+            if seconds <= most + ROUNDING_S and start + seconds <= deadline:
+                return option, position
     return None
 
 
@@ -239,6 +259,6 @@ def _crowded(application: Application) -> Iterator[tuple[Group, Device]]:
 def _quickest(batch: Batch, device: Device) -> Option:
     rows, best = batch.rows, batch.option
     for option in device.menus[batch.application.name].options:
-        if option.max_rows >= rows and option.seconds(rows) < best.seconds(rows):
+        if (option.max_rows >= rows or len(batch.queries) == 1) and option.seconds(rows) < best.seconds(rows):
             best = option
     return best

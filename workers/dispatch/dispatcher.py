@@ -335,6 +335,7 @@ class Dispatcher:
                 query.deadline = math.inf
                 self._place(application, query, now)
             else:
+                application.missed(now)
                 self._refuse_all([query])
 
     def _join(self, batch: Batch, query: Query, now: float) -> None:

@@ -13,8 +13,11 @@ from collections.abc import Hashable, Iterator, Mapping
 from .devices import Batch, Device
 from .menu import Menu
 
-#: an application with at most so many devices is not to be left without one that could take its next query
-FEW_HOSTS = 12
+#: an application with at most so many devices is not to be left without one that could take its next query, nor one
+#: whose queries must start within this part of the longest SLO: others' batches may last longer than it can wait
+FEW_HOSTS, TIGHT = 12, 0.5
+#: for so many seconds after a refusal, one device more is kept able for the application each time
+RESERVE_S = 10.0
 
 
 class Kind:
@@ -68,10 +71,23 @@ def pressure_of(total_s: float, count: int, idle: int, slo_s: float) -> float:
 
 class Application:
     """``open``: its batches that may still grow. ``serve_late``: late queries are answered rather than refused.
-    ``hosts``: where it has few, its devices, with the seconds after which a query that has just arrived must start
-    there. ``crowd``: all its devices with their groups, and ``looked_at``, where the next look at some begins."""
+    ``hosts``: where it depends on few or cannot wait, its devices, with the seconds after which a query that has just
+    arrived must start there; ``reserve`` of them, besides the one in question, are to stay able to take its next query.
+    ``crowd``: all its devices with their groups, and ``looked_at``, where the next look at some begins."""
 
-    __slots__ = ("best_worth", "crowd", "groups", "hosts", "looked_at", "name", "open", "serve_late", "slo_s")
+    __slots__ = (
+        "best_worth",
+        "crowd",
+        "groups",
+        "hosts",
+        "looked_at",
+        "name",
+        "open",
+        "refused_at",
+        "reserve",
+        "serve_late",
+        "slo_s",
+    )
 
     def __init__(self, name: str, slo_s: float, serve_late: bool = False) -> None:
         self.name = name
@@ -80,9 +96,17 @@ class Application:
         self.groups: list[Group] = []
         self.hosts: list[tuple[Device, float]] = []
         self.crowd: list[tuple[Group, Device]] = []
+        self.reserve = 1
+        self.refused_at = -math.inf
         self.looked_at = 0
         self.open: list[Batch] = []
         self.best_worth = -math.inf
+
+    def missed(self, now: float) -> None:
+        """A query was refused: others are to leave it more devices for a while."""
+        reserve = self.reserve + 1 if now - self.refused_at < RESERVE_S else 2
+        self.reserve = min(reserve, max(1, len(self.hosts) // 2))
+        self.refused_at = now
 
 
 class Fleet:
@@ -127,6 +151,7 @@ class Fleet:
             self.note(device, now)
         for kind in kinds.values():
             kind.count = sum(not device.away for device in kind.devices)
+        longest_s = max((application.slo_s for application in self.applications.values()), default=0.0)
         for application in self.applications.values():
             groups: dict[int, Group] = {}
             for kind in kinds.values():
@@ -142,19 +167,17 @@ class Fleet:
             application.best_worth = max((group.menu.best_worth for group in application.groups), default=-math.inf)
             application.crowd = [(group, device) for group in application.groups for device in group.devices()]
             application.looked_at = 0
-            self._claim(application)
+            self._claim(application, longest_s)
 
-    def _claim(self, application: Application) -> None:
+    def _claim(self, application: Application, longest_s: float) -> None:
         """Note which devices the application depends on; no device has a claim of it yet."""
         application.hosts = []
-        if sum(len(kind.devices) for group in application.groups for kind in group.kinds) > FEW_HOSTS:
+        hosts = [(d, application.slo_s - group.menu.least(1) * d.factor) for group, d in application.crowd]
+        if len(hosts) > FEW_HOSTS and max(limit_s for _, limit_s in hosts) >= TIGHT * longest_s:
             return
-        for group in application.groups:
-            quickest = min(option.seconds(1) for option in group.menu.options)
-            for device in group.devices():
-                limit_s = application.slo_s - quickest * device.factor
-                application.hosts.append((device, limit_s))
-                device.claims.append((application, limit_s))
+        application.hosts = hosts
+        for device, limit_s in hosts:
+            device.claims.append((application, limit_s))
 
     def set_away(self, device: Device, away: bool, now: float) -> None:
         """Whether the device does something of its own."""

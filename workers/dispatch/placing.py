@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from .devices import Batch, Device, Query
-from .fleet import Application, Group, Kind, pressure_of
+from .fleet import RESERVE_S, Application, Group, Kind, pressure_of
 from .menu import LEVELS, Option
 
 #: devices that a query which fits nowhere looks at for a place between others
@@ -158,9 +158,12 @@ def robs(application: Application, device: Device, seconds: float, now: float) -
     for other, limit_s in device.claims:
         if other is application or wait > limit_s or wait + seconds <= limit_s:
             continue
+        needed = other.reserve if now - other.refused_at < RESERVE_S else 1
         for host, its_limit_s in other.hosts:
             if host is not device and host.starts_in(now) + host.booked_s <= its_limit_s:
-                break
+                needed -= 1
+                if not needed:
+                    break
         else:
             return True
     return False

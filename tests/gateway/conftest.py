@@ -109,7 +109,7 @@ def wait_for(condition, what: str, seconds: float = 10.0):
         value = condition()
         if value:
             return value
-        time.sleep(0.02)
+        time.sleep(0.01)
     raise AssertionError(f"not within {seconds:g} s: {what}")
 
 
@@ -142,8 +142,10 @@ class DeviceProcess:
         return [e for e in self.events if e["event"] == event]
 
     def tell(self, **command) -> None:
+        before = len(self.heard("told"))
         self.process.stdin.write(json.dumps(command) + "\n")
         self.process.stdin.flush()
+        wait_for(lambda: len(self.heard("told")) > before, f"{self.name} does as it is told")
 
     def warm(self, *variants: tuple[str, str]) -> None:
         self.tell(warm=[warm(*v) for v in variants])

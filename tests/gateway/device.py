@@ -54,6 +54,7 @@ class Device:
             setattr(self, key, value)
         for connection in self.connections:
             connection.send(self.state())
+        report("told")
 
     def heard(self, connection, message, body) -> None:
         if isinstance(message, Hello):

@@ -171,6 +171,22 @@ def test_a_draining_device_gets_nothing_new(gateways, devices):
     assert {gateway.infer(X).json()["parameters"]["device"] for _ in range(6)} == {"d1"}
 
 
+async def test_the_only_device_is_asked_even_while_it_drains(gateways, devices):
+    """It asks for nothing new for a first run, say; what is held and what comes must not be lost for it."""
+    gateway, only = start(gateways, devices, ["d0"], slo_s=5.0)
+    only.tell(delay_s=0.2)
+    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=20) as http:
+        waiting = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(6)]
+        await asyncio.to_thread(wait_for, lambda: gateway.health()["in_flight"] == 6, "they are under way")
+        only.tell(draining=True)
+        waiting += [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(3)]
+        assert [answer.status_code for answer in await asyncio.gather(*waiting)] == [200] * 9
+    only.tell(refuse=["draining", True])
+    response = gateway.infer(X)
+    assert response.status_code == 503
+    assert "told to say draining" in response.json()["error"]
+
+
 def test_a_client_that_goes_away_has_its_query_cancelled(gateways, devices):
     gateway, only = start(gateways, devices, ["d0"], slo_s=20.0)
     only.tell(delay_s=10.0)

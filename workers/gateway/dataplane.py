@@ -204,7 +204,7 @@ class DataPlane:
             flight.allowed = idle
             self._dispatch(flight, time.monotonic())
         elif flight.error is None and not self._executors.warm(flight.spec.name):
-            self._finish(flight, self._nobody(flight))
+            self._dispatch(flight, time.monotonic())
         else:
             if flight.due - flight.arrived >= WHOLE * flight.spec.slo_s:
                 self._refused[flight.spec.name] = self._refused.get(flight.spec.name, 0) + flight.rows
@@ -259,11 +259,22 @@ class DataPlane:
             device = self._router.pick(name, now, left, query.rows, flight.tried, flight.allowed)
             self._metrics.decision.observe(time.perf_counter() - started)
             if device is None:
+                device = self._draining(flight)
+            if device is None:
                 self._finish(flight, flight.error or self._nobody(flight))
                 return
             if self._sent.submit(device, flight, now):
                 return
             now = time.monotonic()
+
+    def _draining(self, flight: Flight) -> str | None:
+        """A device that asks for nothing new, where nothing else is warm: it still takes what comes all the same, and
+        a query that may be late is better than one that is lost."""
+        if flight.allowed is not None or self._executors.warm(flight.spec.name):
+            return None
+        able = {device for device, _ in self._executors.warm(flight.spec.name, draining=True)} - flight.tried
+        outstanding = self._sent.outstanding
+        return min(able, key=lambda device: (outstanding.get(device, 0), device), default=None)
 
     def _nobody(self, flight: Flight) -> GatewayError:
         name = flight.spec.name

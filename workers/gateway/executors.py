@@ -190,12 +190,13 @@ class Executors:
         """By device; None: not reachable."""
         return {device: executor.state for device, executor in self._by_device.items()}
 
-    def warm(self, application: str) -> list[tuple[str, WarmVariant]]:
-        """(device, variant) of all that could run now for ``application``."""
+    def warm(self, application: str, draining: bool = False) -> list[tuple[str, WarmVariant]]:
+        """(device, variant) of all that could run now for ``application``, on devices that take new queries; or on
+        those that would rather not for a moment."""
         return [
             (device, variant)
             for device, executor in self._by_device.items()
-            if executor.state is not None and not executor.state.draining
+            if executor.state is not None and executor.state.draining is draining
             for variant in executor.state.warm
             if variant.application == application
         ]

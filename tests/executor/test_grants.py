@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import numpy as np
 import onnxruntime as ort
 import pytest
 
-from tests.executor.harness import Executor, Peer, application, resident, rows, variant
+from tests.executor.harness import Executor, Peer, application, profile, resident, rows, variant
 from workers.node.executor.codec import encode
-from workers.protocol.frames import Cancel, ExecutorState, Grant, GrantedQuery, Metrics, MetricsRequest, Refusal, Result
+from workers.node.executor.estimates import LatencyEstimate
+from workers.node.executor.grants import Granted, Grants
+from workers.node.executor.queries import Query, read
+from workers.protocol.frames import (
+    Cancel,
+    ExecutorState,
+    Grant,
+    GrantedQuery,
+    Metrics,
+    MetricsRequest,
+    Refusal,
+    Result,
+    Submit,
+)
 
 LATE = -0.001
 
@@ -228,3 +242,19 @@ async def test_what_waits_is_handed_back_when_the_device_shuts_down(gateway, exe
     found = await answers(gateway, range(1, 5))
     assert all((answer.code, answer.retryable) == ("draining", True) for answer in found)
     assert await leaving == 0
+
+
+def test_a_long_turn_concerns_lanes_beside_only_while_batches_come():
+    loaded = {1: SimpleNamespace(estimate=LatencyEstimate(profile(0.2)), application=application())}
+    grants = Grants()
+    header, data = encode("x", rows(1)["x"])
+    for now in (0.0, 1.0):
+        batch = Granted("app", 1, 8, None, now)
+        submit = Submit(1, "app", 10.0, 1, (header,))
+        batch.add(Query(submit, None, read(submit, memoryview(data), application()), now))
+        grants.add(batch)
+        assert grants.wish(now, loaded).batch_s >= 0.2
+        assert grants.take() is batch
+    assert grants.longest_s(1.5) >= 0.2
+    assert grants.longest_s(60.0) == 0.0
+    assert grants.wish(60.0, loaded) is None

@@ -21,8 +21,8 @@ from .queries import Query
 
 #: the arbiter's name for granted batches; no application's name has a space in front
 LANE = " granted"
-#: how slowly a long turn is forgotten, by each turn after it
-_FORGET = 0.99
+#: how slowly a long turn is forgotten, by each turn after it; and for how many seconds a last one counts
+_FORGET, _COUNTS_S = 0.99, 5.0
 
 
 class Granted:
@@ -58,13 +58,17 @@ class Grants:
 
     def __init__(self) -> None:
         self._waiting: deque[Granted] = deque()
-        #: the longest turn of late, in seconds: what lanes beside must expect
-        self.longest_s = 0.0
+        self._longest_s = 0.0
+        self._wished_at = -math.inf
 
     @property
     def rows(self) -> int:
         """Rows that wait."""
         return sum(granted.rows for granted in self._waiting)
+
+    def longest_s(self, now: float) -> float:
+        """The longest turn of late, in seconds: what lanes beside must expect; 0 where none came for a while."""
+        return self._longest_s if now - self._wished_at < _COUNTS_S else 0.0
 
     def queued(self, totals: dict[str, int]) -> None:
         """Add the rows that wait to ``totals``, by application."""
@@ -114,7 +118,8 @@ class Grants:
             return None
         granted = self._waiting[0]
         batch_s = loaded[granted.variant].estimate.model(now).seconds(granted.rows)
-        self.longest_s = max(batch_s, _FORGET * self.longest_s)
+        self._longest_s = max(batch_s, _FORGET * self.longest_s(now))
+        self._wished_at = now
         ids = tuple(query.id for query in granted.queries)
         deadline = min((q.deadline for q in granted.queries if q.deadline >= now + batch_s), default=math.inf)
         return Wish(LANE, Decision(run=ids, variant=granted.variant), granted.arrived, deadline, batch_s)

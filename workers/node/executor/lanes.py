@@ -259,7 +259,7 @@ class Lanes:
         candidates = {lane.name: lane.candidates(now) for lane in self._lanes.values() if lane.variants}
         # Lanes with an empty queue count too: what arrives there meanwhile may take the device first.
         # So may a batch that a gateway grants.
-        other_s = max(other_s, self._grants.longest_s)
+        other_s = max(other_s, self._grants.longest_s(now))
         blocking = turns.blocking_s([turns.Lane.of(name, some) for name, some in candidates.items()], other_s)
         wishes = [] if wish is None else [wish]
         for name, lane in waiting.items():

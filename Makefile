@@ -5,6 +5,9 @@ PYTHON ?= $(shell for one in python3 python3.13 python3.12 python3.11; do \
 VENV := .venv
 BIN := $(VENV)/bin
 
+# Tests that measure no time and share no process: they take both cores. The others, with real appliances, follow alone.
+PURE := $(addprefix tests/,allocation baselines batching control dispatch evaluation simulation v2)
+
 .PHONY: install demo run test bench evaluation lint clean
 
 install: $(VENV)/.installed
@@ -28,7 +31,8 @@ run: install
 
 test: $(VENV)/.installed-dev
 	@tests/browser-packages
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(PURE)
+	$(BIN)/python -m pytest $(PURE:%=--ignore=%)
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks

@@ -120,8 +120,10 @@ class Dispatcher:
         self._fleet.regroup(now)
         if not up:
             self._take_back(known, now)
-        elif not known.granted and known.free_at <= now:
-            self._steal(known, now)
+        else:
+            self._consider(known, now)
+            if not known.granted and known.free_at <= now:
+                self._steal(known, now)
 
     def set_away(self, device: Hashable, until: float, now: float) -> None:
         """The device does something of its own until then; batches booked on it start later, or elsewhere."""

@@ -1,0 +1,269 @@
+"""Devices that run what the dispatcher grants them, under a virtual clock, and an account of every query.
+
+After each call everything that must hold is checked (:mod:`.invariants`). Batches run in the order in which they reach
+their device; answers take as long back as the batch took there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from heapq import heappop, heappush
+
+from workers.batching.latency import LatencyModel
+from workers.dispatch.devices import Batch
+from workers.dispatch.dispatcher import Dispatcher
+from workers.dispatch.menu import Menu, Option
+
+from .invariants import check
+
+WAITING, GRANTED, ANSWERED, REFUSED, WITHDRAWN = "waiting", "granted", "answered", "refused", "withdrawn"
+ROUNDING_S = 1e-8
+#: wakes in a row at which nothing ever comes of what is booked: then it waits for ever
+PATIENCE = 20_000
+
+
+def option(variant: str, accuracy: float, points: Mapping[int, float], rows: int | None = None, weight: float = 1.0):
+    """A variant with ``points`` {batch: seconds}; sizes between two of these cost what the larger costs."""
+    latency = LatencyModel(list(points.items()), interpolate=False)
+    return Option(variant, accuracy, latency, rows or latency.largest, weight)
+
+
+def menu(*options: Option) -> Menu:
+    return Menu(options)
+
+
+class Query:
+    """``due``: when its answer is wanted; ``deadline`` is the dispatcher's to change. ``state``: what became of it."""
+
+    def __init__(self, id: int, application: str, arrived: float, due: float, rows: int):
+        self.id = id
+        self.application = application
+        self.arrived = arrived
+        self.due = self.deadline = due
+        self.rows = rows
+        self.booking = None
+        self.state = WAITING
+        self.answered = math.nan
+        self.batch: Batch | None = None
+
+    def __repr__(self) -> str:
+        return f"<{self.application} {self.id}: {self.rows} rows, {self.arrived:g} to {self.due:g}, {self.state}>"
+
+    @property
+    def variant(self) -> str | None:
+        return None if self.batch is None else self.batch.option.variant
+
+    @property
+    def device(self):
+        return None if self.batch is None else self.batch.device.name
+
+
+class World:
+    """A dispatcher with its devices.
+
+    Args:
+        applications: SLO in seconds by name, or (SLO, whether late queries are served).
+        devices: menus by application, by device. ``way_s``: there and back.
+        slowness: how often the expected time the next batch on a device takes; called with its name.
+        exact: what the dispatcher is told is the truth, so what it grants in time must be in time.
+    """
+
+    def __init__(self, applications, devices: Mapping[str, Mapping[str, Menu]], way_s=0.0, slowness=None, exact=True):
+        self.dispatcher = Dispatcher()
+        self.now = 0.0
+        self.queries: list[Query] = []
+        self.batches: list[Batch] = []
+        self.under_way: dict[str, list[Batch]] = {}
+        self.exact = exact and slowness is None
+        self.ways: dict[str, float] = {}
+        self.decisions: list[tuple] = []
+        self._slowness = slowness or (lambda device: 1.0)
+        self._heap: list[tuple[float, int, Batch, float]] = []
+        self._free_at: dict[str, float] = {}
+        self._number = 0
+        self.set_applications(applications)
+        for name, menus in devices.items():
+            self.set_way(name, way_s)
+            self.call("set_menus", name, menus)
+            self.call("set_up", name, True)
+
+    # --- calls -------------------------------------------------------------------------------------------------------
+
+    def call(self, method: str, *arguments):
+        """Call the dispatcher, and carry out and check what it decides."""
+        result = getattr(self.dispatcher, method)(*arguments, self.now)
+        self._act()
+        return result
+
+    def set_applications(self, applications) -> None:
+        self.applications = {
+            name: given if isinstance(given, tuple) else (given, False) for name, given in applications.items()
+        }
+        self.call("set_applications", self.applications)
+
+    def set_way(self, device: str, way_s: float) -> None:
+        self.ways[device] = way_s
+        self.dispatcher.set_way(device, way_s)
+
+    def away(self, device: str, seconds: float) -> None:
+        """The device does something of its own, as soon as it is done with what it was granted."""
+        until = self.now + seconds
+        self._free_at[device] = max(self._free_at.get(device, 0.0), until - self.ways[device] / 2)
+        self.call("set_away", device, until)
+
+    def back(self, device: str) -> None:
+        self.call("set_away", device, self.now)
+
+    def busy(self, device: str, seconds: float) -> None:
+        """Others' work holds the device for so long."""
+        self._free_at[device] = max(self._free_at.get(device, 0.0), self.now + seconds - self.ways[device] / 2)
+        self.call("set_busy", device, self.now + seconds)
+
+    def submit(self, application: str, rows: int = 1, budget_s: float | None = None) -> Query:
+        known = self.applications.get(application)
+        budget_s = (known[0] if known else 1.0) if budget_s is None else budget_s
+        query = Query(len(self.queries), application, self.now, self.now + budget_s, rows)
+        self.queries.append(query)
+        self.call("submit", application, query)
+        return query
+
+    def withdraw(self, query: Query) -> bool:
+        waits = query.state == WAITING
+        assert self.dispatcher.withdraw(query, self.now) == waits
+        if waits:
+            query.state = WITHDRAWN
+        self._act()
+        return waits
+
+    def lose(self, device: str) -> list[Query]:
+        """The device dies with all that it was granted; its queries are handed in again."""
+        batches = self.under_way.pop(device, [])
+        self._free_at[device] = self.now
+        self.call("lost", device)
+        orphans = [query for batch in batches for query in batch.queries]
+        self._hand_in(orphans)
+        return orphans
+
+    def decline(self, batch: Batch) -> None:
+        """The device gives a granted batch back."""
+        self.under_way[batch.device.name].remove(batch)
+        self.call("ended", batch)
+        self._hand_in(batch.queries)
+
+    def _hand_in(self, queries: list[Query]) -> None:
+        for query in queries:
+            assert query.state == GRANTED, query
+            query.state = WAITING
+        self.call("declined", queries)
+
+    # --- time --------------------------------------------------------------------------------------------------------
+
+    def advance(self, seconds: float) -> None:
+        """Let so much time pass, with answers and wakes in it."""
+        self.until(self.now + seconds)
+
+    def until(self, when: float) -> None:
+        while (at := self._next()) <= when:
+            self._step(at)
+        self.now = when
+
+    def finish(self) -> None:
+        """Until nothing is under way, nor waits."""
+        for _ in range(PATIENCE):
+            at = self._next()
+            if at == math.inf:
+                break
+            self._step(at)
+        waiting = [query for query in self.queries if query.state in (WAITING, GRANTED)]
+        assert not waiting, f"nothing happens any more, and these wait: {waiting[:5]}"
+
+    def wake_alone(self) -> None:
+        """Pass the time by wakes only, for no answer ever comes; in the end nothing is booked."""
+        for _ in range(PATIENCE):
+            if self.dispatcher.wake_at == math.inf:
+                assert not [query for query in self.queries if query.state == WAITING]
+                return
+            self.wake()
+        raise AssertionError(f"woken for ever; {[q for q in self.queries if q.state == WAITING][:5]} wait")
+
+    def wake(self) -> None:
+        """Wake the dispatcher when it wants to be woken, or now if that is over."""
+        self.now = max(self.now, self.dispatcher.wake_at)
+        self.dispatcher.wake(self.now)
+        assert self.dispatcher.wake_at > self.now, "woken in vain, again and again"
+        self._act()
+
+    def _next(self) -> float:
+        while self._heap and self._heap[0][2] not in self.under_way.get(self._heap[0][2].device.name, ()):
+            heappop(self._heap)
+        return min(self._heap[0][0] if self._heap else math.inf, self.dispatcher.wake_at)
+
+    def _step(self, at: float) -> None:
+        if self._heap and self._heap[0][0] <= self.dispatcher.wake_at:
+            self.now, _, batch, run_s = heappop(self._heap)
+            self.under_way[batch.device.name].remove(batch)
+            for query in batch.queries:
+                assert query.state == GRANTED and query.batch is batch
+                query.state, query.answered = ANSWERED, self.now
+                if self.exact:
+                    assert query.answered <= query.deadline + ROUNDING_S, f"{query} was answered at {self.now:g}"
+            self.dispatcher.ended(batch, self.now, run_s)
+            self._act()
+        else:
+            self.wake()
+
+    # --- what is decided ---------------------------------------------------------------------------------------------
+
+    def _act(self) -> None:
+        dispatcher = self.dispatcher
+        grants, refused = dispatcher.grants[:], dispatcher.refused[:]
+        dispatcher.grants.clear()
+        dispatcher.refused.clear()
+        for batch in grants:
+            self._granted(batch)
+        for query in refused:
+            assert query.state == WAITING, f"{query} is refused"
+            query.state = REFUSED
+            self.decisions.append(("refused", self.now, query.id))
+        for query in refused:
+            self._was_hopeless(query)
+        check(dispatcher, self.now)
+        for query in self.queries:
+            booked = query.booking is not None and not query.booking.granted
+            assert booked == (query.state == WAITING), query
+
+    def _granted(self, batch: Batch) -> None:
+        device = batch.device.name
+        self.decisions.append(
+            ("granted", self.now, device, batch.option.variant, tuple(query.id for query in batch.queries), batch.end)
+        )
+        for query in batch.queries:
+            assert query.state == WAITING, f"{query} is granted"
+            query.state, query.batch = GRANTED, batch
+        assert batch.rows == sum(query.rows for query in batch.queries)
+        assert batch.rows <= batch.option.max_rows or len(batch.queries) == 1
+        assert batch.end <= batch.deadline + ROUNDING_S, f"bound to be late by {batch.end - batch.deadline:g} s"
+        self.batches.append(batch)
+        self.under_way.setdefault(device, []).append(batch)
+        assert len(self.under_way[device]) <= 2
+        way_s = self.ways[device]
+        start = max(self.now + way_s / 2, self._free_at.get(device, 0.0))
+        run_s = batch.option.seconds(batch.rows) * self._slowness(device)
+        self._free_at[device] = start + run_s
+        self._number += 1
+        heappush(self._heap, (start + run_s + way_s / 2, self._number, batch, run_s))
+
+    def _was_hopeless(self, query: Query) -> None:
+        """No idle device could have answered a refused query in time."""
+        fleet = self.dispatcher._fleet
+        if query.application not in fleet.applications:
+            return
+        for device in fleet.devices.values():
+            menu = device.menus.get(query.application)
+            if menu is None or not device.up or device.away or device.granted or device.booked:
+                continue
+            start = max(self.now + device.way_s, device.free_at)
+            for option in menu.options:
+                end = start + option.seconds(query.rows) * device.factor
+                assert end > query.deadline, f"{query} refused, but {device.name} is idle and had it done by {end:g}"

@@ -1,0 +1,249 @@
+"""What holds whatever happens: any devices and menus, any order of arrivals, answers, plans and mishaps."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from .driver import ANSWERED, GRANTED, REFUSED, WAITING, World, menu, option
+
+APPLICATIONS = ["a", "b", "c"]
+DEVICES = ["d0", "d1", "d2", "d3"]
+SLOS = [0.05, 0.1, 0.3, 2.0]
+#: seconds of one row; shorter and longer than SLOs
+SPEEDS = [0.001, 0.01, 0.04, 0.09, 0.25, 0.8]
+
+
+@st.composite
+def options(draw, name: str):
+    first = draw(st.sampled_from(SPEEDS))
+    points = {1: first}
+    for rows in sorted(draw(st.sets(st.sampled_from([2, 3, 4, 8, 64]), max_size=3))):
+        # Mostly cheaper a row, now and then dearer, or quicker than a smaller batch.
+        points[rows] = first * draw(st.sampled_from([0.8, 1.0, 1.3, 0.4 * rows, 1.0 * rows, 1.2 * rows]))
+    accuracy = draw(st.sampled_from([50.0, 80.0, 95.0, 99.5, 100.0]))
+    return option(name, accuracy, points, weight=draw(st.sampled_from([1.0, 1.0, 5.0])))
+
+
+@st.composite
+def offers(draw):
+    """Menus by application."""
+    found = {}
+    for application in sorted(draw(st.sets(st.sampled_from(APPLICATIONS), min_size=0, max_size=3))):
+        count = draw(st.integers(1, 3))
+        found[application] = menu(*(draw(options(f"{application}{i}")) for i in range(count)))
+    return found
+
+
+applications = st.dictionaries(
+    st.sampled_from(APPLICATIONS), st.tuples(st.sampled_from(SLOS), st.booleans()), max_size=3
+)
+devices = st.sampled_from(DEVICES)
+times = st.sampled_from([0.0, 0.0005, 0.003, 0.01, 0.03, 0.1, 0.4, 3.0])
+
+
+class Dispatching(RuleBasedStateMachine):
+    """Every call is made to two dispatchers, which must decide alike."""
+
+    def both(self):
+        return self.world, self.twin
+
+    def same(self) -> None:
+        assert self.world.decisions == self.twin.decisions
+        assert self.world.dispatcher.wake_at == self.twin.dispatcher.wake_at
+
+    @initialize(
+        applications=applications,
+        kinds=st.lists(offers(), min_size=1, max_size=3),
+        count=st.integers(1, len(DEVICES)),
+        way_s=st.sampled_from([0.0, 0.0, 0.002, 0.04]),
+        noise=st.sampled_from([0.0, 0.0, 0.05, 0.6]),
+        slow=st.sampled_from([1.0, 1.0, 2.5]),
+    )
+    def begin(self, applications, kinds, count, way_s, noise, slow):
+        self.kinds = kinds
+        found = {name: kinds[i % len(kinds)] for i, name in enumerate(DEVICES[:count])}
+        worlds = []
+        for _ in range(2):
+            draw = random.Random(1)
+            slowness = None
+            if noise or slow != 1.0:
+                # The first device is the slow one.
+                def slowness(device, draw=draw):
+                    return (slow if device == "d0" else 1.0) * draw.lognormvariate(0.0, noise)
+
+            worlds.append(World(applications, found, way_s, slowness, exact=False))
+        self.world, self.twin = worlds
+        self.same()
+
+    @rule(application=st.sampled_from([*APPLICATIONS, "unknown"]), count=st.integers(1, 12))
+    def submit(self, application, count):
+        for world in self.both():
+            for _ in range(count):
+                world.submit(application)
+        self.same()
+
+    @rule(
+        application=st.sampled_from(APPLICATIONS),
+        rows=st.sampled_from([1, 2, 5, 7, 300]),
+        budget_s=st.sampled_from([-0.1, 0.0, 0.02, 0.1, 5.0]),
+    )
+    def submit_another(self, application, rows, budget_s):
+        for world in self.both():
+            world.submit(application, rows, budget_s)
+        self.same()
+
+    @rule(seconds=times)
+    def advance(self, seconds):
+        for world in self.both():
+            world.advance(seconds)
+        self.same()
+
+    @rule(data=st.data())
+    def withdraw(self, data):
+        if not self.world.queries:
+            return
+        i = data.draw(st.integers(0, len(self.world.queries) - 1))
+        for world in self.both():
+            world.withdraw(world.queries[i])
+        self.same()
+
+    @rule(data=st.data())
+    def withdraw_what_waits(self, data):
+        waiting = [query.id for query in self.world.queries if query.state == WAITING]
+        if waiting:
+            i = data.draw(st.sampled_from(waiting))
+            for world in self.both():
+                world.withdraw(world.queries[i])
+            self.same()
+
+    @rule(device=devices, up=st.booleans())
+    def set_up(self, device, up):
+        for world in self.both():
+            if device in world.ways:
+                world.call("set_up", device, up)
+        self.same()
+
+    @rule(device=devices)
+    def lose(self, device):
+        for world in self.both():
+            world.lose(device)
+        self.same()
+
+    @rule(data=st.data())
+    def decline(self, data):
+        granted = sorted({query.id for query in self.world.queries if query.state == GRANTED})
+        if granted:
+            i = data.draw(st.sampled_from(granted))
+            for world in self.both():
+                world.decline(world.queries[i].batch)
+            self.same()
+
+    @rule(device=devices, which=st.integers(0, 2))
+    def swap_menus(self, device, which):
+        for world in self.both():
+            if device in world.ways:
+                world.call("set_menus", device, self.kinds[which % len(self.kinds)])
+        self.same()
+
+    @rule(device=devices, menus=offers())
+    def set_menus(self, device, menus):
+        for world in self.both():
+            if device in world.ways:
+                world.call("set_menus", device, menus)
+        self.same()
+
+    @rule(applications=applications)
+    def set_applications(self, applications):
+        for world in self.both():
+            world.set_applications(applications)
+        self.same()
+
+    @rule(device=devices, seconds=times)
+    def away(self, device, seconds):
+        for world in self.both():
+            if device in world.ways:
+                world.away(device, seconds)
+        self.same()
+
+    @rule(device=devices)
+    def back(self, device):
+        for world in self.both():
+            if device in world.ways:
+                world.back(device)
+        self.same()
+
+    @rule(device=devices, seconds=times)
+    def busy(self, device, seconds):
+        for world in self.both():
+            if device in world.ways:
+                world.busy(device, seconds)
+        self.same()
+
+    @rule(device=devices, way_s=st.sampled_from([0.0, 0.001, 0.02]))
+    def set_way(self, device, way_s):
+        for world in self.both():
+            if device in world.ways:
+                world.set_way(device, way_s)
+
+    @precondition(lambda self: hasattr(self, "world"))
+    @rule()
+    def finish(self):
+        for world in self.both():
+            world.finish()
+        self.same()
+
+    def teardown(self):
+        if hasattr(self, "world"):
+            self.finish()
+
+
+Dispatching.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestDispatching = Dispatching.TestCase
+
+
+@st.composite
+def worlds(draw, late: bool):
+    """Applications, some serving late queries if ``late``, and devices that do what is expected of them."""
+    kinds = draw(st.lists(offers(), min_size=1, max_size=3))
+    names = DEVICES[: draw(st.integers(1, len(DEVICES)))]
+    served = {name: (draw(st.sampled_from(SLOS)), late and draw(st.booleans())) for name in APPLICATIONS}
+    way_s = draw(st.sampled_from([0.0, 0.0, 0.002, 0.04]))
+    return World(served, {name: kinds[i % len(kinds)] for i, name in enumerate(names)}, way_s)
+
+
+arrivals = st.lists(
+    st.tuples(st.sampled_from([0.0, 0.0, 0.001, 0.02, 0.2]), st.sampled_from(APPLICATIONS), st.sampled_from([1, 1, 3])),
+    max_size=120,
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(world=worlds(late=True), arrivals=arrivals)
+def test_what_is_granted_is_answered_in_time_by_devices_that_keep_their_times(world, arrivals):
+    for pause_s, application, rows in arrivals:
+        world.advance(pause_s)
+        world.submit(application, rows)
+    world.finish()
+    assert {query.state for query in world.queries} <= {ANSWERED, REFUSED}
+    for query in world.queries:
+        if query.state == REFUSED:
+            late = world.applications[query.application][1]
+            assert not late or not any(query.application in d.menus for d in world.dispatcher._fleet.devices.values())
+
+
+@settings(max_examples=60, deadline=None)
+@given(world=worlds(late=False), arrivals=arrivals)
+def test_nothing_waits_for_ever_for_devices_that_never_answer(world, arrivals):
+    for pause_s, application, rows in arrivals:
+        if pause_s:
+            until = world.now + pause_s
+            while world.dispatcher.wake_at <= until:
+                world.wake()
+            world.now = until
+        world.submit(application, rows)
+    world.wake_alone()
+    assert {query.state for query in world.queries} <= {GRANTED, REFUSED}

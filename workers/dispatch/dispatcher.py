@@ -276,7 +276,8 @@ class Dispatcher:
                 self._expect_later(device, now)
                 self._check(device, now)
             self._consider(device, now)
-            if not device.booked:
+            if device.counted and not device.granted:
+                # Others' work there has ended.
                 self._fleet.note(device, now)
         self.wake_at = wakes[0][0] if wakes else math.inf
 

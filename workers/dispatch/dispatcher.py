@@ -26,6 +26,8 @@ from .placing import ROUNDING_S, gap, hurried, idle, joinable, opening
 #: how long a batch that may still grow waits on an idle device: of the time that its first query can spare at all, this
 #: part while nothing else is booked, and so much more at full pressure
 WAIT, WAIT_UNDER_PRESSURE = 0.25, 0.5
+#: nor longer than it will run, or so many times as long at full pressure: company halves what a row costs at best
+LONGER_UNDER_PRESSURE = 8.0
 #: a device whose answers are later than by this part of their time, and by this many seconds, may be stuck; it is
 #: expected to need so many seconds more, or as many as it is late by already, again and again
 OVERDUE, OVERDUE_S = 0.25, 0.005
@@ -555,7 +557,9 @@ class Dispatcher:
         arrived = batch.queries[0].arrived
         way_s, factor = device.way_s, device.factor
         spare = batch.deadline - arrived - option.seconds(1) * factor - way_s
-        until = arrived + (WAIT + WAIT_UNDER_PRESSURE * pressure) * spare
+        wait = (WAIT + WAIT_UNDER_PRESSURE * pressure) * spare
+        longest = (1.0 + LONGER_UNDER_PRESSURE * pressure) * option.seconds(rows)
+        until = arrived + (wait if wait < longest else longest)
         last = batch.deadline - max(option.seconds(rows + 1), option.seconds(rows)) * factor - way_s
         return until if until < last else last
 

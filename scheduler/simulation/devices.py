@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from scheduler.allocation.problem import Placement
 from workers.batching.base import BatchPolicy, Candidate, LaneView, Outcome
 from workers.batching.latency import LatencyModel
+from workers.batching.relief import behind, relief_rows
 from workers.batching.turns import Arbiter, Lane, Wish, blocking_s
 
 
@@ -104,7 +105,7 @@ class SimulatedLane:
         """Of several planned variants of one application the one with the least rows served for its rate is first."""
         if len(self.planned) < 2:
             return self.candidates
-        first = min(self.planned, key=lambda c: self.rows_served[c.variant] / max(self.rates[c.variant], 1e-9))
+        first = min(self.planned, key=lambda c: behind(self.rows_served[c.variant], self.rates[c.variant]))
         return [first, *(c for c in self.candidates if c is not first)]
 
 
@@ -220,17 +221,14 @@ class SimulatedDevice:
     def _relief(self, application: str, planned: list[Candidate]) -> list[Candidate]:
         """Warm variants with a higher throughput than every planned one, in turns no longer than theirs, as the live
         executor offers them."""
-        turn_s = max(c.latency.ceiling(c.max_batch) for c in planned)
-        rate = max(c.max_batch / c.latency.seconds(c.max_batch) for c in planned)
+        turns = [(c.latency, c.max_batch) for c in planned]
         found = []
         for id in (*self.warm(), *self.loads):
             variant = self._variants[id]
             if variant.application != application or any(c.variant == variant.index for c in planned):
                 continue
-            rows = variant.latency.largest
-            while rows > 0 and variant.latency.ceiling(rows) > turn_s:
-                rows -= 1
-            if rows and rows / variant.latency.seconds(rows) > rate:
+            rows = relief_rows(turns, variant.latency)
+            if rows:
                 found.append(Candidate(variant.index, variant.accuracy, variant.latency, rows, planned=False))
         return sorted(found, key=lambda c: (-c.accuracy, c.variant))
 

@@ -18,7 +18,7 @@ import msgspec
 
 from workers.batching import turns
 from workers.batching.base import BatchPolicy, Candidate, LaneView, Outcome
-from workers.batching.latency import LatencyModel
+from workers.batching.relief import behind, relief_rows
 from workers.protocol.frames import Submit
 from workers.protocol.specs import ApplicationSpec
 
@@ -70,7 +70,7 @@ class Lane:
         several residents of one application share its queries as the plan says, whatever their batch sizes."""
         if self.narrow is not None or len(self.variants) < 2:
             return list(self.variants)
-        first = min(self.variants, key=lambda loaded: loaded.served / max(loaded.rate, 1e-9))
+        first = min(self.variants, key=lambda loaded: behind(loaded.served, loaded.rate))
         return [first, *(loaded for loaded in self.variants if loaded is not first)]
 
 
@@ -217,15 +217,9 @@ class Lanes:
         default = self._default.get(application, ())
         if not default or any(loaded.role is not Role.PLANNED for loaded in default):
             return ()
-        turn_s = max(loaded.estimate.profiled.ceiling(loaded.max_batch) for loaded in default)
-        rate = max(loaded.max_batch / loaded.estimate.profiled.seconds(loaded.max_batch) for loaded in default)
-        found = []
-        for loaded in self._warm.get(application, ()):
-            if loaded in default:
-                continue
-            rows = _largest_batch(loaded.estimate.profiled, turn_s)
-            if rows and rows / loaded.estimate.profiled.seconds(rows) > rate:
-                found.append((loaded, rows))
+        planned = [(loaded.estimate.profiled, loaded.max_batch) for loaded in default]
+        others = (loaded for loaded in self._warm.get(application, ()) if loaded not in default)
+        found = [(loaded, rows) for loaded in others if (rows := relief_rows(planned, loaded.estimate.profiled))]
         return tuple(sorted(found, key=lambda item: (-item[0].accuracy, item[0].id)))
 
     def _choose(self, submit: Submit) -> tuple[Loaded, ...]:
@@ -305,14 +299,6 @@ class Lanes:
         late = sum(query.deadline < now for query in batch.queries)
         batch.lane.policy.observe(Outcome(batch.loaded.id, batch.rows, run_s, len(batch.queries), late))
         self._arbiter.ended(batch.lane.name, now)
-
-
-def _largest_batch(latency: LatencyModel, limit_s: float) -> int:
-    """The most rows, of profiled sizes, whose batch takes at most ``limit_s``; 0: none."""
-    rows = latency.largest
-    while rows > 0 and latency.ceiling(rows) > limit_s:
-        rows -= 1
-    return rows
 
 
 def _default(ready: list[Loaded]) -> tuple[Loaded, ...]:

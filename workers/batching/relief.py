@@ -1,4 +1,4 @@
-"""Which warm variants may relieve the planned ones, and which planned one is next: the same live and simulated. Pure."""
+"""Which warm variants may relieve the planned ones, and which planned one is next: live and simulated. Pure."""
 
 from __future__ import annotations
 

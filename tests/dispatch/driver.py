@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from workers.batching.latency import LatencyModel
 from workers.dispatch.devices import Batch
@@ -120,6 +120,18 @@ class World:
         self._free_at[device] = max(self._free_at.get(device, 0.0), self.now + seconds - self.ways[device] / 2)
         self.call("set_busy", device, self.now + seconds)
 
+    def free(self, device: str) -> None:
+        """Others' work on the device has ended, sooner than it was told."""
+        self._free_at[device] = self.now
+        self.call("set_busy", device, self.now)
+
+    def settle(self) -> None:
+        """Every device has shown that it keeps its times."""
+        for device in self.dispatcher._fleet.devices.values():
+            known = next(iter(device.menus.values())).options[0]
+            for _ in range(200):
+                self.call("observe", device.name, known.variant, 1, known.seconds(1))
+
     def submit(self, application: str, rows: int = 1, budget_s: float | None = None) -> Query:
         known = self.applications.get(application)
         budget_s = (known[0] if known else 1.0) if budget_s is None else budget_s
@@ -150,6 +162,12 @@ class World:
         self.under_way[batch.device.name].remove(batch)
         self.call("ended", batch)
         self._hand_in(batch.queries)
+
+    def hang(self, batch: Batch) -> None:
+        """The device never ends this batch, nor any after it."""
+        self._free_at[batch.device.name] = math.inf
+        self._heap = [entry for entry in self._heap if entry[2] is not batch]
+        heapify(self._heap)
 
     def _hand_in(self, queries: list[Query]) -> None:
         for query in queries:

@@ -21,7 +21,7 @@ from heapq import heappop, heappush
 from .devices import SLOW, Batch, Device, Query
 from .fleet import Application, Fleet
 from .menu import LEVELS, PRICES, Menu, Option
-from .placing import ROUNDING_S, gap, hurried, idle, joinable, opening
+from .placing import ROUNDING_S, anywhere, gap, hurried, joinable, opening
 
 #: how long a batch that may still grow waits on an idle device: of the time that its first query can spare at all, this
 #: part while nothing else is booked, and so much more at full pressure
@@ -333,7 +333,7 @@ class Dispatcher:
                 return
         if batch is not None:
             self._join(batch, query, now)
-        elif (found := idle(application, rows, now, deadline)) is not None:
+        elif (found := anywhere(application, rows, now, deadline)) is not None:
             self._begin(Batch(application, *found, query), now)
         elif not self._squeeze(application, query, now, deadline):
             if application.serve_late and query.deadline < math.inf and application.groups:

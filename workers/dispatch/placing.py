@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from .devices import Batch, Device, Query
+from .devices import SLOW, Batch, Device, Query
 from .fleet import RESERVE_S, Application, Group, Kind, pressure_of
 from .menu import LEVELS, Option
 
@@ -67,7 +67,7 @@ def opening(
             kind = group.kinds[0]
             pressure = pressure_of(kind.until_sum - kind.busy * now + kind.booked_s, kind.count, len(kind.idle), slo_s)
             if kind.idle:
-                device = next(iter(kind.idle))
+                device = _longest_idle(kind)
                 soonest = device.way_s
             else:
                 device, soonest = _first(kind, now)
@@ -88,6 +88,12 @@ def opening(
     if not device.claims and now + soonest + option.seconds(query.rows) * device.factor <= deadline:
         return option, device
     return _next_best(application, query.rows, now, deadline, above, priced)
+
+
+def _longest_idle(kind: Kind) -> Device:
+    """The device that has been idle longest, or where that is a slow one, the quickest that is idle."""
+    device = next(iter(kind.idle))
+    return device if device.factor <= SLOW else min(kind.idle, key=lambda other: other.factor)
 
 
 def _first(kind: Kind, now: float) -> tuple[Device | None, float]:
@@ -112,7 +118,7 @@ def _survey(group: Group, now: float, slo_s: float) -> tuple[Device | None, floa
         total += kind.until_sum - kind.busy * now + kind.booked_s
         if kind.idle:
             if best is None or soonest > best.way_s:
-                best = next(iter(kind.idle))
+                best = _longest_idle(kind)
                 soonest = best.way_s
         elif best is None or soonest > best.way_s:
             device, wait = _first(kind, now)
@@ -184,20 +190,21 @@ def _harmless(
     return best
 
 
-def idle(application: Application, rows: int, now: float, deadline: float) -> tuple[Option, Device] | None:
-    """The most accurate variant that an idle device could run in time. Devices differ in their ways and in how well
-    they keep their times, and :func:`opening` looks at one of a kind."""
+def anywhere(application: Application, rows: int, now: float, deadline: float) -> tuple[Option, Device] | None:
+    """The most accurate variant that any device could run in time, behind all that is booked there. Devices differ in
+    their ways and in how well they keep their times, and :func:`opening` looks at one of a kind."""
     best, worth = None, -math.inf
-    for group in application.groups:
-        for kind in group.kinds:
-            for device in kind.idle:
-                within = deadline - now - device.starts_in(now)
-                for option in group.menu.options:
-                    if option.worth <= worth:
-                        break
-                    if device.seconds(option, rows) <= within:
-                        best, worth = (option, device), option.worth
-                        break
+    for group, device in application.crowd:
+        options = group.menu.options
+        within = (deadline - now - device.starts_in(now) - device.booked_s) / device.factor
+        if options[0].worth <= worth or group.menu.least(rows) > within:
+            continue
+        for option in options:
+            if option.worth <= worth:
+                break
+            if option.seconds(rows) <= within:
+                best, worth = (option, device), option.worth
+                break
     return best
 
 

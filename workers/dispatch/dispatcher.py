@@ -532,7 +532,8 @@ class Dispatcher:
             if len(booked) == 1 and not granted:
                 until = self._waits_until(batch, device, pressure, now)
                 if until > now:
-                    self._wake_at(device, until)
+                    # On the way others' work there may end, of which nothing else tells.
+                    self._wake_at(device, device.free_at if now < device.free_at < until else until)
                     return
             del booked[0]
             if batch in batch.application.open:

@@ -20,13 +20,14 @@ from .engine import DROPPED, IN_TIME, LATE, ROUNDING_S, Engine
 from .residents import Residents
 from .scenario import Scenario
 from .stacks import Stack
-from .staging import may_load
+from .staging import PATIENCE, may_load
 
 
 class Worker:
-    """A device: granted batches in order, the one that runs, and what is loaded."""
+    """A device: granted batches in order, the one that runs, and what is loaded. ``due``: since when what is to be
+    loaded has been wanted; from ``overdue_at`` on a load goes before any batch."""
 
-    __slots__ = ("batches", "name", "residents", "run_s", "running")
+    __slots__ = ("batches", "due", "name", "overdue_at", "residents", "run_s", "running")
 
     def __init__(self, name: str, residents: Residents):
         self.name = name
@@ -34,6 +35,8 @@ class Worker:
         self.batches: list[Batch] = []
         self.running: Batch | None = None
         self.run_s = 0.0
+        self.due: dict[str, float] = {}
+        self.overdue_at = math.inf
 
 
 class LateEngine(Engine):
@@ -131,6 +134,14 @@ class LateEngine(Engine):
 
     def _next(self, worker: Worker, now: float) -> None:
         """Run the next batch of a free device, or load."""
+        if now >= worker.overdue_at:
+            self._load(worker, now)
+            if worker.residents.loading is not None:
+                # What was granted meanwhile need not wait for that.
+                for batch in worker.batches:
+                    self._at(now + self._scenario.network_s, self._on_declined, (batch, batch.queries))
+                worker.batches.clear()
+                return
         while worker.batches:
             if self._run(worker, worker.batches.pop(0), now):
                 return
@@ -179,7 +190,7 @@ class LateEngine(Engine):
             self._next(worker, now)
             return
         run_s = worker.run_s
-        if worker.batches:
+        if worker.batches or now >= worker.overdue_at:
             self._next(worker, now)
         self._dispatcher.ended(batch, now, run_s)
         if self._dispatcher.grants or self._dispatcher.refused:
@@ -213,14 +224,29 @@ class LateEngine(Engine):
             return
         load_s = self._scenario.load_time_s
         residents.begin(variant)
+        self._due(worker, now)
         self._offer(worker, now)
         self._dispatcher.set_away(worker.name, now + load_s + 2 * self._scenario.network_s, now)
         self._at(now + load_s, self._on_loaded, worker)
         if self._dispatcher.grants or self._dispatcher.refused:
             self._act(now)
 
+    def _due(self, worker: Worker, now: float) -> None:
+        """After a change of what is to be loaded."""
+        before = worker.overdue_at
+        worker.due = {variant: worker.due.get(variant, now) for variant in worker.residents.loads}
+        worker.overdue_at = min(worker.due.values(), default=math.inf) + PATIENCE * self._scenario.load_time_s
+        if worker.overdue_at != before and now < worker.overdue_at < math.inf:
+            # Nothing may happen there until then.
+            self._at(worker.overdue_at, self._on_overdue, worker)
+
+    def _on_overdue(self, now: float, worker: Worker) -> None:
+        if worker.running is None:
+            self._load(worker, now)
+
     def _next_load(self, worker: Worker, now: float) -> str | None:
-        """The variant to load now: of an application that nothing serves, else the first in the plan's order."""
+        """The variant to load now, if any: of an application that nothing serves, else the first in the plan's order
+        that may."""
         residents, kind, application = worker.residents, self._kind[worker.name], self._application
         others = [other for other in self._workers.values() if other is not worker]
         peers = [other for other in others if self._kind[other.name] == kind]
@@ -232,19 +258,22 @@ class LateEngine(Engine):
         here = {application[variant] for variant in residents.loaded}
         # What another device is loading needs no second one.
         coming = {application[other.residents.loading] for other in others if other.residents.loading is not None}
-        unserved = (v for v in residents.loads if application[v] not in here | hosts.keys() | coming)
-        variant = next(unserved, residents.loads[0])
-        may = may_load(
-            application[variant],
-            here,
-            self._scenario.load_time_s,
-            sum(other.residents.loading is not None for other in peers),
-            len(peers) + 1,
-            lambda name: hosts.get(name, 0),
-            lambda name: self._dispatcher.pressure(name, now),
-            self._scenario.slo_s.__getitem__,
-        )
-        return variant if may else None
+        served = here | hosts.keys() | coming
+        loading = sum(other.residents.loading is not None for other in peers)
+        for variant in sorted(residents.loads, key=lambda variant: application[variant] in served):
+            if may_load(
+                application[variant],
+                here,
+                self._scenario.load_time_s,
+                now - worker.due[variant],
+                loading,
+                len(peers) + 1,
+                lambda name: hosts.get(name, 0),
+                lambda name: self._dispatcher.pressure(name, now),
+                self._scenario.slo_s.__getitem__,
+            ):
+                return variant
+        return None
 
     def _on_loaded(self, now: float, worker: Worker) -> None:
         worker.residents.ended()
@@ -272,6 +301,7 @@ class LateEngine(Engine):
                     worker.residents.begin(worker.residents.loads[0])
                     worker.residents.ended()
                 self._offer(worker, now)
+            self._due(worker, now)
         for worker in self._workers.values():
             if worker.running is None and not worker.batches:
                 self._load(worker, now)

@@ -12,12 +12,16 @@ CALM = 0.3
 MORE_PRESSED = 0.2
 #: part of the SLO that the only device of an application may stand still for
 SPARE = 0.5
+#: a load that was wanted for so many times as long as it takes waits for no better moment: where none comes (an
+#: application has this device only, or is always pressed for want of this very variant) it would wait for ever
+PATIENCE = 30.0
 
 
 def may_load(
     application: str,
     here: Collection[str],
     load_s: float,
+    waited_s: float,
     loading: int,
     peers: int,
     hosts: Callable[[str], int],
@@ -28,7 +32,7 @@ def may_load(
 
     Args:
         here: applications that the device can serve; none: it may load at once.
-        load_s: how long it will stand still.
+        load_s: how long it will stand still. ``waited_s``: for how long the load has been wanted.
         loading: devices of its type that are loading; ``peers``: devices of its type.
         hosts: other devices that serve an application now.
         pressure: on an application's devices, 0 to 1.
@@ -38,7 +42,7 @@ def may_load(
         return True
     if loading >= max(1, peers // PART):
         return False
-    if application not in here and not hosts(application):
+    if (application not in here and not hosts(application)) or waited_s >= PATIENCE * load_s:
         return True
     pressed = pressure(application)
     for name in here:

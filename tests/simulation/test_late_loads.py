@@ -1,0 +1,165 @@
+"""When devices load what the plan wants, and what goes for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler.simulation import simulate
+from scheduler.simulation.engine import IN_TIME
+from scheduler.simulation.residents import Residents
+from scheduler.simulation.scenario import Control
+from scheduler.simulation.staging import PATIENCE, may_load
+
+from .worlds import model, world
+
+# --- what is resident -------------------------------------------------------------------------------------------------
+
+
+def load_all(residents: Residents) -> None:
+    while residents.loads:
+        residents.begin(residents.loads[0])
+        residents.ended()
+
+
+def test_what_the_plan_wants_is_loaded_in_its_order():
+    residents = Residents(None)
+    residents.plan(["b", "a", "b"])
+    assert residents.loads == ["b", "a"]
+    load_all(residents)
+    assert residents.warm() == ["b", "a"] and residents.loads == []
+
+
+def test_no_more_is_wanted_than_may_be_resident_and_the_most_important_comes_first():
+    residents = Residents(2)
+    residents.plan(["a", "b", "c"])
+    assert residents.loads == ["a", "b"]
+
+
+def test_what_is_loaded_stays_until_its_place_is_needed():
+    residents = Residents(2)
+    residents.plan(["a", "b"])
+    load_all(residents)
+    residents.plan(["b"])
+    assert residents.warm() == ["a", "b"]
+    residents.plan(["b", "c"])
+    residents.begin("c")
+    # What the plan does not name is gone as soon as the load begins; what it names stays.
+    assert residents.warm() == ["b", "c"] and list(residents.loaded) == ["b"]
+
+
+def test_with_one_place_the_old_variant_goes_before_the_new_one_is_there():
+    residents = Residents(1)
+    residents.plan(["a"])
+    load_all(residents)
+    residents.plan(["b"])
+    residents.begin("b")
+    assert list(residents.loaded) == [] and residents.warm() == ["b"]
+    residents.ended()
+    assert list(residents.loaded) == ["b"]
+
+
+def test_a_load_under_way_is_not_begun_again_by_the_next_plan():
+    residents = Residents(2)
+    residents.plan(["a"])
+    residents.begin("a")
+    residents.plan(["a", "b"])
+    assert residents.loads == ["b"]
+    residents.plan(["b"])
+    residents.ended()
+    load_all(residents)
+    # It was loaded for nothing, but nothing needed its place.
+    assert residents.warm() == ["a", "b"]
+
+
+# --- when a device may stand still ------------------------------------------------------------------------------------
+
+
+def may(
+    application="new", here=("old",), load_s=2.0, waited_s=0.0, loading=0, peers=8, hosts=4, pressure=0.0, **others
+):
+    """``hosts`` and ``pressure``: of every application, or by name."""
+
+    def by_name(given):
+        return given.__getitem__ if isinstance(given, dict) else lambda name: given
+
+    slo_s = by_name(others.get("slo_s", 0.3))
+    return may_load(application, here, load_s, waited_s, loading, peers, by_name(hosts), by_name(pressure), slo_s)
+
+
+def test_a_device_that_serves_nothing_loads_at_once():
+    assert may(here=(), loading=7, pressure=1.0)
+
+
+def test_few_of_a_type_stand_still_at_a_time():
+    assert may(peers=40, loading=4) and not may(peers=40, loading=5)
+    assert may(peers=2, loading=0) and not may(peers=2, loading=1)
+
+
+def test_what_nothing_serves_is_loaded_under_any_pressure():
+    assert may(hosts={"new": 0, "old": 4}, pressure=1.0)
+
+
+def test_a_device_under_pressure_goes_on_serving():
+    assert may(pressure=0.2) and not may(pressure=0.5)
+
+
+def test_what_is_much_more_pressed_is_loaded_at_the_cost_of_what_is_less():
+    assert may(pressure={"new": 0.9, "old": 0.5})
+    assert not may(pressure={"new": 0.6, "old": 0.5})
+    assert not may(application="old", pressure=0.9)
+
+
+def test_the_only_device_of_an_application_stands_still_for_part_of_its_slo_at_most():
+    alone = {"new": 4, "old": 0}
+    assert not may(hosts=alone) and may(hosts=alone, load_s=0.1)
+    assert may(hosts=alone, slo_s={"old": 10.0, "new": 0.3})
+
+
+@pytest.mark.parametrize(
+    "case", [{"pressure": 0.5}, {"hosts": {"new": 4, "old": 0}}, {"application": "old", "pressure": 1}]
+)
+def test_no_load_waits_for_ever(case):
+    assert not may(**case, waited_s=0.9 * PATIENCE * 2.0)
+    assert may(**case, waited_s=PATIENCE * 2.0)
+    # However long it waited, not all devices stand still together.
+    assert not may(**case, waited_s=PATIENCE * 2.0, loading=1)
+
+
+# --- in a run ---------------------------------------------------------------------------------------------------------
+
+SLOW = model("q", "accurate", 100, cpu={1: 100})
+QUICK = model("q", "quick", 80, cpu={1: 10, 4: 20})
+
+
+def used(record):
+    return [record.variants[v][1] if v >= 0 else None for v in record.variant]
+
+
+def test_a_sole_device_under_pressure_gets_the_quick_variant_that_it_needs():
+    """It has one place, and would be out of service for longer than its application can wait."""
+    arrivals = [(400.0 * i, "q") for i in range(10)] + [(4000 + 20.0 * i, "q") for i in range(900)]
+    control = Control(period_s=2, burst_check_s=1, initial_qps=2)
+    scenario = world([SLOW, QUICK], arrivals, control=control, load_time_s=0.2, max_resident={"cpu": 1})
+    record = simulate(scenario, "proteus", "nereus", "late-binding").record
+    assert used(record)[1] == "accurate"
+    assert record.outcome[-300:].count(IN_TIME) == 300 and set(used(record)[-300:]) == {"quick"}
+
+
+def test_an_idle_device_loads_in_the_end_though_nothing_else_happens_there():
+    """The only host of an application that nobody asks for any more, wanted for another one."""
+    other = model("p", "n", cpu={1: 100, 4: 120})
+    first = model("q", "m", cpu={1: 100, 4: 120})
+    arrivals = [(500.0, "q")] + [(2000 + 50.0 * i, "p") for i in range(400)]
+    control = Control(period_s=1, burst_check_s=0.5, initial_qps=1)
+    scenario = world([first, other], arrivals, ["cpu"] * 2, control=control, load_time_s=0.2, max_resident={"cpu": 1})
+    results = simulate(scenario, "proteus", "nereus", "late-binding")
+    assert results.record.outcome[-100:].count(IN_TIME) == 100
+
+
+def test_applications_share_one_device_with_one_place_and_every_query_is_counted():
+    models = [model(f"q{i}", "m", cpu={1: 10, 4: 20}) for i in range(3)]
+    arrivals = [(30.0 * i, f"q{i % 3}") for i in range(400)]
+    control = Control(period_s=1, burst_check_s=0.5)
+    scenario = world(models, arrivals, control=control, load_time_s=0.3, max_resident={"cpu": 1}, network_s=0.002)
+    s = simulate(scenario, "proteus", "nereus", "late-binding").summary
+    assert s["in_time"] + s["late"] + s["dropped"] == 400 and s["in_time"] > 0

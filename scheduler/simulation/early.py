@@ -129,8 +129,8 @@ class EarlyEngine(Engine):
         batch = device.running
         if batch is not None:
             run_s = device.profiled_s(batch.variant, len(batch.queries))
-            if self._scenario.profile_noise:
-                run_s *= self._noise.lognormvariate(0.0, self._scenario.profile_noise)
+            if self._run_times is not None:
+                run_s = self._run_times.draw(self._scenario.models[batch.variant].id, run_s)
             device.wake_at = -1.0
             self._at(now + run_s, self._on_end, device)
         elif wake_at < math.inf and wake_at != device.wake_at:

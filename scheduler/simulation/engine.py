@@ -10,7 +10,6 @@ does not serve on while a new one loads (no make before break on one device). La
 from __future__ import annotations
 
 import gc
-import random
 import time
 from abc import ABC, abstractmethod
 from array import array
@@ -20,6 +19,7 @@ from heapq import heappush
 
 from .controller import Controller, Planned, SimulationError
 from .devices import Query, Variant
+from .noise import RunTimes
 from .scenario import Scenario
 from .stacks import Stack
 
@@ -54,7 +54,7 @@ class Engine(ABC):
         self._names = scenario.applications
         self._slo = [scenario.slo_s[name] for name in self._names]
         self._controller = Controller(scenario, stack.strategy)
-        self._noise = random.Random(f"{scenario.seed}:noise")
+        self._run_times = RunTimes.of(scenario)
         self._heap: list[tuple[float, int, Callable[[float, object], None], object]] = []
         self._number = 0
         self._arrived = 0

@@ -165,8 +165,8 @@ class LateEngine(Engine):
                 self._at(now + net, self._on_declined, (batch, []))
                 return False
         run_s = option.seconds(batch.rows)
-        if self._scenario.profile_noise:
-            run_s *= self._noise.lognormvariate(0.0, self._scenario.profile_noise)
+        if self._run_times is not None:
+            run_s = self._run_times.draw(option.variant, run_s)
         worker.running, worker.run_s = batch, run_s
         self._number += 1
         heappush(self._heap, (now + run_s, self._number, self._ended, worker))

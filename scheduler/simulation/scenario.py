@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,7 +28,9 @@ class Control:
 @dataclass(frozen=True)
 class Scenario:
     """Everything that a simulation needs. ``devices``: (name, type), in the order of the file. ``slo_s`` and
-    ``max_resident`` hold a value for each application, and for each limited device type."""
+    ``max_resident`` hold a value for each application, and for each limited device type. ``run_ratios``: for variants
+    (by id) whose run times were measured, these over the profile's, each as likely as the others; a file says only
+    ``profile_noise``."""
 
     name: str
     models: tuple[Model, ...]
@@ -39,6 +41,7 @@ class Scenario:
     load_time_s: float = 0.0
     network_s: float = 0.0
     profile_noise: float = 0.0
+    run_ratios: Mapping[str, Sequence[float]] = field(default_factory=dict)
     seed: int = 0
     control: Control = Control()
     strategy: str | None = None

@@ -1,37 +1,34 @@
-"""Live against simulated: the same queries, at the same times, answered by a real appliance with two one-core devices
-and by the simulator with the profiles that this appliance measured just before.
+"""Live against simulated: the same queries at the same times, answered by a real appliance with two one-core devices
+and by the simulator, on profiles and run times measured in the same run with everything up. Violations are counted
+strictly at the client.
 
-Violations are counted strictly at the client. The utilisation is what the most accurate variants would need for every
-query alone; how busy the devices were, and by how much batches took longer than profiled (neighbours on the same
-cores: gateway, load and whoever else is there), is told beside it.
+Gateway, load and executors share the machine's cores with whatever else runs there, so batches take longer than
+profiled: the simulator draws from the distribution of what they took, by variant. It is fitted to what the executors
+tell after each replay, of all that they ran, and knows nothing of when, on which device or in what order.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import dataclasses
 import math
 import os
 import statistics
 import sys
 import tempfile
-import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import uvloop
-from prometheus_client.parser import text_string_to_metric_families
 
-from appliance.demo import v2
-from appliance.demo.counts import Counts
-from appliance.demo.drive import REFUSED
 from appliance.demo.manifest import DemoApplication, applications
 from appliance.demo.rest import client, expect, pages
-from appliance.demo.wire import HttpPool
+from benchmarks import runtimes
+from benchmarks.openloop import Client
 from scheduler.simulation import simulate
 from scheduler.simulation.arrivals import Arrivals, Generator
 from scheduler.simulation.profiles import Model
@@ -40,88 +37,85 @@ from tests.running import RunningAppliance, eventually
 from workers.batching.latency import LatencyModel
 from workers.gateway.menus import AROUND_S
 
-#: load over what the most accurate variants can carry one query at a time
+#: of the devices' time, if the most accurate variants answered every query alone
 UTILISATIONS = (0.3, 0.6)
 REPETITIONS = 3
 SECONDS, QUICK_SECONDS = 20.0, 8.0
+#: the first replay, of which only run times are looked at
+REHEARSAL_S = 6.0
 DEVICES = 2
-SLO_MS = 150.0
+SLO_MS = 200.0
 PERIOD_S = 10.0
 #: declared for the variants from the cheapest on; far apart, so that it shows when others are chosen
 ACCURACIES = (80.0, 90.0, 100.0)
-#: queries/s of each application while profiles are taken
-LIGHT_QPS = 2.0
-PATIENCE_S = 5.0
-#: single queries to each application that tell what the way costs
-PROBES = 20
+#: variants of which fewer batches ran are taken to be as slow as the others
+BATCHES = 20
 SEED = 20
 
-
-@dataclass(frozen=True)
-class Profile:
-    """A variant as measured: ``points`` are (batch, median seconds); ``sigma``: of a lognormal distribution around the
-    median, from the 95th percentiles."""
-
-    points: tuple[tuple[int, float], ...]
-    sigma: float
-
-    @property
-    def model(self) -> LatencyModel:
-        return LatencyModel(self.points)
-
-
-#: by application and variant
-Profiles = Mapping[tuple[str, str], Profile]
+#: latency by (application, variant): medians, as profiled
+Profiles = Mapping[tuple[str, str], LatencyModel]
 
 
 @dataclass(frozen=True)
 class Live:
     """A replay. ``violation_ratio``: 0 to 1; ``accuracy``: normalised percent, None where nothing was in time;
-    ``busy``: share of the devices' time; ``slowdown``: run time of batches over their profiles' medians."""
+    ``busy``: share of the devices' time; ``slowdown``: run time of all batches over their profiles' medians;
+    ``ratios``: the same by variant id, as a distribution; ``load_average``: of the machine, over the last minute."""
 
     queries: int
     violation_ratio: float
     accuracy: float | None
-    p50_ms: float | None
+    median_ms: float | None
     busy: float
     slowdown: float
+    ratios: Mapping[str, tuple[float, ...]]
+    load_average: float
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """The same queries, simulated."""
+
+    violation_ratio: float
+    accuracy: float | None
+    median_ms: float | None
 
 
 @dataclass(frozen=True)
 class Row:
-    """One repetition. Differences in points (percent)."""
+    """One repetition. ``way_ms``: what a query costs beside its run."""
 
     utilisation: float
     live: Live
-    violation_ratio: float
-    accuracy: float | None
-    p50_ms: float | None
-    sigma: float
+    simulated: Simulated
     way_ms: float
 
     @property
     def violations_apart(self) -> float:
-        return abs(self.live.violation_ratio - self.violation_ratio) * 100
+        """Points, of all queries."""
+        return abs(self.live.violation_ratio - self.simulated.violation_ratio) * 100
 
     @property
     def accuracy_apart(self) -> float:
-        """Infinite where only one of the two answered anything in time."""
-        if self.live.accuracy is None or self.accuracy is None:
-            return 0.0 if self.live.accuracy is self.accuracy else math.inf
-        return abs(self.live.accuracy - self.accuracy)
+        """Points; infinite where only one of the two answered anything in time."""
+        live, simulated = self.live.accuracy, self.simulated.accuracy
+        if live is None or simulated is None:
+            return 0.0 if live is simulated else math.inf
+        return abs(live - simulated)
 
 
 # --- what is served --------------------------------------------------------------------------------------------------
 
 
 def chosen() -> tuple[DemoApplication, ...]:
-    """The demo's applications with their three cheapest variants, and this benchmark's objective and accuracies."""
+    """The demo's applications with their three cheapest variants, and this benchmark's objective and accuracies.
+    Variants' names are unique, as executors' metrics tell nothing but these."""
     return tuple(
         dataclasses.replace(
             application,
             slo_ms=SLO_MS,
             variants=tuple(
-                dataclasses.replace(variant, accuracy=accuracy)
+                dataclasses.replace(variant, name=f"{application.name}-{variant.name}", accuracy=accuracy)
                 for variant, accuracy in zip(application.variants, ACCURACIES, strict=False)
             ),
         )
@@ -129,8 +123,8 @@ def chosen() -> tuple[DemoApplication, ...]:
     )
 
 
-def register(base_url: str, token: str, wanted: Sequence[DemoApplication]) -> None:
-    """Create the applications, upload their variants, and wait until all are profiled."""
+def register(base_url: str, token: str, wanted: Sequence[DemoApplication]) -> Profiles:
+    """Create the applications, upload their variants, wait until all are profiled, and return the profiles."""
     with client(base_url, token) as rest:
         for application in wanted:
             body = {"name": application.name, "slo_ms": application.slo_ms, "signature": application.signature}
@@ -142,7 +136,7 @@ def register(base_url: str, token: str, wanted: Sequence[DemoApplication]) -> No
                         files={"file": file},
                         data={"name": variant.name, "accuracy": f"{variant.accuracy:g}"},
                     )
-                expect(answer, f"uploading {application.name}/{variant.name}", 201)
+                expect(answer, f"uploading {variant.name}", 201)
 
         def ready() -> bool:
             states = [v["state"] for a in wanted for v in pages(rest, f"/applications/{a.name}/variants/")]
@@ -151,44 +145,22 @@ def register(base_url: str, token: str, wanted: Sequence[DemoApplication]) -> No
             return set(states) == {"ready"}
 
         eventually(ready, timeout=180, why="all variants ready")
+        return {
+            (application.name, profile["variant"]): LatencyModel(
+                [(point["batch"], point["p50_ms"] / 1000) for point in profile["latencies"]]
+            )
+            for application in wanted
+            for profile in pages(rest, f"/applications/{application.name}/profiles/")
+        }
 
 
-def profiles(base_url: str, token: str, wanted: Sequence[DemoApplication], again: bool) -> Profiles:
-    """The profiles of the devices' type; ``again``: measured anew first."""
-    with client(base_url, token) as rest:
-
-        def measured() -> dict[tuple[str, str], dict]:
-            found = [p for a in wanted for p in pages(rest, f"/applications/{a.name}/profiles/")]
-            return {(profile["application"], profile["variant"]): profile for profile in found}
-
-        found = measured()
-        if again:
-            before = {key: profile["measured"] for key, profile in found.items()}
-            for application, variant in before:
-                path = f"/applications/{application}/variants/{variant}/profile/"
-                expect(rest.post(path), f"profiling {application}/{variant}", 200, 201, 202)
-
-            def renewed() -> dict | None:
-                now = measured()
-                return now if all(now[key]["measured"] != at for key, at in before.items()) else None
-
-            found = eventually(renewed, timeout=180, every=0.5, why="all profiles renewed")
-    return {key: _profile(profile["latencies"]) for key, profile in found.items()}
-
-
-def _profile(latencies: Sequence[Mapping]) -> Profile:
-    points = tuple(sorted((point["batch"], point["p50_ms"] / 1000) for point in latencies))
-    #: the standard normal distribution's 95th percentile is 1.645
-    spreads = [math.log(max(point["p95_ms"] / point["p50_ms"], 1.0)) / 1.645 for point in latencies]
-    return Profile(points, statistics.median(spreads))
-
-
-def rates(measured: Profiles, wanted: Sequence[DemoApplication], utilisation: float) -> dict[str, float]:
-    """Queries/s that keep the devices so busy with the most accurate variants alone, as much for each application."""
+def rates(profiles: Profiles, wanted: Sequence[DemoApplication], utilisation: float, slowdown: float) -> dict:
+    """Queries/s by application that keep the devices so busy with the most accurate variants alone, each application
+    as much as the other, where run times are ``slowdown`` times the profiles."""
     found = {}
     for application in wanted:
         best = max(application.variants, key=lambda variant: variant.accuracy)
-        alone_s = measured[application.name, best.name].model.seconds(1)
+        alone_s = profiles[application.name, best.name].seconds(1) * slowdown
         found[application.name] = utilisation * DEVICES / len(wanted) / alone_s
     return found
 
@@ -196,165 +168,95 @@ def rates(measured: Profiles, wanted: Sequence[DemoApplication], utilisation: fl
 # --- live ------------------------------------------------------------------------------------------------------------
 
 
-class Client:
-    """Sends queries when they are due, whether or not earlier ones were answered, and counts what comes back."""
-
-    def __init__(self, url: str, key: str, wanted: Sequence[DemoApplication]):
-        self._url, self._key = url, key
-        self._wanted = {application.name: application for application in wanted}
-        self.counts = Counts()
-        #: (application, variant, rows of its batch) of each answer
-        self.batches: list[tuple[str, str, int]] = []
-
-    async def replay(self, arrivals: Arrivals, stop: threading.Event | None = None) -> None:
-        """Send all arrivals and wait for the last answer."""
-        pool = HttpPool(self._url, limit=4096, timeout_s=PATIENCE_S)
-        try:
-            requests = {name: v2.queries(pool, a, self._key) for name, a in self._wanted.items()}
-            # Connections are made beforehand: a client that keeps them has them.
-            await asyncio.gather(*(pool.get("/v2/health/live") for _ in range(16)))
-            begun = time.monotonic() + 0.05
-            for i, (due, index) in enumerate(zip(arrivals.times, arrivals.applications, strict=True)):
-                delay = begun + due - time.monotonic()
-                if delay > 0:
-                    await asyncio.sleep(delay)
-                if stop is not None and stop.is_set():
-                    break
-                name = arrivals.names[index]
-                self._send(pool, requests[name][i % len(requests[name])], name, begun + due)
-            until = time.monotonic() + PATIENCE_S + 2
-            while pool.in_flight and time.monotonic() < until:
-                await asyncio.sleep(0.02)
-        finally:
-            pool.close()
-
-    async def probe(self, versions: Mapping[str, str]) -> list[float]:
-        """Round trips (s) of single queries, one after the other, to these variants by application.
-
-        Raises:
-            RuntimeError: one was not answered.
-        """
-        pool = HttpPool(self._url, timeout_s=PATIENCE_S)
-        loop, taken = asyncio.get_running_loop(), []
-        try:
-            for name, version in versions.items():
-                path = f"/v2/models/{name}/infer".encode()
-                pinned = f"/v2/models/{name}/versions/{version}/infer".encode()
-                for request in v2.queries(pool, self._wanted[name], self._key)[:PROBES]:
-                    answered: asyncio.Future[tuple] = loop.create_future()
-                    began = time.monotonic()
-                    pool.send(request.replace(path, pinned, 1), lambda *told, to=answered: to.set_result(told))
-                    status, _, body = await answered
-                    if status != 200:
-                        raise RuntimeError(f"{name}/{version}: {status}: {body[:200]!r}")
-                    taken.append(time.monotonic() - began)
-                    await asyncio.sleep(0.02)
-        finally:
-            pool.close()
-        return taken
-
-    def _send(self, pool: HttpPool, request: bytes, name: str, due: float) -> None:
-        counts = self.counts
-
-        def answered(status: int | None, headers: dict[bytes, bytes], body: bytes) -> None:
-            took_ms = (time.monotonic() - due) * 1000
-            if status != 200:
-                if status in REFUSED:
-                    counts.refused += 1
-                else:
-                    counts.failed += 1
-                return
-            told = v2.answer(headers, body).parameters
-            self.batches.append((name, told.variant, told.batch_size))
-            counts.latencies_ms.append(took_ms)
-            if took_ms > self._wanted[name].slo_ms:
-                counts.late += 1
-            else:
-                counts.in_time += 1
-                counts.accuracy_sum += told.accuracy or 0.0
-
-        counts.sent += 1
-        if not pool.send(request, answered):
-            counts.sent -= 1
-            counts.unsent += 1
-
-
-def live(appliance: RunningAppliance, wanted: Sequence[DemoApplication], arrivals: Arrivals, known: Profiles) -> Live:
-    """Replay ``arrivals`` against the appliance."""
+def replay(appliance: RunningAppliance, wanted: Sequence[DemoApplication], arrivals: Arrivals, known: Profiles) -> Live:
+    """Send ``arrivals`` to the appliance."""
     one = Client(appliance.http, appliance.credentials["api_key"], wanted)
-    before = _busy_s(appliance)
+    before = _run_times(appliance)
     began = time.monotonic()
     uvloop.run(one.replay(arrivals))
-    took = time.monotonic() - began
-    busy_s = _busy_s(appliance) - before
+    took_s = time.monotonic() - began
+    ran = {variant: times.since(before.get(variant)) for variant, times in _run_times(appliance).items()}
+    slowdown, ratios = slowdowns(one.answers, known, ran)
     counts = one.counts
-    # Of a batch of n rows n answers tell, each of them for its part.
-    models = {key: profile.model for key, profile in known.items()}
-    expected_s = sum(models[name, variant].seconds(rows) / rows for name, variant, rows in one.batches)
+    queries = counts.sent + counts.unsent
     return Live(
-        queries=counts.sent + counts.unsent,
-        violation_ratio=1 - counts.in_time / max(1, counts.sent + counts.unsent),
+        queries=queries,
+        violation_ratio=1 - counts.in_time / queries if queries else 0.0,
         accuracy=counts.accuracy_sum / counts.in_time if counts.in_time else None,
-        p50_ms=statistics.median(counts.latencies_ms) if counts.latencies_ms else None,
-        busy=busy_s / took / DEVICES,
-        slowdown=busy_s / expected_s if expected_s else 1.0,
+        median_ms=statistics.median(counts.latencies_ms) if counts.latencies_ms else None,
+        busy=sum(times.sum_s for times in ran.values()) / took_s / DEVICES,
+        slowdown=slowdown,
+        ratios=ratios,
+        load_average=os.getloadavg()[0],
     )
 
 
-def _busy_s(appliance: RunningAppliance) -> float:
-    """Seconds that the executors have run batches so far."""
-    text = httpx.get(f"{appliance.node_http}/metrics", timeout=10).text
-    return sum(
-        sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-        if sample.name == "nereus_executor_busy_seconds_total"
-    )
+def slowdowns(
+    answers: Sequence[tuple[str, str, int]], known: Profiles, ran: Mapping[str, runtimes.RunTimes]
+) -> tuple[float, dict[str, tuple[float, ...]]]:
+    """Run times over profiles: the mean of all, and the distribution by variant id.
+
+    Args:
+        answers: (application, variant, rows of its batch).
+        ran: by variant's name.
+
+    Raises:
+        ValueError: nothing was answered.
+    """
+    # Of a batch of n rows n answers tell.
+    batches: dict[tuple[str, str], dict[int, float]] = {}
+    for (application, variant, rows), count in Counter(answers).items():
+        batches.setdefault((application, variant), {})[rows] = count / rows
+    profiled = {key: [(known[key].seconds(n), count) for n, count in sizes.items()] for key, sizes in batches.items()}
+    together: dict[float, float] = {}
+    for _, variant in profiled:
+        for bound, count in ran[variant].counts.items():
+            together[bound] = together.get(bound, 0.0) + count
+    everything = [pair for pairs in profiled.values() for pair in pairs]
+    took = runtimes.RunTimes(together, sum(ran[variant].sum_s for _, variant in profiled))
+    usual = runtimes.ratios(everything, took)
+    found = {}
+    for application, variant in known:
+        pairs = profiled.get((application, variant), [])
+        enough = sum(count for _, count in pairs) >= BATCHES
+        found[f"{application}/{variant}"] = runtimes.ratios(pairs, ran[variant]) if enough else usual
+    return statistics.fmean(usual), found
+
+
+def _run_times(appliance: RunningAppliance) -> dict[str, runtimes.RunTimes]:
+    return runtimes.read(httpx.get(f"{appliance.node_http}/metrics", timeout=10).raise_for_status().text)
 
 
 def way_s(appliance: RunningAppliance, wanted: Sequence[DemoApplication]) -> float:
     """What a query costs beside its run (s): the mean round trip of single queries, less what executors ran for them.
-
-    The queries insist on a variant, and so wait for no company.
-    """
+    The queries insist on a variant, and so wait for no company."""
     with appliance.inference() as http:
         versions = {a.name: http.get(f"/v2/models/{a.name}").raise_for_status().json()["versions"][0] for a in wanted}
+    before = sum(times.sum_s for times in _run_times(appliance).values())
     one = Client(appliance.http, appliance.credentials["api_key"], wanted)
-    before = _busy_s(appliance)
     taken = uvloop.run(one.probe(versions))
-    return max(0.0, (sum(taken) - (_busy_s(appliance) - before)) / len(taken) - AROUND_S)
-
-
-class Light:
-    """A little load in the background, so that profiles are taken with everything up and awake."""
-
-    def __init__(self, appliance: RunningAppliance, wanted: Sequence[DemoApplication]):
-        names = tuple(application.name for application in wanted)
-        arrivals = Generator("poisson", 600.0, dict.fromkeys(names, LIGHT_QPS)).arrivals(names, SEED)
-        self._stop = threading.Event()
-        one = Client(appliance.http, appliance.credentials["api_key"], wanted)
-        self._thread = threading.Thread(target=lambda: uvloop.run(one.replay(arrivals, self._stop)), daemon=True)
-
-    def __enter__(self) -> Light:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(30)
+    ran_s = sum(times.sum_s for times in _run_times(appliance).values()) - before
+    return max(0.0, (sum(taken) - ran_s) / len(taken) - AROUND_S)
 
 
 # --- simulated -------------------------------------------------------------------------------------------------------
 
 
-def scenario(wanted: Sequence[DemoApplication], arrivals: Arrivals, known: Profiles, way: float, seed: int) -> Scenario:
-    """The same, for the simulator: profiles as the gateway reads them, run times spread as the profiles were."""
+def scenario(
+    wanted: Sequence[DemoApplication],
+    arrivals: Arrivals,
+    known: Profiles,
+    ratios: Mapping[str, Sequence[float]],
+    way: float,
+    seed: int,
+) -> Scenario:
+    """What was served, for the simulator: profiles as the gateway reads them, run times as they were."""
     models = []
     for application in wanted:
         for variant in application.variants:
-            model = known[application.name, variant.name].model
+            latency = known[application.name, variant.name]
             # Each batch size has a point of its own: live, batches between two profiled ones are not padded.
-            points = tuple((rows, model.seconds(rows) + AROUND_S) for rows in range(1, model.largest + 1))
+            points = tuple((rows, latency.seconds(rows) + AROUND_S) for rows in range(1, latency.largest + 1))
             models.append(Model(application.name, variant.name, variant.accuracy, {"cpu": points}))
     return Scenario(
         name="fidelity",
@@ -363,7 +265,7 @@ def scenario(wanted: Sequence[DemoApplication], arrivals: Arrivals, known: Profi
         devices=tuple((f"cpu-{i}", "cpu") for i in range(DEVICES)),
         slo_s={application.name: application.slo_ms / 1000 for application in wanted},
         network_s=way / 2,
-        profile_noise=statistics.median(profile.sigma for profile in known.values()),
+        run_ratios=ratios,
         seed=seed,
         control=Control(period_s=PERIOD_S, initial_qps=1.0),
     )
@@ -373,90 +275,96 @@ def scenario(wanted: Sequence[DemoApplication], arrivals: Arrivals, known: Profi
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """A row for each utilisation and repetition; ``quick``: the highest utilisation only, shorter, profiled once."""
-    seconds = QUICK_SECONDS if quick else SECONDS
+    """A row for each utilisation and repetition; ``quick``: the highest utilisation only, and shorter."""
     wanted = chosen()
-    names = tuple(application.name for application in wanted)
     cores = sorted(os.sched_getaffinity(0))
-    table = []
     with tempfile.TemporaryDirectory(prefix="nereus-fidelity-") as folder:
         appliance = RunningAppliance(
             Path(folder) / "home",
             environment={
                 "NEREUS_CPU_DEVICES": ";".join(str(cores[i % len(cores)]) for i in range(DEVICES)),
+                "NEREUS_GPU": "0",
                 "NEREUS_PLAN_PERIOD_S": f"{PERIOD_S:g}",
             },
         )
         try:
             appliance.start()
-            token = appliance.credentials["api_token"]
-            with Light(appliance, wanted):
-                register(appliance.console, token, wanted)
+            known = register(appliance.console, appliance.credentials["api_token"], wanted)
             with appliance.inference() as http:
                 eventually(lambda: http.get("/v2/health/ready").status_code == 200)
-            for repetition in range(REPETITIONS):
-                with Light(appliance, wanted):
-                    known = profiles(appliance.console, token, wanted, again=repetition > 0 and not quick)
-                way = way_s(appliance, wanted)
-                for utilisation in UTILISATIONS[-1:] if quick else UTILISATIONS:
-                    seed = SEED + repetition
-                    generator = Generator("poisson", seconds, rates(known, wanted, utilisation))
-                    arrivals = generator.arrivals(names, seed)
-                    table.append(_both(appliance, wanted, arrivals, known, utilisation, way, seed))
-                    print(_line(table[-1]), file=sys.stderr, flush=True)
+            return _rows(appliance, wanted, known, quick)
         finally:
             appliance.stop()
-    return table
 
 
-def _both(appliance, wanted, arrivals, known, utilisation: float, way: float, seed: int) -> Row:
-    served = live(appliance, wanted, arrivals, known)
-    simulated = scenario(wanted, arrivals, known, way, seed)
-    summary = simulate(simulated, "nereus").summary
-    return Row(
-        utilisation=utilisation,
-        live=served,
-        violation_ratio=summary["violation_ratio"],
-        accuracy=summary["effective_accuracy"],
-        p50_ms=summary["median_latency_ms"],
-        sigma=simulated.profile_noise,
-        way_ms=way * 1000,
-    )
+def _rows(appliance: RunningAppliance, wanted: Sequence[DemoApplication], known: Profiles, quick: bool) -> list[Row]:
+    names = tuple(application.name for application in wanted)
+
+    def arrivals(seconds: float, utilisation: float, slowdown: float, seed: int) -> Arrivals:
+        return Generator("poisson", seconds, rates(known, wanted, utilisation, slowdown)).arrivals(names, seed)
+
+    slowdown = replay(appliance, wanted, arrivals(REHEARSAL_S, UTILISATIONS[0], 1.0, SEED), known).slowdown
+    rows = []
+    for repetition in range(REPETITIONS):
+        for utilisation in UTILISATIONS[-1:] if quick else UTILISATIONS:
+            seed = SEED + 1 + repetition
+            way = way_s(appliance, wanted)
+            sent = arrivals(QUICK_SECONDS if quick else SECONDS, utilisation, slowdown, seed)
+            live = replay(appliance, wanted, sent, known)
+            # The machine may be busier by now than it was: the next load is for the devices that there are now.
+            slowdown = live.slowdown
+            summary = simulate(scenario(wanted, sent, known, live.ratios, way, seed), "nereus").summary
+            simulated = Simulated(
+                summary["violation_ratio"], summary["effective_accuracy"], summary["median_latency_ms"]
+            )
+            rows.append(Row(utilisation, live, simulated, way * 1000))
+            print(_line(rows[-1]), file=sys.stderr, flush=True)
+    return rows
 
 
 def _line(row: Row) -> str:
-    def number(value: float | None) -> str:
-        return "–" if value is None else f"{value:.2f}"
+    def number(value: float | None, digits: int = 2) -> str:
+        return "–" if value is None else f"{value:.{digits}f}"
 
-    one = row.live
+    live, simulated = row.live, row.simulated
     return (
-        f"| {row.utilisation:.0%} | {one.queries:,} | {one.violation_ratio:.2%} | {row.violation_ratio:.2%} "
-        f"| {row.violations_apart:.2f} | {number(one.accuracy)} | {number(row.accuracy)} | {row.accuracy_apart:.2f} "
-        f"| {number(one.p50_ms)} | {number(row.p50_ms)} | {one.busy:.0%} | {one.slowdown:.2f} | {row.sigma:.2f} "
-        f"| {row.way_ms:.1f} |"
+        f"| {row.utilisation:.0%} | {live.queries:,} | {live.violation_ratio:.2%} | {simulated.violation_ratio:.2%} "
+        f"| {row.violations_apart:.2f} | {number(live.accuracy)} | {number(simulated.accuracy)} "
+        f"| {row.accuracy_apart:.2f} | {number(live.median_ms, 0)} | {number(simulated.median_ms, 0)} "
+        f"| {live.busy:.0%} | {live.slowdown:.2f} | {row.way_ms:.1f} | {live.load_average:.1f} |"
     )
 
 
-def render(table: Sequence[Row]) -> str:
+def render(rows: Sequence[Row]) -> str:
     """A Markdown table of all repetitions, and the medians of what they differ by."""
     lines = [
-        "| utilisation | queries | violations live | simulated | apart, points | accuracy live | simulated "
-        "| apart, points | median ms live | simulated | devices busy | run time / profile | spread | way ms |",
+        "| load | queries | violations live | simulated | apart, points | accuracy live | simulated | apart, points "
+        "| median ms live | simulated | devices busy | run time / profile | way ms | load average |",
         "|---:" * 14 + "|",
-        *map(_line, table),
+        *map(_line, rows),
         "",
     ]
-    for utilisation in dict.fromkeys(row.utilisation for row in table):
-        rows = [row for row in table if row.utilisation == utilisation]
-        lines.append(
-            f"At {utilisation:.0%}, median of {len(rows)}: violations "
-            f"{statistics.median(row.violations_apart for row in rows):.2f} points apart, accuracy "
-            f"{statistics.median(row.accuracy_apart for row in rows):.2f} points."
-        )
+    for utilisation in dict.fromkeys(row.utilisation for row in rows):
+        these = [row for row in rows if row.utilisation == utilisation]
+        violations = statistics.median(row.violations_apart for row in these)
+        accuracy = statistics.median(row.accuracy_apart for row in these)
+        lines += [
+            f"At {utilisation:.0%}, median of {len(these)}: violations {violations:.2f} points apart, accuracy "
+            f"{accuracy:.2f} points.",
+            "",
+        ]
+    lines.append(
+        f"The machine has {len(os.sched_getaffinity(0))} cores; a load average well above the devices that were busy "
+        "is other work on it, and so are run times well above the profile's."
+    )
     return "\n".join(lines)
 
 
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.fidelity", description="Live against simulated.")
+    parser.add_argument("--quick", action="store_true", help="the highest load only, and shorter")
+    print(render(measure(parser.parse_args(arguments).quick)))
+
+
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.fidelity", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--quick", action="store_true", help="the highest utilisation only, and shorter")
-    print(render(measure(parser.parse_args().quick)))
+    main()

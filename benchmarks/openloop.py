@@ -36,7 +36,7 @@ class Client:
     async def replay(self, arrivals: Arrivals) -> None:
         """Send a query of one row at each arrival, and wait for the last answer."""
         try:
-            await asyncio.gather(*(self._pool.get("/v2/health/live") for _ in range(CONNECTIONS)))
+            await asyncio.gather(*(self._pool.get("/v2/health/ready") for _ in range(CONNECTIONS)))
             begun = time.monotonic() + 0.05
             for i, (due, index) in enumerate(zip(arrivals.times, arrivals.applications, strict=True)):
                 delay = begun + due - time.monotonic()

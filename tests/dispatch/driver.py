@@ -76,6 +76,18 @@ class World:
         self.batches: list[Batch] = []
         self.under_way: dict[str, list[Batch]] = {}
         self.exact = exact and slowness is None
+        #: something was done to devices of which no booking could know. To devices further away than a batch is long
+        #: it always is: only two batches are under way there, so a third waits for an answer as no booking expects
+        self.disturbed = way_s > min(
+            (
+                option.seconds(rows)
+                for menus in devices.values()
+                for menu in menus.values()
+                for option in menu.options
+                for rows in range(1, option.max_rows + 1)
+            ),
+            default=math.inf,
+        )
         self.ways: dict[str, float] = {}
         self.decisions: list[tuple] = []
         self._slowness = slowness or (lambda device: 1.0)
@@ -108,6 +120,7 @@ class World:
 
     def away(self, device: str, seconds: float) -> None:
         """The device does something of its own, as soon as it is done with what it was granted."""
+        self.disturbed = True
         until = self.now + seconds
         self._free_at[device] = max(self._free_at.get(device, 0.0), until - self.ways[device] / 2)
         self.call("set_away", device, until)
@@ -117,6 +130,7 @@ class World:
 
     def busy(self, device: str, seconds: float) -> None:
         """Others' work holds the device for so long."""
+        self.disturbed = True
         self._free_at[device] = max(self._free_at.get(device, 0.0), self.now + seconds - self.ways[device] / 2)
         self.call("set_busy", device, self.now + seconds)
 
@@ -137,7 +151,11 @@ class World:
         budget_s = (known[0] if known else 1.0) if budget_s is None else budget_s
         query = Query(len(self.queries), application, self.now, self.now + budget_s, rows)
         self.queries.append(query)
+        waiting = [other for other in self.queries if other.state == WAITING]
         self.call("submit", application, query)
+        if self.exact:
+            refused = [other for other in waiting if other is not query and other.state == REFUSED]
+            assert not refused, f"{query} cost others the place that they had: {refused}"
         return query
 
     def withdraw(self, query: Query) -> bool:
@@ -150,6 +168,7 @@ class World:
 
     def lose(self, device: str) -> list[Query]:
         """The device dies with all that it was granted; its queries are handed in again."""
+        self.disturbed = True
         batches = self.under_way.pop(device, [])
         self._free_at[device] = self.now
         self.call("lost", device)
@@ -159,6 +178,7 @@ class World:
 
     def decline(self, batch: Batch) -> None:
         """The device gives a granted batch back."""
+        self.disturbed = True
         self.under_way[batch.device.name].remove(batch)
         self.call("ended", batch)
         self._hand_in(batch.queries)
@@ -212,6 +232,12 @@ class World:
         assert self.dispatcher.wake_at > self.now, "woken in vain, again and again"
         self._act()
 
+    def oversleep(self, seconds: float) -> None:
+        """Whoever should have called in that time does so only afterwards."""
+        self.now += seconds
+        if self.dispatcher.wake_at < self.now:
+            self.wake()
+
     def _next(self) -> float:
         while self._heap and self._heap[0][2] not in self.under_way.get(self._heap[0][2].device.name, ()):
             heappop(self._heap)
@@ -219,7 +245,8 @@ class World:
 
     def _step(self, at: float) -> None:
         if self._heap and self._heap[0][0] <= self.dispatcher.wake_at:
-            self.now, _, batch, run_s = heappop(self._heap)
+            at, _, batch, run_s = heappop(self._heap)
+            self.now = max(self.now, at)
             self.under_way[batch.device.name].remove(batch)
             for query in batch.queries:
                 assert query.state == GRANTED and query.batch is batch
@@ -246,6 +273,7 @@ class World:
             self.decisions.append(("refused", self.now, query.id))
         for query in refused:
             self._was_hopeless(query)
+            assert not self.exact or query.arrived == self.now or self.disturbed, f"{query} had a place and lost it"
         check(dispatcher, self.now)
         for query in self.queries:
             booked = query.booking is not None and not query.booking.granted

@@ -105,6 +105,36 @@ def test_a_batch_that_is_full_waits_for_nobody():
     assert queries[0].batch is queries[1].batch
 
 
+def test_what_waited_too_long_because_nobody_woke_the_dispatcher_is_refused_and_not_run_late():
+    cheaper = option("cheaper", 100, {1: 0.02, 2: 0.021, 4: 0.022})
+    world = World({"q": 0.3}, {"cpu": {"q": menu(cheaper)}}, exact=False)
+    query = world.submit("q")
+    world.oversleep(0.295)
+    assert query.state == REFUSED
+
+
+def test_nobody_joins_a_batch_that_would_become_late_by_that():
+    only = option("only", 100, {1: 0.1, 2: 0.15})
+    world = World({"q": 1.0}, {"cpu": {"q": menu(only)}})
+    world.busy("cpu", 0.1)
+    hasty = world.submit("q", budget_s=0.22)
+    patient = world.submit("q")
+    assert patient.booking is not hasty.booking
+    world.finish()
+    assert hasty.answered <= hasty.due and patient.answered <= patient.due
+
+
+def test_no_more_than_two_batches_are_under_way_to_a_device_far_away():
+    only = option("only", 100, {1: 0.01})
+    world = World({"q": 2.0}, {"cpu": {"q": menu(only)}}, way_s=0.2)
+    for _ in range(6):
+        world.submit("q")
+    world.advance(0.1)
+    assert [query.state for query in world.queries] == [GRANTED] * 2 + [WAITING] * 4
+    world.finish()
+    assert {query.state for query in world.queries} == {ANSWERED}
+
+
 def test_the_next_batch_reaches_its_device_just_as_that_becomes_free():
     only = option("only", 100, {1: 0.05})
     world = World({"q": 0.5}, {"cpu": {"q": menu(only)}}, way_s=0.02)
@@ -292,6 +322,18 @@ def test_a_device_that_hangs_keeps_nothing_that_another_can_answer():
     world.advance(1.0)
     assert [query.state for query in world.queries].count(REFUSED) == 0
     assert [query.state for query in world.queries[1:]].count(ANSWERED) >= 39
+
+
+def test_what_waits_behind_a_batch_that_hangs_is_answered_elsewhere_in_time():
+    only = option("only", 100, {1: 0.05})
+    menus = {"q": menu(only)}
+    world = World({"q": 0.5}, {"stuck": menus, "sound": menus}, exact=False)
+    world.busy("sound", 0.2)
+    first, second = world.submit("q"), world.submit("q")
+    assert first.device == second.booking.device.name == "stuck"
+    world.hang(first.batch)
+    world.advance(0.5)
+    assert second.device == "sound" and second.answered <= second.due
 
 
 def test_a_device_that_hangs_does_not_hide_the_pressure_on_others():

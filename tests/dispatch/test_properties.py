@@ -79,11 +79,14 @@ class Dispatching(RuleBasedStateMachine):
         self.world, self.twin = worlds
         self.same()
 
-    @rule(application=st.sampled_from([*APPLICATIONS, "unknown"]), count=st.integers(1, 12))
-    def submit(self, application, count):
+    @rule(
+        application=st.sampled_from([*APPLICATIONS, "unknown"]),
+        sizes=st.lists(st.sampled_from([1, 1, 1, 2, 3]), min_size=1, max_size=12),
+    )
+    def submit(self, application, sizes):
         for world in self.both():
-            for _ in range(count):
-                world.submit(application)
+            for rows in sizes:
+                world.submit(application, rows)
         self.same()
 
     @rule(
@@ -100,6 +103,12 @@ class Dispatching(RuleBasedStateMachine):
     def advance(self, seconds):
         for world in self.both():
             world.advance(seconds)
+        self.same()
+
+    @rule(seconds=times)
+    def oversleep(self, seconds):
+        for world in self.both():
+            world.oversleep(seconds)
         self.same()
 
     @rule(data=st.data())
@@ -206,13 +215,13 @@ TestDispatching = Dispatching.TestCase
 
 
 @st.composite
-def worlds(draw, late: bool):
-    """Applications, some serving late queries if ``late``, and devices that do what is expected of them."""
+def worlds(draw, late: bool, exact: bool = True):
+    """Applications, some serving late queries if ``late``; devices do what is expected of them if ``exact``."""
     kinds = draw(st.lists(offers(), min_size=1, max_size=3))
     names = DEVICES[: draw(st.integers(1, len(DEVICES)))]
     served = {name: (draw(st.sampled_from(SLOS)), late and draw(st.booleans())) for name in APPLICATIONS}
     way_s = draw(st.sampled_from([0.0, 0.0, 0.002, 0.04]))
-    return World(served, {name: kinds[i % len(kinds)] for i, name in enumerate(names)}, way_s)
+    return World(served, {name: kinds[i % len(kinds)] for i, name in enumerate(names)}, way_s, exact=exact)
 
 
 arrivals = st.lists(
@@ -236,7 +245,7 @@ def test_what_is_granted_is_answered_in_time_by_devices_that_keep_their_times(wo
 
 
 @settings(max_examples=60, deadline=None)
-@given(world=worlds(late=False), arrivals=arrivals)
+@given(world=worlds(late=False, exact=False), arrivals=arrivals)
 def test_nothing_waits_for_ever_for_devices_that_never_answer(world, arrivals):
     for pause_s, application, rows in arrivals:
         if pause_s:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workers.dispatch.devices import Noise
+from workers.dispatch.dispatcher import SHY_AGAIN, SHY_MOST_S, SHY_S
 
 from .driver import ANSWERED, GRANTED, REFUSED, WAITING, World, menu, option
 
@@ -369,10 +370,35 @@ def test_a_declined_query_is_booked_again_while_its_time_lasts():
     query = world.submit("q")
     world.advance(0.05)
     world.decline(query.batch)
+    # Whoever just gave it back is not asked again at once.
+    assert query.state == WAITING
+    world.advance(SHY_S)
     assert query.state == GRANTED
     world.advance(0.06)
     world.decline(query.batch)
     assert query.state == REFUSED
+
+
+def test_a_device_that_gives_queries_back_is_left_alone_for_longer_and_longer():
+    worse = menu(option("worse", 90, {1: 0.1}))
+    world = World({"faces": 0.5}, {"good": {"faces": menu(LARGE)}, "other": {"faces": worse}})
+    query, left_alone = world.submit("faces"), SHY_S
+    while query.batch.device.name == "good":
+        world.decline(query.batch)
+        # What is given back in the meantime is one and the same incident.
+        world.advance(left_alone * 0.9)
+        if query.state == WAITING:
+            world.advance(left_alone * 0.2)
+            left_alone *= SHY_AGAIN
+    assert left_alone > SHY_S
+    assert query.state in (GRANTED, ANSWERED)
+    world.advance(SHY_MOST_S)
+    assert world.submit("faces").batch.device.name == "good"
+    world.finish()
+    later = world.submit("faces")
+    world.decline(later.batch)
+    world.advance(SHY_S)
+    assert later.batch.device.name == "good", "an answer makes up for it"
 
 
 def test_what_a_new_plan_no_longer_offers_is_booked_on_what_it_does():

@@ -67,6 +67,8 @@ class Device:
         "menus",
         "name",
         "noise",
+        "shy_s",
+        "shy_until",
         "up",
         "wake_at",
         "way_s",
@@ -90,6 +92,9 @@ class Device:
         self.wake_at = math.inf
         #: when it last told how long a batch took
         self.heard_at = -math.inf
+        #: for how long it was last left alone because it gave queries back, and until when
+        self.shy_s = 0.0
+        self.shy_until = -math.inf
         #: what its kind has counted of it: whether it is busy, until when, and what is booked
         self.counted = 0
         self.counted_until = 0.0

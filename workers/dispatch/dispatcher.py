@@ -35,6 +35,9 @@ OVERDUE, OVERDUE_S = 0.25, 0.005
 SWEEP_S = 0.1
 #: how slow a device was is forgotten by and by when it has run nothing for so many seconds
 FORGET_S = 10.0
+#: seconds for which a device that gave queries back is not asked again; so many times as long each time it does so
+#: again before it answered anything, up to a most
+SHY_S, SHY_AGAIN, SHY_MOST_S = 0.02, 4.0, 1.0
 #: devices that an idle one looks at for work to take over
 STEAL_LOOKS = 8
 
@@ -194,6 +197,7 @@ class Dispatcher:
         granted.remove(batch)
         if run_s is not None:
             self._learn(device, run_s / batch.option.seconds(batch.rows), now)
+            device.shy_s = 0.0
         if granted:
             # What it was granted meanwhile has just begun, or is on its way, whatever was expected.
             end = now
@@ -233,8 +237,15 @@ class Dispatcher:
             device.recount()
 
     def declined(self, queries: Iterable[Query], now: float) -> None:
-        """Queries of a granted batch that the device gave back; they are booked again, as far as their time lasts."""
-        self._book_again(list(queries), now)
+        """Queries of a granted batch that the device gave back; they are booked again, as far as their time lasts, and
+        elsewhere if that can be: the device is left alone for :data:`SHY_S`, and longer if it gives back more."""
+        queries = list(queries)
+        for device in dict.fromkeys(query.booking.device for query in queries if query.booking is not None):
+            if device.up and now >= device.shy_until:
+                device.shy_s = min(device.shy_s * SHY_AGAIN, SHY_MOST_S) if device.shy_s else SHY_S
+                device.shy_until = now + device.shy_s
+                self.set_busy(device.name, max(device.free_at, device.shy_until), now)
+        self._book_again(queries, now)
 
     def lost(self, device: Hashable, now: float) -> None:
         """The device is gone with all that it was granted; :meth:`declined` brings back what the caller still wants."""

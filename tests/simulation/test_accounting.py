@@ -63,7 +63,8 @@ def test_every_query_is_counted_once(scenario, batching, routing):
     for column in ("arrived", "in_time", "late", "dropped"):
         total = sum(getattr(second, column) for second in results.per_second)
         assert total == s["queries" if column == "arrived" else column]
-        by_application = (counts["queries" if column == "arrived" else column] for counts in s["per_application"].values())
+        key = "queries" if column == "arrived" else column
+        by_application = (counts[key] for counts in s["per_application"].values())
         assert sum(by_application) == total
 
 

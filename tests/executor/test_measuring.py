@@ -90,8 +90,10 @@ async def test_a_first_run_happens_on_a_drained_device_and_is_ended_at_its_limit
     await gateway.until(lambda: gateway.state().draining)
     # Long runs hand the queue back, so that another device can take it.
     refused = await gateway.until(
-        lambda: [m for m, _ in gateway.answers.values() if isinstance(m, Refusal)]
-        or (gateway.submit(rows(1), budget_s=1.5) and None)
+        lambda: (
+            [m for m, _ in gateway.answers.values() if isinstance(m, Refusal)]
+            or (gateway.submit(rows(1), budget_s=1.5) and None)
+        )
     )
     assert (refused[0].code, refused[0].retryable) == ("draining", True)
     failed = await ended(executor, 2)

@@ -36,7 +36,7 @@ def check(dispatcher: Dispatcher, now: float) -> None:
             assert device in dispatcher._behind, "nobody will take over what waits here"
         if device.booked:
             assert device.wake_at < math.inf, "nobody will look at what is booked here"
-            assert any(when == device.wake_at and other is device for when, _, other in dispatcher._wakes)
+            assert any(when == device.wake_at and other is device for when, _, other in dispatcher._wakes._heap)
             assert dispatcher.wake_at <= device.wake_at
 
 
@@ -73,7 +73,8 @@ def _check_kind(kind, now: float) -> None:
     until = booked_s = 0.0
     for device in kind.devices:
         assert device.kind is kind
-        works = bool(device.granted) or device.free_at > now
+        # Of the end of others' work nothing tells but a wake, which may be overdue.
+        works = bool(device.granted) or device.free_at > now or (device.counted and device.wake_at <= now)
         assert (device in kind.idle) == (not device.away and not works and not device.booked)
         if device.away:
             continue

@@ -16,18 +16,14 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from heapq import heappop, heappush
 
 from .devices import SLOW, Batch, Device, Query
 from .fleet import Application, Fleet
-from .menu import LEVELS, PRICES, Menu, Option
-from .placing import ROUNDING_S, anywhere, gap, hurried, joinable, opening
+from .menu import Menu, Option
+from .placing import ROUNDING_S, anywhere, gap, hurried, joinable, opening, takeover
+from .starting import chosen, waits_until
+from .wakes import Wakes
 
-#: how long a batch that may still grow waits on an idle device: of the time that its first query can spare at all, this
-#: part while nothing else is booked, and so much more at full pressure
-WAIT, WAIT_UNDER_PRESSURE = 0.25, 0.5
-#: nor longer than it will run, or so many times as long at full pressure: company halves what a row costs at best
-LONGER_UNDER_PRESSURE = 8.0
 #: a device whose answers are later than by this part of their time, and by this many seconds, may be stuck; it is
 #: expected to need so many seconds more, or as many as it is late by already, again and again
 OVERDUE, OVERDUE_S = 0.25, 0.005
@@ -38,8 +34,6 @@ FORGET_S = 10.0
 #: seconds for which a device that gave queries back is not asked again; so many times as long each time it does so
 #: again before it answered anything, up to a most
 SHY_S, SHY_AGAIN, SHY_MOST_S = 0.02, 4.0, 1.0
-#: devices that an idle one looks at for work to take over
-STEAL_LOOKS = 8
 
 
 @dataclass(frozen=True)
@@ -69,14 +63,16 @@ class Dispatcher:
         self._rules = rules or Rules()
         self.grants: list[Batch] = []
         self.refused: list[Query] = []
-        #: when :meth:`wake` is due; inf: only after something else happened
-        self.wake_at = math.inf
         self._fleet = Fleet()
-        self._wakes: list[tuple[float, int, Device]] = []
-        self._number = 0
+        self._wakes = Wakes()
         #: devices on which something is booked behind something granted
         self._behind: dict[Device, None] = {}
         self._sweep_at = -math.inf
+
+    @property
+    def wake_at(self) -> float:
+        """When :meth:`wake` is due; inf: only after something else happened."""
+        return self._wakes.at
 
     # --- what the plan says ------------------------------------------------------------------------------------------
 
@@ -273,17 +269,7 @@ class Dispatcher:
 
     def wake(self, now: float) -> None:
         """Start what has waited long enough. It may be called too early, or in vain."""
-        wakes = self._wakes
-        while wakes:
-            when, _, device = wakes[0]
-            if device.wake_at != when:
-                # Something else happened there meanwhile.
-                heappop(wakes)
-                continue
-            if when > now:
-                break
-            heappop(wakes)
-            device.wake_at = math.inf
+        for device in self._wakes.due(now):
             if device.booked and device.granted and self._overdue(device, now):
                 # Its answers are late, nobody knows by how much: what can go elsewhere goes in time.
                 self._expect_later(device, now)
@@ -292,7 +278,6 @@ class Dispatcher:
             if device.counted and not device.granted:
                 # Others' work there has ended.
                 self._fleet.note(device, now)
-        self.wake_at = wakes[0][0] if wakes else math.inf
 
     @staticmethod
     def _overdue(device: Device, now: float) -> bool:
@@ -321,15 +306,6 @@ class Dispatcher:
                 device.factor = device.noise.factor
                 device.recount()
                 self._fleet.note(device, now)
-
-    def _wake_at(self, device: Device, when: float) -> None:
-        if device.wake_at != when:
-            device.wake_at = when
-            if when < math.inf:
-                self._number += 1
-                heappush(self._wakes, (when, self._number, device))
-                if when < self.wake_at:
-                    self.wake_at = when
 
     # --- booking -----------------------------------------------------------------------------------------------------
 
@@ -377,7 +353,7 @@ class Dispatcher:
         pressure = device.kind.groups[application.name].pressure(now, application.slo_s)
         until = now
         if rows < option.max_rows and option.improves[rows]:
-            until = self._waits_until(batch, device, pressure, now)
+            until = waits_until(batch, device, pressure, now) if self._rules.waiting else now
         if until <= now:
             self._grant(batch, device, pressure, now)
             return
@@ -386,7 +362,7 @@ class Dispatcher:
         self._fleet.note(device, now)
         if rows < option.max_rows:
             application.open.append(batch)
-        self._wake_at(device, until)
+        self._wakes.set(device, until)
 
     def _book(self, batch: Batch, now: float, position: int | None = None) -> None:
         """Behind what is booked on the batch's device, or in front of the batch at a position."""
@@ -446,7 +422,7 @@ class Dispatcher:
             self._unbook(batch, now)
             moved += batch.queries
         self._behind.pop(device, None)
-        self._wake_at(device, math.inf)
+        self._wakes.set(device, math.inf)
         self._book_again(moved, now)
 
     def _book_again(self, queries: list[Query], now: float) -> None:
@@ -492,26 +468,12 @@ class Dispatcher:
         """An idle device takes over what waits behind others and would be no less accurate here, started at once."""
         if not device.up or device.away or not self._rules.stealing:
             return
-        looks = 0
-        for other in list(self._behind):
-            if not other.booked or (not other.granted and not other.away and len(other.booked) < 2):
-                del self._behind[other]
-                continue
-            looks += 1
-            if looks > STEAL_LOOKS:
-                return
-            # The first would start there next: it is the later ones that gain most.
-            batch = other.booked[-1]
-            menu = device.menus.get(batch.application.name)
-            if menu is None or other is device:
-                continue
-            within = batch.deadline + ROUNDING_S - now - device.starts_in(now)
-            option = menu.best(batch.rows, len(batch.queries), within, device.factor, 0)
-            if option is not None and option.worth >= batch.option.worth:
-                self._unbook(batch, now)
-                batch.option, batch.device = option, device
-                self._book(batch, now, 0)
-                return
+        found = takeover(device, self._behind, now)
+        if found is not None:
+            option, batch = found
+            self._unbook(batch, now)
+            batch.option, batch.device = option, device
+            self._book(batch, now, 0)
 
     # --- granting ----------------------------------------------------------------------------------------------------
 
@@ -524,13 +486,13 @@ class Dispatcher:
                 # Nothing more before an answer comes; but if none does, what is booked must not wait for ever.
                 first = granted[0]
                 at = first.end + 1.01 * max(OVERDUE_S, OVERDUE * (first.end - first.granted_at))
-                self._wake_at(device, max(at, now + OVERDUE_S))
+                self._wakes.set(device, max(at, now + OVERDUE_S))
                 return
             if device.free_at > now:
                 # Just in time: it arrives as the device becomes free.
                 at = device.free_at - device.way_s
                 if at > now:
-                    self._wake_at(device, at)
+                    self._wakes.set(device, at)
                     return
             if device.away:
                 self._fleet.set_away(device, False, now)
@@ -540,11 +502,11 @@ class Dispatcher:
                 self._check(device, now)
                 continue
             pressure = device.kind.groups[batch.application.name].pressure(now, batch.application.slo_s)
-            if len(booked) == 1 and not granted:
-                until = self._waits_until(batch, device, pressure, now)
+            if len(booked) == 1 and not granted and self._rules.waiting:
+                until = waits_until(batch, device, pressure, now)
                 if until > now:
                     # On the way others' work there may end, of which nothing else tells.
-                    self._wake_at(device, device.free_at if now < device.free_at < until else until)
+                    self._wakes.set(device, device.free_at if now < device.free_at < until else until)
                     return
             del booked[0]
             if batch in batch.application.open:
@@ -553,48 +515,18 @@ class Dispatcher:
             self._grant(batch, device, pressure, now)
         if device.free_at > now and not device.granted and not device.away and device.up:
             # When others' work there ends nothing else tells.
-            self._wake_at(device, device.free_at)
+            self._wakes.set(device, device.free_at)
         elif device.wake_at != math.inf:
-            device.wake_at = math.inf
-
-    def _waits_until(self, batch: Batch, device: Device, pressure: float, now: float) -> float:
-        option, rows = batch.option, batch.rows
-        if (
-            not self._rules.waiting
-            or rows >= option.max_rows
-            or not option.improves[rows]
-            or batch.deadline == math.inf
-        ):
-            return now
-        arrived = batch.queries[0].arrived
-        way_s, factor = device.way_s, device.factor
-        spare = batch.deadline - arrived - option.seconds(1) * factor - way_s
-        wait = (WAIT + WAIT_UNDER_PRESSURE * pressure) * spare
-        longest = (1.0 + LONGER_UNDER_PRESSURE * pressure) * option.seconds(rows)
-        until = arrived + (wait if wait < longest else longest)
-        last = batch.deadline - max(option.seconds(rows + 1), option.seconds(rows)) * factor - way_s
-        return until if until < last else last
+            self._wakes.set(device, math.inf)
 
     def _grant(self, batch: Batch, device: Device, pressure: float, now: float) -> None:
         """Grant a batch that is not, or no longer, booked."""
-        application, rows, option = batch.application, batch.rows, batch.option
+        option = batch.option
         start = now + device.starts_in(now)
-        menu = device.menus[application.name]
-        level = int(pressure * LEVELS) if self._rules.prices else 0
-        if level >= LEVELS:
-            level = LEVELS - 1
-        # Another variant than the most accurate one must save more than it costs; often none can.
-        if not self._rules.upgrades:
-            pass
-        elif option is not menu.options[0] or PRICES[level] * option.seconds(rows) > menu.lead * rows:
-            slack = batch.deadline
-            if device.booked:
-                slack = min(slack, start + device.slack(now))
-            better = menu.best(rows, len(batch.queries), slack + ROUNDING_S - start, device.factor, level)
-            if better is not None:
-                option = batch.option = better
+        if self._rules.upgrades:
+            option = batch.option = chosen(batch, device, start, pressure if self._rules.prices else 0.0, now)
         batch.granted, batch.granted_at = True, now
-        batch.end = device.free_at = start + option.seconds(rows) * device.factor
+        batch.end = device.free_at = start + option.seconds(batch.rows) * device.factor
         device.granted.append(batch)
         self._fleet.note(device, now)
         self.grants.append(batch)

@@ -1,9 +1,10 @@
-"""Where a query that arrives should wait: a search over what is booked and what could be. Pure; changes nothing."""
+"""Where a query that arrives should wait: a search over what is booked and what could be. Pure; books
+nothing."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 
 from .devices import SLOW, Batch, Device, Query
 from .fleet import RESERVE_S, Application, Group, Kind, pressure_of
@@ -11,6 +12,8 @@ from .menu import LEVELS, Option
 
 #: devices that a query which fits nowhere looks at for a place between others
 LOOKS = 8
+#: devices that an idle one looks at for work to take over
+STEAL_LOOKS = 8
 #: an answer may be this much after its deadline and still count as in time: rounding
 ROUNDING_S = 1e-9
 
@@ -272,3 +275,27 @@ def _quickest(batch: Batch, device: Device) -> Option:
         if (option.max_rows >= rows or len(batch.queries) == 1) and option.seconds(rows) < best.seconds(rows):
             best = option
     return best
+
+
+def takeover(device: Device, behind: MutableMapping[Device, None], now: float) -> tuple[Option, Batch] | None:
+    """A batch that waits behind others elsewhere and would be no less accurate on this idle device, started at once.
+
+    ``behind``: where that may be; devices at which nothing waits any more are removed."""
+    looks = 0
+    for other in list(behind):
+        if not other.booked or (not other.granted and not other.away and len(other.booked) < 2):
+            del behind[other]
+            continue
+        looks += 1
+        if looks > STEAL_LOOKS:
+            return None
+        # The first would start there next: it is the later ones that gain most.
+        batch = other.booked[-1]
+        menu = device.menus.get(batch.application.name)
+        if menu is None or other is device:
+            continue
+        within = batch.deadline + ROUNDING_S - now - device.starts_in(now)
+        option = menu.best(batch.rows, len(batch.queries), within, device.factor, 0)
+        if option is not None and option.worth >= batch.option.worth:
+            return option, batch
+    return None

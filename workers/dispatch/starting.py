@@ -1,0 +1,49 @@
+"""When a booked batch starts, and with which variant: as late, and as accurate, as all that is booked allows. Pure;
+changes nothing."""
+
+from __future__ import annotations
+
+import math
+
+from .devices import Batch, Device
+from .menu import LEVELS, PRICES, Option
+from .placing import ROUNDING_S
+
+#: how long a batch that may still grow waits on an idle device: of the time that its first query can spare at all, this
+#: part while nothing else is booked, and so much more at full pressure
+WAIT, WAIT_UNDER_PRESSURE = 0.25, 0.5
+#: nor longer than it will run, or so many times as long at full pressure: company halves what a row costs at best
+LONGER_UNDER_PRESSURE = 8.0
+
+
+def waits_until(batch: Batch, device: Device, pressure: float, now: float) -> float:
+    """Until when a batch on an idle device waits for company; ``now`` or earlier: not at all."""
+    option, rows = batch.option, batch.rows
+    if rows >= option.max_rows or not option.improves[rows] or batch.deadline == math.inf:
+        return now
+    arrived = batch.queries[0].arrived
+    way_s, factor = device.way_s, device.factor
+    spare = batch.deadline - arrived - option.seconds(1) * factor - way_s
+    wait = (WAIT + WAIT_UNDER_PRESSURE * pressure) * spare
+    longest = (1.0 + LONGER_UNDER_PRESSURE * pressure) * option.seconds(rows)
+    until = arrived + (wait if wait < longest else longest)
+    last = batch.deadline - max(option.seconds(rows + 1), option.seconds(rows)) * factor - way_s
+    return until if until < last else last
+
+
+def chosen(batch: Batch, device: Device, start: float, pressure: float, now: float) -> Option:
+    """The variant for a batch that starts at ``start``: the most valuable one that keeps it, and all that is booked
+    behind it, in time; what it was booked with where there is no other."""
+    rows, option = batch.rows, batch.option
+    menu = device.menus[batch.application.name]
+    level = int(pressure * LEVELS)
+    if level >= LEVELS:
+        level = LEVELS - 1
+    # Another variant than the most accurate one must save more than it costs; often none can.
+    if option is menu.options[0] and PRICES[level] * option.seconds(rows) <= menu.lead * rows:
+        return option
+    end = batch.deadline
+    if device.booked:
+        end = min(end, start + device.slack(now))
+    better = menu.best(rows, len(batch.queries), end + ROUNDING_S - start, device.factor, level)
+    return option if better is None else better

@@ -49,7 +49,7 @@ export class Feed {
     this.list.replaceChildren(...this.entries.map((entry) => el("li", {},
       el("time", {}, clock(entry.t)),
       el("span", { class: `badge ${entry.tone}` }, entry.kind),
-      entry.count > 1 && el("span", { class: "badge plain" }, `${entry.count} plans`),
-      entry.href ? el("a", { href: entry.href }, entry.text) : el("span", {}, entry.text))));
+      el("span", {}, entry.href ? el("a", { href: entry.href }, entry.text) : entry.text,
+        entry.count > 1 && [" ", el("span", { class: "badge plain", title: "Demand left its band again and again" }, `${entry.count} plans`)]))));
   }
 }

@@ -128,7 +128,8 @@ def test_the_live_feed_tells_a_rise_of_demand_in_one_line(run_script):  # noqa: 
         plan(101, 2, "burst"); plan(102, 3, "burst"); plan(103, 4, "overload"); plan(103, 4, "overload");
         plan(120, 5, "burst"); plan(130, 6, "period"); plan(131, 7, "burst");
         return [...list.children].map((line) => line.querySelector("a").textContent.split(" ")[1]
-            + (line.querySelector(".plain") ? " " + line.querySelector(".plain").textContent : ""));
+            + (line.querySelector(".plain") ? " " + line.querySelector(".plain").textContent : "")
+            + ` in ${line.children.length} columns`);
         """
     )
-    assert lines == ["7", "6", "5", "4 3 plans", "1"]
+    assert lines == [f"{line} in 3 columns" for line in ("7", "6", "5", "4 3 plans", "1")]

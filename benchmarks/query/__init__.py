@@ -1,0 +1,1 @@
+"""Parts of :mod:`benchmarks.query_path`."""

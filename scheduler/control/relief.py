@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from scheduler.allocation.blocking import blocking
 from scheduler.allocation.capacity import dedicated_capacity, profile_on
 from scheduler.allocation.problem import Allocation, Problem
 
@@ -16,7 +17,8 @@ MEMORY_SHARE = 0.5
 
 def standing_by(problem: Problem, allocation: Allocation) -> dict[str, list[str]]:
     """Variant ids by device, in the order of loading, as far as memory allows: the residents that the strategy chose
-    beyond those it placed; :func:`relief` where it chooses none."""
+    beyond those it placed, without such as would keep others waiting; :func:`relief` where it chooses none."""
+    blocked = blocking(problem, allocation)
     wanted: dict[str, Sequence[str]] = allocation.residents or relief(problem, allocation)
     devices = {device.id: device for device in problem.devices}
     memory = {v.id: {kind: p.memory_bytes for kind, p in v.profiles.items()} for v in problem.variants}
@@ -29,7 +31,7 @@ def standing_by(problem: Problem, allocation: Allocation) -> dict[str, list[str]
         used = sum(memory[variant][device.type] for variant in here)
         for variant in dict.fromkeys(variants):
             needs = memory[variant].get(device.type)
-            if variant in here or needs is None:
+            if variant in here or needs is None or variant in blocked[ref]:
                 continue
             # A smaller one further down may still fit.
             if device.memory_bytes is None or used + needs <= MEMORY_SHARE * device.memory_bytes:

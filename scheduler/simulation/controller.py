@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from scheduler.allocation import strategies
 from scheduler.allocation.baselines.arrivals import trigger_of
+from scheduler.allocation.blocking import blocking
 from scheduler.allocation.check import violations
 from scheduler.allocation.problem import Allocation, Application, Device, Problem
 from scheduler.control.demand import FLOOR, HISTORY_S, band, estimate
@@ -22,12 +23,14 @@ class SimulationError(Exception):
 
 @dataclass(frozen=True)
 class Planned:
-    """An allocation with what belongs to it. ``stand_by``: faster variants to keep warm, by device."""
+    """An allocation with what belongs to it. ``stand_by``: faster variants to keep warm, by device.
+    ``blocked``: residents that are not to be run for the moment."""
 
     at: float
     problem: Problem
     allocation: Allocation
     stand_by: Mapping[str, list[str]]
+    blocked: Mapping[str, frozenset[str]]
 
 
 class Controller:
@@ -86,7 +89,7 @@ class Controller:
             raise SimulationError(f"strategy {self._name} at {now:g} s: {'; '.join(broken[:5])}")
         # Stand-bys are worth their place, but not the time that a device would stand still to load them.
         stand_by = {} if scenario.load_time_s or allocation.residents else relief(problem, allocation)
-        planned = Planned(now, problem, allocation, stand_by)
+        planned = Planned(now, problem, allocation, stand_by, blocking(problem, allocation))
         self.plans.append(planned)
         if self._trigger is not None:
             self._trigger.planned(problem, allocation)

@@ -24,10 +24,11 @@ from .staging import PATIENCE, may_load
 
 
 class Worker:
-    """A device: granted batches in order, the one that runs, and what is loaded. ``due``: since when what is to be
-    loaded has been wanted; from ``overdue_at`` on a load goes before any batch."""
+    """A device: granted batches in order, the one that runs, and what is loaded. ``blocked``: what is not to be run for
+    the moment. ``due``: since when what is to be loaded has been wanted; from ``overdue_at`` on a load goes before any
+    batch."""
 
-    __slots__ = ("batches", "due", "name", "overdue_at", "residents", "run_s", "running")
+    __slots__ = ("batches", "blocked", "due", "name", "overdue_at", "residents", "run_s", "running")
 
     def __init__(self, name: str, residents: Residents):
         self.name = name
@@ -36,7 +37,12 @@ class Worker:
         self.running: Batch | None = None
         self.run_s = 0.0
         self.due: dict[str, float] = {}
+        self.blocked: frozenset[str] = frozenset()
         self.overdue_at = math.inf
+
+    def usable(self) -> list[str]:
+        """What is loaded and may be run."""
+        return [variant for variant in self.residents.loaded if variant not in self.blocked]
 
 
 class LateEngine(Engine):
@@ -59,6 +65,8 @@ class LateEngine(Engine):
             self._dispatcher.set_way(name, 2 * scenario.network_s)
             self._dispatcher.set_up(name, True, 0.0)
         self._wake = math.inf
+        #: applications for which something is still to be loaded
+        self._moving: set[str] = set()
         self._ended = self._on_end
         self._application = {model.id: model.application for model in scenario.models}
         self._index = {model.id: index for index, model in enumerate(scenario.models)}
@@ -224,7 +232,9 @@ class LateEngine(Engine):
             return
         load_s = self._scenario.load_time_s
         residents.begin(variant)
-        self._due(worker, now)
+        # Each load has the others wait anew: one after the other, they would keep the device from serving for long.
+        worker.due.clear()
+        self._due(worker, now + load_s)
         self._offer(worker, now)
         self._dispatcher.set_away(worker.name, now + load_s + 2 * self._scenario.network_s, now)
         self._at(now + load_s, self._on_loaded, worker)
@@ -253,9 +263,9 @@ class LateEngine(Engine):
         hosts: dict[str, int] = {}
         for other in others:
             if other.residents.loading is None:
-                for name in {application[variant] for variant in other.residents.loaded}:
+                for name in {application[variant] for variant in other.usable()}:
                     hosts[name] = hosts.get(name, 0) + 1
-        here = {application[variant] for variant in residents.loaded}
+        here = {application[variant] for variant in worker.usable()}
         # What another device is loading needs no second one.
         coming = {application[other.residents.loading] for other in others if other.residents.loading is not None}
         served = here | hosts.keys() | coming
@@ -275,8 +285,22 @@ class LateEngine(Engine):
                 return variant
         return None
 
+    def _move(self, now: float) -> None:
+        """After a change of what is still to be loaded: whose applications wait for it."""
+        before, self._moving = self._moving, set()
+        for worker in self._workers.values():
+            residents = worker.residents
+            coming = [*residents.loads, *([] if residents.loading is None else [residents.loading])]
+            self._moving |= {self._application[variant] for variant in coming}
+        moved = before - self._moving
+        for worker in self._workers.values():
+            residents = worker.residents
+            if any(self._application[v] in moved and v not in residents.wanted for v in residents.loaded):
+                self._offer(worker, now)
+
     def _on_loaded(self, now: float, worker: Worker) -> None:
         worker.residents.ended()
+        self._move(now)
         self._offer(worker, now)
         self._dispatcher.set_away(worker.name, now, now)
         self._next(worker, now)
@@ -294,15 +318,17 @@ class LateEngine(Engine):
         for name, some in planned.stand_by.items():
             resident[name] += [variant for variant in some if variant not in resident[name]]
         for name, worker in self._workers.items():
-            worker.residents.plan(resident[name])
+            worker.blocked = planned.blocked[name]
+            worker.residents.plan(sorted(resident[name], key=worker.blocked.__contains__))
             if not self._scenario.load_time_s:
                 # What takes no time needs not wait for the batch under way.
                 while worker.residents.loads:
                     worker.residents.begin(worker.residents.loads[0])
                     worker.residents.ended()
-                self._offer(worker, now)
             self._due(worker, now)
+        self._move(now)
         for worker in self._workers.values():
+            self._offer(worker, now)
             if worker.running is None and not worker.batches:
                 self._load(worker, now)
         self._act(now)
@@ -310,9 +336,13 @@ class LateEngine(Engine):
     def _offer(self, worker: Worker, now: float) -> None:
         """Tell the dispatcher what the device can run now, and while it loads: what it can run after that."""
         kind, residents = self._kind[worker.name], worker.residents
-        warm = residents.warm()
-        if not self._binding.stand_by:
-            warm = [variant for variant in warm if variant in residents.wanted]
+        # What the plan does not name any more serves on only until its application has moved to what it does name.
+        warm = [
+            variant
+            for variant in residents.warm()
+            if variant not in worker.blocked
+            and (variant in residents.wanted or (self._binding.stand_by and self._application[variant] in self._moving))
+        ]
         key = (kind, tuple(sorted(warm)))
         menus = self._menus.get(key)
         if menus is None:

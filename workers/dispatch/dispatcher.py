@@ -386,7 +386,7 @@ class Dispatcher:
 
     def _squeeze(self, application: Application, query: Query, now: float, deadline: float) -> bool:
         """Find a place in front of what can wait, or by running what is booked on quicker variants."""
-        if not self._rules.squeezing:
+        if not self._rules.squeezing or application.full(now):
             return False
         found = gap(application, query.rows, now, deadline)
         if found is not None:
@@ -394,6 +394,7 @@ class Dispatcher:
         else:
             faster = hurried(application, query.rows, now, deadline)
             if faster is None:
+                application.looked_in_vain(now)
                 return False
             option, device, position, quicker = faster
             for batch, instead in zip(device.booked, quicker, strict=True):

@@ -18,6 +18,10 @@ from .menu import Menu
 FEW_HOSTS, TIGHT = 12, 0.5
 #: for so many seconds after a refusal, one device more is kept able for the application each time
 RESERVE_S = 10.0
+#: devices that a query which fits nowhere looks at for a place between others
+LOOKS = 8
+#: once no device had one, none is looked for again for this part of the SLO: overload must not cost time as well
+FULL = 0.01
 
 
 class Kind:
@@ -76,6 +80,8 @@ class Application:
     ``crowd``: all its devices with their groups, and ``looked_at``, where the next look at some begins."""
 
     __slots__ = (
+        "_vain",
+        "_vain_since",
         "best_worth",
         "crowd",
         "groups",
@@ -99,8 +105,19 @@ class Application:
         self.reserve = 1
         self.refused_at = -math.inf
         self.looked_at = 0
+        self._vain, self._vain_since = 0, -math.inf
         self.open: list[Batch] = []
         self.best_worth = -math.inf
+
+    def full(self, now: float) -> bool:
+        """Whether queries have looked at all devices of late for a place between others, and in vain."""
+        return self._vain * LOOKS >= len(self.crowd) and now - self._vain_since < FULL * self.slo_s
+
+    def looked_in_vain(self, now: float) -> None:
+        """A query found no place between others on the devices that it looked at."""
+        if now - self._vain_since >= FULL * self.slo_s:
+            self._vain, self._vain_since = 0, now
+        self._vain += 1
 
     def missed(self, now: float) -> None:
         """A query was refused: others are to leave it more devices for a while."""

@@ -49,9 +49,11 @@ class Option:
         #: seconds a row in the fastest batch
         self.cost = min(each)
         #: by rows: whether some larger batch makes a row so much cheaper that waiting for company may pay
-        self.improves = [True] + [
-            min(each[rows:], default=math.inf) < WORTH_WAITING * each[rows - 1] for rows in range(1, max_rows + 1)
-        ]
+        least, improves = math.inf, []
+        for seconds in reversed(each):
+            improves.append(least < WORTH_WAITING * seconds)
+            least = min(least, seconds)
+        self.improves = [True, *reversed(improves)]
         self.key = (variant, self.worth, tuple(self._seconds))
 
     def seconds(self, rows: int) -> float:

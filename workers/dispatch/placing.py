@@ -7,13 +7,15 @@ import math
 from collections.abc import Iterator, MutableMapping, Sequence
 
 from .devices import SLOW, Batch, Device, Query
-from .fleet import RESERVE_S, Application, Group, Kind, pressure_of
+from .fleet import LOOKS, RESERVE_S, Application, Group, Kind, pressure_of
 from .menu import LEVELS, Option
 
-#: devices that a query which fits nowhere looks at for a place between others
-LOOKS = 8
+#: batches that may grow which a query is tried on: far into overload there are hundreds, on which nothing fits
+JOIN_LOOKS = 16
 #: devices that an idle one looks at for work to take over
 STEAL_LOOKS = 8
+#: sums that are kept up to date differ from those made anew by less
+FULL_MARGIN_S = 1e-6
 #: an answer may be this much after its deadline and still count as in time: rounding
 ROUNDING_S = 1e-9
 
@@ -22,9 +24,15 @@ def joinable(application: Application, rows: int, deadline: float, now: float) -
     """The most accurate batch that is still being formed and can take so many rows more, with everything in time."""
     found: Batch | None = None
     worth = -math.inf
-    for batch in application.open:
-        if batch.option.worth > worth and _can_join(batch, rows, deadline, now):
-            found, worth = batch, batch.option.worth
+    looks = JOIN_LOOKS
+    # The newest first: those before them could not take the queries that came in between.
+    for batch in reversed(application.open):
+        if batch.option.worth > worth:
+            if _can_join(batch, rows, deadline, now):
+                found, worth = batch, batch.option.worth
+            looks -= 1
+            if not looks:
+                break
     return found
 
 
@@ -41,12 +49,14 @@ def _can_join(batch: Batch, rows: int, deadline: float, now: float) -> bool:
     booked = device.booked
     if len(booked) == 1:
         return end + option.seconds(grown) * device.factor <= deadline
-    more, behind = 0.0, False
+    # Whoever is last must be in time, too: one look tells, mostly, where a device is full.
+    more = (option.seconds(grown) - option.seconds(batch.rows)) * device.factor
+    if end + device.booked_s + more > booked[-1].deadline + FULL_MARGIN_S:
+        return False
+    behind = False
     for other in booked:
         if other is batch:
-            before = option.seconds(batch.rows) * device.factor
-            more = option.seconds(grown) * device.factor - before
-            end += before
+            end += option.seconds(batch.rows) * device.factor
             if end + more > deadline:
                 return False
             behind = True
@@ -215,7 +225,8 @@ def gap(application: Application, rows: int, now: float, deadline: float) -> tup
     """A variant, a device and a position (see :meth:`Device.room`) where the query fits in front of what is booked
     and can wait so long."""
     for group, device in _crowded(application):
-        if now + device.starts_in(now) + group.menu.least(rows) * device.factor > deadline:
+        start, least = now + device.starts_in(now), group.menu.least(rows) * device.factor
+        if start + least > deadline or start + device.booked_s + least > device.booked[-1].deadline + FULL_MARGIN_S:
             continue
         found = _fitting(group.menu.options, device, device.room(now), rows, deadline)
         if found is not None:

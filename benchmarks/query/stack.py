@@ -115,8 +115,8 @@ class Stack:
         folder: Path,
         models: Sequence[Model],
         profiles: Mapping[str, Mapping[int, float]],
-        environment: Mapping[str, str] = {},  # noqa: B006 - never changed
-        launcher: Mapping[str, Sequence[str]] = {},  # noqa: B006 - never changed
+        environment: Mapping[str, str] = {},
+        launcher: Mapping[str, Sequence[str]] = {},
     ):
         self.core = min(os.sched_getaffinity(0))
         self._folder = folder

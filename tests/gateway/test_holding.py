@@ -195,3 +195,12 @@ async def test_an_answer_that_brings_the_next_query_is_no_trouble():
     first = held.submit()
     assert held.carrier.ended == [first, *more]
     assert len(more) == 3 and len(held.holding) == 0
+
+
+async def test_a_batch_that_nobody_waits_for_keeps_its_device_until_it_should_end():
+    held = Held()
+    gone, waits = held.submit(), held.submit()
+    held.holding.abandoned(gone, held.now)
+    assert held.carrier.granted == [("d0", [gone])], "the device cannot stop what it runs"
+    await asyncio.sleep(0.05)
+    assert held.carrier.granted[1:] == [("d0", [waits])]

@@ -144,6 +144,8 @@ class Dispatcher:
         if not -math.inf < until < math.inf:
             raise ValueError(f"until: must be a finite time, not {until}")
         known = self._fleet.device(device)
+        if until < known.shy_until:
+            until = known.shy_until
         if not known.granted and not known.away and (until > now or known.free_at > now):
             known.free_at = until
             self._fleet.note(known, now)
@@ -193,7 +195,7 @@ class Dispatcher:
         granted.remove(batch)
         if run_s is not None:
             self._learn(device, run_s / batch.option.seconds(batch.rows), now)
-            device.shy_s = 0.0
+            device.shy_s, device.shy_until = 0.0, -math.inf
         if granted:
             # What it was granted meanwhile has just begun, or is on its way, whatever was expected.
             end = now

@@ -401,7 +401,7 @@ class DataPlane:
         elif self._sent.landed(device, flight.id) is not None:
             self._router.done(device, flight.spec.name, flight.rows, now, False)
             self._executors.cancel(device, flight.id)
-            self._holding.landed(flight, now)
+            self._holding.abandoned(flight, now)
 
     def _forget(self, flight: Flight) -> Callable[[Outcome], None]:
         answer, flight.answer = flight.answer, None

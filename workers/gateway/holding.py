@@ -123,9 +123,8 @@ class Holding:
         menus = self._menus.get(device, {})
         # Where this gateway has granted nothing, what waits there is others': the dispatcher sees to that.
         work_s = sum(menus[name].options[0].seconds(rows) for name, rows in state.queued.items() if name in menus)
-        if work_s or state.busy_s:
-            self._dispatcher.set_busy(device, now + state.busy_s + work_s, now)
-            self._act(now)
+        self._dispatcher.set_busy(device, now + state.busy_s + work_s, now)
+        self._act(now)
 
     def set_way(self, device: str, way_s: float) -> None:
         """Seconds to the device and back."""
@@ -170,6 +169,23 @@ class Holding:
         # A batch that ran with fewer rows than expected says nothing about the time that was expected.
         run_s = under_way.ran[1] if under_way.ran is not None and under_way.ran[0] == batch.rows else None
         self._dispatcher.ended(batch, now, run_s)
+        self._act(now)
+
+    def abandoned(self, flight: Flight, now: float) -> None:
+        """Nobody waits any more for the answer to a granted query. What runs is not stopped by that: a batch that nobody
+        waits for keeps its device until it is expected to end."""
+        under_way: UnderWay | None = flight.batch
+        if under_way is None:
+            return
+        flight.batch = None
+        under_way.left -= 1
+        if not under_way.left:
+            rest_s = under_way.batch.end - now
+            asyncio.get_running_loop().call_later(max(0.0, rest_s), self._expected_end, under_way.batch)
+
+    def _expected_end(self, batch: Batch) -> None:
+        now = time.monotonic()
+        self._dispatcher.ended(batch, now)
         self._act(now)
 
     def observe(self, device: str, variant: int, rows: int, held_s: float, now: float) -> None:

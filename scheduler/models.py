@@ -11,7 +11,7 @@ class Plan(models.Model):
     class Trigger(models.TextChoices):
         PERIOD = "period", "regular"
         BURST = "burst", "demand left the plan's band"
-        OVERLOAD = "overload", "an executor refused queries"
+        OVERLOAD = "overload", "queries were refused"
         CHANGE = "change", "variants, devices or settings changed"
         MANUAL = "manual", "asked for"
 

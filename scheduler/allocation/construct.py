@@ -17,7 +17,7 @@ from .problem import Application, Device, Problem
 from .proteus import Option
 from .seats import Seat, dedicated_seat
 from .sharing_model import Choices
-from .solver import Budget
+from .solver import Budget, time_ran_out
 from .turns import TurnOption, cycle_s
 
 _ENOUGH = 1e-9
@@ -53,6 +53,7 @@ def construct(problem: Problem, offered: Choices, budget: Budget) -> list[Seat]:
     for allowed in (set(gaps), *({gap} for gap in gaps)):
         for order in (tightest, hardest, worthiest):
             if best is not None and budget.left() <= 0:
+                time_ran_out()
                 break
             places = [_Place(d, g) for g, group in enumerate(offered.groups) for d in group.devices]
             for application in order:

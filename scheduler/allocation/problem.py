@@ -98,8 +98,12 @@ class Allocation:
     ``served`` and ``left_out``: items/s by application, which add up to the demand. ``turn_gap_s`` by shared device:
     the longest time between two turns of a resident. ``accuracy``: mean normalised accuracy of what is served.
     ``gap``: certified relative gap between this allocation, as packed on devices, and the solver's bound.
-    ``status``: ``optimal``, ``feasible`` (time ran out), ``heuristic`` (a rule that seeks no optimum; the bound is then
-    that of all demand on the most accurate variants) or ``empty`` (nothing can be placed).
+    ``status``: ``optimal`` (the gap asked for is certified; where none is asked for, the strategy's own), ``feasible``
+    (it is not), ``heuristic`` (a rule that seeks no optimum; the bound is then that of all demand on the most accurate
+    variants) or ``empty`` (nothing can be placed).
+    ``cut_short``: whether the time limit ended a search on the way, whatever the status: the same problem may get
+    another answer on another machine then, and never otherwise. ``solve_s``, ``moves`` and this are set where
+    strategies are called by their names (:mod:`scheduler.allocation.strategies`).
     ``reasons``: sentences for the operator: what each device got and why, what is left out and why.
     ``prices``: by device type, what a second of a device's time is worth (weighted items x normalised accuracy points;
     the duals of the relaxed problem); empty where the strategy knows none. ``residents``: all variants to keep loaded
@@ -117,6 +121,7 @@ class Allocation:
     gap: float = 0.0
     solve_s: float = 0.0
     status: str = "optimal"
+    cut_short: bool = False
     moves: int = 0
     reasons: tuple[str, ...] = ()
     prices: Mapping[str, float] = field(default_factory=dict)

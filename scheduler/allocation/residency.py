@@ -12,8 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from .nereus import GAP
 from .problem import Allocation, Device, Problem, Variant
 from .room import fill
+from .seating import PRECISION
 
 #: multiples of the demand to provide for, the most important first, where a device may hold 1, 2 or more variants. The
 #: first is lowered to what the devices can do at all, but not below :data:`LEAST`
@@ -72,7 +74,7 @@ def _within(problem: Problem, residents: Residents, solve: Solve, free: Allocati
     merged = {d.id: tuple(dict.fromkeys([*residents[d.id], *placed.get(d.id, ())])) for d in problem.devices}
     bound = max(free.bound, found.objective)
     gap = max(found.gap, (bound - found.objective) / found.objective if found.objective > 0 else 0.0)
-    optimal = gap <= max(problem.gap, free.gap)
+    optimal = gap <= max(problem.gap, GAP) + PRECISION
     return replace(
         found,
         residents=merged,

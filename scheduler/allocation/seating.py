@@ -16,6 +16,8 @@ from .relaxation import Relaxation, most_points
 
 #: What is served is the demand, within this relative tolerance.
 EXACT = 1e-6
+#: Gaps that differ by less are the same gap.
+PRECISION = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +82,7 @@ def allocation_of(
         objective=points / demand,
         bound=max(bound, points) / demand,
         gap=gap,
-        status="empty" if not placements else "optimal" if gap <= enough else "feasible",
+        status="empty" if not placements else "optimal" if gap <= enough + PRECISION else "feasible",
         moves=moves,
         prices=_by_type(problem, menu, relaxed),
     )

@@ -21,7 +21,7 @@ from .problem import Allocation, Problem
 from .proteus import SERVED_TOLERANCE, Option, relative_gap
 from .seats import Seat, assemble
 from .sharing_model import Choices, SharingModel, choices, dedicated_names, load_price, shared_names
-from .solver import Budget, Solution, maximise, relaxed_bound
+from .solver import Budget, Solution, maximise, relaxed_bound, time_ran_out
 
 #: Options (device, turn gap, variant) up to which concrete devices are solved at once.
 EXACT_SIZE = 1500
@@ -166,6 +166,7 @@ def _packed(problem: Problem, aggregated: Choices, seats: list[Seat], budget: Bu
     packed = seats_of(aggregated, pack(aggregated, counts.second.values))
     seats = max((packed, seats), key=lambda plan: _worth(problem, plan))
     if budget.left() <= problem.time_limit_s * LEAST_POLISH_SHARE:
+        time_ran_out()
         return _as_seated(problem, seats, counts)
     groups = singles(problem.devices)
     index = {group.one.id: g for g, group in enumerate(groups)}

@@ -6,7 +6,9 @@ Identical models give identical solutions unless the time limit cuts a solve sho
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +26,35 @@ class Budget:
 
     def left(self) -> float:
         return max(0.0, self._end - time.monotonic())
+
+
+@dataclass
+class Watch:
+    """``cut_short``: whether a time limit ended a search, so that the same problem may get another answer elsewhere."""
+
+    cut_short: bool = False
+
+
+_watch: ContextVar[Watch | None] = ContextVar("watch", default=None)
+
+
+@contextmanager
+def watched() -> Iterator[Watch]:
+    """What becomes of the searches in this block. A strategy makes several, some of them on changed copies of the
+    problem and deep within one another, and each counts."""
+    watch = Watch()
+    token = _watch.set(watch)
+    try:
+        yield watch
+    finally:
+        _watch.reset(token)
+
+
+def time_ran_out() -> None:
+    """Said by a search that its time limit ended."""
+    watch = _watch.get()
+    if watch is not None:
+        watch.cut_short = True
 
 
 @dataclass(frozen=True)
@@ -72,6 +103,8 @@ def maximise(model: Model, objective: Any, seconds: float, gap: float, start: Ma
         # One that the model does not accept after all (by a rounding) is dropped; the solve then starts from nothing.
         model.addSol(solution)
     model.optimize()
+    if model.getStatus() == "timelimit":
+        time_ran_out()
     if model.getNSols() == 0:
         return None
     best = model.getBestSol()
@@ -91,6 +124,8 @@ def relaxed_bound(model: Model, objective: Any, seconds: float) -> float:
     model.setHeuristics(SCIP_PARAMSETTING.OFF)
     model.setPresolve(SCIP_PARAMSETTING.FAST)
     model.optimize()
+    if model.getStatus() == "timelimit":
+        time_ran_out()
     return model.getDualbound()
 
 

@@ -14,6 +14,7 @@ from .pins import with_pinned
 from .problem import Allocation, Problem
 from .residency import with_residents
 from .seats import Seat, dedicated_seat
+from .solver import watched
 
 Strategy = Callable[[Problem], Allocation]
 _registry: dict[str, Strategy] = {}
@@ -33,8 +34,8 @@ class UnusableProblem(ValueError):
 
 def register(name: str) -> Callable[[Strategy], Strategy]:
     """Make a strategy known as ``name``. It gets usable problems only, without variants that are excluded; pinned ones
-    that it left away stand by where there is room, and its solve time is added. Reasons are made by those who read
-    them (:func:`scheduler.allocation.reasons.explained`)."""
+    that it left away stand by where there is room; its solve time is added, and whether time ran out on the way.
+    Reasons are made by those who read them (:func:`scheduler.allocation.reasons.explained`)."""
 
     def known_as(strategy: Strategy) -> Strategy:
         if name in _registry:
@@ -47,11 +48,12 @@ def register(name: str) -> Callable[[Strategy], Strategy]:
             began = time.monotonic()
             if any(variant.excluded for variant in problem.variants):
                 problem = replace(problem, variants=tuple(v for v in problem.variants if not v.excluded))
-            allocation = with_pinned(problem, strategy(problem))
+            with watched() as watch:
+                allocation = with_pinned(problem, strategy(problem))
             # Counted here for all, since some strategies solve a changed copy of the problem.
             loaded = {device.id: device.loaded for device in problem.devices}
             moves = sum([p.variant not in loaded[p.device] for p in allocation.placements])
-            return replace(allocation, moves=moves, solve_s=time.monotonic() - began)
+            return replace(allocation, moves=moves, cut_short=watch.cut_short, solve_s=time.monotonic() - began)
 
         run.__name__, run.__doc__ = strategy.__name__, strategy.__doc__
         _registry[name] = run

@@ -6,16 +6,19 @@ import csv
 import gzip
 import math
 import random
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from .tables import ScenarioError, Table
+from .tables import ScenarioError, Table, reason, shown
 
 KINDS = ("uniform", "poisson", "gamma")
 #: more arrivals than this in one scenario do not fit the memory of a small box
 MOST_ARRIVALS = 50_000_000
+#: seconds that a scenario may last: the control loop runs through all of them, whether anything arrives or not
+MOST_SECONDS = 1e7
 
 
 @dataclass(frozen=True)
@@ -83,19 +86,21 @@ class Generator:
         return numbers.gammavariate(self.shape, 1 / (self.shape * rate))
 
 
-def read_generator(table: Table, names: Sequence[str]) -> Generator:
+def read_generator(table: Table, names: Sequence[str] | None) -> Generator:
     """The ``[generator]`` table: ``kind``, ``duration_s``, and either ``[generator.rates]`` (queries/s by application)
     or ``qps`` in all, split by Zipf's law with exponent ``zipf`` (0: evenly) over the applications in the order of
-    the profiles; ``shape`` for gamma; ``[[generator.bursts]]`` with ``at_s``, ``for_s``, ``factor``."""
+    the profiles; ``shape`` for gamma; ``[[generator.bursts]]`` with ``at_s``, ``for_s``, ``factor``.
+
+    ``names``: of the applications; None, where they could not be found out: all else is checked then."""
     kind = table.text("kind", among=KINDS)
-    duration_s = table.number("duration_s", None, 0, 1e7, above=True)
+    duration_s = table.number("duration_s", None, 0, MOST_SECONDS, above=True)
     shape = table.number("shape", 1.0, 0, 1000, above=True)
     if "shape" in table and kind != "gamma":
         table.fault("shape", f"belongs to kind = 'gamma', not to {kind!r}")
     if "rates" in table:
         rates = table.numbers("rates", 0, 1e6)
         for name in rates:
-            if name not in names:
+            if names is not None and name not in names:
                 table.fault(f"rates.{name}", f"has no profile; the applications are {', '.join(names)}")
         for key in ("qps", "zipf"):
             if key in table:
@@ -104,8 +109,8 @@ def read_generator(table: Table, names: Sequence[str]) -> Generator:
     else:
         qps = table.number("qps", None, 0, 1e6, above=True)
         exponent = table.number("zipf", 1.0, 0, 10)
-        parts = [1 / (rank + 1) ** exponent for rank in range(len(names))]
-        rates = {name: qps * part / sum(parts) for name, part in zip(names, parts, strict=True)}
+        parts = {name: 1 / (rank + 1) ** exponent for rank, name in enumerate(names if names is not None else ("",))}
+        rates = {name: qps * part / sum(parts.values()) for name, part in parts.items()}
     bursts = []
     listed = table.raw("bursts", [])
     if not isinstance(listed, list):
@@ -115,8 +120,8 @@ def read_generator(table: Table, names: Sequence[str]) -> Generator:
         burst = Table(item, table.name(f"bursts[{index}]"), table.faults)
         bursts.append(
             Burst(
-                burst.number("at_s", None, 0, 1e7),
-                burst.number("for_s", None, 0, 1e7, above=True),
+                burst.number("at_s", None, 0, MOST_SECONDS),
+                burst.number("for_s", None, 0, MOST_SECONDS, above=True),
                 burst.number("factor", None, 0, 1000),
             )
         )
@@ -128,18 +133,23 @@ def read_generator(table: Table, names: Sequence[str]) -> Generator:
     return Generator(kind, duration_s, rates, shape, tuple(bursts))
 
 
-def read_trace(path: Path, names: Sequence[str]) -> Arrivals:
-    """A CSV with the columns ``arrival_ms`` (ascending, at least 0) and ``application``; ``.gz`` is unpacked.
+def read_trace(path: Path, names: Sequence[str] | None) -> Arrivals:
+    """A CSV with the columns ``arrival_ms`` (ascending, from 0, which is when the scenario starts, to
+    :data:`MOST_SECONDS`) and ``application``, with at most :data:`MOST_ARRIVALS` lines; ``.gz`` is unpacked.
+
+    ``names``: of the applications; None, where they could not be found out: all else is checked then.
 
     Raises:
         ScenarioError: the file cannot be read or a line is wrong; it names the line.
     """
-    index = {name: i for i, name in enumerate(names)}
+    index = {name: i for i, name in enumerate(names or ())}
     times: list[float] = []
     applications: list[int] = []
     last = 0.0
     try:
-        with gzip.open(path, "rt", newline="") if path.suffix == ".gz" else path.open(newline="") as file:
+        # Spreadsheets put a byte order mark in front.
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
             lines = csv.reader(file)
             header = next(lines, [])
             missing = [column for column in ("arrival_ms", "application") if column not in header]
@@ -154,13 +164,22 @@ def read_trace(path: Path, names: Sequence[str]) -> Arrivals:
                     ms, name = float(line[at]), line[who]
                 except (ValueError, IndexError):
                     raise ScenarioError([f"{where}: needs arrival_ms as a number and an application"]) from None
-                if not last <= ms < math.inf:
-                    raise ScenarioError([f"{where}: arrival_ms must be at least {last:g} (sorted), not {line[at]}"])
+                if not last <= ms <= MOST_SECONDS * 1000:
+                    raise ScenarioError(
+                        [
+                            f"{where}: arrival_ms must be at least {last:.10g} (sorted) and at most "
+                            f"{MOST_SECONDS * 1000:.0f}, counted from the scenario's start, not {shown(line[at])}"
+                        ]
+                    )
+                if len(times) >= MOST_ARRIVALS:
+                    raise ScenarioError([f"{where}: a trace can have at most {MOST_ARRIVALS} queries"])
+                last = ms
+                if names is None:
+                    continue
                 if name not in index:
                     raise ScenarioError([f"{where}: application {name!r} has no profile"])
-                last = ms
                 times.append(ms / 1000)
                 applications.append(index[name])
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
-        raise ScenarioError([f"trace: {path} cannot be read: {error}"]) from None
-    return Arrivals(tuple(names), times, applications)
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as error:
+        raise ScenarioError([f"trace: {path} cannot be read: {reason(error)}"]) from None
+    return Arrivals(tuple(names or ()), times, applications)

@@ -66,7 +66,7 @@ class Controller:
         """A plan as of ``now``. ``loaded``: variants by device. ``observed``: rates by a burst's reports.
 
         Raises:
-            SimulationError: the strategy's answer breaks a rule.
+            SimulationError: the problem cannot be used, or the strategy's answer breaks a rule.
         """
         scenario = self._scenario
         demand = estimate(self._history, scenario.applications, int(now), observed, scenario.control.period_s)
@@ -83,7 +83,10 @@ class Controller:
             time_limit_s=scenario.control.solve_s,
             previous=self.plans[-1].allocation if self.plans else None,
         )
-        allocation = self._strategy(problem)
+        try:
+            allocation = self._strategy(problem)
+        except strategies.UnusableProblem as error:
+            raise SimulationError(f"the problem at {now:g} s cannot be planned for: {error}") from None
         broken = violations(problem, allocation)
         if broken:
             raise SimulationError(f"strategy {self._name} at {now:g} s: {'; '.join(broken[:5])}")

@@ -72,8 +72,6 @@ class LateEngine(Engine):
         self._index = {model.id: index for index, model in enumerate(scenario.models)}
 
     def _loaded(self) -> dict[str, list[str]]:
-        if not self._scenario.load_time_s:
-            return {name: () for name in self._workers}
         return {name: worker.residents.warm() for name, worker in self._workers.items()}
 
     def _loop(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +10,12 @@ from pathlib import Path
 from scheduler.allocation.problem import Profile, Variant
 from workers.batching.latency import LatencyModel
 
-from .tables import ScenarioError, hint
+from .tables import ScenarioError, hint, reason
 
+#: items in one batch; what a device could take of a batch is tried for each size up to the largest profiled
+LARGEST_BATCH = 65_536
+#: ms that a batch may take
+LONGEST_MS = 3_600_000.0
 COLUMNS = ("application", "variant", "accuracy_normalized", "device_type", "batch")
 
 
@@ -51,9 +54,9 @@ def padded(points: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]
 
 
 def read_profiles(
-    path: Path, column: str, batches: Collection[int] | None, kinds: Collection[str]
+    path: Path, column: str, batches: Collection[int] | None, kinds: Collection[str] | None
 ) -> tuple[Model, ...]:
-    """The variants that can run on device types ``kinds``, in the file's order.
+    """The variants that can run on device types ``kinds`` (None: on any), in the file's order.
 
     ``column``: which one tells the latency, in ms. ``batches``: the sizes to take; None takes all.
 
@@ -61,8 +64,10 @@ def read_profiles(
         ScenarioError: the file cannot be read, a line is wrong (it names the line), or nothing of it can be used.
     """
     found: dict[tuple[str, str], tuple[float, dict[str, dict[int, float]]]] = {}
+    by_id: dict[str, tuple[str, str]] = {}
     try:
-        with path.open(newline="") as file:
+        # Spreadsheets put a byte order mark in front.
+        with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file)
             header = rows.fieldnames or []
             for needed in COLUMNS:
@@ -77,13 +82,31 @@ def read_profiles(
                     accuracy = float(row["accuracy_normalized"])
                 except (TypeError, ValueError):
                     raise ScenarioError([f"{where}: batch, accuracy and {column} must be numbers"]) from None
-                if batch < 1 or not 0 < seconds < math.inf or not 0 <= accuracy <= 100:
+                good = 1 <= batch <= LARGEST_BATCH and 0 < seconds <= LONGEST_MS / 1000 and 0 <= accuracy <= 100
+                if not good:
                     raise ScenarioError(
-                        [f"{where}: batch must be at least 1, {column} above 0, accuracy_normalized from 0 to 100"]
+                        [
+                            f"{where}: batch must be at least 1 and at most {LARGEST_BATCH}, {column} above 0 and at "
+                            f"most {LONGEST_MS:.0f}, accuracy_normalized from 0 to 100"
+                        ]
                     )
-                if row["device_type"] not in kinds or (batches is not None and batch not in batches):
+                nameless = [name for name in ("application", "variant", "device_type") if not (row[name] or "").strip()]
+                if nameless:
+                    raise ScenarioError([f"{where}: {' and '.join(nameless)} must not be empty"])
+                if (kinds is not None and row["device_type"] not in kinds) or (
+                    batches is not None and batch not in batches
+                ):
                     continue
-                known, points = found.setdefault((row["application"], row["variant"]), (accuracy, {}))
+                key = (row["application"], row["variant"])
+                other = by_id.setdefault("/".join(key), key)
+                if other != key:
+                    raise ScenarioError(
+                        [
+                            f"{where}: variant {key[1]!r} of application {key[0]!r} and variant {other[1]!r} of "
+                            f"{other[0]!r} further up would both be {'/'.join(key)!r}"
+                        ]
+                    )
+                known, points = found.setdefault(key, (accuracy, {}))
                 if known != accuracy:
                     raise ScenarioError([f"{where}: accuracy {accuracy:g}, and {known:g} further up"])
                 mine = points.setdefault(row["device_type"], {})
@@ -91,7 +114,7 @@ def read_profiles(
                     raise ScenarioError([f"{where}: batch {batch} of this variant stands there twice"])
                 mine[batch] = seconds
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ScenarioError([f"profiles: {path} cannot be read: {error}"]) from None
+        raise ScenarioError([f"profiles: {path} cannot be read: {reason(error)}"]) from None
     if not found:
         raise ScenarioError([f"profiles: {path} has no line with a device type of [devices] and a batch of batches"])
     return tuple(

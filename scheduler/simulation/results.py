@@ -109,7 +109,7 @@ class Results:
             "solves": len(solve_s),
             "total_solve_s": sum(solve_s),
             "max_solve_s": max(solve_s, default=0.0),
-            "solves_cut_short": sum(allocation.status == "feasible" for allocation in allocations),
+            "solves_cut_short": sum(allocation.cut_short for allocation in allocations),
             "loads": sum(allocation.moves for allocation in allocations),
             "per_application": {
                 name: self._figures(self._applications == index)

@@ -7,9 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from . import stacks
 from .arrivals import Arrivals, read_generator, read_trace
 from .profiles import Model, read_profiles
-from .tables import ScenarioError, Table
+from .tables import ScenarioError, Table, shown
+
+#: the keys that name the stack
+STACK = ("strategy", "batching", "routing")
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,8 @@ def load(path: Path | str) -> Scenario:
             values = tomllib.load(file)
     except OSError as error:
         raise ScenarioError([f"scenario: {path} cannot be read: {error.strerror or error}"]) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
+        # Of TOML, of UTF-8, or an integer with more digits than Python reads.
         raise ScenarioError([f"scenario: {path} is not TOML: {error}"]) from None
     return parse(values, path.parent, path.stem)
 
@@ -78,8 +83,10 @@ def parse(values: Mapping[str, object], folder: Path, name: str = "scenario") ->
     profiles = top.text("profiles")
     column = top.text("latency", "p50_ms")
     batches = _batches(top)
+    told = len(faults)
     devices = _devices(top)
-    kinds = {kind for _, kind in devices}
+    # With a wrong count the types are not known: the other tables are then checked against all profiles.
+    kinds = {kind for _, kind in devices} if len(faults) == told else None
     max_resident = top.numbers("max_resident", 1, 10_000, whole=True)
     for kind in max_resident:
         if kind not in top.table("devices").values:
@@ -92,14 +99,18 @@ def parse(values: Mapping[str, object], folder: Path, name: str = "scenario") ->
     }
     slo = top.numbers("slo_ms", 0.001, 3_600_000)
     control = _control(top.table("control"))
-    chosen = {key: top.text(key) if key in top else top.raw(key) for key in ("strategy", "batching", "routing")}
+    chosen = {key: (top.text(key) or None) if key in top else top.raw(key) for key in STACK}
+    try:
+        stacks.choose(**chosen)
+    except ScenarioError as error:
+        faults += error.faults
     trace = top.text("trace") if "trace" in top else top.raw("trace")
     generator = top.table("generator")
     if ("trace" in top) == ("generator" in top):
         top.fault("trace", "either a trace or a [generator] is needed, and not both")
     top.finish()
     models: tuple[Model, ...] = ()
-    if profiles and devices:
+    if profiles:
         try:
             models = read_profiles(folder / profiles, column, batches, kinds)
         except ScenarioError as error:
@@ -107,13 +118,13 @@ def parse(values: Mapping[str, object], folder: Path, name: str = "scenario") ->
     applications = tuple(dict.fromkeys(model.application for model in models))
     slo_s = _slo(top, slo, applications)
     arrivals = Arrivals(applications, (), ())
-    if models and "generator" in top:
-        generated = read_generator(generator, applications)
+    if "generator" in top:
+        generated = read_generator(generator, applications or None)
         if not faults:
             arrivals = generated.arrivals(applications, settings["seed"])
-    elif models and trace:
+    elif trace:
         try:
-            arrivals = read_trace(folder / trace, applications)
+            arrivals = read_trace(folder / trace, applications or None)
         except ScenarioError as error:
             faults += error.faults
     if faults:
@@ -137,7 +148,7 @@ def _batches(top: Table) -> tuple[int, ...] | None:
         return None
     good = isinstance(listed, list) and all(isinstance(b, int) and not isinstance(b, bool) and b >= 1 for b in listed)
     if not good or not listed:
-        top.fault("batches", f"must be a list of whole numbers of at least 1, not {listed!r}")
+        top.fault("batches", f"must be a list of whole numbers of at least 1, not {shown(listed)}")
         return None
     return tuple(listed)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+#: characters of a wrong value that a fault repeats
+LONGEST_SHOWN = 60
 
 
 class ScenarioError(ValueError):
@@ -25,7 +27,7 @@ class Table:
         self.faults = faults
         self._asked: list[str] = []
         if not isinstance(values, Mapping):
-            faults.append(f"{where}: must be a table, not {values!r}")
+            faults.append(f"{where}: must be a table, not {shown(values)}")
             values = {}
         self.values: Mapping[str, Any] = values
 
@@ -48,10 +50,13 @@ class Table:
         value = self.raw(key, default)
         among = list(among)
         if not isinstance(value, str) or not value:
-            self.fault(key, "is needed" if key not in self.values else f"must be a text, not {value!r}")
+            self.fault(key, "is needed" if key not in self.values else f"must be a text, not {shown(value)}")
+            return default or ""
+        if "\0" in value:
+            self.fault(key, f"must not hold the character NUL, as {shown(value)} does")
             return default or ""
         if among and value not in among:
-            self.fault(key, f"must be one of {', '.join(among)}, not {value!r}{hint(value, among)}")
+            self.fault(key, f"must be one of {', '.join(among)}, not {shown(value)}{hint(value, among)}")
         return value
 
     def number(
@@ -63,11 +68,12 @@ class Table:
             self.fault(key, "is needed")
             return low
         kind = "a whole number" if whole else "a number"
-        good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        # The range comes first: integers of any length, infinities and what is not a number all fail it without harm.
+        good = isinstance(value, int | float) and not isinstance(value, bool)
         good = good and low <= value <= high and not (above and value == low) and (not whole or value == int(value))
         if not good:
             start = f"above {low:g} and at most" if above else f"from {low:g} to"
-            self.fault(key, f"must be {kind} {start} {high:g}, not {value!r}")
+            self.fault(key, f"must be {kind} {start} {high:g}, not {shown(value)}")
             return low if default is None else default
         return int(value) if whole else float(value)
 
@@ -86,6 +92,21 @@ class Table:
             if key not in self._asked:
                 known = list(dict.fromkeys(self._asked))
                 self.fault(key, f"unknown key; known here: {', '.join(known)}{hint(key, known)}")
+
+
+def shown(value: Any) -> str:
+    """A value as it stands in a fault: cut where it is long."""
+    try:
+        text = repr(value)
+    except ValueError:
+        # Python writes no integer of more than 4,300 digits.
+        return "a number of thousands of digits"
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}… ({len(text)} characters)"
+
+
+def reason(error: Exception) -> str:
+    """Why a file cannot be read, without its path, which stands in the fault already."""
+    return getattr(error, "strerror", None) or str(error)
 
 
 def hint(word: str, known: Iterable[str]) -> str:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from scheduler.allocation import nereus
 from scheduler.allocation.check import faults, violations
 from scheduler.allocation.problem import Allocation, Application, Device, Placement, Problem, Profile
 from scheduler.allocation.reasons import explained, reasons
@@ -39,6 +40,31 @@ def test_identical_problems_get_identical_allocations(name, problem):
     problem = replace(problem, time_limit_s=60.0)
     first, second = get(name)(problem), get(name)(problem)
     assert replace(first, solve_s=0.0) == replace(second, solve_s=0.0)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(problem=problems())
+def test_nereus_calls_optimal_what_is_within_the_gap_asked_for_and_nothing_else(problem):
+    for asked in (0.0, 0.05):
+        allocation = get("nereus")(replace(problem, gap=asked))
+        if allocation.status != "empty":
+            assert (allocation.status == "optimal") == (allocation.gap <= max(asked, nereus.GAP) + 1e-6)
+
+
+@pytest.mark.parametrize("name", ["proteus", "proteus-wo-mp"])
+def test_a_plan_tells_whether_time_ran_out_whatever_its_status(name):
+    applications = tuple(Application(f"q{i}", 0.3, 20.0) for i in range(12))
+    variants = tuple(
+        variant(f"{a.id}v{j}", a.id, 80.0 + 5 * j, cpu=line(5 + 7 * j, 2 + 3 * j), gpu=line(2 + 3 * j, 1 + j))
+        for a in applications
+        for j in range(4)
+    )
+    devices = tuple(Device(f"{kind}{i}", kind) for kind in ("cpu", "gpu") for i in range(12))
+    problem = Problem(devices, applications, variants, time_limit_s=0.001)
+    assert get(name)(problem).cut_short
+    # One application on devices of one kind leaves nothing to search for.
+    small = replace(problem, devices=devices[:2], applications=applications[:1], variants=variants[:4])
+    assert not get(name)(replace(small, time_limit_s=60.0)).cut_short
 
 
 def test_an_unknown_strategy_is_answered_with_those_there_are():

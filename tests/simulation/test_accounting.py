@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scheduler.simulation import simulate
+from scheduler.simulation import SimulationError, simulate
 from scheduler.simulation.engine import DROPPED, IN_TIME, LATE
 from scheduler.simulation.scenario import Control
 from workers.batching.policies import names as policies
@@ -77,3 +77,9 @@ def test_the_same_seed_gives_the_same_run_and_another_one_does_not(routing):
     runs = [simulate(s, "proteus", batching, routing).record for s in (scenario, scenario, replace(scenario, seed=2))]
     assert runs[0].answered == runs[1].answered and runs[0].outcome == runs[1].outcome
     assert runs[0].answered != runs[2].answered
+
+
+def test_a_world_that_contradicts_itself_is_told_and_not_planned_for():
+    models = [model("a", "b/c", cpu={1: 10}), model("a/b", "c", cpu={1: 10})]
+    with pytest.raises(SimulationError, match=r"cannot be planned for: .*must be unique"):
+        simulate(world(models, [(0, "a"), (1, "a/b")]), "proteus")

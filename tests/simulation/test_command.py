@@ -70,6 +70,13 @@ def test_an_unknown_name_is_answered_with_the_known_ones(option, tmp_path):
     assert f"{option}: must be one of" in told and not (tmp_path / "out").exists()
 
 
+def test_what_is_wrong_with_the_scenario_and_with_the_names_is_told_together(tmp_path):
+    path = files(tmp_path, "load_time_s = -1\n" + SCENARIO)
+    for option in ("batching", "strategy"):
+        told = refused(path, f"--{option}", "nexsus", "--out", tmp_path / "out")
+        assert "load_time_s: must be" in told and f"{option}: must be one of" in told
+
+
 def test_strategies_are_compared_on_one_page_with_a_folder_for_each(tmp_path):
     names = "proteus,proteus:nexus,proteus:nereus:least-completion"
     out = tmp_path / "results"

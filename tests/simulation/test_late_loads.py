@@ -163,3 +163,15 @@ def test_applications_share_one_device_with_one_place_and_every_query_is_counted
     scenario = world(models, arrivals, control=control, load_time_s=0.3, max_resident={"cpu": 1}, network_s=0.002)
     s = simulate(scenario, "proteus", "nereus", "late-binding").summary
     assert s["in_time"] + s["late"] + s["dropped"] == 400 and s["in_time"] > 0
+
+
+@pytest.mark.parametrize("strategy", ["nereus", "proteus"])
+def test_what_is_loaded_already_is_no_load_of_the_next_plan_though_loads_take_no_time(strategy):
+    models = [model("q", "exact", 100, cpu={1: 40, 4: 60}), model("q", "rough", 80, cpu={1: 5, 4: 11})]
+    arrivals = [(20 * i, "q") for i in range(500)]
+    control = Control(period_s=1.0, burst_check_s=1000)
+    results = simulate(world(models, arrivals, ("cpu", "cpu"), control=control), strategy, "nereus", "late-binding")
+    first, *others = results.record.plans
+    assert first.allocation.moves > 0 and len(others) > 5
+    # Two devices can load two variants once each.
+    assert results.summary["loads"] <= 4

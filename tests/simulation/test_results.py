@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import replace
 
 import pytest
 
@@ -97,3 +98,15 @@ def test_a_fluid_reference_weighs_windows_by_what_they_serve_and_uses_each_windo
 
 def test_a_fluid_reference_serves_nothing_where_nothing_is_quick_enough():
     assert fluid_reference(world([EXACT], [(0, "q")], slo_s={"q": 0.05})) is None
+
+
+def test_solves_count_as_cut_short_where_time_ran_out_and_not_where_a_gap_remained():
+    scenario = world([EXACT, ROUGH], [(20 * i, "q") for i in range(50)])
+    ran = simulate(scenario, "nereus")
+    plan = ran.record.plans[0]
+    plans = [
+        replace(plan, allocation=replace(plan.allocation, status=status, cut_short=cut_short))
+        for status, cut_short in (("feasible", False), ("optimal", True), ("heuristic", True), ("optimal", False))
+    ]
+    counted = Results(scenario, ran.stack, replace(ran.record, plans=tuple(plans)))
+    assert counted.summary["solves_cut_short"] == 2 and ran.summary["solves_cut_short"] == 0

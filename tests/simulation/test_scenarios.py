@@ -6,7 +6,7 @@ import gzip
 
 import pytest
 
-from scheduler.simulation import ScenarioError, load
+from scheduler.simulation import ScenarioError, arrivals, load
 from scheduler.simulation.profiles import padded
 from workers.batching.latency import LatencyModel
 
@@ -50,6 +50,8 @@ def test_an_application_may_have_its_own_slo(tmp_path):
     assert scenario.slo_s == {"faces": 0.2, "words": 0.05}
 
 
+HUGE = f"1{'0' * 400}"
+UNWRITABLE = f"0x{'f' * 5000}"
 BAD = {
     "unknown key": ('sed = 1\n' + SCENARIO, "sed: unknown key", "Is 'seed' meant?"),
     "unknown control key": (SCENARIO + "periods = 1\n", "control.periods: unknown key", "'period_s'"),
@@ -79,6 +81,15 @@ BAD = {
     "no rate": (SCENARIO.replace("qps = 60", ""), "generator.qps: is needed", ""),
     "too much": (SCENARIO.replace("duration_s = 4", "duration_s = 4e6"), "generator.duration_s: ", "50000000"),
     "rates and qps": (SCENARIO.replace("[control]", "[generator.rates]\nfaces = 1\n[control]"), "generator.qps", ""),
+    "a seed of many digits": (SCENARIO.replace("seed = 3", f"seed = {HUGE}"), "seed: must be a whole number", "401"),
+    "a seed that cannot be written": (SCENARIO.replace("seed = 3", f"seed = {UNWRITABLE}"), "seed: must be", "digits"),
+    "a seed that cannot be read": (SCENARIO.replace("seed = 3", f"seed = 1{'0' * 5000}"), "is not TOML", "digits"),
+    "an endless slo": (SCENARIO.replace("200", HUGE), "slo_ms.default: must be a number from 0.001", ""),
+    "endlessly many devices": (SCENARIO.replace("cpu = 2", f"cpu = {HUGE}"), "devices.cpu: must be", "100000"),
+    "a path with NUL": (SCENARIO.replace("profiles.csv", "a\\u0000b"), "profiles: must not hold", "NUL"),
+    "unknown strategy": ('strategy = "nerus"\n' + SCENARIO, "strategy: must be one of", "Is 'nereus' meant?"),
+    "unknown batching": ('batching = "nexsus"\n' + SCENARIO, "batching: must be one of", "Is 'nexus' meant?"),
+    "unknown routing": ('routing = "share"\n' + SCENARIO, "routing: must be one of", "Is 'shares' meant?"),
     "period": (SCENARIO.replace("period_s = 2", "period_s = 0"), "control.period_s: must be a number from 0.1", ""),
     "a table for a number": (SCENARIO + "[load_time_s]\na = 1\n", "load_time_s: must be a number", ""),
     "a number for a table": ("devices = 3\n" + SCENARIO.replace("[devices]\ncpu = 2\ngpu = 1", ""), "devices: ", "3"),
@@ -100,10 +111,60 @@ def test_all_faults_are_told_together(tmp_path):
     assert len(error.value.faults) == 3
 
 
+def test_what_one_fault_hides_is_told_with_it(tmp_path):
+    text = "strategy = 3\nrouting = 'share'\n" + SCENARIO.replace("cpu = 2", "cpu = -2").replace("poisson", "poison")
+    with pytest.raises(ScenarioError) as error:
+        load(files(tmp_path, text.replace("default = 200", "default = 200\ndogs = 1")))
+    told = error.value.faults
+    assert [fault.split(":")[0] for fault in told] == [
+        "devices.cpu", "strategy", "routing", "slo_ms.dogs", "generator.kind",
+    ]  # fmt: skip
+
+
+def test_a_trace_and_a_generator_are_looked_at_even_where_no_application_is_known(tmp_path):
+    text = SCENARIO.replace("profiles.csv", "none.csv")
+    with pytest.raises(ScenarioError) as error:
+        load(files(tmp_path, text.replace("duration_s = 4", "duration_s = -4")))
+    assert [fault.split(":")[0] for fault in error.value.faults] == ["profiles", "generator.duration_s"]
+    with pytest.raises(ScenarioError) as error:
+        load(files(tmp_path, traced("trace.csv").replace("profiles.csv", "none.csv"), trace_csv=TRACE + "x,faces\n"))
+    assert [fault.split(":")[0] for fault in error.value.faults] == ["profiles", "trace"]
+
+
+def test_a_file_that_is_not_there_is_named_once(tmp_path):
+    with pytest.raises(ScenarioError) as error:
+        load(files(tmp_path, traced("none.csv").replace("profiles.csv", "no.csv")))
+    assert error.value.faults == [
+        f"profiles: {tmp_path / 'no.csv'} cannot be read: No such file or directory",
+        f"trace: {tmp_path / 'none.csv'} cannot be read: No such file or directory",
+    ]
+
+
+def test_files_may_begin_with_a_byte_order_mark(tmp_path):
+    plain = load(files(tmp_path, traced("trace.csv"), trace_csv=TRACE))
+    (tmp_path / "trace.csv").write_text(TRACE, encoding="utf-8-sig")
+    (tmp_path / "profiles.csv").write_text(PROFILES, encoding="utf-8-sig")
+    marked = load(tmp_path / "scenario.toml")
+    assert (marked.arrivals, marked.models) == (plain.arrivals, plain.models)
+    (tmp_path / "trace.csv.gz").write_bytes(gzip.compress(TRACE.encode("utf-8-sig")))
+    (tmp_path / "scenario.toml").write_text(traced("trace.csv.gz"))
+    assert load(tmp_path / "scenario.toml").arrivals == plain.arrivals
+
+
+def test_a_trace_has_no_more_queries_than_a_scenario_can_hold(tmp_path, monkeypatch):
+    monkeypatch.setattr(arrivals, "MOST_ARRIVALS", 3)
+    path = files(tmp_path, traced("trace.csv"), trace_csv=TRACE)
+    assert len(load(path).arrivals) == 3
+    (tmp_path / "trace.csv").write_text(TRACE + "2,faces\n")
+    with pytest.raises(ScenarioError, match=r"trace: line 5 of .*: a trace can have at most 3 queries"):
+        load(path)
+
+
 @pytest.mark.parametrize(
     ("line", "told"),
     [
         ("2,dogs", "line 5 of"),
+        ("1763700000000,faces", "at most 10000000000, counted from the scenario's start, not '1763700000000'"),
         ("1,faces", "must be at least 1.5"),
         ("-1,faces", "must be at least"),
         ("x,faces", "needs arrival_ms as a number"),
@@ -133,6 +194,12 @@ def test_a_packed_trace_that_is_cut_short_is_no_trace(tmp_path):
         ("faces,small,90,cpu,4,1,1,1", "twice"),
         ("faces,small,190,cpu,4,1,1,1", "from 0 to 100"),
         ("faces,small,90,cpu,8,nan,1,1", "p50_ms above 0"),
+        ("faces,small,90,cpu,8,3600001,1,1", "at most 3600000"),
+        ("faces,small,90,cpu,65537,1,1,1", "at most 65536"),
+        (f"faces,small,90,cpu,1{'0' * 400},1,1,1", "at most 65536"),
+        (f"faces,small,90,cpu,1{'0' * 5000},1,1,1", "must be numbers"),
+        (",small,90,cpu,8,1,1,1", "application must not be empty"),
+        ("faces, ,90,cpu,8,1,1,1", "variant must not be empty"),
     ],
 )
 def test_a_bad_line_of_the_profiles_is_named(line, told, tmp_path):
@@ -141,6 +208,23 @@ def test_a_bad_line_of_the_profiles_is_named(line, told, tmp_path):
     with pytest.raises(ScenarioError, match="profiles: line 10 of") as error:
         load(path)
     assert told in str(error.value)
+
+
+def test_variants_that_would_be_told_apart_by_nothing_are_refused_with_their_line(tmp_path):
+    path = files(tmp_path)
+    text = PROFILES + "a/b,c,90,cpu,1,10,11,10\na,b/c,95,cpu,1,10,11,10\n"
+    (tmp_path / "profiles.csv").write_text(text)
+    with pytest.raises(ScenarioError, match="line 11 of") as error:
+        load(path)
+    assert "variant 'b/c' of application 'a' and variant 'c' of 'a/b'" in str(error.value)
+
+
+def test_a_packed_trace_that_is_damaged_is_no_trace(tmp_path):
+    packed = bytearray(gzip.compress((TRACE + "2,faces\n3,words\n" * 1000).encode()))
+    packed[20:40] = bytes(20)
+    (tmp_path / "trace.csv.gz").write_bytes(packed)
+    with pytest.raises(ScenarioError, match="cannot be read"):
+        load(files(tmp_path, traced("trace.csv.gz")))
 
 
 def test_planners_see_the_padding_that_devices_pay():

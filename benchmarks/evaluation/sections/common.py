@@ -56,7 +56,7 @@ def cut_short(outcomes: Mapping[str, Outcome]) -> str:
     if not found:
         return ""
     told = ", ".join(f"`{label}` {count} of {outcomes[label].summary['solves']}" for label, count in found.items())
-    return f"Solves that ended without a proof of optimality (in time or at their own limit): {told}."
+    return f"Plans for which a search was ended by its time limit: {told}."
 
 
 def joined(*parts: str) -> str:

@@ -51,7 +51,7 @@ def without_model_placement(problem: Problem) -> Allocation:
     budget = Budget(problem.time_limit_s)
     seats: dict[str, Seat] = {}
     rates: dict[str, float] = {}
-    proven, left = True, len(problem.applications)
+    left = len(problem.applications)
     for application in problem.applications:
         mine = {device: seat for device, seat in fastest.items() if seat.variant.application == application.id}
         part = replace(
@@ -64,12 +64,11 @@ def without_model_placement(problem: Problem) -> Allocation:
         )
         left -= 1
         answer = proteus.solve(part)
-        proven = proven and answer.status != "feasible"
         found = seating.seats(answer.placements)
         # A device that the MILP has no use for keeps its application all the same.
         seats |= {d: found[d] if d in found else seating.choices(s.device, application.id)[0] for d, s in mine.items()}
         rates |= dict.fromkeys(mine, 0.0) | {p.device: p.rate for p in answer.placements}
-    allocation = settled(
+    return settled(
         problem,
         seats,
         rates,
@@ -77,9 +76,6 @@ def without_model_placement(problem: Problem) -> Allocation:
         "together.",
         "Devices do not change sides.",
     )
-    if not allocation.placements:
-        return allocation
-    return replace(allocation, status="heuristic" if proven else "feasible")
 
 
 def _fixed(problem: Problem, seating: Seating) -> tuple[dict[str, Seat], str]:

@@ -8,8 +8,9 @@ from pathlib import Path
 from django.core.management.base import BaseCommand, CommandError
 from tqdm import tqdm
 
-from scheduler.simulation import Results, ScenarioError, SimulationError, load, simulate
+from scheduler.simulation import Results, Scenario, ScenarioError, SimulationError, load, simulate, stacks
 from scheduler.simulation.compare import choose
+from scheduler.simulation.stacks import Stack
 
 
 class Command(BaseCommand):
@@ -44,8 +45,7 @@ class Command(BaseCommand):
         from scheduler.simulation.files import staged, write_comparison, write_run
 
         try:
-            runs = choose(named, options["batching"], options["routing"])
-            world = load(scenario)
+            world, runs = _checked(scenario, named, options["batching"], options["routing"])
             with staged(out) as stage:
                 if len(runs) > 1:
                     results = {
@@ -67,6 +67,33 @@ class Command(BaseCommand):
         for result in results.values():
             self.stdout.write(_told(result))
         self.stdout.write(f"  {out}/{'comparison' if len(results) > 1 else 'summary'}.json, report.html and more")
+
+
+def _checked(
+    path: Path, named: list[str], batching: str | None, routing: str | None
+) -> tuple[Scenario, dict[str, Stack]]:
+    """The scenario and the stacks that the command names.
+
+    Raises:
+        ScenarioError: with the faults of both together.
+    """
+    faults: list[str] = []
+    world, runs = None, {}
+    try:
+        world = load(path)
+    except ScenarioError as error:
+        faults += error.faults
+    try:
+        runs = choose(named, batching, routing)
+        if not runs:
+            # As the run will be put together; what the scenario names itself was checked with it.
+            own = (world.strategy, world.batching, world.routing) if world is not None else (None, None, None)
+            stacks.choose(own[0], own[1] if batching is None else batching, own[2] if routing is None else routing)
+    except ScenarioError as error:
+        faults += error.faults
+    if faults:
+        raise ScenarioError(list(dict.fromkeys(faults)))
+    return world, runs
 
 
 def _run(world, label: str, *chosen: str | None) -> Results:

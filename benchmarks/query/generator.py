@@ -116,6 +116,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self.run.over:
+            self.run.stop()
             self.run.failed(self, f"connection lost: {error}")
 
 
@@ -177,6 +178,7 @@ class Run:
             # Other batch sizes round differently; each such answer is looked at once.
             wanted = np.frombuffer(self.load.answers[connection.expected], "<f4")
             if len(data) - body < size or not np.allclose(np.frombuffer(told, "<f4"), wanted, TOLERANCE, TOLERANCE):
+                self.stop()
                 self.errors.append(f"a wrong answer: {data[-200:]!r}")
                 return
             known.add(told)
@@ -197,6 +199,10 @@ class Run:
             self.errors.append(why)
         if connection.expected >= 0:
             self.land(connection)
+
+    def stop(self) -> None:
+        """Send nothing more: what is measured is of no use any more."""
+        self._until = -math.inf
 
     def land(self, connection: _Connection) -> None:
         """A query is done with; its connection sends the next one where the load wants that."""
@@ -266,7 +272,8 @@ class Run:
         started = time.perf_counter()
         with Alarm(self._loop) as alarm:
             due = started + draw.expovariate(load.rate)
-            while due - started < load.seconds:
+            self._until = started + load.seconds
+            while due < self._until:
                 if due > time.perf_counter():
                     await alarm.at(due)
                 if not self._free:

@@ -130,8 +130,8 @@ class Meters:
             child = self._children[key] = metric.labels(self._device, *labels)
         return child
 
-    def answered(self, application: str, variant: str, outcome: str) -> None:
-        self._of(self._queries, application, variant, outcome).inc()
+    def answered(self, application: str, variant: str, outcome: str, queries: int = 1) -> None:
+        self._of(self._queries, application, variant, outcome).inc(queries)
 
     def batch(self, batch: Batch, run_s: float, started: float) -> None:
         variant = batch.loaded.variant.name

@@ -115,7 +115,7 @@ class Device:
 
     def submit(self, connection: FrameConnection, message: Submit, body: memoryview) -> None:
         """Queue a query or refuse it."""
-        query = self._admit(connection, message, body)
+        query = self._admit(connection, message, body, self.lanes.rows)
         if query is None:
             return
         if not self.lanes.add(query):
@@ -128,8 +128,9 @@ class Device:
         """Queue a batch as the gateway put it together; what is wrong with one of its queries is that one's alone."""
         limit = max(1, message.max_rows)
         batch = Granted(message.application, message.variant, limit, connection, self.clock())
+        queued = self.lanes.rows
         for submit, part in split(message, body):
-            query = self._admit(connection, submit, part)
+            query = self._admit(connection, submit, part, queued)
             if query is not None:
                 batch.add(query)
                 self._waiting[connection, query.submit.id] = query
@@ -143,8 +144,8 @@ class Device:
             return
         self._wake.set()
 
-    def _admit(self, connection: FrameConnection, message: Submit, body: memoryview) -> Query | None:
-        """The query, if it may be queued here; otherwise it is refused."""
+    def _admit(self, connection: FrameConnection, message: Submit, body: memoryview, queued: int) -> Query | None:
+        """The query, if it may be queued here behind so many rows; otherwise it is refused."""
         now = self.clock()
 
         def refuse(code: str, text: str, retryable: bool) -> None:
@@ -163,7 +164,6 @@ class Device:
         self._second.arrived(message.application, message.rows)
         if self._closed:
             return refuse("draining", self._closed, True)
-        queued = self.lanes.rows
         # A single query larger than the bound may still wait in an empty queue.
         if queued and queued + message.rows > self._queue_rows:
             self._second.refused(message.application, message.rows)

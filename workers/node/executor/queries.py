@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from workers.protocol.frames import FrameConnection, FrameError, Grant, Submit, TensorHeader, split_body
 from workers.protocol.specs import ApplicationSpec, Signature
 
-from .codec import CodecError, decode
+from .codec import DTYPES, CodecError, decode
 
 #: above this no device could hold the inputs; it also keeps row counts out of overflow's reach
 MAX_ROWS = 1_000_000
@@ -75,10 +76,18 @@ def read(submit: Submit, body: memoryview, application: ApplicationSpec) -> dict
         raise
     if size != len(body):
         _check_size(submit, body)
-    try:
-        return {header.name: decode(header, body[start : start + header.nbytes]) for header, start in places}
-    except CodecError as error:
-        raise Invalid(str(error)) from None
+    arrays = {}
+    for header, start, dtype, count in places:
+        if dtype is not None:
+            array = np.frombuffer(body, dtype, count, start)
+            if array.flags.aligned:
+                arrays[header.name] = array.reshape(header.shape)
+                continue
+        try:
+            arrays[header.name] = decode(header, body[start : start + header.nbytes])
+        except CodecError as error:
+            raise Invalid(str(error)) from None
+    return arrays
 
 
 def _check_size(submit: Submit, body: memoryview) -> None:
@@ -91,9 +100,10 @@ def _check_size(submit: Submit, body: memoryview) -> None:
 @functools.lru_cache(maxsize=1024)
 def _layout(
     inputs: tuple[TensorHeader, ...], outputs: tuple[str, ...], rows: int, application: str, signature: Signature
-) -> tuple[int, tuple[tuple[TensorHeader, int], ...]]:
-    """All that can be said of a query without its tensors: bytes of its body, and where in it each input begins, in the
-    signature's order. Queries of an application are of few forms, and each is checked once.
+) -> tuple[int, tuple[tuple[TensorHeader, int, np.dtype | None, int], ...]]:
+    """All that can be said of a query without its tensors: bytes of its body, and of each input, in the signature's
+    order, where it begins, its type (None: only :func:`~.codec.decode` can tell) and its number of elements. Queries of
+    an application are of few forms, and each is checked once.
 
     Raises:
         Invalid: naming the field and what it must be.
@@ -123,4 +133,10 @@ def _layout(
     for name in outputs:
         if name not in known:
             raise Invalid(f"outputs: {name!r} is not an output of {application}")
-    return starts[-1], tuple(given[spec.name] for spec in signature.inputs)
+    return starts[-1], tuple((*given[spec.name], *_plain(given[spec.name][0])) for spec in signature.inputs)
+
+
+def _plain(header: TensorHeader) -> tuple[np.dtype | None, int]:
+    dtype, count = DTYPES.get(header.datatype), math.prod(header.shape)
+    fits = dtype is not None and min(header.shape) >= 0 and count * dtype.itemsize == header.nbytes
+    return (dtype, count) if fits and count else (None, 0)

@@ -1,6 +1,6 @@
 /* Counts the bytes that memcpy, memmove and realloc move in pieces of 16 KB and more, and how many such moves there
-   were, in two shared words of the file that BENCHMARK_MOVED names. Preloaded into a process. A model's own moves
-   are told apart by their thread: none is counted inside of session.run, as onnxruntime calls its own copies. */
+   were, in two shared words of the file that BENCHMARK_MOVED names. Preloaded into a process. What libraries move inside
+   of themselves counts too where they call these functions, so the figure is never too low. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -46,8 +46,8 @@ void *memmove(void *to, const void *from, size_t size) {
     return real_memmove(to, from, size);
 }
 
-/* A block that stays where it is was not moved; one that the kernel remaps was not copied, but counts: there is no
-   telling them apart, so the figure is never too low. */
+/* A block that stays where it is was not moved. One that the kernel remaps was not copied, but counts: there is no telling
+   them apart. */
 void *realloc(void *old, size_t size) {
     if (!real_realloc) real_realloc = dlsym(RTLD_NEXT, "realloc");
     size_t held = old ? malloc_usable_size(old) : 0;

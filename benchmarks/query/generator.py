@@ -2,8 +2,9 @@
 
 It shares the machine with the servers, so it is as cheap as Python can be: requests are made beforehand, one protocol
 object a connection, no task a query, and answers are compared as bytes. Each load is a line of JSON on standard input.
-Connections are opened and warmed up, ``ready`` is printed, and the load runs once a line ``go`` came; then nothing is
-under way any more and a line with its :class:`Outcome` is printed.
+Connections are opened and warmed up, ``ready`` is printed, and the load runs once a line ``go`` came. Then nothing
+is under way any more and ``measured`` is printed; after another ``go`` connections are looked after, and a line with
+the load's :class:`Outcome` is printed.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Load(msgspec.Struct):
     ``mode``: ``closed``: each connection sends its next query once it has its answer, after ``pause_s``; ``open``:
     queries are sent at ``rate`` a second, with exponential gaps, whether or not earlier ones were answered, and their
     time counts from when they were due. ``idle``: so many more connections, which send one query at the beginning and
-    one at the end.
+    one at the end. ``grpc_key``: the requests are ``ModelInferRequest`` messages, sent over gRPC with this API key.
     """
 
     port: int
@@ -50,6 +51,7 @@ class Load(msgspec.Struct):
     idle: int = 0
     seed: int = 0
     host: str = "127.0.0.1"
+    grpc_key: str = ""
 
 
 class Outcome(msgspec.Struct):
@@ -74,7 +76,7 @@ class _Connection(asyncio.Protocol):
 
     __slots__ = ("_buffer", "due", "expected", "run", "transport")
 
-    def __init__(self, run: _Run):
+    def __init__(self, run: Run):
         self.run = run
         self.transport: asyncio.Transport | None = None
         self.due = 0.0
@@ -109,12 +111,16 @@ class _Connection(asyncio.Protocol):
         self._buffer = b""
         self.run.answered(self, data, end + 4)
 
+    def close(self) -> None:
+        self.transport.close()
+
     def connection_lost(self, error: Exception | None) -> None:
         if not self.run.over:
+            self.run.stop()
             self.run.failed(self, f"connection lost: {error}")
 
 
-class _Run:
+class Run:
     """One load on its connections."""
 
     def __init__(self, load: Load):
@@ -136,6 +142,13 @@ class _Run:
         load = self.load
         for start in range(0, count, 100):
             some = range(min(100, count - start))
+            if load.grpc_key:
+                from .grpc_client import GrpcConnection
+
+                new = [GrpcConnection(self) for _ in some]
+                self.connections += new
+                self._free += new
+                continue
             made = [self._loop.create_connection(lambda: _Connection(self), load.host, load.port) for _ in some]
             new = [protocol for _, protocol in await asyncio.gather(*made)]
             self.connections += new
@@ -148,23 +161,24 @@ class _Run:
         if connection.expected < 0:
             self.errors.append(f"an answer to nothing: {data[:200]!r}")
             return
-        self._check(connection, data, body, now - connection.due)
-        self._land(connection)
-
-    def _check(self, connection: _Connection, data: bytes, body: int, took_s: float) -> None:
-        known = self._known[connection.expected]
         if data[9:12] != b"200":
             if data[9:12] == b"503":
                 self.refused += 1
-            if len(self.errors) < 5:
-                self.errors.append(data[:400].decode("latin-1"))
+            self.failed(connection, data[:400].decode("latin-1"))
             return
+        self.check(connection, data, body, now - connection.due)
+        self.land(connection)
+
+    def check(self, connection: _Connection, data: bytes, body: int, took_s: float) -> None:
+        """Count an answer that begins at ``body``, if it ends in what it should end in."""
+        known = self._known[connection.expected]
         size = len(self.load.answers[connection.expected])
         told = data[-size:]
         if told not in known:
             # Other batch sizes round differently; each such answer is looked at once.
             wanted = np.frombuffer(self.load.answers[connection.expected], "<f4")
             if len(data) - body < size or not np.allclose(np.frombuffer(told, "<f4"), wanted, TOLERANCE, TOLERANCE):
+                self.stop()
                 self.errors.append(f"a wrong answer: {data[-200:]!r}")
                 return
             known.add(told)
@@ -180,11 +194,18 @@ class _Run:
             self.batches += 1 / int(data[at + 13 : end])
 
     def failed(self, connection: _Connection, why: str) -> None:
-        self.errors.append(why)
+        """A query has no result; the first few reasons are kept."""
+        if len(self.errors) < 5:
+            self.errors.append(why)
         if connection.expected >= 0:
-            self._land(connection)
+            self.land(connection)
 
-    def _land(self, connection: _Connection) -> None:
+    def stop(self) -> None:
+        """Send nothing more: what is measured is of no use any more."""
+        self._until = -math.inf
+
+    def land(self, connection: _Connection) -> None:
+        """A query is done with; its connection sends the next one where the load wants that."""
         connection.expected = -1
         self.under_way -= 1
         if self._until > time.perf_counter() and self.load.mode == "closed":
@@ -251,7 +272,8 @@ class _Run:
         started = time.perf_counter()
         with Alarm(self._loop) as alarm:
             due = started + draw.expovariate(load.rate)
-            while due - started < load.seconds:
+            self._until = started + load.seconds
+            while due < self._until:
                 if due > time.perf_counter():
                     await alarm.at(due)
                 if not self._free:
@@ -285,7 +307,7 @@ def _quantile(ordered: list[float], q: float) -> float:
 
 
 async def _carry_out(load: Load) -> Outcome:
-    run = _Run(load)
+    run = Run(load)
     loop = asyncio.get_running_loop()
     try:
         await run.connect(load.connections)
@@ -302,6 +324,9 @@ async def _carry_out(load: Load) -> Outcome:
         began = time.perf_counter()
         await (run.open() if load.mode == "open" else run.closed())
         outcome = run.outcome(time.perf_counter() - began)
+        print("measured", flush=True)
+        if (await loop.run_in_executor(None, sys.stdin.readline)).strip() != "go":
+            raise RuntimeError("expected 'go'")
         if idle:
             before = run.right
             run._free = idle
@@ -316,7 +341,7 @@ async def _carry_out(load: Load) -> Outcome:
     finally:
         run.over = True
         for connection in run.connections:
-            connection.transport.close()
+            connection.close()
 
 
 def main() -> None:

@@ -78,8 +78,10 @@ class Generator:
         self._hear("ready")
         before = cpu_s()
         self._tell("go")
-        outcome = msgspec.json.decode(self._hear(), type=Outcome)
+        self._hear("measured")
         after = cpu_s()
+        self._tell("go")
+        outcome = msgspec.json.decode(self._hear(), type=Outcome)
         missing = outcome.sent - outcome.answered - (outcome.refused if refusals else 0)
         if missing or (outcome.errors and not (refusals and outcome.refused)) or not outcome.answered:
             raise LoadError(f"{missing} of {outcome.sent} queries were not answered: {outcome.errors}")
@@ -109,6 +111,19 @@ def v2_requests(model: Model, key: str, rows: int = 1) -> tuple[list[bytes], lis
             Authorization=f"Bearer {key}",
             Inference_Header_Content_Length=str(len(header)),
         )
+
+    return requests(model, request, rows)
+
+
+def v2_grpc_requests(model: Model, rows: int = 1) -> tuple[list[bytes], list[bytes]]:
+    """The same as ``ModelInferRequest`` messages of V2 gRPC with raw contents."""
+    from tritonclient.grpc import service_pb2
+
+    def request(x: np.ndarray) -> bytes:
+        message = service_pb2.ModelInferRequest(model_name=model.name)
+        message.inputs.add(name="x", datatype="FP32", shape=x.shape)
+        message.raw_input_contents.append(x.tobytes())
+        return message.SerializeToString()
 
     return requests(model, request, rows)
 

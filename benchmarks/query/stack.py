@@ -70,31 +70,30 @@ class _Node:
         self._endpoint = endpoint
         self._apply = apply
         self._loop = asyncio.new_event_loop()
+        self._connection: frames.FrameConnection | None = None
         self.warm: tuple[int, ...] = ()
         self.detail = ""
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
+        self._joining = asyncio.run_coroutine_threadsafe(self._join(), self._loop)
 
-    def _run(self) -> None:
-        self._loop.run_until_complete(self._converse())
-        self._loop.run_forever()
-
-    async def _converse(self) -> None:
-        until = time.monotonic() + START_S
-        while time.monotonic() < until:
+    async def _join(self) -> None:
+        while self._connection is None:
             with contextlib.suppress(OSError):
-                make = lambda: frames.FrameConnection(frames.FromExecutor, self._heard, lambda *_: None)  # noqa: E731
-                connection = await frames.connect(self._endpoint, make)
-                connection.send(frames.Hello("node", "benchmark"))
-                connection.send(self._apply)
-                return
+                self._connection = await frames.connect(self._endpoint, self._make)
             await asyncio.sleep(0.02)
+        self._connection.send(frames.Hello("node", "benchmark"))
+        self._connection.send(self._apply)
+
+    def _make(self) -> frames.FrameConnection:
+        return frames.FrameConnection(frames.FromExecutor, self._heard, lambda *_: None)
 
     def _heard(self, _connection, message: frames.Frame, _body: memoryview) -> None:
         if isinstance(message, frames.StateReport):
             self.warm, self.detail = message.state.warm, message.state.detail
 
     def close(self) -> None:
+        self._joining.cancel()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5)
 
@@ -104,7 +103,7 @@ class Stack:
 
     Args:
         profiles: by model name, the session's median seconds by batch size, as profiling would have found them.
-        environment: further settings of both processes.
+        of: further environment by process (``gateway``, ``executor``).
 
     Raises (on entering):
         StackError: a process did not start.
@@ -115,13 +114,12 @@ class Stack:
         folder: Path,
         models: Sequence[Model],
         profiles: Mapping[str, Mapping[int, float]],
-        environment: Mapping[str, str] = {},
-        launcher: Mapping[str, Sequence[str]] = {},
+        of: Mapping[str, Mapping[str, str]] | None = None,
     ):
         self.core = min(os.sched_getaffinity(0))
         self._folder = folder
-        self._launcher = launcher
-        self.http_port, self.grpc_port = _free_ports(2)
+        self._of = of or {}
+        self.http_port, self.grpc_port = free_ports(2)
         endpoint = f"unix:{folder}/executor.sock"
         self._info = DeviceInfo(DEVICE, "cpu", "benchmark", "", (self.core,), None, 0, endpoint)
         self._applications = tuple(ApplicationSpec(model.name, model.slo_s, model.signature) for model in models)
@@ -130,7 +128,7 @@ class Stack:
         self._plan = Plan(1, (device,), tuple(Route(model.name, DEVICE, 1.0) for model in models))
         files = {one.variant.digest: str(model.path) for one, model in zip(residents, models, strict=True)}
         self._apply = frames.Apply(1, device, self._applications, files)
-        self._environment = {k: v for k, v in os.environ.items() if not k.startswith("NEREUS_")} | dict(environment)
+        self._environment = {k: v for k, v in os.environ.items() if not k.startswith("NEREUS_")}
         self._processes: dict[str, subprocess.Popen] = {}
         self._control: _ControlPlane | None = None
         self._node: _Node | None = None
@@ -171,8 +169,10 @@ class Stack:
 
     def _spawn(self, name: str, arguments: list[str], environment: dict[str, str]) -> None:
         with open(self._folder / f"{name}.log", "wb") as log:
-            command = [*self._launcher.get(name, [sys.executable]), *arguments]
-            self._processes[name] = subprocess.Popen(command, env=environment, stderr=log, stdout=log)
+            environment = environment | dict(self._of.get(name, {}))
+            self._processes[name] = subprocess.Popen(
+                [sys.executable, *arguments], env=environment, stdout=log, stderr=log
+            )
 
     def _ready(self) -> bool:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.http_port), 5) as client:
@@ -238,7 +238,8 @@ def _resident(id: int, model: Model, profile: Mapping[int, float]) -> Resident:
     return Resident(variant, MAX_BATCH, 100.0, 0.5, points)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now."""
     sockets = [socket.socket() for _ in range(count)]
     for one in sockets:
         one.bind(("127.0.0.1", 0))

@@ -172,7 +172,7 @@ class Holding:
         self._act(now)
 
     def abandoned(self, flight: Flight, now: float) -> None:
-        """Nobody waits any more for the answer to a granted query. What runs is not stopped by that: a batch that nobody
+        """Nobody waits any more for the answer to a granted query. What runs is not stopped by that: one that nobody
         waits for keeps its device until it is expected to end."""
         under_way: UnderWay | None = flight.batch
         if under_way is None:

@@ -33,7 +33,7 @@ from .estimates import Guard
 from .exclusive import Exclusive, Kind, Request
 from .grants import Granted
 from .lanes import Batch, Lanes
-from .loaded import Role
+from .loaded import Loaded, Role
 from .peers import Peers
 from .queries import Invalid, Query, read, split
 from .residency import Residency
@@ -45,6 +45,9 @@ _log = log.get("device")
 FIRST_RUN_PATIENCE_S = 0.1
 _LOADER_NICE = 10
 TIMER_S = 0.001
+#: a batch that is expected to run no longer than this runs in the loop's own thread: to hand it to another one and back
+#: takes more CPU time than such a batch does
+HERE_S = 0.0002
 #: a guard that leaves no policy any time to wait on purpose
 HURRY_S = 1e6
 
@@ -52,7 +55,8 @@ HURRY_S = 1e6
 class Device:
     """Owns the device: everything that runs on it goes through :meth:`run`'s loop, one thing at a time.
 
-    Models run in one thread of their own (``session.run`` releases the GIL), so the event loop goes on answering.
+    Models run in one thread of their own (``session.run`` releases the GIL), so the event loop goes on answering; but
+    for those that are over in a moment (:data:`HERE_S`).
     """
 
     def __init__(self, info: DeviceInfo, runtime: Runtime, peers: Peers, queue_rows: int, profile_share: float):
@@ -111,7 +115,7 @@ class Device:
 
     def submit(self, connection: FrameConnection, message: Submit, body: memoryview) -> None:
         """Queue a query or refuse it."""
-        query = self._admit(connection, message, body)
+        query = self._admit(connection, message, body, self.lanes.rows)
         if query is None:
             return
         if not self.lanes.add(query):
@@ -124,8 +128,9 @@ class Device:
         """Queue a batch as the gateway put it together; what is wrong with one of its queries is that one's alone."""
         limit = max(1, message.max_rows)
         batch = Granted(message.application, message.variant, limit, connection, self.clock())
+        queued = self.lanes.rows
         for submit, part in split(message, body):
-            query = self._admit(connection, submit, part)
+            query = self._admit(connection, submit, part, queued)
             if query is not None:
                 batch.add(query)
                 self._waiting[connection, query.submit.id] = query
@@ -139,8 +144,8 @@ class Device:
             return
         self._wake.set()
 
-    def _admit(self, connection: FrameConnection, message: Submit, body: memoryview) -> Query | None:
-        """The query, if it may be queued here; otherwise it is refused."""
+    def _admit(self, connection: FrameConnection, message: Submit, body: memoryview, queued: int) -> Query | None:
+        """The query, if it may be queued here behind so many rows; otherwise it is refused."""
         now = self.clock()
 
         def refuse(code: str, text: str, retryable: bool) -> None:
@@ -159,7 +164,6 @@ class Device:
         self._second.arrived(message.application, message.rows)
         if self._closed:
             return refuse("draining", self._closed, True)
-        queued = self.lanes.rows
         # A single query larger than the bound may still wait in an empty queue.
         if queued and queued + message.rows > self._queue_rows:
             self._second.refused(message.application, message.rows)
@@ -347,17 +351,20 @@ class Device:
         loaded.used_at = decided
         # The loop's clock counts whole milliseconds, which is too coarse to learn a device's pace from.
         began = time.perf_counter()
+        here = self._runs_here(loaded, rows)
         try:
-            answers, run_s = await self._loop.run_in_executor(
-                self._thread, batches.run, loaded.model, batch.queries, batch.limit
-            )
+            if here:
+                answers, run_s = batches.run(loaded.model, batch.queries, batch.limit)
+            else:
+                answers, run_s = await self._loop.run_in_executor(
+                    self._thread, batches.run, loaded.model, batch.queries, batch.limit
+                )
         except Exception as error:
             # Not the model's own error, those are answers: a fault of ours must not cost the other queries theirs.
             _log.exception("batch failed", variant=loaded.variant.name)
             answers, run_s = [batches.Answer(query, error=str(error)) for query in batch.queries], 0.0
         held_s = time.perf_counter() - began
-        for answer in answers:
-            self._answer(answer, batch, rows, decided, run_s, held_s)
+        self._answer(answers, batch, rows, decided, run_s, held_s)
         now = self.clock()
         self._busy_until = 0.0
         self.lanes.observe(batch, now, run_s)
@@ -367,28 +374,45 @@ class Device:
         self._overslept_s = 0.0
         self._second.batch(batch, run_s)
         self.meters.batch(batch, run_s, decided)
+        if here:
+            # Nothing was waited for: what arrived meanwhile is read before the next batch is chosen.
+            await asyncio.sleep(0)
+
+    def _runs_here(self, loaded: Loaded, rows: int) -> bool:
+        """Whether a batch is over sooner than a thread could be given it and give it back. On a GPU none is: what hangs
+        there must not keep this process from answering."""
+        estimate = loaded.estimate
+        return self.info.kind == "cpu" and estimate.profiled.seconds(rows) * max(1.0, estimate.ratio) <= HERE_S
 
     def _answer(
-        self, answer: batches.Answer, batch: Batch, rows: int, started: float, run_s: float, held_s: float
+        self, answers: list[batches.Answer], batch: Batch, rows: int, started: float, run_s: float, held_s: float
     ) -> None:
-        query, variant = answer.query, batch.loaded.variant
-        if answer.error is not None:
-            self._refuse(query.connection, query.submit, "failed", f"{variant.name}: {answer.error}", False)
-            return
-        self.meters.answered(variant.application, variant.name, "ok")
-        normalized = variant.accuracy_normalized
-        result = Result(
-            id=query.submit.id,
-            variant=variant.name,
-            accuracy=batch.loaded.accuracy,
-            accuracy_normalized=normalized if normalized is not None else 0.0,
-            queue_s=max(0.0, started - query.arrived),
-            run_s=run_s,
-            batch_rows=rows,
-            outputs=answer.headers,
-            held_s=held_s,
-        )
-        self.peers.send(query.connection, result, answer.body)
+        """Send each query of a batch its result, or its own error; those of one gateway in one write."""
+        variant, accuracy = batch.loaded.variant, batch.loaded.accuracy
+        normalized = variant.accuracy_normalized if variant.accuracy_normalized is not None else 0.0
+        results: dict[FrameConnection, list[tuple[Result, tuple]]] = {}
+        served = 0
+        for answer in answers:
+            query = answer.query
+            if answer.error is not None:
+                self._refuse(query.connection, query.submit, "failed", f"{variant.name}: {answer.error}", False)
+                continue
+            served += 1
+            result = Result(
+                query.submit.id,
+                variant.name,
+                accuracy,
+                normalized,
+                max(0.0, started - query.arrived),
+                run_s,
+                rows,
+                answer.headers,
+                held_s,
+            )
+            results.setdefault(query.connection, []).append((result, answer.body))
+        for connection, some in results.items():
+            self.peers.send_all(connection, some)
+        self.meters.answered(variant.application, variant.name, "ok", served)
 
     async def _run_request(self, request: Request) -> None:
         started = self.clock()

@@ -29,7 +29,7 @@ class Granted:
     """A granted batch that waits. ``variant``: id. ``limit``: rows that one run may take. ``arrived``: seconds on the
     event loop's clock."""
 
-    __slots__ = ("application", "arrived", "connection", "limit", "queries", "variant")
+    __slots__ = ("application", "arrived", "connection", "limit", "queries", "rows", "variant")
 
     def __init__(self, application: str, variant: int, limit: int, connection: FrameConnection, arrived: float):
         self.application = application
@@ -38,18 +38,17 @@ class Granted:
         self.connection = connection
         self.arrived = arrived
         self.queries: list[Query] = []
-
-    @property
-    def rows(self) -> int:
-        return sum(query.rows for query in self.queries)
+        self.rows = 0
 
     def add(self, query: Query) -> None:
         self.queries.append(query)
+        self.rows += query.rows
         query.lane = self
 
     def remove(self, query: Query) -> None:
         """Take one query out; the others stay."""
         self.queries.remove(query)
+        self.rows -= query.rows
         query.lane = None
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from workers import log
-from workers.protocol.frames import Frame, FrameConnection, MeasureDone, MeasureFailed
+from workers.protocol.frames import Buffer, Frame, FrameConnection, MeasureDone, MeasureFailed
 
 _log = log.get("peers")
 #: a peer that lets this much pile up has stopped reading, and its answers are worthless by now
@@ -39,9 +41,13 @@ class Peers:
         for message in kept:
             self.report(message)
 
-    def send(self, connection: FrameConnection, message: Frame, body=()) -> bool:
+    def send(self, connection: FrameConnection, message: Frame, body: Sequence[Buffer] = ()) -> bool:
+        return self.send_all(connection, [(message, body)])
+
+    def send_all(self, connection: FrameConnection, messages: Sequence[tuple[Frame, Sequence[Buffer]]]) -> bool:
+        """Several frames in one write; False where the peer is gone or stopped reading."""
         if connection.pending_bytes() > MAX_PENDING_BYTES:
             _log.warning("peer stopped reading", peer=connection.peer.name if connection.peer else "?")
             connection.transport.abort()
             return False
-        return connection.send(message, body)
+        return connection.send_all(messages)

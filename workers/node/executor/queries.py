@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import math
 from typing import Any
 
 import numpy as np
 
-from workers.protocol.frames import FrameConnection, FrameError, Grant, Submit, split_body
-from workers.protocol.specs import ApplicationSpec
+from workers.protocol.frames import FrameConnection, FrameError, Grant, Submit, TensorHeader, split_body
+from workers.protocol.specs import ApplicationSpec, Signature
 
-from .codec import CodecError, decode
+from .codec import DTYPES, CodecError, decode
 
 #: above this no device could hold the inputs; it also keeps row counts out of overflow's reach
 MAX_ROWS = 1_000_000
@@ -67,37 +69,74 @@ def read(submit: Submit, body: memoryview, application: ApplicationSpec) -> dict
     if not -3600.0 <= submit.budget_s <= 86400.0:
         raise Invalid(f"budget_s: must be from -3600 to 86400, not {submit.budget_s}")
     try:
-        parts = split_body(submit.inputs, body)
+        size, places = _layout(submit.inputs, submit.outputs, submit.rows, application.name, application.signature)
+    except Invalid:
+        # Where the body does not add up, nothing that its headers say is worth telling.
+        _check_size(submit, body)
+        raise
+    if size != len(body):
+        _check_size(submit, body)
+    arrays = {}
+    for header, start, dtype, count in places:
+        if dtype is not None:
+            array = np.frombuffer(body, dtype, count, start)
+            if array.flags.aligned:
+                arrays[header.name] = array.reshape(header.shape)
+                continue
+        try:
+            arrays[header.name] = decode(header, body[start : start + header.nbytes])
+        except CodecError as error:
+            raise Invalid(str(error)) from None
+    return arrays
+
+
+def _check_size(submit: Submit, body: memoryview) -> None:
+    try:
+        split_body(submit.inputs, body)
     except FrameError as error:
         raise Invalid(f"inputs: {error}") from None
-    if any(header.nbytes < 0 for header in submit.inputs):
+
+
+@functools.lru_cache(maxsize=1024)
+def _layout(
+    inputs: tuple[TensorHeader, ...], outputs: tuple[str, ...], rows: int, application: str, signature: Signature
+) -> tuple[int, tuple[tuple[TensorHeader, int, np.dtype | None, int], ...]]:
+    """All that can be said of a query without its tensors: bytes of its body, and of each input, in the signature's
+    order, where it begins, its type (None: only :func:`~.codec.decode` can tell) and its number of elements. Queries of
+    an application are of few forms, and each is checked once.
+
+    Raises:
+        Invalid: naming the field and what it must be.
+    """
+    if any(header.nbytes < 0 for header in inputs):
         raise Invalid("inputs: nbytes must not be negative")
-    given = {header.name: (header, part) for header, part in zip(submit.inputs, parts, strict=True)}
-    if len(given) != len(submit.inputs):
+    starts = [0, *itertools.accumulate(header.nbytes for header in inputs)]
+    given = {header.name: (header, start) for header, start in zip(inputs, starts, strict=False)}
+    if len(given) != len(inputs):
         raise Invalid("inputs: each name may appear once")
-    specs = application.signature.inputs
-    unknown = given.keys() - {spec.name for spec in specs}
+    unknown = given.keys() - {spec.name for spec in signature.inputs}
     if unknown:
-        raise Invalid(f"inputs: {sorted(unknown)[0]!r} is not an input of {application.name}")
-    arrays = {}
-    for spec in specs:
+        raise Invalid(f"inputs: {sorted(unknown)[0]!r} is not an input of {application}")
+    for spec in signature.inputs:
         if spec.name not in given:
             raise Invalid(f"inputs: {spec.name!r} is missing")
-        header, part = given[spec.name]
+        header, _ = given[spec.name]
         if header.datatype != spec.datatype:
             raise Invalid(f"{spec.name}: datatype must be {spec.datatype}, not {header.datatype}")
         if len(header.shape) != len(spec.shape) or any(
             wanted not in (-1, size) for size, wanted in zip(header.shape, spec.shape, strict=True)
         ):
             raise Invalid(f"{spec.name}: shape must be {list(spec.shape)}, not {list(header.shape)}")
-        if header.shape[0] != submit.rows:
-            raise Invalid(f"{spec.name}: must have the query's {submit.rows} rows, its shape is {list(header.shape)}")
-        try:
-            arrays[spec.name] = decode(header, part)
-        except CodecError as error:
-            raise Invalid(str(error)) from None
-    outputs = {spec.name for spec in application.signature.outputs}
-    for name in submit.outputs:
-        if name not in outputs:
-            raise Invalid(f"outputs: {name!r} is not an output of {application.name}")
-    return arrays
+        if header.shape[0] != rows:
+            raise Invalid(f"{spec.name}: must have the query's {rows} rows, its shape is {list(header.shape)}")
+    known = {spec.name for spec in signature.outputs}
+    for name in outputs:
+        if name not in known:
+            raise Invalid(f"outputs: {name!r} is not an output of {application}")
+    return starts[-1], tuple((*given[spec.name], *_plain(given[spec.name][0])) for spec in signature.inputs)
+
+
+def _plain(header: TensorHeader) -> tuple[np.dtype | None, int]:
+    dtype, count = DTYPES.get(header.datatype), math.prod(header.shape)
+    fits = dtype is not None and min(header.shape) >= 0 and count * dtype.itemsize == header.nbytes
+    return (dtype, count) if fits and count else (None, 0)

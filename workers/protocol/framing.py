@@ -1,0 +1,97 @@
+"""Cutting a stream of bytes into frames, with as few copies as can be. Pure.
+
+A frame is ``b"NR"``, version (u8), zero (u8), header length (u32), body length (u32), little-endian, then header and
+body. Small frames arrive in a room that is used again and again, many in one read; their bodies are copied out. A
+large one gets memory of its own as soon as its size is known, and the rest of it is read straight into that.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import numpy as np
+
+VERSION = 1
+PREFIX = struct.Struct("<2sBBII")
+MAX_HEADER = 16 * 1024 * 1024
+MAX_BODY = 2**31
+#: bytes that are read at once
+_ROOM = 128 * 1024
+#: a frame of more bytes that is not yet whole gets memory of its own
+_LARGE = 16 * 1024
+#: bodies of large frames begin at a multiple of this, so that tensors can be used where they are
+_ALIGNED = 64
+
+
+class FrameError(Exception):
+    """What arrived is not a frame of this version; the connection cannot go on."""
+
+
+class Framing:
+    """Bytes in, frames out: fill what :meth:`space` gives, tell :meth:`filled` how much that was."""
+
+    __slots__ = ("_at", "_have", "_large", "_room", "_sizes", "_view")
+
+    def __init__(self) -> None:
+        self._room = bytearray(_ROOM)
+        self._view = memoryview(self._room)
+        self._have = 0
+        #: the large frame that is being read, from its header on; how much of it is there; sizes of header and body
+        self._large: memoryview | None = None
+        self._at = 0
+        self._sizes = (0, 0)
+
+    def space(self) -> memoryview:
+        """Where the next bytes belong; never empty."""
+        if self._large is not None:
+            return self._large[self._at :]
+        return self._view[self._have :]
+
+    def filled(self, count: int) -> Iterator[tuple[memoryview, memoryview]]:
+        """(header, body) of each frame that is whole now. The header may be used until the next frame is asked for,
+        the body for as long as it is referenced.
+
+        Raises:
+            FrameError: these are no frames of this version, or one is too large.
+        """
+        if self._large is None:
+            self._have += count
+            yield from self._cut()
+            return
+        self._at += count
+        if self._at == len(self._large):
+            large, (header, _), self._large = self._large, self._sizes, None
+            yield large[:header], large[header:].toreadonly()
+
+    def _cut(self) -> Iterator[tuple[memoryview, memoryview]]:
+        room, offset, have = self._view, 0, self._have
+        while have - offset >= PREFIX.size:
+            magic, version, _, header, body = PREFIX.unpack_from(room, offset)
+            if magic != b"NR" or version != VERSION:
+                raise FrameError(f"not a frame of version {VERSION}: {bytes(magic)!r} version {version}")
+            if header > MAX_HEADER or body > MAX_BODY:
+                raise FrameError(f"frame too large: header {header}, body {body} bytes")
+            start = offset + PREFIX.size
+            end = start + header + body
+            if have < end:
+                if header + body > _LARGE:
+                    self._grow(header, body, room[start:have])
+                    self._have = 0
+                    return
+                break
+            offset = end
+            middle = start + header
+            yield room[start:middle], memoryview(bytes(room[middle:end]))
+        if offset:
+            self._have = have - offset
+            room[: self._have] = bytes(room[offset:have])
+
+    def _grow(self, header: int, body: int, begun: memoryview) -> None:
+        # Memory that is not touched costs nothing, so a size that a peer only claims does no harm.
+        memory = np.empty(header + body + 2 * _ALIGNED, np.uint8)
+        skip = -(memory.ctypes.data + header) % _ALIGNED
+        self._large = memoryview(memory)[skip : skip + header + body]
+        self._large[: len(begun)] = begun
+        self._at = len(begun)
+        self._sizes = header, body

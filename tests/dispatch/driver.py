@@ -36,12 +36,13 @@ def menu(*options: Option) -> Menu:
 class Query:
     """``due``: when its answer is wanted; ``deadline`` is the dispatcher's to change. ``state``: what became of it."""
 
-    def __init__(self, id: int, application: str, arrived: float, due: float, rows: int):
+    def __init__(self, id: int, application: str, arrived: float, due: float, rows: int, key: object = None):
         self.id = id
         self.application = application
         self.arrived = arrived
         self.due = self.deadline = due
         self.rows = rows
+        self.key = key
         self.booking = None
         self.state = WAITING
         self.answered = math.nan

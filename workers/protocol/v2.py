@@ -9,6 +9,10 @@ limit.
 Dialect: https://github.com/kserve/open-inference-protocol and Triton's extensions ``binary_tensor_data`` and
 ``parameters``. Sequences, shared memory and classification are refused, not ignored: a client that asks for them
 would misread the answer.
+
+The first dimension counts rows, and a query has at least one: without rows there is nothing to run, and nothing that an
+answer's variant and batch size could tell of. Other dimensions may be 0 where the signature leaves them open (an empty
+sequence, say). BF16 travels as binary data only; FP16 in JSON too, as numbers that FP16 holds.
 """
 
 from __future__ import annotations
@@ -108,6 +112,7 @@ def parse(body: Buffer, header_length: int | None, signature: Signature, max_row
     binary = _Binary(view[header_length:])
     query = check(request, signature, max_rows, binary.take)
     binary.end()
+    _check_json_outputs(query, signature)
     return query
 
 
@@ -210,6 +215,14 @@ def _outputs(wanted: list[Output], signature: Signature, binary_default: bool) -
     return tuple(chosen.items())
 
 
+def _check_json_outputs(query: Query, signature: Signature) -> None:
+    """Refuse what could not be rendered before it costs a run."""
+    datatypes = {spec.name: spec.datatype for spec in signature.outputs}
+    for name, binary in query.outputs:
+        if not binary and datatypes[name] == "BF16":
+            raise V2Error(f"outputs.{name}: BF16 has no JSON form; ask for binary data (parameters.binary_data)")
+
+
 # --- inputs ---------------------------------------------------------------------------------------------------------
 
 
@@ -226,6 +239,8 @@ def _inputs(given: list[Input], signature: Signature, take: Take) -> dict[str, t
         _check_shape(field, item, spec)
         try:
             data = take(place, field, item)
+            if spec.datatype == "BYTES":
+                tensors.check_text(data)
         except TensorError as error:
             raise V2Error(f"{field}.data: {error}") from None
         found[item.name] = (TensorHeader(spec.name, spec.datatype, tuple(item.shape), len(data)), data)
@@ -275,8 +290,14 @@ def _check_shape(field: str, item: Input, spec: TensorSpec) -> None:
             f"{field}.shape: has {len(item.shape)} dimensions, must have {len(spec.shape)} as in {list(spec.shape)}"
         )
     for place, (have, want) in enumerate(zip(item.shape, spec.shape, strict=True)):
-        if have < 1:
-            raise V2Error(f"{field}.shape[{place}]: is {have}, must be at least 1")
+        if place == 0 and have < 1:
+            raise V2Error(f"{field}.shape[0]: is {have}, must be at least 1: a query has one row or more")
+        if have < 0:
+            raise V2Error(f"{field}.shape[{place}]: is {have}, must be 0 or more")
+        if place > 0 and want < 0 and 0 < spec.most < have:
+            raise V2Error(
+                f"{field}.shape[{place}]: is {have}, must be at most {spec.most}, the application's largest size"
+            )
         if place > 0 and want >= 0 and have != want:
             raise V2Error(f"{field}.shape[{place}]: is {have}, must be {want} as in {list(spec.shape)}")
 

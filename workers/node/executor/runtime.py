@@ -198,6 +198,8 @@ def _one_line(error: Exception) -> str:
 
 
 def _check(session: ort.InferenceSession, signature: Signature) -> None:
+    if not bfloat16.possible(signature):
+        raise LoadError("BF16 outputs of a model with BYTES inputs cannot be had from onnxruntime")
     for side, wanted, nodes in (
         ("input", signature.inputs, session.get_inputs()),
         ("output", signature.outputs, session.get_outputs()),

@@ -55,9 +55,9 @@ TOKENS = Signature(
 )
 
 
-def tokens(path: Path) -> Path:
+def tokens(path: Path, out: str = "seq") -> Path:
     """``masked`` = ids * mask, ``total`` its sum over the sequence, and ``width``, which tells how long the sequences
-    of the run were that a row was part of."""
+    of the run were that a row was part of. ``out``: what its open dimension is called."""
     nodes = [
         helper.make_node("Mul", ["ids", "mask"], ["masked"]),
         helper.make_node("ReduceSum", ["masked", "one"], ["total"], keepdims=0),
@@ -70,7 +70,7 @@ def tokens(path: Path) -> Path:
         nodes,
         [_value("ids", T.INT64, ["batch", "seq"]), _value("mask", T.INT64, ["batch", "seq"])],
         [
-            _value("masked", T.INT64, ["batch", "seq"]),
+            _value("masked", T.INT64, ["batch", out]),
             _value("total", T.INT64, ["batch"]),
             _value("width", T.INT64, ["batch"]),
         ],
@@ -113,3 +113,44 @@ def text(path: Path) -> Path:
     """The text as it came."""
     nodes = [helper.make_node("Identity", ["text"], ["again"])]
     return save(path, nodes, [_value("text", T.STRING, ["b", 1])], [_value("again", T.STRING, ["b", 1])])
+
+
+def tokens_of(path: Path, length: int) -> Path:
+    """As :func:`tokens`, but a sum over weights of its own takes one length only."""
+    nodes = [
+        helper.make_node("Mul", ["ids", "mask"], ["masked"]),
+        helper.make_node("Mul", ["masked", "weights"], ["weighted"]),
+        helper.make_node("ReduceSum", ["weighted", "one"], ["total"], keepdims=0),
+        helper.make_node("Identity", ["total"], ["width"]),
+    ]
+    return save(
+        path,
+        nodes,
+        [_value("ids", T.INT64, ["batch", "seq"]), _value("mask", T.INT64, ["batch", "seq"])],
+        [
+            _value("masked", T.INT64, ["batch", "seq"]),
+            _value("total", T.INT64, ["batch"]),
+            _value("width", T.INT64, ["batch"]),
+        ],
+        [
+            helper.make_tensor("one", T.INT64, [1], [1]),
+            helper.make_tensor("weights", T.INT64, [1, length], [1] * length),
+        ],
+    )
+
+
+def text_beside_bf16(path: Path) -> Path:
+    """Text and a BF16 tensor as they came."""
+    nodes = [helper.make_node("Identity", ["text"], ["again"]), helper.make_node("Identity", ["bf16"], ["out_bf16"])]
+    return save(
+        path,
+        nodes,
+        [_value("text", T.STRING, ["b", 1]), _value("bf16", T.BFLOAT16, ["b", 2])],
+        [_value("again", T.STRING, ["b", 1]), _value("out_bf16", T.BFLOAT16, ["b", 2])],
+    )
+
+
+def scalar(path: Path) -> Path:
+    """One number for the whole batch."""
+    nodes = [helper.make_node("ReduceSum", ["x"], ["y"], keepdims=0)]
+    return save(path, nodes, [_value("x", T.FLOAT, ["b", 4])], [_value("y", T.FLOAT, [])])

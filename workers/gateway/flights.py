@@ -64,7 +64,7 @@ class Flight:
         self.spec = spec
         self.query = query
         self.rows = query.rows
-        self.key = shapes.key(spec, [(header.name, header.shape) for header in query.tensors])
+        self.key = shapes.key(spec, [header.shape for header in query.tensors])
         self.variant = variant
         self.arrived = read_at
         budget = spec.slo_s if query.latency_s is None else min(spec.slo_s, query.latency_s)

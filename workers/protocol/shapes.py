@@ -6,7 +6,7 @@ has them padded (``ApplicationSpec.padding``).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 
 from .specs import ApplicationSpec
 
@@ -15,13 +15,10 @@ from .specs import ApplicationSpec
 OPEN_SIZES = (16, 64, 224, 1)
 
 
-def key(application: ApplicationSpec, shapes: Iterable[tuple[str, Sequence[int]]]) -> Hashable:
-    """What two queries must share to run together.
-
-    Args:
-        shapes: (input, its whole shape), in the signature's order.
-    """
+def key(application: ApplicationSpec, shapes: Sequence[tuple[int, ...]]) -> Hashable:
+    """What two queries must share to run together. ``shapes``: whole shapes of the inputs, in the signature's order."""
     padding = application.padding
     if not padding:
-        return tuple([tuple(shape[1:]) for _, shape in shapes])
-    return tuple([padding[name] if name in padding else tuple(shape[1:]) for name, shape in shapes])
+        return tuple([shape[1:] for shape in shapes])
+    inputs = application.signature.inputs
+    return tuple([padding.get(spec.name, shape[1:]) for spec, shape in zip(inputs, shapes, strict=True)])

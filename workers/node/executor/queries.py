@@ -47,7 +47,7 @@ class Query:
         self.submit = submit
         self.connection = connection
         self.arrays = arrays
-        self.form = shapes.key(application, ((name, array.shape) for name, array in arrays.items()))
+        self.form = shapes.key(application, [array.shape for array in arrays.values()])
         self.padding = application.padding
         #: the lane or granted batch that it waits in; kept by these, which know queries and not the other way round
         self.lane: Any = None

@@ -50,6 +50,10 @@ class Application(models.Model):
     late = models.CharField(max_length=5, choices=Late.choices, default=Late.SHED)
     #: {"inputs": [{"name", "datatype", "shape"}], "outputs": [...]}, batch dimension first (-1)
     signature = models.JSONField()
+    #: inputs whose open dimensions are filled up to the longest of a batch: {input: value}
+    padding = models.JSONField(default=dict, blank=True)
+    #: sizes of open dimensions to count on, ascending; larger queries are refused. Empty: any size
+    sizes = models.JSONField(default=list, blank=True)
     batch_policy = models.CharField(max_length=40, default="nereus")
     batch_options = models.JSONField(default=dict, blank=True)
     #: worth of one answer beside other applications' answers, where not all demand can be served

@@ -40,7 +40,8 @@ def create_application(fields: dict[str, Any]) -> Application:
 
 
 def change_application(application: Application, fields: dict[str, Any]) -> Application:
-    """Change some fields of an active application. A longer SLO orders profiles anew: they end at the SLO that was.
+    """Change some fields of an active application. A longer SLO and other sizes order profiles anew: they
+    end at the SLO that was, and were taken at the sizes that were.
 
     Raises:
         Conflict: it drains or is gone, or the signature would change under existing variants.
@@ -59,7 +60,7 @@ def change_application(application: Application, fields: dict[str, Any]) -> Appl
         if changes:
             Application.objects.filter(pk=current.pk).update(**changes)
             events.changed("application", current.name)
-        if changes.get("slo_ms", 0) > current.slo_ms:
+        if changes.get("slo_ms", 0) > current.slo_ms or "sizes" in changes:
             for variant in current.variants.filter(state=Variant.State.READY):
                 profiling.order(variant, ProfileJob.Reason.DEMAND)
         current.refresh_from_db()
@@ -137,7 +138,9 @@ def create_variant(
     try:
         digest = incoming.finish()
         _check_new_variant(application, name, accuracy)
-        facts = sandbox.inspect_model(incoming.path, application.signature, settings.NEREUS)
+        facts = sandbox.inspect_model(
+            incoming.path, application.signature, settings.NEREUS, application.sizes, application.padding
+        )
         with storage.lock():
             try:
                 with transaction.atomic():

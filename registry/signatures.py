@@ -10,7 +10,7 @@ from typing import Any
 from registry.faults import Fault
 from workers.protocol.tensors import ONNXRUNTIME_TYPES
 
-#: Open Inference Protocol datatype -> bytes an element (BYTES: a rough string). No BF16: numpy has no such type.
+#: Open Inference Protocol datatype -> bytes an element (BYTES: a rough string)
 DATATYPES: dict[str, int] = {
     "BOOL": 1,
     "UINT8": 1,
@@ -24,17 +24,20 @@ DATATYPES: dict[str, int] = {
     "FP16": 2,
     "FP32": 4,
     "FP64": 8,
+    "BF16": 2,
     "BYTES": 16,
 }
 MAX_TENSORS = 64
 MAX_RANK = 8
 MAX_NAME = 200
+#: size classes of an application, and the largest that one may be
+MAX_SIZES, MAX_SIZE = 16, 2**24
 #: a row of one tensor, its -1 dimensions counted as 1
 MAX_ROW_BYTES = 64 * 2**20
 
 
 def from_onnxruntime(kind: str) -> str | None:
-    """The protocol's datatype of onnxruntime's type name; None for what cannot travel (sequences, maps, BF16)."""
+    """The protocol's datatype of onnxruntime's type name; None for what cannot travel (sequences, maps)."""
     return ONNXRUNTIME_TYPES.get(kind)
 
 
@@ -100,4 +103,77 @@ def _check_shape(shape: Any, where: str, datatype: str | None) -> list[Fault]:
         row *= max(size, 1)
     if row > MAX_ROW_BYTES:
         return [Fault(where, f"a row would take {row} bytes; the limit is {MAX_ROW_BYTES} bytes")]
+    return []
+
+
+def _open_inputs(signature: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {tensor["name"]: tensor for tensor in signature["inputs"] if -1 in tensor["shape"][1:]}
+
+
+def check_padding(padding: Any, signature: dict[str, Any]) -> list[Fault]:
+    """Everything that is wrong with ``padding``, values by input, for a valid signature; fields are relative.
+
+    Only inputs with open dimensions beside the batch can be padded, with a number that their datatype can hold.
+    """
+    if not isinstance(padding, dict):
+        return [Fault("", "must be an object of numbers by input")]
+    faults = []
+    able = _open_inputs(signature)
+    for name, value in padding.items():
+        tensor = able.get(name)
+        if tensor is None:
+            known = ", ".join(able) or "none"
+            faults.append(Fault(str(name)[:60], f"is no input with open dimensions (-1) beside the batch; {known} are"))
+        elif tensor["datatype"] == "BYTES":
+            faults.append(Fault(name, "is of BYTES, which cannot be padded with a number"))
+        else:
+            faults += _check_value(name, value, tensor["datatype"])
+    return faults
+
+
+def _check_value(name: str, value: Any, datatype: str) -> list[Fault]:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value or abs(value) > _LARGEST:
+        return [Fault(name, f"must be a number from -{_LARGEST} to {_LARGEST}")]
+    low, high = _RANGES.get(datatype, (-_LARGEST, _LARGEST))
+    if not low <= value <= high:
+        return [Fault(name, f"is {value}; a {datatype} is from {low} to {high}")]
+    if datatype in _RANGES and datatype != "FP16" and value != int(value):
+        return [Fault(name, f"is {value}; a {datatype} is a whole number")]
+    return []
+
+
+#: padding values travel as doubles, which hold whole numbers up to this
+_LARGEST = 2**53
+_RANGES = {
+    "BOOL": (0, 1),
+    "FP16": (-65504, 65504),
+    **{f"UINT{bits}": (0, min(2**bits - 1, _LARGEST)) for bits in (8, 16, 32, 64)},
+    **{
+        f"INT{bits}": (max(-(2 ** (bits - 1)), -_LARGEST), min(2 ** (bits - 1) - 1, _LARGEST))
+        for bits in (8, 16, 32, 64)
+    },
+}
+
+
+def check_sizes(sizes: Any, signature: dict[str, Any]) -> list[Fault]:
+    """Everything that is wrong with ``sizes`` for a valid signature: ascending sizes of its inputs' open dimensions."""
+    whole = isinstance(sizes, list) and all(isinstance(size, int) and not isinstance(size, bool) for size in sizes)
+    if not whole or len(sizes) > MAX_SIZES:
+        return [Fault("", f"must be a list of at most {MAX_SIZES} whole numbers")]
+    if any(not 1 <= size <= MAX_SIZE for size in sizes):
+        return [Fault("", f"must be from 1 to {MAX_SIZE}")]
+    if sorted(set(sizes)) != sizes:
+        return [Fault("", "must ascend, each size once")]
+    if sizes and not _open_inputs(signature):
+        return [Fault("", "says nothing: no input has an open dimension (-1) beside the batch")]
+    if sizes:
+        for tensor in _open_inputs(signature).values():
+            row = DATATYPES[tensor["datatype"]]
+            for size in tensor["shape"][1:]:
+                row *= sizes[-1] if size == -1 else size
+            if row > MAX_ROW_BYTES:
+                name = tensor["name"]
+                return [
+                    Fault("", f"a row of {name} would take {row} bytes at {sizes[-1]}; the limit is {MAX_ROW_BYTES}")
+                ]
     return []

@@ -244,7 +244,7 @@ class Settings:
             redis_url=read.url("REDIS_URL", "", ("redis", "rediss", "unix")),
             allowed_hosts=tuple(h.strip() for h in read.text("ALLOWED_HOSTS", "").split(",") if h.strip()),
             max_upload_bytes=read.number("MAX_UPLOAD_MB", 512, 1, 16384, int) * mib,
-            max_request_bytes=read.number("MAX_REQUEST_MB", 16, 1, 1024, int) * mib,
+            max_request_bytes=read.number("MAX_REQUEST_MB", 80, 1, 1024, int) * mib,
             inspect_seconds=read.number("INSPECT_SECONDS", 20, 1, 3600, int),
             inspect_memory_bytes=read.number("INSPECT_MEMORY_MB", 2048, 256, 65536, int) * mib,
             plan_period_s=read.number("PLAN_PERIOD_S", 30.0, 1, 3600),

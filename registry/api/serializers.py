@@ -95,11 +95,31 @@ class OptionsField(serializers.JSONField):
         return data
 
 
+@extend_schema_field({"type": "object", "additionalProperties": {"type": "number"}})
+class PaddingField(serializers.JSONField):
+    """Padding values by input; held against the signature with the rest."""
+
+
+@extend_schema_field({"type": "array", "items": {"type": "integer"}})
+class SizesField(serializers.JSONField):
+    """Sizes of open dimensions; held against the signature with the rest."""
+
+
 class ApplicationSerializer(StrictMixin, serializers.ModelSerializer):
     """An application."""
 
     serializer_field_mapping = {**serializers.ModelSerializer.serializer_field_mapping, FloatField: NumberField}
     signature = SignatureField()
+    padding = PaddingField(
+        required=False,
+        help_text="Values by input: its open dimensions are filled up to the longest of a batch. Outputs are cut back "
+        "where the model names their dimensions as the input's. Other inputs run together by equal shape only.",
+    )
+    sizes = SizesField(
+        required=False,
+        help_text="Ascending sizes of open dimensions. Uploads are tried at each, profiles are taken at the largest, "
+        "and queries beyond it are refused. Empty: any size.",
+    )
     batch_policy = serializers.CharField(max_length=40, required=False, help_text="The name of a batch policy.")
     batch_options = OptionsField(required=False)
 
@@ -111,6 +131,8 @@ class ApplicationSerializer(StrictMixin, serializers.ModelSerializer):
             "slo_ms",
             "late",
             "signature",
+            "padding",
+            "sizes",
             "batch_policy",
             "batch_options",
             "weight",
@@ -133,6 +155,7 @@ class ApplicationSerializer(StrictMixin, serializers.ModelSerializer):
         return name
 
     def validate(self, fields: dict[str, Any]) -> dict[str, Any]:
+        self._validate_shapes(fields)
         if "batch_policy" in fields or "batch_options" in fields:
             policy = fields.get("batch_policy", getattr(self.instance, "batch_policy", policies.names()[0]))
             if policy not in policies.names():
@@ -146,6 +169,19 @@ class ApplicationSerializer(StrictMixin, serializers.ModelSerializer):
             if complaints:
                 raise serializers.ValidationError({"batch_options": complaints})
         return fields
+
+    def _validate_shapes(self, fields: dict[str, Any]) -> None:
+        signature = fields.get("signature", getattr(self.instance, "signature", None))
+        wrong: dict[str, Any] = {}
+        for name, check in (("padding", signatures.check_padding), ("sizes", signatures.check_sizes)):
+            value = fields.get(name, getattr(self.instance, name, None))
+            faults = check(value, signature) if value is not None else []
+            if faults:
+                wrong[name] = {fault.field: [fault.detail] for fault in faults if fault.field} or [
+                    fault.detail for fault in faults
+                ]
+        if wrong:
+            raise serializers.ValidationError(wrong)
 
 
 class ValidationSetSerializer(serializers.ModelSerializer):
@@ -250,10 +286,25 @@ class ProfileSerializer(serializers.ModelSerializer):
     variant = serializers.SlugRelatedField("name", read_only=True)
     application = serializers.CharField(source="variant.application.name", read_only=True)
     latencies = LatencySerializer(many=True, read_only=True)
+    max_batch = serializers.SerializerMethodField(
+        help_text="1: the model's batch size is fixed at that, so it is served unbatched; null: as profiled."
+    )
 
     class Meta:
         model = models.Profile
-        fields = ["variant", "application", "device_type", "load_s", "memory_bytes", "measured", "latencies"]
+        fields = [
+            "variant",
+            "application",
+            "device_type",
+            "max_batch",
+            "load_s",
+            "memory_bytes",
+            "measured",
+            "latencies",
+        ]
+
+    def get_max_batch(self, profile: models.Profile) -> int | None:
+        return profile.variant.inspection.get("max_batch")
 
 
 class ProfileJobSerializer(serializers.ModelSerializer):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import onnx
@@ -19,8 +19,11 @@ RUNTIME = "com.microsoft"
 FORBIDDEN = {(RUNTIME, "EPContext")}
 
 
-def inspect(path: str, signature: dict[str, Any]) -> dict[str, Any]:
-    """Facts about the model, or InvalidInput with everything found wrong at the first stage that failed."""
+def inspect(
+    path: str, signature: dict[str, Any], sizes: Sequence[int] = (), padding: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Facts about the model (``sizes`` and ``padding``: see :func:`.trial.run`), or InvalidInput with everything found
+    wrong at the first stage that failed."""
     model = parse(path)
     opset = _check_versions(model)
     nodes, parameters = _check_contents(model)
@@ -40,7 +43,7 @@ def inspect(path: str, signature: dict[str, Any]) -> dict[str, Any]:
     del model
     from registry.inspection import trial
 
-    return {**facts, **trial.run(path, signature)}
+    return {**facts, **trial.run(path, signature, sizes, padding)}
 
 
 def _refused(detail: str, field: str = "file") -> InvalidInput:

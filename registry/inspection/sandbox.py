@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +28,23 @@ _CODE = Path(__file__).resolve().parent.parent.parent
 MAX_WAIT_S = 30
 
 
-def inspect_model(path: Path, signature: dict[str, Any], settings: Settings) -> dict[str, Any]:
-    """Facts about an ONNX file that fits the signature: opset, sizes, tensors, warnings.
+def inspect_model(
+    path: Path,
+    signature: dict[str, Any],
+    settings: Settings,
+    sizes: Sequence[int] = (),
+    padding: Mapping[str, float] | None = None,
+) -> dict[str, Any]:
+    """Facts about an ONNX file that fits the signature: opset, sizes, tensors, warnings; ``max_batch`` 1 where it takes
+    one row at a time, else None. ``sizes`` of open dimensions it must run at; none: any that it takes. ``padding``: the
+    inputs that will be padded.
 
     Raises:
         InvalidInput: it cannot be a variant; fields begin with ``file``.
         Busy: other inspections are in the way.
     """
-    return _inspect({"kind": "model", "path": str(path), "signature": signature}, settings)
+    order = {"kind": "model", "path": str(path), "signature": signature}
+    return _inspect({**order, "sizes": list(sizes), "padding": sorted(padding or ())}, settings)
 
 
 def inspect_validation(path: Path, signature: dict[str, Any], metric: str, settings: Settings) -> dict[str, Any]:

@@ -1,8 +1,10 @@
-"""Loading a model as an executor would, holding its tensors against the signature, and running it with 1 and 3 rows."""
+"""Loading a model as an executor would, holding its tensors against the signature, and running it with 1 and 3 rows;
+with 1 alone where its batch size is fixed at that."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,11 @@ import onnxruntime as ort
 
 from registry.faults import Fault, InvalidInput
 from registry.signatures import from_onnxruntime
+from workers.node.executor import bfloat16
+from workers.node.executor.codec import BF16
+from workers.protocol.shapes import OPEN_SIZES
+from workers.protocol.specs import Signature, TensorSpec
 
-#: tried for dimensions that the application leaves open, until the model takes one: tokens, then image sides
-OPEN_SIZES = (16, 64, 224, 1)
 ROWS = (1, 3)
 #: largest difference of a row's result, relative, that different company in its batch may make without remark
 COMPANY_TOLERANCE = 0.01
@@ -30,16 +34,27 @@ _NUMPY = {
     "FP16": np.float16,
     "FP32": np.float32,
     "FP64": np.float64,
+    "BF16": BF16,
     "BYTES": np.object_,
 }
 
 
-def run(path: str, signature: dict[str, Any]) -> dict[str, Any]:
-    """Facts: the model's own tensors and warnings. Raises InvalidInput, or MemoryError past the process' limit."""
+def run(path: str, signature: dict[str, Any], sizes: Sequence[int] = (), padding: Sequence[str] = ()) -> dict[str, Any]:
+    """Facts: the model's own tensors, ``max_batch`` (1: it takes one row at a time; None: any number) and warnings.
+
+    Args:
+        sizes: of dimensions that the application leaves open, all of which the model must take; none: one of
+            ``OPEN_SIZES``.
+        padding: the inputs that will be padded.
+
+    Raises InvalidInput, or MemoryError past the process' limit.
+    """
     session = _load(path)
     _compare(session, signature)
-    warnings = _try(session, signature)
+    fixed = any(tensor.shape[0] == 1 for tensor in session.get_inputs())
+    warnings = _try(session, signature, sizes, (1,) if fixed else ROWS) + _uncut(session, signature, padding)
     return {
+        "max_batch": 1 if fixed else None,
         "inputs": [_told(tensor) for tensor in session.get_inputs()],
         "outputs": [_told(tensor) for tensor in session.get_outputs()],
         "warnings": warnings,
@@ -108,6 +123,10 @@ def _compare(session: ort.InferenceSession, signature: dict[str, Any]) -> None:
                 for name in own
                 if name not in known
             ]
+    tensors = [TensorSpec(t["name"], t["datatype"], ()) for t in signature["inputs"]]
+    given = [TensorSpec(t["name"], t["datatype"], ()) for t in signature["outputs"]]
+    if not bfloat16.possible(Signature(tuple(tensors), tuple(given))):
+        faults.append(Fault("file.outputs", "are of BF16 beside inputs of BYTES, which onnxruntime cannot run"))
     if faults:
         raise InvalidInput(faults)
 
@@ -129,11 +148,12 @@ def _compare_tensor(tensor: Any, wanted: dict[str, Any], where: str, is_input: b
         return [
             Fault(field, f"has {len(shape)} dimensions {_shown(shape)}; the application's signature has {expected}")
         ]
-    if isinstance(shape[0], int):
+    if isinstance(shape[0], int) and shape[0] != 1:
         return [
             Fault(
                 field,
-                f"has no batch dimension: the first is fixed at {shape[0]}; export the model with a dynamic first one",
+                f"has no batch dimension: the first is fixed at {shape[0]}; export the model with a dynamic first one "
+                "(or one of 1, to be served row by row)",
             )
         ]
     faults = []
@@ -161,38 +181,71 @@ def _row(tensor: dict[str, Any], rows: int, open_size: int, seed: int) -> np.nda
     if tensor["datatype"] == "BYTES":
         return np.full(shape, "a", dtype=np.object_)
     random = np.random.default_rng(seed)
-    if tensor["datatype"].startswith("FP"):
+    if tensor["datatype"].startswith("FP") or tensor["datatype"] == "BF16":
         return random.random(shape, dtype=np.float32).astype(kind)
     return random.integers(0, 2, size=shape, dtype=np.uint8).astype(kind)
 
 
-def _try(session: ort.InferenceSession, signature: dict[str, Any]) -> list[str]:
+def _uncut(session: ort.InferenceSession, signature: dict[str, Any], padding: Sequence[str]) -> list[str]:
+    """Open dimensions of outputs that nothing cuts back once inputs are padded: they are not named like one."""
+    if not padding:
+        return []
+    names = {name for tensor in session.get_inputs() if tensor.name in padding for name in tensor.shape[1:]}
+    own = {tensor.name: list(tensor.shape or []) for tensor in session.get_outputs()}
+    return [
+        f"{tensor['name']}: dimension {place} is named like no padded input's, so it may be as long as the batch's"
+        for tensor in signature["outputs"]
+        for place, size in enumerate(own[tensor["name"]][1:], 1)
+        if not isinstance(size, int) and size not in names
+    ]
+
+
+def _run(
+    session: ort.InferenceSession, signature: dict[str, Any], names: list[str], feeds: dict[str, Any]
+) -> list[Any]:
+    if any(tensor["datatype"] == "BF16" for kind in ("inputs", "outputs") for tensor in signature[kind]):
+        return bfloat16.run(session, names, feeds, None)
+    return session.run(names, feeds)
+
+
+def _try(
+    session: ort.InferenceSession, signature: dict[str, Any], sizes: Sequence[int], counts: Sequence[int]
+) -> list[str]:
     names = [tensor["name"] for tensor in signature["outputs"]]
     has_open = any(size == -1 for tensor in signature["inputs"] for size in tensor["shape"][1:])
     failure: Exception | None = None
-    for open_size in OPEN_SIZES if has_open else (1,):
-        feeds = {tensor["name"]: _row(tensor, max(ROWS), open_size, i) for i, tensor in enumerate(signature["inputs"])}
+    remarks: list[str] | None = None
+    for open_size in (sizes or OPEN_SIZES) if has_open else (1,):
+        feeds = {
+            tensor["name"]: _row(tensor, max(counts), open_size, i) for i, tensor in enumerate(signature["inputs"])
+        }
         results = {}
         try:
-            for rows in ROWS:
-                results[rows] = session.run(names, {name: value[:rows] for name, value in feeds.items()})
+            for rows in counts:
+                some = {name: value[:rows] for name, value in feeds.items()}
+                results[rows] = _run(session, signature, names, some)
         except MemoryError:
             raise
         except Exception as error:
-            failure = _failed(f"fails a run with {rows} row{'s' if rows > 1 else ''}", error)
-            if isinstance(failure, MemoryError):
+            at = f" at size {open_size}" if has_open and sizes else ""
+            failure = _failed(f"fails a run with {rows} row{'s' if rows > 1 else ''}{at}", error)
+            if sizes or isinstance(failure, MemoryError):
                 raise failure from None
             continue
         faults = [
             fault
-            for rows in ROWS
+            for rows in counts
             for tensor, value in zip(signature["outputs"], results[rows], strict=True)
             for fault in _check_output(tensor, value, rows)
         ]
         if faults:
             raise InvalidInput(dict.fromkeys(faults))
-        return _remarks(names, results)
-    raise failure
+        remarks = _remarks(names, results) if len(counts) > 1 else []
+        if not sizes:
+            break
+    if remarks is None:
+        raise failure
+    return remarks
 
 
 def _check_output(tensor: dict[str, Any], value: Any, rows: int) -> list[Fault]:
@@ -208,7 +261,7 @@ def _check_output(tensor: dict[str, Any], value: Any, rows: int) -> list[Fault]:
         ]
     if len(shape) != len(expected) or any(w not in (-1, s) for s, w in zip(shape[1:], expected[1:], strict=False)):
         return [Fault(f"{where}.shape", f"a run gave {shape}; the application's signature says {expected}")]
-    if value.dtype.kind == "f" and np.isnan(value).any():
+    if (value.dtype.kind == "f" or value.dtype == BF16) and np.isnan(value.astype(np.float64)).any():
         return [Fault(where, "a run with values from 0 to 1 gave NaN")]
     return []
 

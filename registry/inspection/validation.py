@@ -34,6 +34,8 @@ _KINDS = {
     "FP16": "float16",
     "FP32": "float32",
     "FP64": "float64",
+    # An .npz holds no BF16.
+    "BF16": "float32",
 }
 
 

@@ -1,6 +1,7 @@
 """The inspecting process: ``python -m registry.inspection.worker``, an order on standard input, a verdict on output.
 
-Order (JSON): ``{"kind": "model" | "validation", "path", "signature", "metric", "cpu_s", "memory_bytes"}``.
+Order (JSON): ``{"kind": "model" | "validation", "path", "signature", "cpu_s", "memory_bytes"}``, with ``"sizes"`` and
+``"padding"`` of a model, ``"metric"`` of a validation set.
 Verdict (JSON): ``{"faults": [[field, detail], ...], "facts": {...}}``; no faults means accepted.
 """
 
@@ -40,7 +41,7 @@ def _inspect(order: dict) -> dict:
     if order["kind"] == "model":
         from registry.inspection import model
 
-        return model.inspect(order["path"], order["signature"])
+        return model.inspect(order["path"], order["signature"], order["sizes"], order["padding"])
     from registry.inspection import validation
 
     return validation.inspect(order["path"], order["signature"], order["metric"])

@@ -15,7 +15,12 @@ def application_spec(application: registry.Application) -> specs.ApplicationSpec
 
     def tensors(kind: str) -> tuple[specs.TensorSpec, ...]:
         return tuple(
-            specs.TensorSpec(tensor["name"], tensor["datatype"], tuple(tensor["shape"]))
+            specs.TensorSpec(
+                tensor["name"],
+                tensor["datatype"],
+                tuple(tensor["shape"]),
+                most=max(application.sizes, default=0) if kind == "inputs" and -1 in tensor["shape"][1:] else 0,
+            )
             for tensor in application.signature[kind]
         )
 
@@ -26,6 +31,7 @@ def application_spec(application: registry.Application) -> specs.ApplicationSpec
         late=application.late,
         batching=specs.BatchingSpec(application.batch_policy, application.batch_options or {}),
         weight=application.weight,
+        padding={name: float(value) for name, value in application.padding.items()},
     )
 
 

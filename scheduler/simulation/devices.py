@@ -20,6 +20,8 @@ class Query:
     """``deadline``: when the device must be done with it, in seconds; ``application`` is an index."""
 
     __slots__ = ("application", "arrived", "booking", "deadline", "id", "rows")
+    #: traces know no shapes
+    key = None
 
     def __init__(self, id: int, application: int, arrived: float, deadline: float):
         self.id = id

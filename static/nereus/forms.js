@@ -48,12 +48,24 @@ function readTensors(form) {
   return signature;
 }
 
+// "ids=0, mask=0" as values by input; what is no number goes as it is, for the server to name.
+function readPadding(text) {
+  const pairs = text.split(/[\s,]+/).filter(Boolean).map((pair) => {
+    const at = pair.lastIndexOf("=");
+    const value = Number(pair.slice(at + 1));
+    return at < 0 ? [pair, null] : [pair.slice(0, at), Number.isNaN(value) ? pair.slice(at + 1) : value];
+  });
+  return Object.fromEntries(pairs);
+}
+
 function readForm(form) {
   const body = {};
   for (const input of form.elements) {
     if (!input.name) continue;
     if (input.type === "checkbox") body[input.name] = input.checked;
     else if (input.dataset.kind === "number") { if (input.value !== "") body[input.name] = Number(input.value); }
+    else if (input.dataset.kind === "sizes") body[input.name] = input.value.split(/[\s,]+/).filter(Boolean).map(Number);
+    else if (input.dataset.kind === "padding") body[input.name] = readPadding(input.value);
     else body[input.name] = input.value;
   }
   if (form.querySelector("[data-signature]")) body.signature = readTensors(form);

@@ -36,12 +36,13 @@ def menu(*options: Option) -> Menu:
 class Query:
     """``due``: when its answer is wanted; ``deadline`` is the dispatcher's to change. ``state``: what became of it."""
 
-    def __init__(self, id: int, application: str, arrived: float, due: float, rows: int):
+    def __init__(self, id: int, application: str, arrived: float, due: float, rows: int, key: object = None):
         self.id = id
         self.application = application
         self.arrived = arrived
         self.due = self.deadline = due
         self.rows = rows
+        self.key = key
         self.booking = None
         self.state = WAITING
         self.answered = math.nan
@@ -146,10 +147,10 @@ class World:
             for _ in range(200):
                 self.call("observe", device.name, known.variant, 1, known.seconds(1))
 
-    def submit(self, application: str, rows: int = 1, budget_s: float | None = None) -> Query:
+    def submit(self, application: str, rows: int = 1, budget_s: float | None = None, key: object = None) -> Query:
         known = self.applications.get(application)
         budget_s = (known[0] if known else 1.0) if budget_s is None else budget_s
-        query = Query(len(self.queries), application, self.now, self.now + budget_s, rows)
+        query = Query(len(self.queries), application, self.now, self.now + budget_s, rows, key)
         self.queries.append(query)
         waiting = [other for other in self.queries if other.state == WAITING]
         self.call("submit", application, query)

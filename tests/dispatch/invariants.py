@@ -49,6 +49,7 @@ def _check_device(device, applications) -> None:
         assert not batch.granted and batch.device is device
         assert applications.get(batch.application.name) is batch.application
         assert batch.queries and all(query.booking is batch for query in batch.queries), "booked twice"
+        assert {query.key for query in batch.queries} == {batch.key}, "unlike queries in one batch"
         assert batch.rows == sum(query.rows for query in batch.queries)
         assert batch.deadline == min(query.deadline for query in batch.queries)
         assert batch.rows <= batch.option.max_rows or len(batch.queries) == 1

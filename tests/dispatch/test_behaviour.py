@@ -106,6 +106,17 @@ def test_a_batch_that_is_full_waits_for_nobody():
     assert queries[0].batch is queries[1].batch
 
 
+def test_only_queries_of_one_shape_stand_in_a_batch():
+    cheaper = option("cheaper", 100, {1: 0.02, 2: 0.021, 4: 0.022})
+    world = World({"q": 0.5}, {"cpu": {"q": menu(cheaper)}})
+    world.busy("cpu", 0.1)
+    queries = [world.submit("q", key=key) for key in (16, 32, 16, 32, None)]
+    world.finish()
+    shapes = sorted([query.key for query in batch.queries] for batch in world.batches if len(batch.queries) > 1)
+    assert shapes == [[16, 16], [32, 32]]
+    assert all(query.answered <= query.due for query in queries)
+
+
 def test_what_waited_too_long_because_nobody_woke_the_dispatcher_is_refused_and_not_run_late():
     cheaper = option("cheaper", 100, {1: 0.02, 2: 0.021, 4: 0.022})
     world = World({"q": 0.3}, {"cpu": {"q": menu(cheaper)}}, exact=False)

@@ -93,10 +93,11 @@ class Dispatching(RuleBasedStateMachine):
         application=st.sampled_from(APPLICATIONS),
         rows=st.sampled_from([1, 2, 5, 7, 300]),
         budget_s=st.sampled_from([-0.1, 0.0, 0.02, 0.1, 5.0]),
+        key=st.sampled_from([None, "long"]),
     )
-    def submit_another(self, application, rows, budget_s):
+    def submit_another(self, application, rows, budget_s, key):
         for world in self.both():
-            world.submit(application, rows, budget_s)
+            world.submit(application, rows, budget_s, key)
         self.same()
 
     @rule(seconds=times)

@@ -258,7 +258,7 @@ def test_a_long_turn_concerns_lanes_beside_only_while_batches_come():
     for now in (0.0, 1.0):
         batch = Granted("app", 1, 8, None, now)
         submit = Submit(1, "app", 10.0, 1, (header,))
-        batch.add(Query(submit, None, read(submit, memoryview(data), application()), now))
+        batch.add(Query(submit, None, read(submit, memoryview(data), application()), now, application()))
         grants.add(batch)
         assert grants.wish(now, loaded).batch_s >= 0.2
         assert grants.take() is batch

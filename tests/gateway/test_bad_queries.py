@@ -38,7 +38,7 @@ BAD = {
     "wrong rank": (request(tensor(shape=[4])), "has 1 dimensions, must have 2"),
     "wrong dimension": (request(tensor(shape=[1, 5])), "inputs.x.shape[1]: is 5, must be 4"),
     "no rows": (request(tensor(shape=[0, 4], data=[])), "inputs.x.shape[0]: is 0, must be at least 1"),
-    "negative dimension": (request(tensor(shape=[-1, 4])), "is -1, must be at least 1"),
+    "negative dimension": (request(tensor(shape=[-1, 4])), "is -1, must be at least 1: a query has one row or more"),
     "shape of text": (request(tensor(shape=["1", 4])), "$.inputs[0].shape[0]"),
     "too many rows": (request(tensor(shape=[ROWS + 1, 4], data=[0] * 4 * (ROWS + 1))), f"must be 1 to {ROWS}"),
     "too little data": (request(tensor(data=[1, 2])), "has 2 elements; shape [1, 4] takes 4"),

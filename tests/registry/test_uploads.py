@@ -122,9 +122,9 @@ BAD_MODELS = {
     ),
     "graphs too deep": (graphs.nested(9), "file", "nests graphs deeper than 8 levels"),
     "fixed batch": (
-        _model(inputs=[tensor("x", [1, 4])], outputs=[tensor("y", [1, 3])]),
+        _model(inputs=[tensor("x", [8, 4])], outputs=[tensor("y", [8, 3])]),
         "file.inputs.x.shape",
-        "has no batch dimension: the first is fixed at 1",
+        "has no batch dimension: the first is fixed at 8; export the model with a dynamic first one (or one of 1,",
     ),
     "wrong rank": (
         _model([node("Flatten", ["x"], ["f"]), node("MatMul", ["f", "w"], ["y"])], [tensor("x", ["b", 2, 2])]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
 
 import msgspec
@@ -32,12 +33,12 @@ def binary_body(a: np.ndarray, b: list[bytes], **request) -> tuple[bytes, int]:
 
 
 @given(
-    st.lists(st.tuples(st.floats(width=32), st.floats(width=32), st.binary(max_size=9)), min_size=1, max_size=5),
+    st.lists(st.tuples(st.floats(width=32), st.floats(width=32), st.text(max_size=9)), min_size=1, max_size=5),
     st.text(max_size=20),
 )
 def test_binary_tensors_arrive_and_leave_byte_for_byte(rows, id):
     a = np.array([(x, y) for x, y, _ in rows], np.float32)
-    body, length = binary_body(a, [t for *_, t in rows], id=id, parameters={"binary_data_output": True})
+    body, length = binary_body(a, [t.encode() for *_, t in rows], id=id, parameters={"binary_data_output": True})
     query = v2.parse(body, length, TWO, 64)
     assert (query.id, query.rows) == (id, len(rows))
     assert [h.name for h in query.tensors] == ["a", "b"]
@@ -104,11 +105,50 @@ def test_whatever_arrives_is_a_query_or_a_clear_error(body, header_length):
 def test_bf16_passes_as_binary_data():
     signature = Signature((TensorSpec("h", "BF16", (-1,)),), (TensorSpec("h", "BF16", (-1,)),))
     described = {"name": "h", "datatype": "BF16", "shape": [2], "parameters": {"binary_data_size": 4}}
-    text = json.dumps({"inputs": [described]}).encode()
+    text = json.dumps({"inputs": [described], "parameters": {"binary_data_output": True}}).encode()
     query = v2.parse(text + b"\x80\x3f\x00\x40", len(text), signature, 64)
     assert bytes(query.parts[0]) == b"\x80\x3f\x00\x40"
-    with pytest.raises(v2.V2Error, match="ask for binary data"):
-        v2.render(query, "m", "v", {}, query.tensors, query.parts)
+    parts, length = v2.render(query, "m", "v", {}, query.tensors, query.parts)
+    assert b"".join(parts)[length:] == b"\x80\x3f\x00\x40"
+
+
+def test_bf16_without_binary_data_is_refused_before_it_runs():
+    signature = Signature((TensorSpec("h", "BF16", (-1,)),), (TensorSpec("g", "BF16", (-1,)),))
+    described = {"name": "h", "datatype": "BF16", "shape": [1], "parameters": {"binary_data_size": 2}}
+    text = json.dumps({"inputs": [described]}).encode()
+    with pytest.raises(v2.V2Error, match=r"outputs\.g: BF16 has no JSON form; ask for binary data"):
+        v2.parse(text + b"\x80\x3f", len(text), signature, 64)
+    given = json.dumps({"inputs": [{"name": "h", "datatype": "BF16", "shape": [1], "data": [1.0]}]}).encode()
+    with pytest.raises(v2.V2Error, match=r"inputs\.h\.data: BF16 has no JSON form"):
+        v2.parse(given, None, signature, 64)
+
+
+TOKENS = Signature((TensorSpec("ids", "INT64", (-1, -1), most=512),), (TensorSpec("y", "FP32", (-1, 2)),))
+
+
+def tokens(shape: list[int]) -> v2.Query:
+    described = {"name": "ids", "datatype": "INT64", "shape": shape, "data": [1] * max(0, math.prod(shape))}
+    return v2.parse(json.dumps({"inputs": [described]}).encode(), None, TOKENS, 64)
+
+
+def test_an_open_dimension_may_be_empty_but_rows_may_not():
+    assert tokens([3, 0]).tensors[0].shape == (3, 0)
+    with pytest.raises(v2.V2Error, match=r"inputs\.ids\.shape\[0\]: is 0, must be at least 1: a query has one row"):
+        tokens([0, 3])
+    with pytest.raises(v2.V2Error, match=r"inputs\.ids\.shape\[1\]: is -1, must be 0 or more"):
+        tokens([1, -1])
+
+
+def test_an_open_dimension_may_not_pass_the_largest_declared_size():
+    assert tokens([1, 512]).rows == 1
+    with pytest.raises(v2.V2Error, match=r"inputs\.ids\.shape\[1\]: is 513, must be at most 512"):
+        tokens([1, 513])
+
+
+def test_text_that_is_not_utf8_is_refused_by_input_and_element():
+    body, length = binary_body(np.zeros((3, 2), np.float32), ["ü".encode(), b"", b"a\xffb"])
+    with pytest.raises(v2.V2Error, match=r"inputs\.b\.data: element 2 of BYTES is not UTF-8"):
+        v2.parse(body, length, TWO, 64)
 
 
 def test_an_output_that_the_model_did_not_give_is_an_error():

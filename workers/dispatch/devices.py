@@ -18,26 +18,41 @@ SLOW = 1.25
 
 class Query(Protocol):
     """``deadline``: seconds on the caller's clock by when its answer must be back; inf: any time. ``rows`` >= 1.
+    ``key``: what it must have in common with another one of its application to run with it (the shape of its inputs).
     ``booking`` belongs to the dispatcher; None at first."""
 
     arrived: float
     deadline: float
     rows: int
+    key: Hashable
     booking: Any
 
 
 class Batch:
     """Queries that shall run together: booked (``granted`` False), then granted and no longer changed.
 
-    ``deadline``: the earliest of its queries'. ``end``: when its answers are expected, once granted."""
+    ``key``: its queries'. ``deadline``: the earliest of theirs. ``end``: when its answers are expected, once granted.
+    """
 
-    __slots__ = ("application", "deadline", "device", "end", "granted", "granted_at", "option", "queries", "rows")
+    __slots__ = (
+        "application",
+        "deadline",
+        "device",
+        "end",
+        "granted",
+        "granted_at",
+        "key",
+        "option",
+        "queries",
+        "rows",
+    )
 
     def __init__(self, application: Any, option: Option, device: Device, query: Query) -> None:
         self.application = application
         self.option = option
         self.device = device
         self.queries = [query]
+        self.key = query.key
         self.rows = query.rows
         self.deadline = query.deadline
         self.granted = False

@@ -313,7 +313,7 @@ class Dispatcher:
 
     def _place(self, application: Application, query: Query, now: float) -> None:
         rows, deadline = query.rows, query.deadline + ROUNDING_S
-        batch = joinable(application, rows, deadline, now) if application.open else None
+        batch = joinable(application, query, deadline, now) if application.open else None
         worth = -math.inf if batch is None else batch.option.worth
         if worth < application.best_worth:
             found = opening(application, query, now, deadline, worth, self._rules.prices)

@@ -20,14 +20,16 @@ FULL_MARGIN_S = 1e-6
 ROUNDING_S = 1e-9
 
 
-def joinable(application: Application, rows: int, deadline: float, now: float) -> Batch | None:
-    """The most accurate batch that is still being formed and can take so many rows more, with everything in time."""
+def joinable(application: Application, query: Query, deadline: float, now: float) -> Batch | None:
+    """The most accurate batch of the query's kind that is still being formed and can take its rows, with everything in
+    time."""
+    rows, key = query.rows, query.key
     found: Batch | None = None
     worth = -math.inf
     looks = JOIN_LOOKS
     # The newest first: those before them could not take the queries that came in between.
     for batch in reversed(application.open):
-        if batch.option.worth > worth:
+        if batch.option.worth > worth and batch.key == key:
             if _can_join(batch, rows, deadline, now):
                 found, worth = batch, batch.option.worth
             looks -= 1

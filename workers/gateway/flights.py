@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from workers.protocol import v2
+from workers.protocol import shapes, v2
 from workers.protocol.frames import Result
 from workers.protocol.specs import ApplicationSpec
 
@@ -31,7 +31,9 @@ class Flight:
 
     ``due``: when its answer must be back. ``deadline`` is the dispatcher's: the same, until it decides that a query of
     an application that serves late answers may take any time. ``booking`` is the dispatcher's too, and ``batch`` that
-    of :class:`~.holding.Holding`. ``tried``: devices it was sent to; ``tries``: how often it was.
+    of :class:`~.holding.Holding`.
+    ``key``: what queries of the application must share to run together. ``tried``: devices it was sent to; ``tries``:
+    how often it was.
     """
 
     __slots__ = (
@@ -46,6 +48,7 @@ class Flight:
         "due",
         "error",
         "id",
+        "key",
         "query",
         "rows",
         "sent_at",
@@ -61,6 +64,7 @@ class Flight:
         self.spec = spec
         self.query = query
         self.rows = query.rows
+        self.key = shapes.key(spec, [header.shape for header in query.tensors])
         self.variant = variant
         self.arrived = read_at
         budget = spec.slo_s if query.latency_s is None else min(spec.slo_s, query.latency_s)

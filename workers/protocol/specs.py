@@ -10,11 +10,13 @@ import msgspec
 
 
 class TensorSpec(msgspec.Struct, frozen=True):
-    """One input or output. ``shape`` has the batch dimension first (-1); other dimensions may be -1 (any)."""
+    """One input or output. ``shape`` has the batch dimension first (-1); other dimensions may be -1 (any), of inputs up
+    to ``most`` (0: any size)."""
 
     name: str
     datatype: str
     shape: tuple[int, ...]
+    most: int = 0
 
 
 class Signature(msgspec.Struct, frozen=True):
@@ -33,7 +35,9 @@ class BatchingSpec(msgspec.Struct, frozen=True):
 
 class ApplicationSpec(msgspec.Struct, frozen=True):
     """An application as the data plane knows it. ``late``: ``shed`` refuses what cannot be in time, ``serve`` answers
-    late. ``weight``: worth of one of its rows beside those of other applications."""
+    late. ``weight``: worth of one of its rows beside those of other applications. ``padding``: inputs whose open
+    dimensions are filled up to the longest of a batch, and with what; queries run together only with others of the same
+    shape where an input is not among them."""
 
     name: str
     slo_s: float
@@ -41,6 +45,7 @@ class ApplicationSpec(msgspec.Struct, frozen=True):
     late: str = "shed"
     batching: BatchingSpec = BatchingSpec()
     weight: float = 1.0
+    padding: dict[str, float] = {}
 
 
 class ProfilePoint(msgspec.Struct, frozen=True):

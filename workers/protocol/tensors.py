@@ -46,6 +46,7 @@ ONNXRUNTIME_TYPES = {
     "tensor(float16)": "FP16",
     "tensor(float)": "FP32",
     "tensor(double)": "FP64",
+    "tensor(bfloat16)": "BF16",
     "tensor(string)": "BYTES",
 }
 _U32 = struct.Struct("<I")
@@ -79,6 +80,19 @@ def check_packed(datatype: str, shape: Sequence[int], data: Buffer) -> None:
         found += 1
     if found != count:
         raise TensorError(f"has {found} BYTES elements; shape {list(shape)} takes {count}")
+
+
+def check_text(data: Buffer) -> None:
+    """Check that every element of packed BYTES is UTF-8, which is all that ONNX strings may be.
+
+    Raises:
+        TensorError: naming the first element that is not.
+    """
+    for place, element in enumerate(_split_bytes(data)):
+        try:
+            str(element, "utf-8")
+        except UnicodeDecodeError:
+            raise TensorError(f"element {place} of BYTES is not UTF-8; models take text") from None
 
 
 def _split_bytes(data: Buffer):

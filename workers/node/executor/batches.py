@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from workers.protocol.frames import Buffer, TensorHeader
 
+from . import padding
 from .codec import CodecError, encode
 from .queries import Query
-from .runtime import Model, RunError, concatenate
+from .runtime import Model, RunError
+
+#: inputs of one run that padding may blow up to at most; queries that would need more run each by itself
+MAX_PADDED_BYTES = 256 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -27,12 +31,14 @@ class Answer:
 def run(model: Model, queries: Sequence[Query], max_rows: int) -> tuple[list[Answer], float]:
     """Answers in any order, and the seconds spent inside ``session.run``.
 
-    Queries whose free dimensions differ cannot stand in one array and run one after the other. If a batch of several
-    fails, each of its queries is tried once by itself, so that one poisonous query does not fail its neighbours.
+    Queries of different forms cannot stand in one array and run one after the other. If a batch of several fails, each
+    of its queries is tried once by itself, so that one poisonous query does not fail its neighbours.
     """
-    by_form: dict[tuple, list[Query]] = {}
+    by_form: dict[Hashable, list[Query]] = {}
     for query in queries:
-        by_form.setdefault(query.form, []).append(query)
+        # Lengths that contradict each other are the model's to refuse, not ours to pad away.
+        fits = not query.padding or padding.lengths(model.inputs, query.arrays, query.padding) is not None
+        by_form.setdefault(query.form if fits else query.id, []).append(query)
     answers, seconds = [], 0.0
     for group in by_form.values():
         for attempt in (group,) if len(group) == 1 else (group, *([query] for query in group)):
@@ -50,18 +56,27 @@ def run(model: Model, queries: Sequence[Query], max_rows: int) -> tuple[list[Ans
 
 
 def _together(model: Model, queries: Sequence[Query], max_rows: int) -> tuple[list[Answer], float]:
-    outputs, seconds = model.run(concatenate([query.arrays for query in queries]), max_rows)
+    values, arrays = queries[0].padding, [query.arrays for query in queries]
+    if values and len(queries) > 1 and (size := padding.padded_bytes(arrays, values)) > MAX_PADDED_BYTES:
+        raise RunError(f"padded inputs would take {size} bytes, at most {MAX_PADDED_BYTES} are allowed")
+    inputs = padding.concatenate(arrays, values)
+    outputs, seconds = model.run(inputs, max_rows)
+    whole = padding.lengths(model.inputs, inputs, values) if values and len(queries) > 1 else None
     answers, start = [], 0
     for query in queries:
-        answers.append(_answer(query, outputs, start))
+        mine = {name: array[start : start + query.rows] for name, array in outputs.items()}
+        if whole:
+            own = padding.lengths(model.inputs, query.arrays, values)
+            mine = {name: padding.cut(array, model.outputs[name], own, whole) for name, array in mine.items()}
+        answers.append(_answer(query, mine))
         start += query.rows
     return answers, seconds
 
 
-def _answer(query: Query, outputs: dict[str, np.ndarray], start: int) -> Answer:
+def _answer(query: Query, outputs: dict[str, np.ndarray]) -> Answer:
     names = query.submit.outputs or outputs.keys()
     try:
-        parts = [encode(name, outputs[name][start : start + query.rows]) for name in names]
+        parts = [encode(name, outputs[name]) for name in names]
     except CodecError as error:
         return Answer(query, error=str(error))
     return Answer(query, tuple(header for header, _ in parts), tuple(data for _, data in parts))

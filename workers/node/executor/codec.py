@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 import struct
 
+import ml_dtypes
 import numpy as np
 
 from workers.protocol.frames import Buffer, TensorHeader
 from workers.protocol.tensors import NUMPY
 
-DTYPES = NUMPY
+BF16 = np.dtype(ml_dtypes.bfloat16)
+DTYPES: dict[str, np.dtype] = {**NUMPY, "BF16": BF16}
 _DATATYPES = {dtype: name for name, dtype in DTYPES.items()}
 _LENGTH = struct.Struct("<I")
 

@@ -168,7 +168,7 @@ class Device:
         if queued and queued + message.rows > self._queue_rows:
             self._second.refused(message.application, message.rows)
             return refuse("overloaded", f"{queued} rows wait here already, the limit is {self._queue_rows}", True)
-        return Query(message, connection, arrays, now)
+        return Query(message, connection, arrays, now, application)
 
     def cancel(self, connection: FrameConnection, id: int) -> None:
         """Forget a query that still waits; one that runs already is answered as ever."""

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
 import msgspec
 
 from workers.batching import turns
-from workers.batching.base import BatchPolicy, Candidate, LaneView, Outcome
+from workers.batching.base import BatchPolicy, Candidate, Decision, LaneView, Outcome
 from workers.batching.relief import behind, relief_rows
 from workers.protocol.frames import Submit
 from workers.protocol.specs import ApplicationSpec
@@ -25,6 +25,9 @@ from workers.protocol.specs import ApplicationSpec
 from .grants import LANE, Granted, Grants
 from .loaded import Loaded, Role
 from .queries import Query
+
+#: parts of a queue, by form, that a policy is asked about until one of them runs; the others have later deadlines
+MOST_PARTS = 8
 
 
 class Lane:
@@ -35,6 +38,7 @@ class Lane:
         self.narrow = narrow
         self.policy = policy
         self.queue: list[Query] = []
+        self._forms: dict[Hashable, int] = {}
         self.variants: tuple[Loaded, ...] = ()
         #: faster warm variants, with the rows that they may take: no longer a turn than the lane's own
         self.relief: tuple[tuple[Loaded, int], ...] = ()
@@ -56,6 +60,7 @@ class Lane:
     def add(self, query: Query) -> None:
         insort(self.queue, query, key=_order)
         self.rows += query.rows
+        self._forms[query.form] = self._forms.get(query.form, 0) + 1
         query.lane = self
 
     def remove(self, query: Query) -> None:
@@ -63,7 +68,19 @@ class Lane:
         assert self.queue[index] is query
         del self.queue[index]
         self.rows -= query.rows
+        self._forms[query.form] -= 1
+        if not self._forms[query.form]:
+            del self._forms[query.form]
         query.lane = None
+
+    def alike(self) -> list[list[Query]]:
+        """The queue in parts that may stand in one batch each, by the earliest deadline; of many parts some."""
+        if len(self._forms) == 1:
+            return [self.queue]
+        parts: dict[Hashable, list[Query]] = {}
+        for query in self.queue:
+            parts.setdefault(query.form, []).append(query)
+        return list(parts.values())[:MOST_PARTS]
 
     def in_turn(self) -> list[Loaded]:
         """The lane's variants, first the one whose turn it is: the least rows served for its planned rate, so that
@@ -258,11 +275,9 @@ class Lanes:
         wishes = [] if wish is None else [wish]
         for name, lane in waiting.items():
             choice = candidates[name] + lane.relief_candidates(now)
-            view = LaneView(now, lane.queue, choice, lane.application.late, blocking[name] + guard_s)
-            decision = lane.policy.decide(view)
-            latencies = {candidate.variant: candidate.latency for candidate in choice}
-            wishes.append(turns.Wish.of(name, decision, lane.queue, latencies, now))
-            step.late += self._take(lane, decision.drop)
+            wish, drop = _wish(lane, choice, blocking[name] + guard_s, now)
+            wishes.append(wish)
+            step.late += self._take(lane, drop)
         turn = self._arbiter.choose(wishes, now)
         step.wait_until = turn.ask_at
         if turn.lane == LANE:
@@ -299,6 +314,22 @@ class Lanes:
         late = sum(query.deadline < now for query in batch.queries)
         batch.lane.policy.observe(Outcome(batch.loaded.id, batch.rows, run_s, len(batch.queries), late))
         self._arbiter.ended(batch.lane.name, now)
+
+
+def _wish(lane: Lane, choice: list[Candidate], blocking_s: float, now: float) -> tuple[turns.Wish, tuple[int, ...]]:
+    """What a lane asks of the arbiter, and the queries to refuse. Its policy sees queries that may stand in one batch;
+    those of the next form where the ones before rather wait."""
+    latencies = {candidate.variant: candidate.latency for candidate in choice}
+    drop: tuple[int, ...] = ()
+    until = math.inf
+    for queue in lane.alike():
+        view = LaneView(now, queue, choice, lane.application.late, blocking_s)
+        decision = lane.policy.decide(view)
+        drop += decision.drop
+        if decision.run:
+            return turns.Wish.of(lane.name, decision, queue, latencies, now), drop
+        until = min(until, decision.wait_until)
+    return turns.Wish.of(lane.name, Decision(drop=drop, wait_until=until), lane.queue, latencies, now), drop
 
 
 def _default(ready: list[Loaded]) -> tuple[Loaded, ...]:

@@ -1,6 +1,7 @@
 """Profile jobs: load time, peak memory, latency by batch size and, where ordered, accuracy; in small steps.
 
-Batches 1, 2, 4 ... ``max_batch`` are measured with :func:`sample_inputs`. Growing stops at the first batch whose p95
+Batches 1, 2, 4 ... ``max_batch`` are measured with :meth:`~.runtime.Model.sample`; of a model whose batch size is
+fixed at 1, that one. Growing stops at the first batch whose p95
 passes the SLO, and that point is kept: it bounds interpolation from above. It also stops where memory ends.
 """
 
@@ -21,9 +22,10 @@ from workers.protocol.frames import Measure, MeasureDone, MeasureFailed, Measure
 from workers.protocol.specs import ProfilePoint
 
 from . import validation
+from .codec import BF16
 from .device import Device
 from .exclusive import Kind
-from .runtime import Arrays, LoadError, Model, RunError, Runtime, sample_inputs
+from .runtime import Arrays, LoadError, Model, RunError, Runtime
 
 _log = log.get("measuring")
 #: enough runs of one batch size: FEW and LONG_S seconds of them, or MANY whatever their time, or LEAST once they
@@ -139,7 +141,7 @@ class Measuring:
         memory = _Memory(device.runtime)
         load = functools.partial(device.runtime.load, order.path, order.application.signature)
         model = await device.load(memory.around, load)
-        sizes = _sizes(order.max_batch)
+        sizes = _sizes(min(order.max_batch, model.most_rows or order.max_batch))
         tail = 1 if order.validation is not None else 0
         await self._first_run(order, model, memory)
         for i, rows in enumerate(sizes):
@@ -177,9 +179,7 @@ class Measuring:
         slo_s = order.application.slo_s
         limit_s = max(FIRST_RUN_LIMIT[0] * slo_s, FIRST_RUN_LIMIT[1])
         options = ort.RunOptions()
-        call = functools.partial(
-            memory.around, functools.partial(model.run, sample_inputs(model.signature, 1), 1, options)
-        )
+        call = functools.partial(memory.around, lambda: model.run(model.sample(1, options), 1, options))
         device = self._device
         stopped = False
 
@@ -221,7 +221,7 @@ class Measuring:
     async def _point(
         self, model: Model, rows: int, slo_s: float, memory: _Memory, progress, points: list[ProfilePoint]
     ) -> ProfilePoint:
-        inputs = sample_inputs(model.signature, rows)
+        inputs = model.sample(rows)
         # Until it ran once: no more than the last batch's time for each row.
         expected_s = points[-1].p50_s * rows / points[-1].batch if points else slo_s / 4
         warm = functools.partial(memory.around, functools.partial(_sample, model, inputs, rows, 1))
@@ -249,6 +249,10 @@ class Measuring:
             piece = {name: array[start : start + best.batch] for name, array in arrays.items()}
             step = functools.partial(model.run, piece, best.batch)
             outputs, _ = await device.exclusive(Kind.MEASURE, step, expected_s=best.p50_s)
+            # Metrics know numpy's own types.
+            outputs = {
+                name: array.astype(np.float32) if array.dtype == BF16 else array for name, array in outputs.items()
+            }
             metric.add(outputs, labels[start : start + best.batch])
         return metric.percent(), len(labels)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from workers.protocol import shapes
 from workers.protocol.frames import FrameConnection, FrameError, Grant, Submit, TensorHeader, split_body
 from workers.protocol.specs import ApplicationSpec, Signature
 
@@ -27,12 +28,20 @@ class Query:
     """One query of one gateway. ``id`` is this executor's own: gateways number theirs independently.
 
     ``arrived`` and ``deadline``: seconds on the event loop's clock. ``arrays``: inputs by name, rows first.
-    ``form``: what two queries must share to stand in one batch (all dimensions behind the first).
+    ``form``: what two queries must share to stand in one batch. ``padding``: inputs that may be padded for that, and
+    with what.
     """
 
-    __slots__ = ("arrays", "arrived", "connection", "deadline", "form", "id", "lane", "rows", "submit")
+    __slots__ = ("arrays", "arrived", "connection", "deadline", "form", "id", "lane", "padding", "rows", "submit")
 
-    def __init__(self, submit: Submit, connection: FrameConnection, arrays: dict[str, np.ndarray], now: float):
+    def __init__(
+        self,
+        submit: Submit,
+        connection: FrameConnection,
+        arrays: dict[str, np.ndarray],
+        now: float,
+        application: ApplicationSpec,
+    ):
         self.id = next(_ids)
         self.arrived = now
         self.deadline = now + submit.budget_s
@@ -40,7 +49,8 @@ class Query:
         self.submit = submit
         self.connection = connection
         self.arrays = arrays
-        self.form = tuple(array.shape[1:] for array in arrays.values())
+        self.form = shapes.key(application, [array.shape for array in arrays.values()])
+        self.padding = application.padding
         #: the lane or granted batch that it waits in; kept by these, which know queries and not the other way round
         self.lane: Any = None
 

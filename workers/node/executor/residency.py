@@ -14,7 +14,7 @@ from .lanes import Lanes
 from .loaded import Loaded, Role
 from .peers import Peers
 from .queries import Query
-from .runtime import LoadError, Model, RunError, Runtime, sample_inputs
+from .runtime import LoadError, Model, RunError, Runtime
 
 _log = log.get("residency")
 #: stand-bys kept so that a swap back is instant, and the part of the device's memory up to which they are
@@ -273,7 +273,7 @@ class Residency:
 
 
 def _warm(model: Model, rows: int) -> float:
-    return model.run(sample_inputs(model.signature, rows), rows)[1]
+    return model.run(model.sample(rows), rows)[1]
 
 
 def _free(loaded: Loaded) -> None:

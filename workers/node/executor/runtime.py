@@ -11,10 +11,12 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 
+from workers.protocol.shapes import OPEN_SIZES
 from workers.protocol.specs import DeviceInfo, Signature, TensorSpec
 from workers.protocol.tensors import ONNXRUNTIME_TYPES
 
-from . import codec
+from . import bfloat16, codec
+from .padding import Axes
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -34,13 +36,41 @@ class Model:
     """A loaded variant. ``run`` may be called by one thread at a time.
 
     ``session``: the ONNX Runtime session; ``signature``: what is fed and fetched; ``load_s``: seconds to load it.
+    ``inputs`` and ``outputs``: symbolic names of their dimensions. ``most_rows``: rows that one run can take: 1 where
+    the model's first dimension is fixed at that, None where it is open.
     """
 
     def __init__(self, session: ort.InferenceSession, signature: Signature, load_s: float):
         self.session = session
         self.signature = signature
         self.load_s = load_s
+        self.inputs: Axes = {node.name: _symbols(node.shape) for node in session.get_inputs()}
+        self.outputs: Axes = {node.name: _symbols(node.shape) for node in session.get_outputs()}
+        fixed = [node.shape[0] for node in session.get_inputs() if node.shape and isinstance(node.shape[0], int)]
+        self.most_rows: int | None = min(fixed, default=None)
         self._outputs = [spec.name for spec in signature.outputs]
+        self._bfloat16 = any(spec.datatype == "BF16" for spec in (*signature.inputs, *signature.outputs))
+        open_sizes = any(size < 0 and not spec.most for spec in signature.inputs for size in spec.shape[1:])
+        self._open_size: int | None = None if open_sizes else 1
+
+    def sample(self, rows: int, options: ort.RunOptions | None = None) -> dict[str, np.ndarray]:
+        """Valid inputs of ``rows`` rows for warming up and measuring, see :func:`sample_inputs`. Where the application
+        leaves dimensions open and declares no sizes, the first call tries which one of ``OPEN_SIZES`` the model takes:
+        it must come from where models run."""
+        if self._open_size is None:
+            for size in OPEN_SIZES:
+                try:
+                    self.run(sample_inputs(self.signature, 1, size), 1, options)
+                except RunError:
+                    if options is not None and options.terminate:
+                        raise
+                    continue
+                self._open_size = size
+                break
+            else:
+                # What is wrong with it the run says that the caller makes.
+                self._open_size = OPEN_SIZES[0]
+        return sample_inputs(self.signature, rows, self._open_size)
 
     def run(
         self, inputs: Arrays, max_rows: int, options: ort.RunOptions | None = None
@@ -52,6 +82,8 @@ class Model:
             RunError: the model raised, or an output does not have a row for each row.
         """
         rows = next(iter(inputs.values())).shape[0]
+        if self.most_rows is not None:
+            max_rows = min(max_rows, self.most_rows)
         if rows <= max_rows:
             return self._once(inputs, rows, options)
         pieces, seconds = [], 0.0
@@ -68,7 +100,10 @@ class Model:
     def _once(self, inputs: Arrays, rows: int, options) -> tuple[dict[str, np.ndarray], float]:
         started = time.perf_counter()
         try:
-            values = self.session.run(self._outputs, inputs, options)
+            if self._bfloat16:
+                values = bfloat16.run(self.session, self._outputs, inputs, options)
+            else:
+                values = self.session.run(self._outputs, inputs, options)
         except Exception as error:  # onnxruntime raises many types of its own
             raise RunError(_one_line(error)) from None
         seconds = time.perf_counter() - started
@@ -163,6 +198,8 @@ def _one_line(error: Exception) -> str:
 
 
 def _check(session: ort.InferenceSession, signature: Signature) -> None:
+    if not bfloat16.possible(signature):
+        raise LoadError("BF16 outputs of a model with BYTES inputs cannot be had from onnxruntime")
     for side, wanted, nodes in (
         ("input", signature.inputs, session.get_inputs()),
         ("output", signature.outputs, session.get_outputs()),
@@ -180,28 +217,25 @@ def _check(session: ort.InferenceSession, signature: Signature) -> None:
             raise LoadError(f"input {sorted(extra)[0]}: the application's signature does not have it")
 
 
-def sample_inputs(signature: Signature, rows: int, seed: int = 0) -> dict[str, np.ndarray]:
+def _symbols(shape: Sequence[int | str | None] | None) -> tuple[str | None, ...]:
+    return tuple(size if isinstance(size, str) else None for size in shape or ())
+
+
+def sample_inputs(signature: Signature, rows: int, open_size: int = 1, seed: int = 0) -> dict[str, np.ndarray]:
     """Valid inputs of ``rows`` rows for warming up and measuring.
 
-    Free dimensions other than the batch get size 1; floats are normal, integers 0 or 1 (valid as an index of any
-    embedding of two and more entries), BYTES short digits.
+    Open dimensions other than the batch get the largest size that the application declares, else ``open_size``; floats
+    are normal, integers 0 or 1 (valid as an index of any embedding of two and more entries), BYTES short digits.
     """
     random = np.random.default_rng(seed)
-    return {spec.name: _sample(spec, rows, random) for spec in signature.inputs}
+    return {spec.name: _sample(spec, rows, open_size, random) for spec in signature.inputs}
 
 
-def _sample(spec: TensorSpec, rows: int, random: np.random.Generator) -> np.ndarray:
-    shape = (rows, *(1 if size < 0 else size for size in spec.shape[1:]))
+def _sample(spec: TensorSpec, rows: int, open_size: int, random: np.random.Generator) -> np.ndarray:
+    shape = (rows, *((spec.most or open_size) if size < 0 else size for size in spec.shape[1:]))
     if spec.datatype == "BYTES":
         return np.array([str(i % 10) for i in range(math.prod(shape))], dtype=object).reshape(shape)
     dtype = codec.DTYPES[spec.datatype]
-    if dtype.kind == "f":
+    if dtype.kind == "f" or dtype == codec.BF16:
         return random.standard_normal(shape, dtype=np.float32).astype(dtype, copy=False)
     return random.integers(0, 2, size=shape).astype(dtype)
-
-
-def concatenate(queries: Sequence[Arrays]) -> Arrays:
-    """One batch of several queries' inputs, row after row."""
-    if len(queries) == 1:
-        return queries[0]
-    return {name: np.concatenate([query[name] for query in queries]) for name in queries[0]}

@@ -60,6 +60,7 @@ def _fit(spec: TensorSpec, array: np.ndarray) -> np.ndarray:
             raise ValidationError(f"{spec.name}: must be text, not {array.dtype}")
         return array.astype(object)
     dtype = DTYPES[spec.datatype]
-    if not np.can_cast(array.dtype, dtype, "same_kind"):
+    # An .npz holds no BF16; what a model takes as such comes as FP32.
+    if not np.can_cast(array.dtype, np.float32 if spec.datatype == "BF16" else dtype, "same_kind"):
         raise ValidationError(f"{spec.name}: must be {spec.datatype}, not {array.dtype}")
     return np.ascontiguousarray(array, dtype=dtype)

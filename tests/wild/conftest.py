@@ -1,0 +1,76 @@
+"""One executor with all the models behind one gateway, real processes both."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import msgspec
+import pytest
+
+from tests.executor.harness import Executor, application, resident, variant
+from tests.gateway.conftest import GatewayProcess, config
+from workers.protocol.frames import ExecutorState
+from workers.protocol.specs import DevicePlan, Plan, Route
+
+from . import models
+
+#: application -> (signature, model, padding)
+SERVED = {
+    "every": (models.EVERY, models.every, {}),
+    "tokens": (models.TOKENS, models.tokens, {}),
+    "padded": (models.TOKENS, models.tokens, {"ids": 7.0, "mask": 0.0}),
+    "images": (models.IMAGES, models.images, {}),
+    "vectors": (models.VECTORS, models.negative, {}),
+    "single": (models.SINGLE, models.single, {}),
+    "text": (models.TEXT, models.text, {}),
+}
+
+
+@pytest.fixture(scope="module")
+def loop():
+    """An event loop in a thread of its own, for what outlives one test."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    yield lambda call: asyncio.run_coroutine_threadsafe(call, loop).result(60)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory, loop):
+    """A gateway that serves :data:`SERVED` with the settings that it has by default."""
+    folder = tmp_path_factory.mktemp("w")
+    applications, residents, paths = [], [], []
+    for number, (name, (signature, model, padding)) in enumerate(SERVED.items(), 1):
+        path = model(folder / f"{name}.onnx")
+        spec = application(name, 10.0, signature, policy="nereus")
+        applications.append(msgspec.structs.replace(spec, padding=padding))
+        residents.append(resident(variant(number, path, name, name="only"), seconds=0.001, max_batch=16))
+        paths.append(path)
+    executor = Executor(folder)
+
+    async def start():
+        await executor.__aenter__()
+        gateway = await executor.applied(1, residents, applications, paths)
+        return gateway.of(ExecutorState)[-1]
+
+    state = loop(start())
+    assert state.errors == {}
+    device = DevicePlan(executor.info.id, executor.endpoint, tuple(residents))
+    routes = tuple(Route(name, executor.info.id, 1.0) for name in SERVED)
+    gateway = GatewayProcess(
+        folder / "home", config(Plan(1, (device,), routes), applications), NEREUS_MAX_REQUEST_MB="80"
+    )
+    end = time.monotonic() + 20
+    while not gateway.ready():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    gateway.executor = executor
+    yield gateway
+    gateway.process.kill()
+    gateway.process.wait()
+    loop(executor.__aexit__())

@@ -1,0 +1,156 @@
+"""Small models of the kinds that people bring: every datatype, sequences, images, a fixed batch size of one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from onnx import TensorProto as T
+from onnx import helper
+
+from tests.executor.harness import save
+from workers.protocol.specs import Signature, TensorSpec
+from workers.protocol.tensors import DATATYPES as ALL
+
+ONNX = {
+    "BOOL": T.BOOL,
+    "UINT8": T.UINT8,
+    "UINT16": T.UINT16,
+    "UINT32": T.UINT32,
+    "UINT64": T.UINT64,
+    "INT8": T.INT8,
+    "INT16": T.INT16,
+    "INT32": T.INT32,
+    "INT64": T.INT64,
+    "FP16": T.FLOAT16,
+    "FP32": T.FLOAT,
+    "FP64": T.DOUBLE,
+    "BF16": T.BFLOAT16,
+    "BYTES": T.STRING,
+}
+#: all that one model may take and give; BYTES have one of their own
+DATATYPES = tuple(datatype for datatype in ALL if datatype != "BYTES")
+_value = helper.make_tensor_value_info
+
+EVERY = Signature(
+    tuple(TensorSpec(d.lower(), d, (-1, 2)) for d in DATATYPES),
+    tuple(TensorSpec("out_" + d.lower(), d, (-1, 2)) for d in DATATYPES),
+)
+
+
+def every(path: Path) -> Path:
+    """Each datatype's input but text as it came."""
+    nodes = [helper.make_node("Identity", [d.lower()], ["out_" + d.lower()]) for d in DATATYPES]
+    inputs = [_value(d.lower(), ONNX[d], ["batch", 2]) for d in DATATYPES]
+    outputs = [_value("out_" + d.lower(), ONNX[d], ["batch", 2]) for d in DATATYPES]
+    return save(path, nodes, inputs, outputs)
+
+
+TOKENS = Signature(
+    (TensorSpec("ids", "INT64", (-1, -1)), TensorSpec("mask", "INT64", (-1, -1))),
+    (
+        TensorSpec("masked", "INT64", (-1, -1)),
+        TensorSpec("total", "INT64", (-1,)),
+        TensorSpec("width", "INT64", (-1,)),
+    ),
+)
+
+
+def tokens(path: Path, out: str = "seq") -> Path:
+    """``masked`` = ids * mask, ``total`` its sum over the sequence, and ``width``, which tells how long the sequences
+    of the run were that a row was part of. ``out``: what its open dimension is called."""
+    nodes = [
+        helper.make_node("Mul", ["ids", "mask"], ["masked"]),
+        helper.make_node("ReduceSum", ["masked", "one"], ["total"], keepdims=0),
+        helper.make_node("Shape", ["ids"], ["length"], start=1, end=2),
+        helper.make_node("Shape", ["ids"], ["rows"], start=0, end=1),
+        helper.make_node("Expand", ["length", "rows"], ["width"]),
+    ]
+    return save(
+        path,
+        nodes,
+        [_value("ids", T.INT64, ["batch", "seq"]), _value("mask", T.INT64, ["batch", "seq"])],
+        [
+            _value("masked", T.INT64, ["batch", out]),
+            _value("total", T.INT64, ["batch"]),
+            _value("width", T.INT64, ["batch"]),
+        ],
+        [helper.make_tensor("one", T.INT64, [1], [1])],
+    )
+
+
+IMAGES = Signature((TensorSpec("x", "FP32", (-1, 3, -1, -1)),), (TensorSpec("y", "FP32", (-1, 3)),))
+
+
+def images(path: Path) -> Path:
+    """``y``: the mean of each channel."""
+    nodes = [helper.make_node("ReduceMean", ["x"], ["y"], axes=[2, 3], keepdims=0)]
+    inputs = [_value("x", T.FLOAT, ["batch", 3, "height", "width"])]
+    return save(path, nodes, inputs, [_value("y", T.FLOAT, ["batch", 3])])
+
+
+VECTORS = Signature((TensorSpec("x", "FP32", (-1, -1)),), (TensorSpec("y", "FP32", (-1, -1)),))
+
+
+def negative(path: Path) -> Path:
+    """``y`` = -x, of any length."""
+    nodes = [helper.make_node("Neg", ["x"], ["y"])]
+    return save(path, nodes, [_value("x", T.FLOAT, ["b", "n"])], [_value("y", T.FLOAT, ["b", "n"])])
+
+
+SINGLE = Signature((TensorSpec("x", "FP32", (-1, 4)),), (TensorSpec("y", "FP32", (-1, 4)),))
+
+
+def single(path: Path, rows: int = 1) -> Path:
+    """``y`` = -x, for a number of rows that is fixed."""
+    nodes = [helper.make_node("Neg", ["x"], ["y"])]
+    return save(path, nodes, [_value("x", T.FLOAT, [rows, 4])], [_value("y", T.FLOAT, [rows, 4])])
+
+
+TEXT = Signature((TensorSpec("text", "BYTES", (-1, 1)),), (TensorSpec("again", "BYTES", (-1, 1)),))
+
+
+def text(path: Path) -> Path:
+    """The text as it came."""
+    nodes = [helper.make_node("Identity", ["text"], ["again"])]
+    return save(path, nodes, [_value("text", T.STRING, ["b", 1])], [_value("again", T.STRING, ["b", 1])])
+
+
+def tokens_of(path: Path, length: int) -> Path:
+    """As :func:`tokens`, but a sum over weights of its own takes one length only."""
+    nodes = [
+        helper.make_node("Mul", ["ids", "mask"], ["masked"]),
+        helper.make_node("Mul", ["masked", "weights"], ["weighted"]),
+        helper.make_node("ReduceSum", ["weighted", "one"], ["total"], keepdims=0),
+        helper.make_node("Identity", ["total"], ["width"]),
+    ]
+    return save(
+        path,
+        nodes,
+        [_value("ids", T.INT64, ["batch", "seq"]), _value("mask", T.INT64, ["batch", "seq"])],
+        [
+            _value("masked", T.INT64, ["batch", "seq"]),
+            _value("total", T.INT64, ["batch"]),
+            _value("width", T.INT64, ["batch"]),
+        ],
+        [
+            helper.make_tensor("one", T.INT64, [1], [1]),
+            helper.make_tensor("weights", T.INT64, [1, length], [1] * length),
+        ],
+    )
+
+
+def text_beside_bf16(path: Path) -> Path:
+    """Text and a BF16 tensor as they came."""
+    nodes = [helper.make_node("Identity", ["text"], ["again"]), helper.make_node("Identity", ["bf16"], ["out_bf16"])]
+    return save(
+        path,
+        nodes,
+        [_value("text", T.STRING, ["b", 1]), _value("bf16", T.BFLOAT16, ["b", 2])],
+        [_value("again", T.STRING, ["b", 1]), _value("out_bf16", T.BFLOAT16, ["b", 2])],
+    )
+
+
+def scalar(path: Path) -> Path:
+    """One number for the whole batch."""
+    nodes = [helper.make_node("ReduceSum", ["x"], ["y"], keepdims=0)]
+    return save(path, nodes, [_value("x", T.FLOAT, ["b", 4])], [_value("y", T.FLOAT, [])])

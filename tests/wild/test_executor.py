@@ -1,0 +1,138 @@
+"""Queries of different shapes on a real executor: never in one run, unless they are padded; and what is measured."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+
+from tests.executor.harness import Executor, Peer, application, resident, variant
+from workers.node.executor.codec import encode
+from workers.protocol.frames import Grant, GrantedQuery, Measure, MeasureDone, MeasureFailed, Refusal, Result
+
+from . import models
+
+
+@pytest.fixture
+async def executor(tmp_path):
+    async with Executor(tmp_path) as running:
+        yield running
+
+
+async def serving(executor, path, padding=None, policy="nereus") -> Peer:
+    spec = msgspec.structs.replace(application(signature=models.TOKENS, policy=policy), padding=padding or {})
+    return await executor.applied(1, [resident(variant(1, path), 0.001)], [spec], [path])
+
+
+def sequence(length: int, rows: int = 1) -> dict[str, np.ndarray]:
+    ids = np.arange(1, rows * length + 1, dtype=np.int64).reshape(rows, length)
+    return {"ids": ids, "mask": np.ones_like(ids)}
+
+
+def grant(peer: Peer, *queries: dict[str, np.ndarray]) -> None:
+    """The queries, numbered from 1, in one batch."""
+    given, body = [], []
+    for id, arrays in enumerate(queries, 1):
+        parts = [encode(name, array) for name, array in arrays.items()]
+        given.append(GrantedQuery(id, 1.0, len(arrays["ids"]), tuple(header for header, _ in parts)))
+        body += [data for _, data in parts]
+    peer.connection.send(Grant(1, "app", 1, 16, tuple(given)), body)
+
+
+async def outputs(peer: Peer, id: int) -> dict[str, np.ndarray]:
+    message, arrays = await peer.answer(id)
+    assert isinstance(message, Result), message
+    return arrays
+
+
+async def test_padded_queries_share_a_run_and_get_their_own_lengths_back(executor, tmp_path):
+    peer = await serving(executor, models.tokens(tmp_path / "m.onnx"), {"ids": 9.0, "mask": 0.0})
+    given = [sequence(2), sequence(5, rows=2), sequence(0)]
+    grant(peer, *given)
+    for id, arrays in enumerate(given, 1):
+        found = await outputs(peer, id)
+        # The model saw the longest of them.
+        assert found["width"].tolist() == [5] * len(arrays["ids"])
+        np.testing.assert_array_equal(found["masked"], arrays["ids"])
+        assert found["total"].tolist() == arrays["ids"].sum(axis=1).tolist()
+
+
+async def test_outputs_are_padded_with_the_value_that_the_application_names(executor, tmp_path):
+    path = models.tokens(tmp_path / "m.onnx", out="another")
+    peer = await serving(executor, path, {"ids": 9.0, "mask": 1.0})
+    grant(peer, sequence(2), sequence(4))
+    # An output whose dimension is called something else is the application's own to read.
+    assert (await outputs(peer, 1))["masked"].tolist() == [[1, 2, 9, 9]]
+
+
+async def test_unlike_queries_in_one_grant_run_one_after_the_other(executor, tmp_path):
+    peer = await serving(executor, models.tokens(tmp_path / "m.onnx"))
+    grant(peer, sequence(2), sequence(5), sequence(2))
+    assert [(await outputs(peer, id))["width"].tolist() for id in (1, 2, 3)] == [[2], [5], [2]]
+
+
+async def test_lengths_that_contradict_each_other_cost_that_query_alone(executor, tmp_path):
+    peer = await serving(executor, models.tokens(tmp_path / "m.onnx"), {"ids": 0.0, "mask": 0.0})
+    broken = {"ids": sequence(5)["ids"], "mask": sequence(3)["mask"]}
+    grant(peer, sequence(5), broken, sequence(4))
+    refusal, _ = await peer.answer(2)
+    assert isinstance(refusal, Refusal) and refusal.code == "failed" and not refusal.retryable
+    assert (await outputs(peer, 1))["width"].tolist() == (await outputs(peer, 3))["width"].tolist() == [5]
+
+
+async def test_padding_that_would_blow_up_memory_is_not_done(executor, tmp_path):
+    peer = await serving(executor, models.tokens(tmp_path / "m.onnx"), {"ids": 0.0, "mask": 0.0})
+    # Padded to the longest, these 65 rows would take 2 GiB.
+    long = sequence(2_000_000)
+    grant(peer, long, *(sequence(1, rows=16) for _ in range(4)))
+    assert (await outputs(peer, 1))["width"].tolist() == [2_000_000]
+    assert (await outputs(peer, 5))["width"].tolist() == [1] * 16
+
+
+@pytest.mark.parametrize("policy", ["nereus", "proteus", "nexus", "clipper"])
+async def test_a_lane_batches_by_shape(executor, tmp_path, policy):
+    peer = await serving(executor, models.tokens(tmp_path / "m.onnx"), policy=policy)
+    ids = {peer.submit(sequence(length), budget_s=2.0): length for _ in range(12) for length in (3, 7)}
+    batches = []
+    for id, length in ids.items():
+        message, arrays = await peer.answer(id)
+        assert isinstance(message, Result), message
+        assert arrays["width"].tolist() == [length]
+        batches.append(message.batch_rows)
+    # Of one shape there are twelve; unlike ones together would have made more.
+    assert max(batches) <= 12
+
+
+async def measured(executor, spec, path, **more):
+    executor.node.connection.send(Measure(1, variant(101, path, spec.name), spec, str(path), False, 8, **more))
+    return await executor.node.next(MeasureDone | MeasureFailed)
+
+
+async def test_a_model_for_one_row_is_measured_with_one_row(executor, tmp_path):
+    done = await measured(executor, application(signature=models.SINGLE), models.single(tmp_path / "m.onnx"))
+    assert [point.batch for point in done.points] == [1]
+
+
+async def test_a_model_is_measured_at_the_largest_declared_size(executor, tmp_path):
+    # It runs at this length only.
+    path = models.tokens_of(tmp_path / "m.onnx", 24)
+    inputs = tuple(msgspec.structs.replace(tensor, most=24) for tensor in models.TOKENS.inputs)
+    sized = msgspec.structs.replace(models.TOKENS, inputs=inputs)
+    done = await measured(executor, application(signature=sized), path)
+    assert isinstance(done, MeasureDone), done
+    assert [point.batch for point in done.points] == [1, 2, 4, 8]
+
+
+async def test_without_declared_sizes_a_size_is_found_that_the_model_takes(executor, tmp_path):
+    path = models.tokens_of(tmp_path / "m.onnx", 64)
+    done = await measured(executor, application(signature=models.TOKENS), path)
+    assert isinstance(done, MeasureDone), done
+
+
+async def test_what_onnxruntime_cannot_run_is_not_loaded(executor, tmp_path):
+    path = models.text_beside_bf16(tmp_path / "m.onnx")
+    both = type(models.TEXT)(
+        (*models.TEXT.inputs, models.EVERY.inputs[-1]), (*models.TEXT.outputs, models.EVERY.outputs[-1])
+    )
+    done = await measured(executor, application(signature=both), path)
+    assert isinstance(done, MeasureFailed) and "BF16 outputs of a model with BYTES inputs" in done.message

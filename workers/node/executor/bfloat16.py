@@ -1,0 +1,54 @@
+"""Sessions with BF16 tensors, which onnxruntime neither takes from nor gives as numpy arrays."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnxruntime as ort
+
+from workers.protocol.specs import Signature
+
+from .codec import BF16
+
+#: TensorProto.BFLOAT16
+_ONNX_TYPE = 16
+
+
+def possible(signature: Signature) -> bool:
+    """Whether onnxruntime's Python interface can run it: text goes in only where no BF16 comes out."""
+    text = any(spec.datatype == "BYTES" for spec in signature.inputs)
+    return not (text and any(spec.datatype == "BF16" for spec in signature.outputs))
+
+
+def run(
+    session: ort.InferenceSession,
+    names: Sequence[str],
+    inputs: Mapping[str, np.ndarray],
+    options: ort.RunOptions | None,
+) -> list[np.ndarray]:
+    """``session.run`` with arrays of ``ml_dtypes.bfloat16`` among inputs or outputs; raises what it raises."""
+    if any(array.dtype == object for array in inputs.values()):
+        given = {name: _value(array) if array.dtype == BF16 else array for name, array in inputs.items()}
+        return session.run(names, given, options)
+    given = {name: _value(array) for name, array in inputs.items()}
+    return [_array(value) for value in session.run_with_ort_values(names, given, options)]
+
+
+def _value(array: np.ndarray) -> ort.OrtValue:
+    if array.dtype == BF16:
+        plain = np.ascontiguousarray(array).view(np.uint16)
+        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(plain, _ONNX_TYPE)
+    return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array))
+
+
+def _array(value: ort.OrtValue) -> np.ndarray:
+    kind = value.data_type()
+    if kind != "tensor(bfloat16)":
+        array = value.numpy()
+        return array.astype(object) if kind == "tensor(string)" else array
+    size = value.tensor_size_in_bytes()
+    # The value owns its memory and goes; a copy stays.
+    raw = ctypes.string_at(value.data_ptr(), size) if size else b""
+    return np.frombuffer(raw, BF16).reshape(value.shape())

@@ -1,0 +1,70 @@
+"""Queries of different sizes in one run: inputs padded to the longest, outputs cut back. Pure numpy.
+
+Which axes of an output follow which axes of the inputs the model itself says, by the symbolic names of its dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+Arrays = Mapping[str, np.ndarray]
+#: by tensor, the symbolic name of each axis; None: fixed or nameless
+Axes = Mapping[str, tuple[str | None, ...]]
+
+
+def lengths(axes: Axes, arrays: Arrays, padding: Mapping[str, float]) -> dict[str, int] | None:
+    """How long a query's padded axes are, by symbolic name; None: two of one name differ, which only the model itself
+    can judge."""
+    found: dict[str, int] = {}
+    for name in padding:
+        array = arrays[name]
+        for axis, symbol in enumerate(axes[name]):
+            if axis and symbol is not None and found.setdefault(symbol, array.shape[axis]) != array.shape[axis]:
+                return None
+    return found
+
+
+def padded_bytes(queries: Sequence[Arrays], padding: Mapping[str, float]) -> int:
+    """Bytes that the padded inputs of one run would take."""
+    total = 0
+    for name in padding:
+        arrays = [query[name] for query in queries]
+        longest = np.max([array.shape[1:] for array in arrays], axis=0)
+        total += sum(len(array) for array in arrays) * int(np.prod(longest)) * arrays[0].itemsize
+    return total
+
+
+def concatenate(queries: Sequence[Arrays], padding: Mapping[str, float]) -> Arrays:
+    """One batch of several queries' inputs, row after row; those in ``padding`` filled up with their value at the end
+    of each axis, to the longest."""
+    if len(queries) == 1:
+        return queries[0]
+    return {name: _joined([query[name] for query in queries], padding.get(name)) for name in queries[0]}
+
+
+def _joined(arrays: Sequence[np.ndarray], value: float | None) -> np.ndarray:
+    if value is None or len({array.shape[1:] for array in arrays}) == 1:
+        return np.concatenate(arrays)
+    longest = np.max([array.shape[1:] for array in arrays], axis=0)
+    whole = np.full((sum(len(array) for array in arrays), *longest), value, arrays[0].dtype)
+    start = 0
+    for array in arrays:
+        inner = tuple(slice(0, size) for size in array.shape[1:])
+        whole[(slice(start, start + len(array)), *inner)] = array
+        start += len(array)
+    return whole
+
+
+def cut(
+    array: np.ndarray, symbols: Sequence[str | None], own: Mapping[str, int], whole: Mapping[str, int]
+) -> np.ndarray:
+    """One query's rows of an output without what padding added: axes named as a padded input's, and as long, get the
+    query's own length."""
+    places = []
+    for axis, size in enumerate(array.shape):
+        symbol = symbols[axis] if axis and axis < len(symbols) else None
+        follows = symbol is not None and whole.get(symbol) == size
+        places.append(slice(0, own[symbol]) if follows else slice(None))
+    return array[tuple(places)]

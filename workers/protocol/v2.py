@@ -1,8 +1,10 @@
-"""Open Inference Protocol (V2) queries over HTTP: JSON, and the binary tensor data extension.
+"""Open Inference Protocol (V2) queries: what is checked however they are spelled, and the spelling of HTTP (JSON, and
+the binary tensor data extension); that of gRPC is in :mod:`~workers.protocol.v2_grpc`.
 
-:func:`parse` turns a body into a :class:`Query` that fits an application's signature, tensors packed as executors take
-them; :func:`render` turns an executor's tensors into a response body. Both are pure. Every mistake is a
-:class:`V2Error` that names the field and its limit.
+:func:`check` turns a :class:`Request` into a :class:`Query` that fits an application's signature, tensors packed as
+executors take them. :func:`parse` does so for an HTTP body; :func:`render` turns an executor's tensors into a response
+body, those that :func:`wanted` picks. All are pure. Every mistake is a :class:`V2Error` that names the field and its
+limit.
 
 Dialect: https://github.com/kserve/open-inference-protocol and Triton's extensions ``binary_tensor_data`` and
 ``parameters``. Sequences, shared memory and classification are refused, not ignored: a client that asks for them
@@ -12,7 +14,7 @@ would misread the answer.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -45,7 +47,9 @@ class Query(msgspec.Struct):
     min_accuracy: float | None = None
 
 
-class _Input(msgspec.Struct):
+class Input(msgspec.Struct):
+    """One input as the client describes it. ``data``: HTTP's JSON form."""
+
     name: str
     shape: list[int]
     datatype: str
@@ -53,19 +57,27 @@ class _Input(msgspec.Struct):
     data: Any = msgspec.UNSET
 
 
-class _Output(msgspec.Struct):
+class Output(msgspec.Struct):
+    """One output that the client wants."""
+
     name: str
     parameters: dict[str, Any] = {}
 
 
-class _Request(msgspec.Struct):
-    inputs: list[_Input]
+class Request(msgspec.Struct):
+    """A query as the client describes it, nothing checked but its types."""
+
+    inputs: list[Input]
     id: str = ""
     parameters: dict[str, Any] = {}
-    outputs: list[_Output] = []
+    outputs: list[Output] = []
 
 
-_decoder = msgspec.json.Decoder(_Request)
+#: the packed data of an input, by its place in the request, its name in errors, and its description; checked to be as
+#: long as its shape takes. Raises TensorError or V2Error.
+Take = Callable[[int, str, Input], Buffer]
+
+_decoder = msgspec.json.Decoder(Request)
 _encoder = msgspec.json.Encoder()
 
 
@@ -93,11 +105,27 @@ def parse(body: Buffer, header_length: int | None, signature: Signature, max_row
         raise V2Error(f"body: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise V2Error(f"body: not valid JSON: {error}") from None
+    binary = _Binary(view[header_length:])
+    query = check(request, signature, max_rows, binary.take)
+    binary.end()
+    return query
+
+
+def check(request: Request, signature: Signature, max_rows: int, take: Take) -> Query:
+    """A request as a query for ``signature``, whatever it came in.
+
+    Args:
+        max_rows: most rows that one query may have.
+        take: gives the inputs' data, called once for each in the request's order.
+
+    Raises:
+        V2Error: anything that a client can get wrong.
+    """
     if len(request.id) > MAX_ID:
         raise V2Error(f"id: at most {MAX_ID} characters")
     binary_default, latency_s, min_accuracy = _parameters(request.parameters)
     outputs = _outputs(request.outputs, signature, binary_default)
-    found = _inputs(request.inputs, signature, view[header_length:])
+    found = _inputs(request.inputs, signature, take)
     headers, parts = zip(*(found[spec.name] for spec in signature.inputs), strict=True)
     rows = headers[0].shape[0]
     for header in headers:
@@ -161,7 +189,7 @@ def _flag(field: str, value: Any) -> bool:
     return value
 
 
-def _outputs(wanted: list[_Output], signature: Signature, binary_default: bool) -> tuple[tuple[str, bool], ...]:
+def _outputs(wanted: list[Output], signature: Signature, binary_default: bool) -> tuple[tuple[str, bool], ...]:
     known = [spec.name for spec in signature.outputs]
     if not wanted:
         return tuple((name, binary_default) for name in known)
@@ -185,11 +213,10 @@ def _outputs(wanted: list[_Output], signature: Signature, binary_default: bool) 
 # --- inputs ---------------------------------------------------------------------------------------------------------
 
 
-def _inputs(given: list[_Input], signature: Signature, binary: memoryview) -> dict[str, tuple[TensorHeader, Buffer]]:
+def _inputs(given: list[Input], signature: Signature, take: Take) -> dict[str, tuple[TensorHeader, Buffer]]:
     specs = {spec.name: spec for spec in signature.inputs}
     found: dict[str, tuple[TensorHeader, Buffer]] = {}
-    offset = 0
-    for item in given:
+    for place, item in enumerate(given):
         spec = specs.get(item.name)
         if spec is None:
             raise V2Error(f"inputs: {_quote(item.name)} is not an input; the application takes {', '.join(specs)}")
@@ -197,34 +224,48 @@ def _inputs(given: list[_Input], signature: Signature, binary: memoryview) -> di
         if item.name in found:
             raise V2Error(f"{field}: is given twice")
         _check_shape(field, item, spec)
-        size = _binary_size(field, item.parameters)
         try:
-            if size is None:
-                if item.data is msgspec.UNSET:
-                    raise V2Error(f"{field}: has neither data nor parameters.binary_data_size")
-                data: Buffer = tensors.pack(spec.datatype, item.shape, item.data)
-            else:
-                if item.data is not msgspec.UNSET:
-                    raise V2Error(f"{field}: has both data and parameters.binary_data_size; one is needed")
-                data = binary[offset : offset + size]
-                if len(data) < size:
-                    raise V2Error(
-                        f"{field}.parameters.binary_data_size: is {size}, {len(data)} bytes are left in the body"
-                    )
-                offset += size
-                tensors.check_packed(spec.datatype, item.shape, data)
+            data = take(place, field, item)
         except TensorError as error:
             raise V2Error(f"{field}.data: {error}") from None
         found[item.name] = (TensorHeader(spec.name, spec.datatype, tuple(item.shape), len(data)), data)
     missing = [name for name in specs if name not in found]
     if missing:
         raise V2Error(f"inputs: {', '.join(missing)} missing")
-    if offset != len(binary):
-        raise V2Error(f"body: {len(binary) - offset} bytes after the last input's binary data")
     return found
 
 
-def _check_shape(field: str, item: _Input, spec: TensorSpec) -> None:
+class _Binary:
+    """The binary part of a body, of which each input with a size takes the next piece."""
+
+    def __init__(self, data: memoryview):
+        self._data = data
+        self._offset = 0
+
+    def take(self, _place: int, field: str, item: Input) -> Buffer:
+        """See :data:`Take`."""
+        size = _binary_size(field, item.parameters)
+        if size is None:
+            if item.data is msgspec.UNSET:
+                raise V2Error(f"{field}: has neither data nor parameters.binary_data_size")
+            return tensors.pack(item.datatype, item.shape, item.data)
+        if item.data is not msgspec.UNSET:
+            raise V2Error(f"{field}: has both data and parameters.binary_data_size; one is needed")
+        data = self._data[self._offset : self._offset + size]
+        if len(data) < size:
+            raise V2Error(f"{field}.parameters.binary_data_size: is {size}, {len(data)} bytes are left in the body")
+        self._offset += size
+        tensors.check_packed(item.datatype, item.shape, data)
+        return data
+
+    def end(self) -> None:
+        """Raises V2Error where something is left."""
+        left = len(self._data) - self._offset
+        if left:
+            raise V2Error(f"body: {left} bytes after the last input's binary data")
+
+
+def _check_shape(field: str, item: Input, spec: TensorSpec) -> None:
     if item.datatype != spec.datatype:
         if item.datatype not in tensors.DATATYPES:
             raise V2Error(f"{field}.datatype: {_quote(item.datatype)} is not a V2 datatype; must be {spec.datatype}")
@@ -258,6 +299,21 @@ def _quote(text: str) -> str:
 # --- responses ------------------------------------------------------------------------------------------------------
 
 
+def wanted(
+    query: Query, headers: Sequence[TensorHeader], parts: Sequence[Buffer]
+) -> Iterator[tuple[str, bool, TensorHeader, Buffer]]:
+    """(name, as binary data, header, packed data) of each output that the query wants, in its order.
+
+    Raises:
+        V2Error: an output is missing.
+    """
+    by_name = {header.name: (header, part) for header, part in zip(headers, parts, strict=True)}
+    for name, as_binary in query.outputs:
+        if name not in by_name:
+            raise V2Error(f"outputs.{name}: the model did not give it")
+        yield name, as_binary, *by_name[name]
+
+
 def render(
     query: Query,
     model: str,
@@ -271,13 +327,9 @@ def render(
     Raises:
         V2Error: an output is missing, or has no JSON form and was not asked for as binary data.
     """
-    by_name = {header.name: (header, part) for header, part in zip(headers, parts, strict=True)}
     described: list[dict[str, Any]] = []
     binary: list[Buffer] = []
-    for name, as_binary in query.outputs:
-        if name not in by_name:
-            raise V2Error(f"outputs.{name}: the model did not give it")
-        header, part = by_name[name]
+    for name, as_binary, header, part in wanted(query, headers, parts):
         entry: dict[str, Any] = {"name": name, "datatype": header.datatype, "shape": header.shape}
         if as_binary:
             entry["parameters"] = {"binary_data_size": len(part)}

@@ -13,7 +13,7 @@ from .rpc import Rpc
 #: calls under way at once, whatever they do: open streams, too
 MAX_CALLS = 20_000
 #: calls that are told that the gateway stops get this long to be told (s)
-FAREWELL_S = 1.0
+FAREWELL_S = 0.3
 #: a connection that says nothing for so long is asked whether it is still there (ms), and given up after the second
 KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS = 120_000, 20_000
 #: clients may ask so often (ms); the library's own 5 minutes cuts off clients with an ordinary keep-alive setting

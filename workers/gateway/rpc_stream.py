@@ -46,7 +46,8 @@ class Stream:
         self._submit = submit
         self._refused = refused
         self._cancel = cancel
-        self._room = asyncio.Semaphore(QUERIES)
+        #: one more is under way than was let in behind another
+        self._room = asyncio.Semaphore(QUERIES - 1)
         #: (request id, outcome) in the order of arrival; None: no more will come
         self._begun: asyncio.Queue[tuple[str, asyncio.Future[Rendered]] | None] = asyncio.Queue()
         self._under_way: dict[asyncio.Future[Rendered], Flight] = {}

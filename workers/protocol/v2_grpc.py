@@ -93,8 +93,8 @@ def _apart(data: bytes) -> tuple[bytes, list[memoryview]]:
             elif kind in (1, 5):
                 offset += 8 if kind == 1 else 4
             else:
-                # Groups: no field of this message is one, so what is here is for protobuf to judge.
-                offset = size
+                # Groups, which no field of this message is and only protobuf should judge.
+                return data, []
             kept.append(view[start:offset])
     except IndexError:
         raise V2Error("message: is not a valid inference.ModelInferRequest; it is cut off") from None

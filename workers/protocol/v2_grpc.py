@@ -122,23 +122,22 @@ def query(message: pb.ModelInferRequest, contents: Sequence[Buffer], signature: 
     Raises:
         V2Error: anything that a client can get wrong.
     """
-    if contents and len(contents) != len(message.inputs):
+    # Slices are lists, made in one go; iterating costs protobuf an exception at the end of each field.
+    inputs, outputs = message.inputs[:], message.outputs[:]
+    if contents and len(contents) != len(inputs):
         raise V2Error(
-            f"raw_input_contents: has {len(contents)} items for {len(message.inputs)} inputs; "
+            f"raw_input_contents: has {len(contents)} items for {len(inputs)} inputs; "
             "one for each is needed, or none and typed contents in all inputs"
         )
     request = v2.Request(
         inputs=[
-            v2.Input(item.name, list(item.shape), item.datatype, _parameters("inputs." + item.name, item.parameters))
-            for item in message.inputs
+            v2.Input(item.name, item.shape[:], item.datatype, _parameters("inputs." + item.name, item.parameters))
+            for item in inputs
         ],
         id=message.id,
         parameters=_parameters("", message.parameters),
-        outputs=[
-            v2.Output(item.name, _parameters("outputs." + item.name, item.parameters)) for item in message.outputs
-        ],
+        outputs=[v2.Output(item.name, _parameters("outputs." + item.name, item.parameters)) for item in outputs],
     )
-    inputs = message.inputs
 
     def take(place: int, field: str, item: v2.Input) -> Buffer:
         for name in item.parameters:

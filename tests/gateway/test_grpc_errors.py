@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import zlib
 
@@ -197,6 +198,14 @@ def test_what_is_not_grpc_is_hung_up_on(served, channel, data):
         except ConnectionResetError:
             pass
     still_serves(channel)
+
+
+def test_its_log_stays_structured_after_all_that(served, channel):
+    still_serves(channel)
+    assert served.log
+    for line in served.log:
+        # There is no control plane here, and the gateway says so.
+        assert json.loads(line)["event"] == "link_refused" or json.loads(line)["level"] != "error", line
 
 
 def test_refused_calls_are_counted_by_status(served, channel):

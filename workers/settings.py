@@ -193,7 +193,7 @@ class Settings:
     max_upload_bytes: int
     """Largest ONNX or validation upload (``NEREUS_MAX_UPLOAD_MB``)."""
     max_request_bytes: int
-    """Largest query body (``NEREUS_MAX_REQUEST_MB``)."""
+    """Largest query, a body or a gRPC message (``NEREUS_MAX_REQUEST_MB``)."""
     inspect_seconds: int
     """CPU time an upload's inspection may take (``NEREUS_INSPECT_SECONDS``)."""
     inspect_memory_bytes: int

@@ -64,7 +64,12 @@ def check_ports(values: Settings) -> None:
     """Raises StartError naming every variable whose port somebody else listens on."""
     taken = [
         f"NEREUS_{name}={address}: another program listens there; set NEREUS_{name} to a free address"
-        for name, address in (("CONSOLE", values.console), ("HTTP", values.http), ("NODE_HTTP", values.node_http))
+        for name, address in (
+            ("CONSOLE", values.console),
+            ("HTTP", values.http),
+            ("GRPC", values.grpc),
+            ("NODE_HTTP", values.node_http),
+        )
         if _taken(address)
     ]
     if taken:

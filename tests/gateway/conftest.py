@@ -164,6 +164,7 @@ class GatewayProcess:
     def __init__(self, home: Path, config: GatewayConfig | None = None, **settings: str):
         self.home = home
         self.port = free_port()
+        self.grpc = f"127.0.0.1:{free_port()}"
         self.url = f"http://127.0.0.1:{self.port}"
         members = home / "members"
         members.mkdir(parents=True, exist_ok=True)
@@ -174,6 +175,7 @@ class GatewayProcess:
         environ |= {
             "NEREUS_HOME": str(home),
             "NEREUS_HTTP": f"127.0.0.1:{self.port}",
+            "NEREUS_GRPC": self.grpc,
             "NEREUS_NODE_NAME": "box",
             "NEREUS_QUEUE_ROWS": str(ROWS),
             "NEREUS_MAX_REQUEST_MB": "1",

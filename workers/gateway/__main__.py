@@ -13,7 +13,7 @@ from workers.link import MemberLink
 from workers.protocol.control import GatewayConfig, JoinGateway, ToMember
 from workers.settings import Settings, SettingsError
 
-from .gateway import Gateway, GatewayOptions
+from .gateway import CannotListen, Gateway, GatewayOptions
 
 #: queries under way get this long to end once the process is told to
 GRACE_S = 3.0
@@ -34,6 +34,8 @@ async def serve(settings: Settings) -> int:
             name=name,
             host=settings.http.host,
             port=settings.http.port,
+            grpc_host=settings.grpc.host,
+            grpc_port=settings.grpc.port,
             file=settings.home / "members" / f"gateway-{disk.safe_name(name)}-config.json",
             queue_rows=settings.queue_rows,
             max_body_bytes=settings.max_request_bytes,
@@ -43,8 +45,8 @@ async def serve(settings: Settings) -> int:
     )
     try:
         await gateway.start()
-    except OSError as error:
-        logger.error("cannot_listen", setting="NEREUS_HTTP", address=str(settings.http), reason=str(error))
+    except CannotListen as error:
+        logger.error("cannot_listen", setting=error.setting, address=error.address, reason=error.reason)
         return 1
     link = MemberLink(
         kind="gateway",

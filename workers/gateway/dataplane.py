@@ -152,7 +152,7 @@ class DataPlane:
         # Those that are held first, so that nothing is granted to the devices that become free.
         for flight in [*self._holding.held, *self._sent.flights()]:
             self._withdraw(flight, now)
-            self._finish(flight, Unavailable("the gateway is stopping; try another or try again"))
+            self._finish(flight, Unavailable(Unavailable.STOPPING))
 
     @property
     def outstanding(self) -> dict[str, int]:

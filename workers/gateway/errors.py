@@ -1,4 +1,5 @@
-"""What a query can end in other than a result, and the one place where that becomes HTTP.
+"""What a query can end in other than a result, with its status in HTTP and in gRPC, and the one place where that
+becomes HTTP (:mod:`~workers.gateway.rpc` has the one for gRPC).
 
 ``outcome`` is how the gateway counts it: ``dropped`` (refused, on purpose, to keep others in time), ``failed`` (should
 have been answered), or None (the client's mistake: not a query that the appliance owed an answer to).
@@ -12,9 +13,11 @@ import msgspec
 
 
 class GatewayError(Exception):
-    """Base of all errors that a client sees. ``retry_after_s``: when trying again may help."""
+    """Base of all errors that a client sees. ``status``: HTTP's; ``grpc``: the name of gRPC's. ``retry_after_s``: when
+    trying again may help."""
 
     status = 500
+    grpc = "INTERNAL"
     outcome: str | None = "failed"
 
     def __init__(self, message: str, retry_after_s: float | None = None, headers: tuple[tuple[bytes, bytes], ...] = ()):
@@ -27,13 +30,13 @@ class GatewayError(Exception):
 class Invalid(GatewayError):
     """The query does not fit the application's signature or the protocol. Permanent."""
 
-    status, outcome = 400, None
+    status, grpc, outcome = 400, "INVALID_ARGUMENT", None
 
 
 class Unauthenticated(GatewayError):
     """No API key, or one that is not known. Permanent."""
 
-    status, outcome = 401, None
+    status, grpc, outcome = 401, "UNAUTHENTICATED", None
 
     def __init__(self, message: str):
         super().__init__(message, headers=((b"www-authenticate", b'Bearer realm="nereus"'),))
@@ -42,13 +45,13 @@ class Unauthenticated(GatewayError):
 class NotFound(GatewayError):
     """No such path, application or variant. Permanent, until an operator registers it."""
 
-    status, outcome = 404, None
+    status, grpc, outcome = 404, "NOT_FOUND", None
 
 
 class MethodNotAllowed(GatewayError):
     """The path exists, with other methods. Permanent."""
 
-    status, outcome = 405, None
+    status, grpc, outcome = 405, "UNIMPLEMENTED", None
 
     def __init__(self, method: str, allowed: tuple[str, ...]):
         names = ", ".join(allowed)
@@ -58,19 +61,19 @@ class MethodNotAllowed(GatewayError):
 class TooLarge(GatewayError):
     """The body, decompressed, is larger than the limit. Permanent."""
 
-    status, outcome = 413, None
+    status, grpc, outcome = 413, "RESOURCE_EXHAUSTED", None
 
 
 class UnsupportedEncoding(GatewayError):
     """A Content-Encoding that the gateway does not know. Permanent."""
 
-    status, outcome = 415, None
+    status, grpc, outcome = 415, "UNIMPLEMENTED", None
 
 
 class Overloaded(GatewayError):
     """Refused so that others stay in time: queues are full or the deadline cannot be met. Retryable."""
 
-    status, outcome = 503, "dropped"
+    status, grpc, outcome = 503, "RESOURCE_EXHAUSTED", "dropped"
 
     def __init__(self, message: str, retry_after_s: float = 1.0):
         super().__init__(message, retry_after_s)
@@ -79,7 +82,8 @@ class Overloaded(GatewayError):
 class Unavailable(GatewayError):
     """No device can answer now: none is warm, or the one that had the query went away. Retryable."""
 
-    status, outcome = 503, "failed"
+    status, grpc, outcome = 503, "UNAVAILABLE", "failed"
+    STOPPING = "the gateway is stopping; try another or try again"
 
     def __init__(self, message: str, retry_after_s: float = 1.0):
         super().__init__(message, retry_after_s)
@@ -88,13 +92,13 @@ class Unavailable(GatewayError):
 class TimedOut(GatewayError):
     """The device did not answer while the query was worth an answer. Retryable."""
 
-    status, outcome = 504, "dropped"
+    status, grpc, outcome = 504, "DEADLINE_EXCEEDED", "dropped"
 
 
 class ModelFailed(GatewayError):
     """The model raised, or gave what cannot be sent. Not retryable with the same input."""
 
-    status, outcome = 500, "failed"
+    status, grpc, outcome = 500, "INTERNAL", "failed"
 
 
 _encode = msgspec.json.Encoder().encode

@@ -22,6 +22,17 @@ class Answer:
     parts: list[memoryview]
     device: str
 
+    def parameters(self) -> dict[str, str | float | int]:
+        """What the response tells about itself (accuracy in percent, times in milliseconds)."""
+        result = self.result
+        return {
+            "variant": result.variant,
+            "accuracy": result.accuracy,
+            "device": self.device,
+            "queue_ms": round(result.queue_s * 1e3, 3),
+            "batch_size": result.batch_rows,
+        }
+
 
 Outcome = Answer | GatewayError
 

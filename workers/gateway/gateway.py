@@ -1,4 +1,4 @@
-"""A gateway: routes, executors, query path and HTTP edge put together. Configuration comes in by :meth:`configure`."""
+"""A gateway: routes, executors, query path and edges put together. Configuration comes in by :meth:`configure`."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ from .plan import Adoption
 from .rest import Rest
 from .routing import LATE_BINDING, UnknownRouting
 from .routing.switch import SwitchingRouter
+from .rpc import Rpc
+from .rpc_server import RpcServer
 from .stats import Statistics
 
 logger = log.get("gateway")
@@ -43,18 +45,36 @@ MAX_QUERIES = 20_000
 MIN_BYTES = 512 * 1024 * 1024
 
 
+class CannotListen(OSError):
+    """An address that ``setting`` names cannot be used."""
+
+    def __init__(self, setting: str, address: str, reason: str):
+        super().__init__(f"{setting}={address}: {reason}")
+        self.setting, self.address, self.reason = setting, address, reason
+
+
 @dataclass(frozen=True)
 class GatewayOptions:
-    """What a gateway needs of the settings. ``file``: where the configuration is kept; ``queue_rows``: rows that may
-    wait for a device, and the most that one query may have."""
+    """What a gateway needs of the settings. ``host``, ``port``: V2 HTTP; ``grpc_host``, ``grpc_port``: V2 gRPC;
+    ``file``: where the configuration is kept; ``queue_rows``: rows that may wait for a device, and the most that one
+    query may have; ``max_body_bytes``: the largest HTTP body or gRPC message."""
 
     name: str
     host: str
     port: int
+    grpc_host: str
+    grpc_port: int
     file: Path
     queue_rows: int = 512
     max_body_bytes: int = 16 * 1024 * 1024
     adopt_limit_s: float = 5.0
+
+
+async def _listen(setting: str, server: HttpServer | RpcServer, host: str, port: int) -> None:
+    try:
+        await server.start(host, port)
+    except OSError as error:
+        raise CannotListen(setting, f"{host}:{port}", str(error)) from None
 
 
 class Gateway:
@@ -100,6 +120,7 @@ class Gateway:
             max_body_bytes=options.max_body_bytes,
             max_buffered_bytes=max(256 * 1024 * 1024, 4 * options.max_body_bytes),
         )
+        self._rpc = RpcServer(Rpc(self._dataplane, self._metadata, self._metrics), options.max_body_bytes)
         self._ticker: asyncio.Task | None = None
         self._moved: int | None = None
 
@@ -109,16 +130,22 @@ class Gateway:
         """Load the last configuration, connect to its executors, listen.
 
         Raises:
-            OSError: the address cannot be used.
+            CannotListen: an address cannot be used.
         """
         self._load()
-        await self._http.start(self._options.host, self._options.port)
+        options = self._options
+        await _listen("NEREUS_HTTP", self._http, options.host, options.port)
+        await _listen("NEREUS_GRPC", self._rpc, options.grpc_host, options.grpc_port)
         self._ticker = asyncio.create_task(self._tick(), name="gateway-tick")
-        logger.info("gateway_started", name=self._options.name, port=self.port)
+        logger.info("gateway_started", name=options.name, port=self.port, grpc_port=self._rpc.port)
 
     async def stop(self, grace_s: float = 3.0) -> int:
         """Accept nothing more, finish what is under way for up to ``grace_s``, close all; how many were cut off."""
-        left = await self._http.stop(grace_s, self._dataplane.give_up)
+        await asyncio.gather(self._http.drain(grace_s), self._rpc.drain(grace_s))
+        left = self._dataplane.queries
+        self._dataplane.give_up()
+        self._http.close()
+        await self._rpc.close()
         if self._ticker is not None:
             self._ticker.cancel()
         await self._executors.close()
@@ -127,7 +154,7 @@ class Gateway:
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
+        """The port that it listens on for HTTP."""
         return self._http.port
 
     @property

@@ -397,9 +397,8 @@ class HttpServer:
     def port(self) -> int:
         return self._server.sockets[0].getsockname()[1]
 
-    async def stop(self, grace_s: float, give_up: Callable[[], None]) -> int:
-        """Accept nothing more, let requests in progress finish for up to ``grace_s``, have ``give_up`` answer those
-        that are left, close; how many those were."""
+    async def drain(self, grace_s: float) -> None:
+        """Accept nothing more, and let requests in progress finish for up to ``grace_s``."""
         self.stopping = True
         self._server.close()
         self._sweeper.cancel()
@@ -410,11 +409,11 @@ class HttpServer:
             await asyncio.wait_for(self._idle.wait(), grace_s)
         except TimeoutError:
             pass
-        left = self.active
-        give_up()
+
+    def close(self) -> None:
+        """Close all connections, once what was written to them is sent."""
         for connection in list(self.connections):
             connection.close()
-        return left
 
     def check_idle(self) -> None:
         if self.stopping and self.active == 0:

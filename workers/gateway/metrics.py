@@ -74,8 +74,8 @@ class GatewayMetrics:
         """A batch went to a device."""
         self._grants.observe(rows)
 
-    def invalid(self, status: int) -> None:
-        """A request was refused as wrong."""
+    def invalid(self, status: int | str) -> None:
+        """A request was refused as wrong, with this status of HTTP, or gRPC's by name."""
         self._invalid.labels(str(status)).inc()
 
     def outstanding(self, by_device: dict[str, int]) -> None:

@@ -225,14 +225,7 @@ class _IndexRequest(msgspec.Struct):
 
 def _render(exchange: Exchange, query: v2.Query, model: str, answer: Answer) -> Response:
     result = answer.result
-    parameters = {
-        "variant": result.variant,
-        "accuracy": result.accuracy,
-        "device": answer.device,
-        "queue_ms": round(result.queue_s * 1e3, 3),
-        "batch_size": result.batch_rows,
-    }
-    body, header_length = v2.render(query, model, result.variant, parameters, result.outputs, answer.parts)
+    body, header_length = v2.render(query, model, result.variant, answer.parameters(), result.outputs, answer.parts)
     headers = [_JSON]
     if header_length is not None:
         headers = [_BINARY, (b"inference-header-content-length", b"%d" % header_length)]

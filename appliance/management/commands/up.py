@@ -91,7 +91,7 @@ class Command(BaseCommand):
             f"Ready after {time.monotonic() - started:.1f} s.\n"
             f"  Console    {values.console.url}/  user {credentials['console_user']}  "
             f"password {credentials['console_password']}\n"
-            f"  Inference  {values.http.url}/v2  (Open Inference Protocol)\n"
+            f"  Inference  {values.http.url}/v2  (Open Inference Protocol), gRPC {values.grpc}\n"
             f"  Keys       {values.home / 'credentials.json'}\n"
             "Ctrl-C stops everything."
         )

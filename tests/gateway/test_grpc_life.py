@@ -1,0 +1,238 @@
+"""Calls that end early, a gateway that stops, and gRPC and HTTP at once: nothing is lost, nothing counted twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import queue
+import re
+import signal
+import socket
+import threading
+import time
+
+import grpc
+import grpc.aio
+import numpy as np
+import pytest
+import tritonclient.grpc as triton
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.utils import InferenceServerException
+
+from .conftest import AUTH, GatewayProcess, wait_for
+from .test_failures import BODY, PATH, X, start
+from .test_grpc_errors import CODE, KEYED, SERVICE, call, refused, request
+from .test_process import run
+
+KEY = dict(KEYED)
+
+
+def numbers() -> list[triton.InferInput]:
+    tensor = triton.InferInput("x", [1, 4], "FP32")
+    tensor.set_data_from_numpy(np.array(X, np.float32))
+    return [tensor]
+
+
+def ended(gateway: GatewayProcess) -> dict[str, float]:
+    """Queries by how they ended."""
+    text = gateway.http.get("/metrics").text
+    found = re.findall(
+        r'^nereus_gateway_queries_total{application="numbers",outcome="(\w+)"} (\S+)$', text, re.MULTILINE
+    )
+    return {outcome: float(count) for outcome, count in found}
+
+
+def idle(gateway: GatewayProcess) -> bool:
+    health = gateway.health()
+    return health["in_flight"] == 0 and health["held"] == 0
+
+
+def test_a_cancelled_call_leaves_the_queue(gateways, devices):
+    gateway, only = start(gateways, devices, ["d0"], slo_s=20.0)
+    only.tell(mute=True)
+    answers = queue.SimpleQueue()
+    with triton.InferenceServerClient(gateway.grpc) as client:
+        calls = [
+            client.async_infer("numbers", numbers(), lambda result, error: answers.put(error), headers=KEY)
+            for _ in range(5)
+        ]
+        wait_for(lambda: gateway.health()["in_flight"] == 5, "all are under way")
+        for one in calls:
+            one.cancel()
+        errors = [answers.get(timeout=10) for _ in calls]
+        assert all("cancelled" in str(error) for error in errors)
+        wait_for(lambda: idle(gateway), "all are forgotten")
+    # Those that were held never went there; whatever did is taken back.
+    wait_for(lambda: len(only.heard("cancel")) == len(only.heard("submit")), "the device is told")
+    assert ended(gateway) == {"cancelled": 5}
+
+
+def test_a_deadline_is_the_query_s_budget(gateways, devices):
+    gateway, only = start(gateways, devices, ["d0"], slo_s=5.0, routing="least-completion")
+    with grpc.insecure_channel(gateway.grpc) as channel:
+        call(channel, request(latency_ms=900), timeout=0.5)
+        call(channel, request(latency_ms=250), timeout=20)
+        call(channel, request(), timeout=20)
+    # Less the way to the device and back; SLO, latency_ms and deadline: the tightest holds.
+    budgets = [event["budget_s"] for event in only.heard("submit")]
+    for budget, limit in zip(budgets, (0.5, 0.25, 5.0), strict=True):
+        assert 0.6 * limit < budget < limit
+
+
+def test_a_deadline_that_passes_is_a_query_that_was_not_answered_in_time(gateways, devices):
+    gateway, only = start(gateways, devices, ["d0"], slo_s=5.0)
+    only.tell(mute=True)
+    with grpc.insecure_channel(gateway.grpc) as channel:
+        error = refused(channel, request(), timeout=0.3)
+        assert error.code() is CODE.DEADLINE_EXCEEDED
+        wait_for(lambda: idle(gateway), "it is forgotten")
+    assert ended(gateway) == {"dropped": 1}
+
+
+def test_a_client_that_vanishes_is_forgotten(gateways, devices):
+    gateway, only = start(gateways, devices, ["d0"], slo_s=20.0)
+    only.tell(mute=True)
+    channel = grpc.insecure_channel(gateway.grpc)
+    one = channel.unary_unary(SERVICE + "ModelInfer").future(request().SerializeToString(), metadata=KEYED)
+    wait_for(lambda: gateway.health()["in_flight"] == 1, "it is under way")
+    channel.close()
+    wait_for(lambda: idle(gateway), "it is forgotten")
+    assert one.code() is CODE.CANCELLED
+    assert ended(gateway) == {"cancelled": 1}
+    only.tell(mute=False)
+    with grpc.insecure_channel(gateway.grpc) as other:
+        call(other, request())
+
+
+def test_a_stream_that_ends_early_leaves_nothing_behind(gateways, devices):
+    gateway, only = start(gateways, devices, ["d0"], slo_s=20.0)
+    only.tell(mute=True)
+    answers = queue.SimpleQueue()
+    with triton.InferenceServerClient(gateway.grpc) as client:
+        client.start_stream(lambda result, error: answers.put((result, error)), headers=KEY)
+        for i in range(5):
+            client.async_stream_infer("numbers", numbers(), request_id=str(i))
+        wait_for(lambda: gateway.health()["in_flight"] == 5, "all are under way")
+        client.stop_stream(cancel_requests=True)
+        wait_for(lambda: idle(gateway), "all are forgotten")
+    assert ended(gateway) == {"cancelled": 5}
+
+
+def test_a_stream_is_read_no_faster_than_it_is_answered(gateways, devices):
+    gateway, only = start(gateways, devices, ["d0"], slo_s=20.0)
+    only.tell(mute=True)
+    with triton.InferenceServerClient(gateway.grpc) as client:
+        client.start_stream(lambda result, error: None, headers=KEY)
+        for _ in range(200):
+            client.async_stream_infer("numbers", numbers())
+        wait_for(lambda: gateway.health()["in_flight"] >= 64, "the stream's room is used up")
+        time.sleep(0.2)
+        assert gateway.health()["in_flight"] == 64
+        client.stop_stream(cancel_requests=True)
+        wait_for(lambda: idle(gateway), "all are forgotten")
+
+
+async def test_sigterm_finishes_what_is_under_way(gateways, devices):
+    gateway, only = start(gateways, devices, ["d0"], slo_s=5.0)
+    only.tell(delay_s=0.6)
+    async with grpc.aio.insecure_channel(gateway.grpc) as channel:
+        infer = channel.unary_unary(SERVICE + "ModelInfer")
+        waiting = [infer(request().SerializeToString(), metadata=KEYED) for _ in range(5)]
+        stream = channel.stream_stream(SERVICE + "ModelStreamInfer")(metadata=KEYED)
+        await stream.write(request().SerializeToString())
+        while len(only.heard("submit")) < 6:
+            await asyncio.sleep(0.02)
+        gateway.process.send_signal(signal.SIGTERM)
+        for one in waiting:
+            assert pb.ModelInferResponse.FromString(await one).model_version == "big"
+        answer = pb.ModelStreamInferResponse.FromString(await stream.read())
+        assert (answer.error_message, answer.infer_response.model_version) == ("", "big")
+        # The stream itself does not keep the gateway; it is told why it ends.
+        assert (await stream.code(), await stream.details()) == (
+            CODE.UNAVAILABLE,
+            "the gateway is stopping; try another or try again",
+        )
+    assert await asyncio.to_thread(gateway.process.wait, 5) == 0
+    host, port = gateway.grpc.split(":")
+    with socket.socket() as probe:
+        assert probe.connect_ex((host, int(port))) != 0
+
+
+async def test_sigterm_does_not_wait_for_ever(gateways, devices):
+    gateway, only = start(gateways, devices, ["d0"], slo_s=60.0)
+    only.tell(mute=True)
+    async with grpc.aio.insecure_channel(gateway.grpc) as channel:
+        waiting = channel.unary_unary(SERVICE + "ModelInfer")(request().SerializeToString(), metadata=KEYED)
+        while not only.heard("submit"):
+            await asyncio.sleep(0.02)
+        gateway.process.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(gateway.process.wait, 8) == 0
+        assert await waiting.code() is CODE.UNAVAILABLE
+        assert "the gateway is stopping" in await waiting.details()
+
+
+def test_a_port_in_use_is_named(tmp_path, unused_tcp_port):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        result = run(
+            NEREUS_HOME=str(tmp_path), NEREUS_HTTP=f"127.0.0.1:{unused_tcp_port}", NEREUS_GRPC=f"127.0.0.1:{port}"
+        )
+    assert result.returncode == 1
+    event = json.loads(result.stderr.splitlines()[-1])
+    assert (event["event"], event["setting"]) == ("cannot_listen", "NEREUS_GRPC")
+    assert str(port) in event["address"]
+    assert "in use" in event["reason"]
+
+
+def test_two_gateways_never_share_a_port(gateways, devices, unused_tcp_port, tmp_path):
+    gateway, _ = start(gateways, devices, ["d0"])
+    result = run(NEREUS_HOME=str(tmp_path / "b"), NEREUS_HTTP=f"127.0.0.1:{unused_tcp_port}", NEREUS_GRPC=gateway.grpc)
+    assert result.returncode == 1
+
+
+def test_http_and_grpc_together_add_up(gateways, devices):
+    gateway, only = start(gateways, devices, ["d0"], slo_s=5.0)
+    only.tell(delay_s=0.002)
+    each = 60
+    failures: list[object] = []
+
+    def over_http() -> None:
+        for _ in range(each):
+            status = gateway.http.post(PATH, content=BODY, headers=AUTH).status_code
+            if status != 200:
+                failures.append(status)
+
+    def over_grpc() -> None:
+        with triton.InferenceServerClient(gateway.grpc) as client:
+            for i in range(each):
+                try:
+                    # Every sixth is wrong, and is no query.
+                    client.infer("numbers", numbers() if i % 6 else [], headers=KEY)
+                except InferenceServerException as error:
+                    if i % 6:
+                        failures.append(error)
+
+    threads = [threading.Thread(target=target) for target in (over_http, over_grpc) * 3]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert ended(gateway) == {"in_time": 3 * each + 3 * each * 5 // 6}
+    with triton.InferenceServerClient(gateway.grpc) as client:
+        (told,) = client.get_inference_statistics("numbers", headers=KEY).model_stats
+    http = gateway.http.get("/v2/models/numbers/stats", headers=AUTH).json()["model_stats"][0]
+    assert told.inference_count == http["inference_count"] == 3 * each + 3 * each * 5 // 6
+    assert idle(gateway)
+
+
+@pytest.mark.parametrize("size", [64, 150_528 // 4])
+def test_large_tensors_come_through_whole(gateways, devices, size):
+    gateway, _ = start(gateways, devices, ["d0"], NEREUS_QUEUE_ROWS="100000")
+    x = np.random.default_rng(size).normal(size=(size, 4)).astype(np.float32)
+    with triton.InferenceServerClient(gateway.grpc) as client:
+        tensor = triton.InferInput("x", list(x.shape), "FP32")
+        tensor.set_data_from_numpy(x)
+        np.testing.assert_array_equal(client.infer("numbers", [tensor], headers=KEY).as_numpy("y"), x * 2)

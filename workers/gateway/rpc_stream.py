@@ -1,0 +1,118 @@
+"""One ``ModelStreamInfer`` call: queries one after the other on one stream, over the same handler as single ones."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, Callable
+
+import grpc
+import grpc.aio
+
+from workers import log
+from workers.protocol import v2, v2_grpc
+
+from .errors import GatewayError, ModelFailed, Unavailable
+from .flights import Flight
+
+logger = log.get("gateway.grpc")
+
+#: queries of one stream that may be under way; beyond, the stream is read no further
+QUERIES = 64
+
+Context = grpc.aio.ServicerContext
+#: a serialised answer, or why there is none
+Rendered = bytes | GatewayError
+#: takes a serialised query, the time left (s) or None, and who takes its outcome. Raises GatewayError.
+Submit = Callable[[bytes, float | None, Callable[[Rendered], None]], Flight]
+
+
+def settle(answered: asyncio.Future[Rendered], outcome: Rendered) -> None:
+    """Give an outcome to whoever awaits it, if anybody still does: an answer may come between the cancellation of a
+    call and its coming through."""
+    if not answered.done():
+        answered.set_result(outcome)
+
+
+class Stream:
+    """Answers a stream's queries in the order in which they came. An error is one query's, not the stream's.
+
+    Args:
+        submit: hands a query on.
+        refused: told of each error that ``submit`` raised.
+        cancel: forgets a query whose client is gone.
+    """
+
+    def __init__(self, submit: Submit, refused: Callable[[GatewayError], None], cancel: Callable[[Flight], None]):
+        self._submit = submit
+        self._refused = refused
+        self._cancel = cancel
+        #: one more is under way than was let in behind another
+        self._room = asyncio.Semaphore(QUERIES - 1)
+        #: (request id, outcome) in the order of arrival; None: no more will come
+        self._begun: asyncio.Queue[tuple[str, asyncio.Future[Rendered]] | None] = asyncio.Queue()
+        self._under_way: dict[asyncio.Future[Rendered], Flight] = {}
+        self._reading: asyncio.Task | None = None
+        self._stopping = False
+
+    async def run(self, messages: AsyncIterable[bytes], context: Context) -> None:
+        """Serve the stream until its client ends it."""
+        self._reading = asyncio.create_task(self._read(messages, context), name="grpc-stream")
+        try:
+            while (item := await self._begun.get()) is not None:
+                id, answered = item
+                outcome = await answered
+                self._under_way.pop(answered, None)
+                if isinstance(outcome, GatewayError):
+                    await context.write(v2_grpc.streamed_error(id, outcome.message))
+                else:
+                    await context.write(v2_grpc.streamed(outcome))
+                self._room.release()
+            if self._stopping:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, Unavailable.STOPPING)
+        finally:
+            self._reading.cancel()
+            for flight in self._under_way.values():
+                self._cancel(flight)
+
+    def stop(self) -> None:
+        """Take nothing more; what is under way is answered, then the stream ends."""
+        if not self._stopping:
+            self._stopping = True
+            self._reading.cancel()
+            self._begun.put_nowait(None)
+
+    async def _read(self, messages: AsyncIterable[bytes], context: Context) -> None:
+        try:
+            async for data in messages:
+                self._begin(data, context.time_remaining())
+                # Without room nothing more is read, so that a client that does not take its answers fills no memory.
+                await self._room.acquire()
+        except Exception:
+            logger.exception("grpc_stream_failed")
+        self._begun.put_nowait(None)
+
+    def _begin(self, data: bytes, left_s: float | None) -> None:
+        answered = asyncio.get_running_loop().create_future()
+        id = ""
+        try:
+            flight = self._submit(data, left_s, lambda outcome: settle(answered, outcome))
+            id = flight.query.id
+            if not answered.done():
+                self._under_way[answered] = flight
+        except GatewayError as error:
+            self._refused(error)
+            id = _id(data)
+            settle(answered, error)
+        except Exception:
+            logger.exception("grpc_handler_failed")
+            settle(answered, ModelFailed("internal error"))
+        self._begun.put_nowait((id, answered))
+
+
+def _id(data: bytes) -> str:
+    """The id of a query that was refused, as far as it can be read."""
+    try:
+        message, _ = v2_grpc.read(data)
+    except v2.V2Error:
+        return ""
+    return message.id[: v2.MAX_ID]

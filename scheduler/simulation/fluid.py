@@ -4,7 +4,9 @@ For each window of 5 s a linear program: z[t,m] items/s of variant m on device t
 fastest batch within a share of the SLO at most the devices of the type (devices may be divided at will), all demand
 served; where that is not possible, as much as possible first and then as accurately as possible. No queues, no
 rounding, no loads. Batches within SLO / 2 (the rule of Ahmad et al., "Proteus", ASPLOS '24, Section 4) give the best
-that plans under that rule can reach; batches within the SLO itself give what nobody can pass.
+that plans under that rule can reach; batches within the SLO itself give what nobody can pass who serves as much. Where
+not all demand can be served, the reference serves the most that can be, at whatever accuracy that leaves: who serves
+less may well be more accurate, so the share that a reference serves belongs beside its accuracy.
 """
 
 from __future__ import annotations
@@ -45,14 +47,25 @@ class Window:
     accurate: float
 
 
+@dataclass(frozen=True)
+class Reference:
+    """``accuracy``: mean (normalised percent) over the items that can be served, None where nothing can be.
+    ``served``: these over all items, 0 to 1; None where nothing is asked for."""
+
+    accuracy: float | None
+    served: float | None
+
+
 def fluid_reference(
     scenario: Scenario, share_of_slo: float = DEDICATED_SHARE_OF_SLO, demand_factor: float = 1.0
-) -> float | None:
-    """Mean accuracy (normalised percent) over the items that can be served, where :func:`windows` weigh what they
-    serve; None where nothing can be."""
+) -> Reference:
+    """The reference over the whole run, where :func:`windows` weigh what they serve."""
     found = windows(scenario, share_of_slo, demand_factor)
-    served = sum(window.served for window in found)
-    return sum(window.accurate for window in found) / served if served > 0 else None
+    served, demand = sum(window.served for window in found), sum(window.demand for window in found)
+    return Reference(
+        sum(window.accurate for window in found) / served if served > 0 else None,
+        min(served / demand, 1.0) if demand > 0 else None,
+    )
 
 
 def windows(

@@ -106,13 +106,19 @@ def _told(s: Mapping[str, Any]) -> str:
 
 def _references(s: Mapping[str, Any]) -> str:
     return (
-        f"Fluid reference {_text(s['fluid_reference_accuracy'])} with batches within half the SLO, "
-        f"{_text(s['fluid_reference_slo_accuracy'])} with batches within the SLO itself."
+        f"Fluid reference {_text(s['fluid_reference_accuracy'])} with batches within half the SLO "
+        f"(serving {_share(s['fluid_reference_served'])} of the demand), "
+        f"{_text(s['fluid_reference_slo_accuracy'])} with batches within the SLO itself "
+        f"(serving {_share(s['fluid_reference_slo_served'])})."
     )
 
 
 def _words(key: str) -> str:
     return key.replace("_", " ")
+
+
+def _share(value: float | None) -> str:
+    return "none" if value is None else f"{value:.2%}"
 
 
 def _text(value: Any) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from scheduler.simulation import Results, simulate
 from scheduler.simulation.engine import DROPPED, IN_TIME, LATE, Record
-from scheduler.simulation.fluid import fluid_reference
+from scheduler.simulation.fluid import Reference, fluid_reference
 from scheduler.simulation.stacks import Stack
 
 from .worlds import model, world
@@ -30,17 +30,30 @@ def test_the_fluid_reference_mixes_variants_to_use_all_of_the_time():
     # 50 items/s on one device, 10/s exact or 100/s rough: x + (50 - x) / 10 = 10, so x = 50/9 of them are exact.
     scenario = world([EXACT, ROUGH], [(20 * i, "q") for i in range(250)])
     exact = 50 / 9
-    assert fluid_reference(scenario) == pytest.approx((exact * 100 + (50 - exact) * 80) / 50, abs=1e-4)
+    assert fluid_reference(scenario).accuracy == pytest.approx((exact * 100 + (50 - exact) * 80) / 50, abs=1e-4)
 
 
 def test_the_fluid_reference_serves_what_it_can_before_it_looks_at_accuracy():
     scenario = world([EXACT, ROUGH], [(4 * i, "q") for i in range(1250)])
-    assert fluid_reference(scenario) == pytest.approx(80, abs=1e-3)
+    assert fluid_reference(scenario).accuracy == pytest.approx(80, abs=1e-3)
+
+
+def test_beside_a_fluid_references_accuracy_stands_what_it_serves():
+    # 250 items/s where 100/s can be served: 40 %, all of them rough. Who serves fewer may pass that accuracy.
+    scenario = world([EXACT, ROUGH], [(4 * i, "q") for i in range(1250)])
+    assert fluid_reference(scenario).served == pytest.approx(0.4)
+    ran = simulate(scenario, "clipper-ha").summary
+    assert ran["fluid_reference_served"] == ran["fluid_reference_slo_served"] == pytest.approx(0.4)
+    assert ran["effective_accuracy"] > ran["fluid_reference_slo_accuracy"] + 10
+    assert ran["in_time"] / ran["queries"] < 0.4
+    assert fluid_reference(world([EXACT, ROUGH], [(20 * i, "q") for i in range(250)])).served == pytest.approx(
+        1, abs=1e-6
+    )
 
 
 def test_the_fluid_reference_keeps_batches_within_half_the_slo():
     scenario = world([EXACT, ROUGH], [(1000 * i, "q") for i in range(5)], slo_s={"q": 0.19})
-    assert fluid_reference(scenario) == pytest.approx(80)
+    assert fluid_reference(scenario).accuracy == pytest.approx(80)
 
 
 def test_the_drop_is_that_of_the_worst_whole_ten_seconds_after_the_first_twenty():
@@ -84,7 +97,7 @@ def test_applications_and_variants_are_counted_by_themselves_and_add_up():
 def test_the_second_fluid_reference_lets_batches_take_the_whole_slo():
     # The exact variant takes 100 ms of an SLO of 190 ms: too long for half of it, well within all of it.
     scenario = world([EXACT, ROUGH], [(1000 * i, "q") for i in range(5)], slo_s={"q": 0.19})
-    assert fluid_reference(scenario, 1.0) == pytest.approx(100)
+    assert fluid_reference(scenario, 1.0).accuracy == pytest.approx(100)
     summary = simulate(scenario, "proteus").summary
     assert summary["fluid_reference_accuracy"] == pytest.approx(80)
     assert summary["fluid_reference_slo_accuracy"] == pytest.approx(100)
@@ -93,11 +106,14 @@ def test_the_second_fluid_reference_lets_batches_take_the_whole_slo():
 def test_a_fluid_reference_weighs_windows_by_what_they_serve_and_uses_each_windows_own_demand():
     # 5 s at 5/s, all exact; 5 s at 100/s, none of which can be exact any more; 5 s without any demand.
     arrivals = [(200 * i, "q") for i in range(25)] + [(5000 + 10 * i, "q") for i in range(500)] + [(15_000, "q")]
-    assert fluid_reference(world([EXACT, ROUGH], arrivals)) == pytest.approx((26 * 100 + 500 * 80) / 526, abs=1e-4)
+    assert fluid_reference(world([EXACT, ROUGH], arrivals)).accuracy == pytest.approx(
+        (26 * 100 + 500 * 80) / 526, abs=1e-4
+    )
 
 
 def test_a_fluid_reference_serves_nothing_where_nothing_is_quick_enough():
-    assert fluid_reference(world([EXACT], [(0, "q")], slo_s={"q": 0.05})) is None
+    assert fluid_reference(world([EXACT], [(0, "q")], slo_s={"q": 0.05})) == Reference(None, 0.0)
+    assert fluid_reference(world([EXACT], [])) == Reference(None, None)
 
 
 def test_solves_count_as_cut_short_where_time_ran_out_and_not_where_a_gap_remained():

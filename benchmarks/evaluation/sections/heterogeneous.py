@@ -43,8 +43,10 @@ def body(context: Context) -> str:
     return joined(
         *parts,
         quantities(outcomes),
-        f"Fluid references: {number(reference['fluid_reference_accuracy'])} with batches within half the SLO, "
-        f"{number(reference['fluid_reference_slo_accuracy'])} within the SLO.",
+        f"Fluid references: {number(reference['fluid_reference_accuracy'])} with batches within half the SLO "
+        f"(serving {percent(reference['fluid_reference_served'])}), "
+        f"{number(reference['fluid_reference_slo_accuracy'])} within the SLO "
+        f"(serving {percent(reference['fluid_reference_slo_served'])}).",
         cut_short(outcomes),
         bar_image(context, "heterogeneous.png", outcomes, "The four quantities by stack"),
         "### Violations by application",

@@ -12,6 +12,9 @@ from scheduler.simulation import Results, Scenario, ScenarioError, SimulationErr
 from scheduler.simulation.compare import choose
 from scheduler.simulation.stacks import Stack
 
+#: a reference that leaves out less than this (relative) serves everything
+NEARLY_ALL = 1e-5
+
 
 class Command(BaseCommand):
     help = "Simulate a scenario with the live system's strategies, batch policies and routers."
@@ -109,12 +112,18 @@ def _told(results: Results) -> str:
     def percent(value: float | None) -> str:
         return "none" if value is None else f"{value:.3f}"
 
+    def reference(name: str) -> str:
+        served = s[f"{name}_served"]
+        # Beside all demand that is served there is nothing to say.
+        part = "" if served is None or served > 1 - NEARLY_ALL else f" while it serves {served:.2%}"
+        return f"{percent(s[f'{name}_accuracy'])}{part}"
+
     return (
         f"{s['scenario']}: {s['strategy']} with {s['batching']} batches and {s['routing']} routing\n"
         f"  {s['queries']} queries: {s['in_time']} in time, {s['late']} late, {s['dropped']} dropped "
         f"({s['violation_ratio']:.4%} violations)\n"
         f"  effective accuracy {percent(s['effective_accuracy'])}, largest drop over 10 s "
-        f"{percent(s['max_accuracy_drop_10s'])}, fluid references {percent(s['fluid_reference_accuracy'])} "
-        f"(half the SLO) and {percent(s['fluid_reference_slo_accuracy'])} (the SLO)\n"
+        f"{percent(s['max_accuracy_drop_10s'])}, fluid references {reference('fluid_reference')} "
+        f"(half the SLO) and {reference('fluid_reference_slo')} (the SLO)\n"
         f"  {s['wall_s']:.2f} s of wall time, {s['solves']} solves of at most {s['max_solve_s']:.3f} s"
     )

@@ -16,6 +16,7 @@ from .sections import ALL
 from .worlds import QUICK_S
 
 PAGE = ROOT / "docs" / "evaluation.md"
+#: where --data looks by default: published by others, and no part of this project
 DATA = ROOT.parent / "shared" / "data" / "proteus"
 KEPT = ROOT / ".evaluation"
 
@@ -98,8 +99,8 @@ arrived and nothing else; one set of defaults for all traces. A solve takes no v
 Counted strictly: every query that arrives is counted, and what is later than its SLO, dropped or unanswered is a
 violation. Accuracies are normalised by the application's best variant, in percent, over queries in time. *Max drop* is
 100 less the lowest accuracy of the consecutive 10-s windows after the first 20 s. Run with {processes} processes on
-{len(os.sched_getaffinity(0))} cores of {_processor()}, Python {platform.python_version()}; only solve times depend on
-that."""
+{len(os.sched_getaffinity(0))} cores of {_processor()}, Python {platform.python_version()}; only solve times
+and simulated queries a second depend on that."""
 
 
 def _processor() -> str:

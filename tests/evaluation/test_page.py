@@ -12,8 +12,9 @@ from benchmarks.evaluation import __main__ as evaluation
 from benchmarks.evaluation import published
 from benchmarks.evaluation.page import compose, missed, read_sections, table
 from benchmarks.evaluation.runs import ROOT
-from benchmarks.evaluation.sections import ALL, measured
+from benchmarks.evaluation.sections import ALL, measured, scaling
 from benchmarks.evaluation.worlds import heterogeneous
+from benchmarks.solver import Row
 from scheduler.simulation import load
 
 from .worlds import folder
@@ -106,10 +107,22 @@ def test_a_cell_cannot_break_a_table():
 
 def test_targets_are_compared_without_rounding_and_misses_are_named():
     target = published.TARGETS["zipf_exponential"]
-    good = {"violation_ratio": 0.0001, "effective_accuracy": 99.57, "max_accuracy_drop_10s": 0.8}
+    good = {
+        "violation_ratio": 0.0001,
+        "effective_accuracy": 99.57,
+        "max_accuracy_drop_10s": 0.8,
+        "queries_per_wall_s": 50_000.0,
+    }
     assert published.misses(target, good) == []
-    bad = {"violation_ratio": 0.000101, "effective_accuracy": 99.569, "max_accuracy_drop_10s": 0.801}
-    assert [phrase.split()[0] for phrase in published.misses(target, bad)] == ["violations", "accuracy", "drop"]
+    bad = {
+        "violation_ratio": 0.000101,
+        "effective_accuracy": 99.569,
+        "max_accuracy_drop_10s": 0.801,
+        "queries_per_wall_s": 49_999.9,
+    }
+    assert [phrase.split()[0] for phrase in published.misses(target, bad)] == [
+        "violations", "accuracy", "drop", "speed",
+    ]  # fmt: skip
     assert published.misses(published.TARGETS["zipf_gamma"], {**good, "max_accuracy_drop_10s": 50.0}) == []
 
 
@@ -121,6 +134,29 @@ def test_a_measurement_of_another_benchmark_becomes_a_table_or_a_note(monkeypatc
     monkeypatch.setitem(__import__("sys").modules, "benchmarks.made_up", module)
     text = measured.rendered("benchmarks.made_up", True, "")
     assert "What it measures." in text and "| devices | solve s |" in text and "| 40 | 0.05 |" in text
+
+
+def test_solves_that_miss_their_gap_or_their_time_are_told_in_the_head(monkeypatch):
+    def row(grows: str, devices: int, asked: float, gap: float, first_s: float = 0.01) -> Row:
+        return Row(grows, devices, 54, 9, "nereus", asked, first_s, 0.01, gap, gap <= asked)
+
+    good = [row("corner", 40, 0.005, 0.004), row("corner", 40, 0.001, 0.001, 0.06), row("devices", 80, 0.001, 0.0)]
+    other = Row("corner", 40, 54, 9, "proteus", 0.001, 9.0, 9.0, 0.5, False)
+    assert scaling.misses([*good, other]) == []
+    slow, wide = row("corner", 40, 0.005, 0.004, 0.051), row("devices", 80, 0.001, 0.0036)
+    told = scaling.misses([*good, slow, wide])
+    assert told == [
+        "0.5% took 0.051 s with 40 devices, asked 0.05 s",
+        "0.1% is not certified in 1 of 3 worlds (at worst 0.360%)",
+    ]
+    monkeypatch.setattr("benchmarks.solver.measure", lambda quick: [*good, wide])
+    text = f"## {scaling.TITLE}\n\n{scaling.body(types.SimpleNamespace(quick=True))}"
+    assert "(not reached)" in text and missed({"scaling": text}) == (
+        "Targets are missed in: [Solver scaling](#solver-scaling)."
+    )
+    monkeypatch.setattr("benchmarks.solver.measure", lambda quick: good)
+    text = f"## {scaling.TITLE}\n\n{scaling.body(types.SimpleNamespace(quick=True))}"
+    assert missed({"scaling": text}) == "No target is missed and nothing is left out."
 
 
 def test_the_case_of_three_boxes_has_more_applications_than_devices_and_is_a_scenario_file():

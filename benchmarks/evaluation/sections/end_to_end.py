@@ -78,7 +78,7 @@ def _verdicts(context: Context) -> str:
         "effective accuracy",
         "max drop, 10 s",
         "fluid references",
-        "simulated, queries/s",
+        f"simulated, queries/s (asked {published.SIMULATED_PER_S:,})",
         "verdict",
     )
     note = " (the targets are for whole traces; this is a quick evaluation)" if context.quick else ""

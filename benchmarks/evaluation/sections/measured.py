@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
@@ -16,15 +16,19 @@ from ..page import table
 from .common import joined
 
 
-def rendered(module: str, quick: bool, otherwise: str) -> str:
-    """The measurement's description and its figures; a visible note with ``otherwise`` where there is no module."""
+def rendered(module: str, quick: bool, otherwise: str, misses: Callable[[Any], list[str]] | None = None) -> str:
+    """The measurement's description and its figures; a visible note with ``otherwise`` where there is no module.
+
+    ``misses``: tells what of the targets the measurement misses, a phrase each."""
     if importlib.util.find_spec(module) is None:
         return f"**Left out**: there is no `{module}`, so {otherwise}."
     found = importlib.import_module(module)
     measured = found.measure(quick)
     body = found.render(measured) if hasattr(found, "render") else _rows(measured)
     text = " ".join((found.__doc__ or "").split("\n\n")[0].split())
-    return joined(text, f"`python -m {module}`", body)
+    missed = misses(measured) if misses is not None else []
+    verdict = f"This **misses** what was asked: {'; '.join(missed)}." if missed else ""
+    return joined(text, f"`python -m {module}`", verdict, body)
 
 
 def _rows(measured: Any) -> str:

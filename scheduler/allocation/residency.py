@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from statistics import median_low
 
 from .nereus import GAP
 from .problem import Allocation, Device, Problem, Variant
@@ -47,8 +48,8 @@ def with_residents(problem: Problem, solve: Solve) -> Allocation:
     free = solve(problem)
     if _unlimited(problem):
         return replace(free, residents=_everything(problem))
-    rooms = min((d.max_resident for d in problem.devices if d.max_resident), default=len(MULTIPLES))
-    multiples, range_ = MULTIPLES[min(rooms, len(MULTIPLES)) - 1], RANGES[min(rooms, len(RANGES)) - 1]
+    room = _room(problem)
+    multiples, range_ = MULTIPLES[room - 1], RANGES[room - 1]
     demand = {application.id: application.demand for application in problem.applications}
     previous = problem.previous
     if previous is not None and _still_fit(problem, previous, range_):
@@ -89,6 +90,17 @@ def _good(problem: Problem, plan: Allocation, free: Allocation) -> bool:
     served = sum(a.weight * plan.served[a.id] for a in problem.applications)
     most = sum(a.weight * free.served[a.id] for a in problem.applications)
     return served >= most * (1 - AS_MUCH) and plan.accuracy >= free.accuracy - AS_ACCURATE
+
+
+def _room(problem: Problem) -> int:
+    """How many variants at least half of the devices may hold, as far as it matters. Each multiple is a plan for all
+    devices together, so there is one list for them all, and a few that differ do not choose it; those with less room
+    have their part in its first multiples."""
+    most = len(MULTIPLES)
+    rooms = [
+        most if d.max_resident is None else min(d.max_resident, most) for d in problem.devices if d.max_resident != 0
+    ]
+    return median_low(rooms) if rooms else most
 
 
 def _unlimited(problem: Problem) -> bool:

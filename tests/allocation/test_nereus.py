@@ -19,6 +19,7 @@ from scheduler.allocation.knapsack import best_shared, most_shared
 from scheduler.allocation.menu import FLOOR, SERVED, Menu
 from scheduler.allocation.problem import Allocation, Application, Device, Problem, Profile
 from scheduler.allocation.relaxation import most_points
+from scheduler.allocation.residency import with_residents
 from scheduler.allocation.strategies import get, names
 from scheduler.allocation.turns import turn_gaps
 
@@ -386,3 +387,23 @@ def test_few_devices_leave_nothing_out_that_a_search_can_seat():
     assert violations(problem, allocation) == []
     assert sum(allocation.left_out.values()) == 0
     assert allocation.turn_gap_s
+
+
+def test_one_device_with_less_room_does_not_choose_for_how_much_the_others_provide():
+    def multiples(rooms: list[int | None]) -> list[float]:
+        """Of the demand, for which residents are chosen."""
+        asked = []
+
+        def solve(problem: Problem) -> Allocation:
+            asked.append(problem.applications[0].demand / 10)
+            return nereus.solve(problem)
+
+        devices = tuple(Device(f"d{i}", "cpu", max_resident=room) for i, room in enumerate(rooms))
+        models = tuple(variant(f"m{i}", "q", 80 + 5 * i, cpu=line(2 + 6 * i, 1 + 2 * i)) for i in range(4))
+        with_residents(Problem(devices, (Application("q", 0.3, 10.0),), models), solve)
+        return list(dict.fromkeys(asked))
+
+    assert multiples([3] * 8) == multiples([3] * 7 + [1]) == [1, 8, 3]
+    assert multiples([1] * 8) == multiples([1] * 7 + [3]) == [1, 4]
+    # Where nothing but loads or memory limits a device, it has room for all multiples.
+    assert multiples([None] * 7 + [1]) == [1, 8, 3]

@@ -12,7 +12,7 @@ from benchmarks.evaluation import __main__ as evaluation
 from benchmarks.evaluation import published
 from benchmarks.evaluation.page import compose, missed, read_sections, table
 from benchmarks.evaluation.runs import ROOT
-from benchmarks.evaluation.sections import ALL, measured, scaling
+from benchmarks.evaluation.sections import ALL, ablations, measured, scaling
 from benchmarks.evaluation.worlds import heterogeneous
 from benchmarks.solver import Row
 from scheduler.simulation import load
@@ -64,6 +64,27 @@ def test_the_table_of_applications_has_the_figures_of_the_same_runs(tmp_path):
     rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| `proteus`")]
     assert len(rows) == 2 and all(80 <= float(cell.strip(" |")) <= 100 for cell in rows[1][1:])
     assert data.exists()
+
+
+def test_nereus_is_taken_apart_in_bursts_and_with_few_residents_too(tmp_path, monkeypatch):
+    folder(tmp_path / "data")
+    two = {label: ablations.NEREUS[label] for label in ("nereus", "without variants standing by")}
+    monkeypatch.setattr(ablations, "NEREUS", two)
+    monkeypatch.setattr(ablations, "PROTEUS", {"proteus": ablations.PROTEUS["proteus"]})
+    assert evaluate(tmp_path, "--quick", "--only", "ablations") == 0
+    text = read_sections((tmp_path / "page.md").read_text())["ablations"]
+    tables = {part.splitlines()[0]: part for part in text.split("### ")[1:]}
+    assert list(tables) == [
+        "Of Proteus",
+        "Of nereus",
+        "Of nereus, on zipf_exponential_bursty",
+        "Of nereus, at most 3 residents a device",
+    ]
+    rows = [[line for line in part.splitlines() if line.startswith("| `")] for part in tables.values()]
+    assert [len(some) for some in rows] == [1, 2, 2, 2]
+    # Each is a run of its own.
+    assert len({some[-1] for some in rows[1:]}) == 3
+    assert len(list((tmp_path / "images" / "evaluation").glob("ablations-*.png"))) == 4
 
 
 def test_missing_data_is_named(tmp_path, capsys):

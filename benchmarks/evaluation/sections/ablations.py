@@ -5,15 +5,19 @@ from __future__ import annotations
 from scheduler.allocation import strategies
 from scheduler.simulation import stacks
 
-from ..page import Context
+from ..page import Context, anchor
 from ..runs import Case
-from ..worlds import World
+from ..worlds import World, realistic
 from ..worlds import published as world
 from .common import bar_image, cut_short, joined, quantities
+from .realistic import TITLE as REALISTIC
 
 NAME = "ablations"
 TITLE = "Ablations"
 TRACE = "medium-normal_load"
+BURSTY = "zipf_exponential_bursty"
+#: variants that a device may hold in the realistic world
+RESIDENTS = 3
 PROTEUS = {
     "proteus": ("proteus", None, None),
     "without model selection": ("proteus-wo-ms", None, None),
@@ -48,25 +52,37 @@ def _nereus() -> dict:
     return NEREUS | own
 
 
-def cases(context: Context) -> list:
+def _worlds(context: Context) -> list[tuple[str, str, World, dict]]:
+    """Title, name of the image, world and what is taken away there."""
     trace = world(context.data, TRACE, context.quick)
-    return [case for which in (PROTEUS, _nereus()) for case in _cases(trace, which).values()]
+    bursty = world(context.data, BURSTY, context.quick)
+    few = realistic(context.data, TRACE, RESIDENTS, context.quick)
+    return [
+        ("Of Proteus", "proteus", trace, PROTEUS),
+        ("Of nereus", "nereus", trace, _nereus()),
+        (f"Of nereus, on {BURSTY}", "nereus-bursty", bursty, _nereus()),
+        (f"Of nereus, at most {RESIDENTS} residents a device", "nereus-realistic", few, _nereus()),
+    ]
+
+
+def cases(context: Context) -> list:
+    return [case for _, _, where, which in _worlds(context) for case in _cases(where, which).values()]
 
 
 def body(context: Context) -> str:
-    trace = world(context.data, TRACE, context.quick)
     parts = []
-    for title, name, which in (("Of Proteus", "proteus", PROTEUS), ("Of nereus", "nereus", _nereus())):
-        outcomes = context.outcomes(_cases(trace, which))
+    for title, name, where, which in _worlds(context):
+        outcomes = context.outcomes(_cases(where, which))
         parts += [
             f"### {title}",
             quantities(outcomes) if outcomes else "No results.",
             cut_short(outcomes),
-            bar_image(context, f"ablations-{name}.png", outcomes, f"Ablations of {name}"),
+            bar_image(context, f"ablations-{name}.png", outcomes, f"Ablations: {title[0].lower()}{title[1:]}"),
         ]
     return joined(
         context.left_out(cases(context)),
-        f"On `{TRACE}`, one part taken away at a time. *Bound early*: a query goes to a device's queue when it "
-        "arrives; otherwise as the live default does.",
+        f"One part taken away at a time, on `{TRACE}` where no other trace is named. *Bound early*: a query goes to a "
+        "device's queue when it arrives; otherwise as the live default does. The last table has loads, a network and "
+        f"noise as in [the realistic world](#{anchor(REALISTIC)}).",
         *parts,
     )

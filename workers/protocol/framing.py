@@ -7,10 +7,9 @@ large one gets memory of its own as soon as its size is known, and the rest of i
 
 from __future__ import annotations
 
+import mmap
 import struct
 from collections.abc import Iterator
-
-import numpy as np
 
 VERSION = 1
 PREFIX = struct.Struct("<2sBBII")
@@ -20,8 +19,10 @@ MAX_BODY = 2**31
 _ROOM = 128 * 1024
 #: a frame of more bytes that is not yet whole gets memory of its own
 _LARGE = 16 * 1024
+#: a frame of at most so many bytes gets memory of the heap, which is had sooner
+_COMMON = 16 * 1024 * 1024
 #: bodies of large frames begin at a multiple of this, so that tensors can be used where they are
-_ALIGNED = 64
+_ALIGNED = 16
 
 
 class FrameError(Exception):
@@ -88,9 +89,11 @@ class Framing:
             room[: self._have] = bytes(room[offset:have])
 
     def _grow(self, header: int, body: int, begun: memoryview) -> None:
-        # Memory that is not touched costs nothing, so a size that a peer only claims does no harm.
-        memory = np.empty(header + body + 2 * _ALIGNED, np.uint8)
-        skip = -(memory.ctypes.data + header) % _ALIGNED
+        # A size that a peer only claims must do no harm: what the kernel maps costs nothing until it is touched. Both
+        # kinds of memory begin at a multiple of 16.
+        skip = -header % _ALIGNED
+        size = skip + header + body
+        memory = bytearray(size) if size <= _COMMON else mmap.mmap(-1, size)
         self._large = memoryview(memory)[skip : skip + header + body]
         self._large[: len(begun)] = begun
         self._at = len(begun)

@@ -20,15 +20,15 @@ from .engine import DROPPED, IN_TIME, LATE, ROUNDING_S, Engine
 from .residents import Residents
 from .scenario import Scenario
 from .stacks import Stack
-from .staging import PATIENCE, may_load
+from .staging import PATIENCE, PLANNED_PATIENCE, may_load
 
 
 class Worker:
     """A device: granted batches in order, the one that runs, and what is loaded. ``blocked``: what is not to be run for
-    the moment. ``due``: since when what is to be loaded has been wanted; from ``overdue_at`` on a load goes before any
-    batch."""
+    the moment. ``planned``: what the plan counts on. ``due``: since when what is to be loaded has been wanted; from
+    ``overdue_at`` on a load goes before any batch."""
 
-    __slots__ = ("batches", "blocked", "due", "name", "overdue_at", "residents", "run_s", "running")
+    __slots__ = ("batches", "blocked", "due", "name", "overdue_at", "planned", "residents", "run_s", "running")
 
     def __init__(self, name: str, residents: Residents):
         self.name = name
@@ -38,6 +38,7 @@ class Worker:
         self.run_s = 0.0
         self.due: dict[str, float] = {}
         self.blocked: frozenset[str] = frozenset()
+        self.planned: frozenset[str] = frozenset()
         self.overdue_at = math.inf
 
     def usable(self) -> list[str]:
@@ -243,10 +244,14 @@ class LateEngine(Engine):
         """After a change of what is to be loaded."""
         before = worker.overdue_at
         worker.due = {variant: worker.due.get(variant, now) for variant in worker.residents.loads}
-        worker.overdue_at = min(worker.due.values(), default=math.inf) + PATIENCE * self._scenario.load_time_s
+        worker.overdue_at = min((self._overdue_at(worker, variant) for variant in worker.due), default=math.inf)
         if worker.overdue_at != before and now < worker.overdue_at < math.inf:
             # Nothing may happen there until then.
             self._at(worker.overdue_at, self._on_overdue, worker)
+
+    def _overdue_at(self, worker: Worker, variant: str) -> float:
+        patience = PLANNED_PATIENCE if variant in worker.planned else PATIENCE
+        return worker.due[variant] + patience * self._scenario.load_time_s
 
     def _on_overdue(self, now: float, worker: Worker) -> None:
         if worker.running is None:
@@ -273,7 +278,7 @@ class LateEngine(Engine):
                 application[variant],
                 here,
                 self._scenario.load_time_s,
-                now - worker.due[variant],
+                now >= self._overdue_at(worker, variant),
                 loading,
                 len(peers) + 1,
                 lambda name: hosts.get(name, 0),
@@ -317,6 +322,7 @@ class LateEngine(Engine):
             resident[name] += [variant for variant in some if variant not in resident[name]]
         for name, worker in self._workers.items():
             worker.blocked = planned.blocked[name]
+            worker.planned = frozenset(p.variant for p in planned.allocation.placements if p.device == name)
             worker.residents.plan(sorted(resident[name], key=worker.blocked.__contains__))
             if not self._scenario.load_time_s:
                 # What takes no time needs not wait for the batch under way.

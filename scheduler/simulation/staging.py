@@ -15,13 +15,15 @@ SPARE = 0.5
 #: a load that was wanted for so many times as long as it takes waits for no better moment: where none comes (an
 #: application has this device only, or is always pressed for want of this very variant) it would wait for ever
 PATIENCE = 30.0
+#: the same for what the plan counts on: it is for want of this that nothing is calm
+PLANNED_PATIENCE = 5.0
 
 
 def may_load(
     application: str,
     here: Collection[str],
     load_s: float,
-    waited_s: float,
+    overdue: bool,
     loading: int,
     peers: int,
     hosts: Callable[[str], int],
@@ -32,7 +34,7 @@ def may_load(
 
     Args:
         here: applications that the device can serve; none: it may load at once.
-        load_s: how long it will stand still. ``waited_s``: for how long the load has been wanted.
+        load_s: how long it will stand still. ``overdue``: it waits for no better moment.
         loading: devices of its type that are loading; ``peers``: devices of its type.
         hosts: other devices that serve an application now.
         pressure: on an application's devices, 0 to 1.
@@ -42,7 +44,7 @@ def may_load(
         return True
     if loading >= max(1, peers // PART):
         return False
-    if (application not in here and not hosts(application)) or waited_s >= PATIENCE * load_s:
+    if (application not in here and not hosts(application)) or overdue:
         return True
     pressed = pressure(application)
     for name in here:

@@ -8,7 +8,7 @@ from scheduler.simulation import simulate
 from scheduler.simulation.engine import IN_TIME
 from scheduler.simulation.residents import Residents
 from scheduler.simulation.scenario import Control
-from scheduler.simulation.staging import PATIENCE, may_load
+from scheduler.simulation.staging import may_load
 
 from .worlds import model, world
 
@@ -75,7 +75,7 @@ def test_a_load_under_way_is_not_begun_again_by_the_next_plan():
 
 
 def may(
-    application="new", here=("old",), load_s=2.0, waited_s=0.0, loading=0, peers=8, hosts=4, pressure=0.0, **others
+    application="new", here=("old",), load_s=2.0, overdue=False, loading=0, peers=8, hosts=4, pressure=0.0, **others
 ):
     """``hosts`` and ``pressure``: of every application, or by name."""
 
@@ -83,7 +83,7 @@ def may(
         return given.__getitem__ if isinstance(given, dict) else lambda name: given
 
     slo_s = by_name(others.get("slo_s", 0.3))
-    return may_load(application, here, load_s, waited_s, loading, peers, by_name(hosts), by_name(pressure), slo_s)
+    return may_load(application, here, load_s, overdue, loading, peers, by_name(hosts), by_name(pressure), slo_s)
 
 
 def test_a_device_that_serves_nothing_loads_at_once():
@@ -119,10 +119,10 @@ def test_the_only_device_of_an_application_stands_still_for_part_of_its_slo_at_m
     "case", [{"pressure": 0.5}, {"hosts": {"new": 4, "old": 0}}, {"application": "old", "pressure": 1}]
 )
 def test_no_load_waits_for_ever(case):
-    assert not may(**case, waited_s=0.9 * PATIENCE * 2.0)
-    assert may(**case, waited_s=PATIENCE * 2.0)
+    assert not may(**case)
+    assert may(**case, overdue=True)
     # However long it waited, not all devices stand still together.
-    assert not may(**case, waited_s=PATIENCE * 2.0, loading=1)
+    assert not may(**case, overdue=True, loading=1)
 
 
 # --- in a run ---------------------------------------------------------------------------------------------------------

@@ -5,8 +5,9 @@ PYTHON ?= $(shell for one in python3 python3.13 python3.12 python3.11; do \
 VENV := .venv
 BIN := $(VENV)/bin
 
-# Tests that measure no time and share no process: they take both cores. The others, with real appliances, follow alone.
-PURE := $(addprefix tests/,allocation baselines batching control dispatch evaluation simulation v2)
+# Tests that mind no company take both cores. The others, with whole appliances and with devices whose pace counts,
+# follow alone.
+PARALLEL := $(addprefix tests/,allocation baselines batching console control dispatch evaluation frames registry routing simulation v2 wild)
 
 .PHONY: install demo run test bench evaluation lint clean
 
@@ -31,8 +32,8 @@ run: install
 
 test: $(VENV)/.installed-dev
 	@tests/browser-packages
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(PURE)
-	$(BIN)/python -m pytest $(PURE:%=--ignore=%)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(PARALLEL)
+	$(BIN)/python -m pytest $(PARALLEL:%=--ignore=%)
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks

@@ -21,6 +21,7 @@ from pathlib import Path
 import msgspec
 from websockets.sync.server import serve
 
+from tests.running import free_ports
 from workers.protocol import control, frames
 from workers.protocol.specs import (
     ApplicationSpec,
@@ -236,14 +237,3 @@ def _resident(id: int, model: Model, profile: Mapping[int, float]) -> Resident:
     variant = VariantSpec(id, f"{model.name}-only", model.name, digest, len(data), 90.0, 100.0)
     points = tuple(ProfilePoint(batch, s, s, s, 20) for batch, s in sorted(profile.items()))
     return Resident(variant, MAX_BATCH, 100.0, 0.5, points)
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports

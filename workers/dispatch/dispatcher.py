@@ -263,10 +263,6 @@ class Dispatcher:
         booked = sum(g.pressure(now, known.slo_s) * sum(kind.count for kind in g.kinds) for g in groups)
         return booked / devices
 
-    def booked(self, device: Hashable) -> int:
-        """Queries booked on the device and not granted yet."""
-        return sum(len(batch.queries) for batch in self._fleet.device(device).booked)
-
     # --- time --------------------------------------------------------------------------------------------------------
 
     def wake(self, now: float) -> None:

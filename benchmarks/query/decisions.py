@@ -17,10 +17,10 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from benchmarks.routing import decision_times_us
 from workers.batching.latency import LatencyModel
 from workers.dispatch.dispatcher import Dispatcher
 from workers.dispatch.menu import Menu, Option
-from workers.gateway.router import Router
 
 from .table import Row
 
@@ -36,6 +36,7 @@ class _Query:
     deadline: float
     rows: int = 1
     booking: Any = field(default=None)
+    key: Any = None
 
 
 def _seconds(kind: int, variant: int, rows: int) -> float:
@@ -98,29 +99,6 @@ def submit_us(devices: int, load: float, seconds: float) -> tuple[list[float], l
     return submits, whole
 
 
-def pick_us(devices: int, budget_s: float, queries: int) -> list[float]:
-    """Microseconds of each ``Router.pick`` with about four queries under way a device; with no budget every device is
-    looked at."""
-    router = Router()
-    router.set_routes({"app": [(f"device-{i}", 1.0 + i % 3) for i in range(devices)]})
-    latency = LatencyModel([(1, 0.005), (8, 0.02), (32, 0.06)])
-    for i in range(devices):
-        router.service(f"device-{i}", "app", latency, 32)
-        router.up(f"device-{i}")
-    clock, under_way, times = time.perf_counter_ns, [], []
-    gc.collect()
-    for i in range(queries):
-        now = i * 1e-4
-        began = clock()
-        device = router.pick("app", now, budget_s)
-        times.append((clock() - began) / 1e3)
-        router.sent(device, "app", 1, now)
-        under_way.append(device)
-        if len(under_way) > 4 * devices:
-            router.done(under_way.pop(0), "app", 1, now, True, 0.0, 0.02, 8)
-    return times
-
-
 def section(seconds: float, picks: int) -> list[Row]:
     """A row for each number of devices and situation.
 
@@ -134,7 +112,7 @@ def section(seconds: float, picks: int) -> list[Row]:
             submits, whole = submit_us(devices, load, seconds)
             rows.append(_row(devices, "Dispatcher.submit", f"{load:.0%} of capacity", submits, statistics.fmean(whole)))
         for situation, budget_s in (("in time", 10.0), ("no device in time", 0.0)):
-            rows.append(_row(devices, "Router.pick", situation, pick_us(devices, budget_s, picks)))
+            rows.append(_row(devices, "Router.pick", situation, decision_times_us(devices, budget_s, picks)))
     return rows
 
 

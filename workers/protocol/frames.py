@@ -85,11 +85,10 @@ class Submit(Frame, frozen=True):
     min_accuracy: float | None = None
 
 
-class GrantedQuery(msgspec.Struct, frozen=True, array_like=True):
-    """One query of a :class:`Grant`; fields as in :class:`Submit`."""
+class Form(msgspec.Struct, frozen=True, array_like=True):
+    """What many queries share: everything but their numbers and deadlines. Fields as in :class:`Submit`; ``inputs`` in
+    the signature's order."""
 
-    id: int
-    budget_s: float
     rows: int
     inputs: tuple[TensorHeader, ...]
     outputs: tuple[str, ...] = ()
@@ -97,16 +96,21 @@ class GrantedQuery(msgspec.Struct, frozen=True, array_like=True):
 
 class Grant(Frame, frozen=True):
     """Queries to run together on ``variant`` (an id), in runs of at most ``max_rows`` rows, once everything granted
-    before has run. ``number``: the gateway's own, for logs. In the body the queries' inputs follow each other.
+    before has run. ``number``: the gateway's own. ``queries``: (id, place of its form in ``forms``, ``budget_s``).
 
-    Each query gets a :class:`Result` or a :class:`Refusal` of its own. One that would be late even if it ran alone is
-    refused when its turn comes, unless its application serves late answers; the others run all the same."""
+    The body holds the first input of every query, in the order of ``queries``, then the second one of every query, and
+    so on: what a run takes of an input lies in one piece.
+
+    Each query is answered once, by a :class:`Results` that names it or by a :class:`Refusal` of its own. One that would
+    be late even if it ran alone is refused when its turn comes, unless its application serves late answers; the others
+    run all the same."""
 
     number: int
     application: str
     variant: int
     max_rows: int
-    queries: tuple[GrantedQuery, ...]
+    forms: tuple[Form, ...]
+    queries: tuple[tuple[int, int, float], ...]
 
 
 class Cancel(Frame, frozen=True):
@@ -137,6 +141,35 @@ class Result(Frame, frozen=True):
     batch_rows: int
     outputs: tuple[TensorHeader, ...]
     held_s: float = 0.0
+
+
+class ResultTensor(msgspec.Struct, frozen=True, array_like=True):
+    """One output of several queries, one behind the other. ``shape``: of them all, rows first; ``nbytes``: of them all.
+    ``sizes``: bytes of each query's part where rows may differ in length (BYTES); empty: every row takes as many."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    nbytes: int
+    sizes: tuple[int, ...] = ()
+
+
+class Results(Frame, frozen=True):
+    """Answers to queries of one :class:`Grant`, by its ``number``, that want the same outputs and whose outputs have
+    the same shapes but for their rows: all of a batch, mostly. ``ids`` and the body's parts are in the same order; the
+    body holds the first output of every query, then the second one, and so on. Other fields as in :class:`Result`, of
+    the whole batch."""
+
+    number: int
+    ids: tuple[int, ...]
+    variant: str
+    accuracy: float
+    accuracy_normalized: float
+    queue_s: float
+    run_s: float
+    batch_rows: int
+    held_s: float
+    outputs: tuple[ResultTensor, ...]
 
 
 class Refusal(Frame, frozen=True):
@@ -252,6 +285,7 @@ ToExecutor = Hello | Submit | Grant | Cancel | Moved | Apply | Measure | Measure
 FromExecutor = (
     ExecutorState
     | Result
+    | Results
     | Refusal
     | StateReport
     | StatsReport

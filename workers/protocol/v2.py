@@ -18,13 +18,13 @@ sequence, say). BF16 travels as binary data only; FP16 in JSON too, as numbers t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from . import tensors
-from .frames import TensorHeader
+from .frames import Form, TensorHeader
 from .specs import Signature, TensorSpec
 from .tensors import Buffer, TensorError
 
@@ -38,17 +38,47 @@ class V2Error(ValueError):
     """The client's mistake; the text names the field and the limit."""
 
 
-class Query(msgspec.Struct):
-    """A checked query. ``tensors`` and ``parts`` follow the signature's order of inputs; ``outputs``: (name, binary) in
-    the order wanted. ``latency_s`` and ``min_accuracy`` (percent) are None unless the client asked."""
+class Terms(msgspec.Struct):
+    """What a query asks for, apart from its data; queries that are spelled alike share one.
 
-    id: str
+    ``form``: what executors are told of it: rows, inputs in the signature's order, and the outputs wanted. ``outputs``:
+    (name, binary) in the order wanted. ``latency_s`` and ``min_accuracy`` (percent) are None unless the client asked.
+    ``nbytes``: of all inputs. ``key``: kept by whoever decides what may run together; None at first.
+    """
+
+    form: Form
     rows: int
-    tensors: tuple[TensorHeader, ...]
-    parts: tuple[Buffer, ...]
     outputs: tuple[tuple[str, bool], ...]
+    nbytes: int
     latency_s: float | None = None
     min_accuracy: float | None = None
+    key: Hashable = None
+
+
+class Query(msgspec.Struct):
+    """A checked query: what it asks for, its inputs' packed data in the signature's order, and the seconds that it may
+    take where that is told: less than in its terms if a call has a deadline of its own."""
+
+    id: str
+    terms: Terms
+    parts: Sequence[Buffer]
+    latency_s: float | None
+
+    @property
+    def rows(self) -> int:
+        return self.terms.rows
+
+    @property
+    def tensors(self) -> tuple[TensorHeader, ...]:
+        return self.terms.form.inputs
+
+    @property
+    def outputs(self) -> tuple[tuple[str, bool], ...]:
+        return self.terms.outputs
+
+    @property
+    def min_accuracy(self) -> float | None:
+        return self.terms.min_accuracy
 
 
 class Input(msgspec.Struct):
@@ -116,6 +146,13 @@ def parse(body: Buffer, header_length: int | None, signature: Signature, max_row
     return query
 
 
+def binary_sizes(text: Buffer) -> list[tuple[str, int]] | None:
+    """(name, bytes) of each input of a query's JSON part that :func:`parse` found right, in the request's order; None
+    where some of the data is in the JSON."""
+    given = [(item.name, _binary_size(item.name, item.parameters)) for item in _decoder.decode(text).inputs]
+    return None if any(size is None for _, size in given) else given
+
+
 def check(request: Request, signature: Signature, max_rows: int, take: Take) -> Query:
     """A request as a query for ``signature``, whatever it came in.
 
@@ -141,7 +178,9 @@ def check(request: Request, signature: Signature, max_rows: int, take: Take) -> 
             )
     if not 1 <= rows <= max_rows:
         raise V2Error(f"inputs: {rows} rows (first dimension); must be 1 to {max_rows}")
-    return Query(request.id, rows, headers, parts, outputs, latency_s, min_accuracy)
+    form = Form(rows, headers, tuple([name for name, _ in outputs]))
+    nbytes = sum([header.nbytes for header in headers])
+    return Query(request.id, Terms(form, rows, outputs, nbytes, latency_s, min_accuracy), parts, latency_s)
 
 
 # --- parameters -----------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ queries that result (:attr:`Dispatcher.grants`, :attr:`Dispatcher.refused`), and
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .devices import SLOW, Batch, Device, Query
@@ -34,6 +34,8 @@ FORGET_S = 10.0
 #: seconds for which a device that gave queries back is not asked again; so many times as long each time it does so
 #: again before it answered anything, up to a most
 SHY_S, SHY_AGAIN, SHY_MOST_S = 0.02, 4.0, 1.0
+#: a batch goes to a device ahead of an answer only if that takes more seconds than this, or if it is full
+AHEAD_S = 0.001
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,9 @@ class Dispatcher:
         #: devices on which something is booked behind something granted
         self._behind: dict[Device, None] = {}
         self._sweep_at = -math.inf
+        #: while queries that arrived together are booked: devices to be considered once all are
+        self._gathering = False
+        self._gathered: dict[Device, None] = {}
 
     @property
     def wake_at(self) -> float:
@@ -166,7 +171,32 @@ class Dispatcher:
         if known is None:
             self._refuse_all([query])
         else:
+            known.arrived(1, now)
             self._place(known, query, now)
+
+    def submit_all(self, arrivals: Sequence[tuple[str, Query]], now: float) -> None:
+        """Queries that arrived together, each with its application: as :meth:`submit`, but none is granted before all
+        have found their places, so that an idle device does not run the first one without the others."""
+        if now >= self._sweep_at:
+            self._sweep(now)
+        self._gathering = True
+        try:
+            last, known = None, None
+            for name, query in arrivals:
+                if name is not last:
+                    last, known = name, self._fleet.applications.get(name)
+                    if known is not None:
+                        known.arrived(sum([other == name for other, _ in arrivals]), now)
+                if known is None:
+                    self._refuse_all([query])
+                else:
+                    self._place(known, query, now)
+        finally:
+            self._gathering = False
+            gathered, self._gathered = self._gathered, {}
+            for device in gathered:
+                self._fleet.note(device, now)
+                self._consider(device, now)
 
     def withdraw(self, query: Query, now: float) -> bool:
         """Forget a query that waits; False if it does not (any more)."""
@@ -338,8 +368,11 @@ class Dispatcher:
         if batch.rows >= batch.option.max_rows:
             batch.application.open.remove(batch)
         device.recount()
-        self._fleet.note(device, now)
-        self._consider(device, now)
+        if self._gathering:
+            self._gathered[device] = None
+        else:
+            self._fleet.note(device, now)
+            self._consider(device, now)
 
     def _begin(self, batch: Batch, now: float) -> None:
         """Book a new batch behind what is booked on its device; on an idle one it is granted if it need not wait."""
@@ -348,6 +381,9 @@ class Dispatcher:
             self._book(batch, now)
             return
         application, option, rows = batch.application, batch.option, batch.rows
+        if self._gathering:
+            self._book(batch, now)
+            return
         pressure = device.kind.groups[application.name].pressure(now, application.slo_s)
         until = now
         if rows < option.max_rows and option.improves[rows]:
@@ -372,7 +408,10 @@ class Dispatcher:
             self._behind[device] = None
         if batch.rows < batch.option.max_rows:
             batch.application.open.append(batch)
-        self._consider(device, now)
+        if self._gathering:
+            self._gathered[device] = None
+        else:
+            self._consider(device, now)
 
     def _unbook(self, batch: Batch, now: float) -> None:
         device = batch.device
@@ -481,7 +520,9 @@ class Dispatcher:
         booked = device.booked
         while booked and device.up:
             granted = device.granted
-            if granted and (len(granted) > 1 or not device.way_s or self._overdue(device, now)):
+            if granted and (
+                len(granted) > 1 or not device.way_s or not _ahead(booked[0], device) or self._overdue(device, now)
+            ):
                 # Nothing more before an answer comes; but if none does, what is booked must not wait for ever.
                 first = granted[0]
                 at = first.end + 1.01 * max(OVERDUE_S, OVERDUE * (first.end - first.granted_at))
@@ -534,3 +575,10 @@ class Dispatcher:
         for query in queries:
             query.booking = None
             self.refused.append(query)
+
+
+def _ahead(batch: Batch, device: Device) -> bool:
+    """Whether a batch is worth granting while another one runs. Ahead of a run that is over in a moment it saves hardly
+    any time, and what arrives until the answer is here makes it larger."""
+    running = device.granted[0]
+    return running.end - running.granted_at > AHEAD_S or batch.rows >= batch.option.max_rows

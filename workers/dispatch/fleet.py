@@ -24,6 +24,10 @@ LOOKS = 8
 FULL = 0.01
 
 
+#: how much an arrival counts in the running mean of the time between two, and the longest such time that counts
+GAP_WEIGHT, LONGEST_GAP_S = 0.1, 1.0
+
+
 class Kind:
     """Devices with the same menus. ``groups``: theirs, by application. Of those that are not away: ``count``, how many
     are ``busy``, the sum ``until_sum`` of when these will be free, and ``booked_s``. ``idle``: those with nothing to
@@ -84,8 +88,10 @@ class Application:
         "_vain_since",
         "best_worth",
         "crowd",
+        "gap_s",
         "groups",
         "hosts",
+        "last_at",
         "looked_at",
         "name",
         "open",
@@ -108,6 +114,20 @@ class Application:
         self._vain, self._vain_since = 0, -math.inf
         self.open: list[Batch] = []
         self.best_worth = -math.inf
+        #: seconds between two arrivals, as a running mean, and when the last one was; company is expected at first
+        self.gap_s = 0.0
+        self.last_at = math.inf
+
+    def arrived(self, count: int, now: float) -> None:
+        """So many queries arrived at once."""
+        since = now - self.last_at
+        self.last_at = now
+        if since < 0.0:
+            since = 0.0
+        elif since > LONGEST_GAP_S:
+            since = LONGEST_GAP_S
+        weight = GAP_WEIGHT * count
+        self.gap_s += (weight if weight < 1.0 else 1.0) * (since / count - self.gap_s)
 
     def full(self, now: float) -> bool:
         """Whether queries have looked at all devices of late for a place between others, and in vain."""

@@ -14,10 +14,13 @@ from .placing import ROUNDING_S
 WAIT, WAIT_UNDER_PRESSURE = 0.25, 0.5
 #: nor longer than it will run, or so many times as long at full pressure: company halves what a row costs at best
 LONGER_UNDER_PRESSURE = 8.0
+#: a wait that is shorter is none: clocks of event loops count milliseconds
+SHORTEST_S = 0.001
 
 
 def waits_until(batch: Batch, device: Device, pressure: float, now: float) -> float:
-    """Until when a batch on an idle device waits for company; ``now`` or earlier: not at all."""
+    """Until when a batch on an idle device waits for company; ``now`` or earlier: not at all, as when none is to be
+    expected before."""
     option, rows = batch.option, batch.rows
     if rows >= option.max_rows or not option.improves[rows] or batch.deadline == math.inf:
         return now
@@ -28,7 +31,10 @@ def waits_until(batch: Batch, device: Device, pressure: float, now: float) -> fl
     longest = (1.0 + LONGER_UNDER_PRESSURE * pressure) * option.seconds(rows)
     until = arrived + (wait if wait < longest else longest)
     last = batch.deadline - max(option.seconds(rows + 1), option.seconds(rows)) * factor - way_s
-    return until if until < last else last
+    if last < until:
+        until = last
+    left = until - now
+    return until if left >= SHORTEST_S and left >= batch.application.gap_s else now
 
 
 def chosen(batch: Batch, device: Device, start: float, pressure: float, now: float) -> Option:

@@ -3,6 +3,9 @@
 A handler is called once a request is fully read and answers through :meth:`Exchange.respond`, at once or later from
 any callback. One request of a connection is handled at a time; pipelined ones wait their turn. Why this and not an
 ASGI server: ``docs/decisions/0002-gateway-http-server.md``.
+
+Clients say the same in the heads of all their requests. A head that was parsed and admitted once is remembered by its
+bytes, and a request that begins with one goes around the parser: its body is as long as the head says.
 """
 
 from __future__ import annotations
@@ -13,8 +16,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from email.utils import formatdate
 from http import HTTPStatus
+from typing import Any
 
 import httptools
+import numpy as np
 
 from workers import log
 
@@ -29,49 +34,53 @@ IDLE_TIMEOUT_S = 120.0
 #: connection and the client would never see why
 LINGER_S = 2.0
 
+#: heads that are remembered, and the longest one that is
+HEADS, HEAD_BYTES = 1024, 4096
+#: a body of which more than this is still to come is read straight into place
+_IN_PLACE = 64 * 1024
+
 _STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
+_OK = _STATUS_LINES[200]
 _JOIN_BELOW = 64 * 1024
 
 Buffer = bytes | bytearray | memoryview
 Headers = Sequence[tuple[bytes, bytes]]
 
 
-class Exchange:
-    """One request and the way to answer it.
+class Head:
+    """A request's head. ``headers``: lower-case names; a repeated header's values are joined by a comma. ``length``: of
+    the body that belongs to it; None: it comes in chunks. ``state``: what :attr:`HttpServer.preflight` left for the
+    handler."""
 
-    ``headers``: lower-case names; a repeated header's values are joined by a comma. ``read_at``: ``time.monotonic()``
-    when the last byte was there. ``on_disconnect`` may be set by the handler: called once if the client goes away
-    before the answer.
-    """
+    __slots__ = ("headers", "keep_alive", "length", "method", "query", "state", "target")
 
-    __slots__ = (
-        "_connection",
-        "body",
-        "close",
-        "done",
-        "headers",
-        "keep_alive",
-        "method",
-        "on_disconnect",
-        "query",
-        "read_at",
-        "state",
-        "target",
-    )
-
-    def __init__(self, connection: HttpConnection):
-        self._connection = connection
+    def __init__(self) -> None:
         self.method = b""
         self.target = b""
         self.query = b""
         self.headers: dict[bytes, bytes] = {}
-        self.body = bytearray()
-        self.read_at = 0.0
         self.keep_alive = True
+        self.length: int | None = 0
+        self.state: Any = None
+
+
+class Exchange:
+    """One request and the way to answer it.
+
+    ``head`` may be shared with other requests. ``read_at``: ``time.monotonic()`` when the last byte was there.
+    ``on_disconnect`` may be set by the handler: called once if the client goes away before the answer.
+    """
+
+    __slots__ = ("_connection", "body", "done", "head", "keep_alive", "on_disconnect", "read_at")
+
+    def __init__(self, connection: HttpConnection, head: Head, body: Buffer, read_at: float):
+        self._connection = connection
+        self.head = head
+        self.body = body
+        self.read_at = read_at
+        self.keep_alive = head.keep_alive
         self.done = False
         self.on_disconnect: Callable[[], None] | None = None
-        self.state: object = None
-        """what :attr:`HttpServer.preflight` left for the handler"""
 
     def respond(self, status: int, headers: Headers, body: Sequence[Buffer] = (), close: bool = False) -> bool:
         """Hand the response to the socket. False: the client is gone, or this request was answered already."""
@@ -81,6 +90,15 @@ class Exchange:
         self.on_disconnect = None
         return self._connection.write_response(self, status, headers, body, close)
 
+    def succeed(self, rest: bytes) -> bool:
+        """Respond with status 200; ``rest`` is all that follows the date: headers with ``content-length``, an empty
+        line, and the body. As :meth:`respond`; to be used for requests other than HEAD."""
+        if self.done:
+            return False
+        self.done = True
+        self.on_disconnect = None
+        return self._connection.write_success(self, rest)
+
 
 class HttpConnection(asyncio.Protocol):
     """One client connection."""
@@ -89,9 +107,13 @@ class HttpConnection(asyncio.Protocol):
         self._server = server
         self._parser = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport | None = None
-        self._reading: Exchange | None = None
+        #: the head that is being parsed, or whose body is being read
+        self._reading: Head | None = None
+        self._body = bytearray()
         self._reading_bytes = 0
         self._head_bytes = 0
+        #: the bytes of the head that the parser is at, if they came in one piece
+        self._raw: bytes | None = None
         self._waiting: deque[Exchange] = deque()
         self._active: Exchange | None = None
         self._header_name = b""
@@ -128,9 +150,28 @@ class HttpConnection(asyncio.Protocol):
         self._server.check_idle()
 
     def data_received(self, data: bytes) -> None:
-        self.touched = time.monotonic()
+        now = self.touched = time.monotonic()
+        if self._reading is None and self._active is None and not (self._closing or self._lingering or self._no_more):
+            end = data.find(b"\r\n\r\n") + 4
+            head = self._server.heads.get(data[:end]) if end > 4 else None
+            if head is not None and not self._write_paused:
+                size = len(data) - end
+                if size == head.length:
+                    exchange = Exchange(self, head, memoryview(data)[end:], now)
+                    self._active = exchange
+                    self._server.active += 1
+                    self._start(exchange)
+                    return
+                if head.length - size > _IN_PLACE and self._reserve(size):
+                    self._read_in_place(head, data[end:])
+                    return
+            elif 4 < end <= HEAD_BYTES:
+                self._raw = data[:end]
         if self._closing or self._lingering or self._no_more:
             return
+        self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -144,9 +185,47 @@ class HttpConnection(asyncio.Protocol):
         except Exception as error:
             logger.error("http_connection_failed", exc_info=error)
             self._refuse(500, "internal error")
+        self._raw = None
         if self._waiting and self._transport is not None:
             # A pipelining client is read no faster than it is answered.
             self._transport.pause_reading()
+
+    # --- bodies that are read into place ---
+
+    def _reserve(self, size: int) -> bool:
+        """Count a body as one that is being read, if all together are not too many then."""
+        if self._server.buffered_bytes + size > self._server.max_buffered_bytes:
+            return False
+        self._server.buffered_bytes += size
+        self._reading_bytes += size
+        return True
+
+    def _read_in_place(self, head: Head, begun: bytes) -> None:
+        self._reading = head
+        self._read_by(BodyReader(self, head.length, begun))
+
+    def _read_by(self, protocol: asyncio.BaseProtocol) -> None:
+        # Which of a protocol's ways of reading is used is settled when reading begins.
+        self._transport.pause_reading()
+        self._transport.set_protocol(protocol)
+        self._transport.resume_reading()
+
+    def body_grew(self, size: int, whole: memoryview | None) -> None:
+        """A body that is read into place has so many more bytes; ``whole``: it is complete."""
+        self.touched = time.monotonic()
+        if self._closing or self._lingering:
+            self._read_by(self)
+        elif not self._reserve(size):
+            self._read_by(self)
+            self._refuse(503, "too many request bodies are being read at once; try again", retry=True)
+        elif whole is not None:
+            self._read_by(self)
+            self._server.buffered_bytes -= self._reading_bytes
+            self._reading_bytes = 0
+            head, self._reading = self._reading, None
+            exchange = Exchange(self, head, whole, self.touched)
+            self._begin(exchange)
+            self._start(exchange)
 
     def pause_writing(self) -> None:
         self._write_paused = True
@@ -158,7 +237,8 @@ class HttpConnection(asyncio.Protocol):
     # --- parser callbacks ---
 
     def on_message_begin(self) -> None:
-        self._reading = Exchange(self)
+        self._reading = Head()
+        self._body = bytearray()
         self._head_bytes = 0
         self._refused = False
 
@@ -179,47 +259,53 @@ class HttpConnection(asyncio.Protocol):
             self._refuse(431, f"request line and headers: at most {MAX_HEAD_BYTES} bytes")
 
     def on_headers_complete(self) -> None:
+        raw, self._raw = self._raw, None
         if self._refused:
             return
-        exchange = self._reading
-        exchange.method = self._parser.get_method()
-        exchange.keep_alive = self._parser.should_keep_alive()
-        path, _, exchange.query = exchange.target.partition(b"?")
-        exchange.target = path
-        length = exchange.headers.get(b"content-length", b"0")
-        if length.isdigit() and int(length) > self._server.max_body_bytes:
-            self._too_large()
-            return
-        refusal = self._server.preflight(exchange)
+        head = self._reading
+        head.method = self._parser.get_method()
+        head.keep_alive = self._parser.should_keep_alive()
+        head.target, _, head.query = head.target.partition(b"?")
+        headers = head.headers
+        length = headers.get(b"content-length", b"0")
+        if b"transfer-encoding" in headers or b"upgrade" in headers or not length.isdigit() or len(length) > 15:
+            head.length = None
+        else:
+            head.length = int(length)
+            if head.length > self._server.max_body_bytes:
+                self._too_large()
+                return
+        refusal = self._server.preflight(head)
         if refusal is not None:
             status, headers, body = refusal
             self._refuse_with(status, headers, body)
             return
-        if exchange.headers.get(b"expect", b"").lower() == b"100-continue" and self._active is None:
-            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        if b"expect" in headers:
+            if headers[b"expect"].lower() == b"100-continue" and self._active is None:
+                self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        elif raw is not None and head.length is not None and head.keep_alive:
+            self._server.remember(raw, head)
 
     def on_body(self, body: bytes) -> None:
         if self._refused:
             return
-        exchange = self._reading
         size = len(body)
-        if len(exchange.body) + size > self._server.max_body_bytes:
+        if len(self._body) + size > self._server.max_body_bytes:
             self._too_large()
             return
-        if self._server.buffered_bytes + size > self._server.max_buffered_bytes:
+        if not self._reserve(size):
             self._refuse(503, "too many request bodies are being read at once; try again", retry=True)
             return
-        self._server.buffered_bytes += size
-        self._reading_bytes += size
-        exchange.body += body
+        self._body += body
 
     def on_message_complete(self) -> None:
         self._server.buffered_bytes -= self._reading_bytes
         self._reading_bytes = 0
-        exchange, self._reading = self._reading, None
+        head, self._reading = self._reading, None
         if self._refused:
             return
-        exchange.read_at = time.monotonic()
+        exchange = Exchange(self, head, memoryview(self._body), time.monotonic())
+        self._body = bytearray()
         if self._active is None and not self._write_paused:
             self._begin(exchange)
             self._start(exchange)
@@ -255,27 +341,61 @@ class HttpConnection(asyncio.Protocol):
             exchange.read_at = time.monotonic()
             self._start(exchange)
 
+    def write_success(self, exchange: Exchange, rest: bytes) -> bool:
+        """See :meth:`Exchange.succeed`."""
+        server = self._server
+        if self._active is not exchange:
+            return False
+        if not exchange.keep_alive or server.stopping:
+            return self._write_last(exchange, b"".join((_OK, server.date_header(), b"connection: close\r\n", rest)))
+        self._active = None
+        server.active -= 1
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return False
+        if len(rest) < _JOIN_BELOW:
+            transport.write(b"".join((_OK, server.date_header(), rest)))
+        else:
+            transport.writelines([_OK + server.date_header(), rest])
+        if self._waiting:
+            self._next()
+        return True
+
     def write_response(
         self, exchange: Exchange, status: int, headers: Headers, body: Sequence[Buffer], close: bool
     ) -> bool:
+        """See :meth:`Exchange.respond`."""
         if self._active is not exchange:
             return False
+        close = close or not exchange.keep_alive or self._server.stopping
+        data = self._render(status, headers, body, close, head_only=exchange.head.method == b"HEAD")
+        if close:
+            return self._write_last(exchange, *data)
         self._active = None
         self._server.active -= 1
         transport = self._transport
         if transport is None or transport.is_closing():
             return False
-        close = close or not exchange.keep_alive or self._server.stopping
-        self._write(status, headers, body, close, head_only=exchange.method == b"HEAD")
-        if close:
-            self._closing = True
-            transport.close()
-        else:
-            self._next()
-        self._server.check_idle()
+        transport.writelines(data)
+        self._next()
         return True
 
-    def _write(self, status: int, headers: Headers, body: Sequence[Buffer], close: bool, head_only: bool) -> None:
+    def _write_last(self, exchange: Exchange, *data: Buffer) -> bool:
+        self._active = None
+        self._server.active -= 1
+        transport = self._transport
+        written = transport is not None and not transport.is_closing()
+        if written:
+            transport.writelines(data)
+            self._closing = True
+            transport.close()
+        self._server.check_idle()
+        return written
+
+    def _render(
+        self, status: int, headers: Headers, body: Sequence[Buffer], close: bool, head_only: bool
+    ) -> list[Buffer]:
+        """A response, as one buffer where it is small."""
         size = sum(part.nbytes if isinstance(part, memoryview) else len(part) for part in body)
         head = bytearray(_STATUS_LINES[status])
         head += self._server.date_header()
@@ -285,12 +405,11 @@ class HttpConnection(asyncio.Protocol):
         head += b"connection: close\r\n\r\n" if close else b"\r\n"
         if head_only:
             body = ()
-        if size < _JOIN_BELOW:
-            for part in body:
-                head += part
-            self._transport.write(head)
-        else:
-            self._transport.writelines([head, *body])
+        if size >= _JOIN_BELOW:
+            return [head, *body]
+        for part in body:
+            head += part
+        return [head]
 
     # --- refusing before the request is read ---
 
@@ -315,7 +434,7 @@ class HttpConnection(asyncio.Protocol):
             (self._waiting[-1] if self._waiting else self._active).keep_alive = False
             return
         self._lingering = True
-        self._write(status, headers, body, close=True, head_only=False)
+        self._transport.writelines(self._render(status, headers, body, close=True, head_only=False))
         if transport.can_write_eof():
             transport.write_eof()
         asyncio.get_running_loop().call_later(LINGER_S, self.close)
@@ -348,13 +467,40 @@ class HttpConnection(asyncio.Protocol):
             self.close()
 
 
+class BodyReader(asyncio.BufferedProtocol):
+    """Stands in for a connection while the rest of a large body is read into memory of its own."""
+
+    def __init__(self, connection: HttpConnection, size: int, begun: bytes):
+        self._connection = connection
+        # Not filled with anything, and not touched before it is needed: a size that a client only claims does no harm.
+        self._view = memoryview(np.empty(size, np.uint8))
+        self._view[: len(begun)] = begun
+        self._have = len(begun)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._view[self._have :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._have += nbytes
+        self._connection.body_grew(nbytes, self._view if self._have == len(self._view) else None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connection.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._connection.resume_writing()
+
+
 class HttpServer:
     """Listens and keeps what the connections share.
 
     Args:
         handle: called with each fully read :class:`Exchange`.
-        preflight: called with headers complete and the body not yet read; returns None to go on, or the response that
-            refuses it: (status, headers, body).
+        preflight: called with a head that is complete, its body not yet read; returns None to go on, or the response
+            that refuses it: (status, headers, body). What it admits once it admits until :meth:`forget` is called.
         render_error: how this server words its own errors: (status, message) -> (status, headers, body).
         max_body_bytes: largest request body. max_buffered_bytes: all bodies that are being read, together.
     """
@@ -362,7 +508,7 @@ class HttpServer:
     def __init__(
         self,
         handle: Callable[[Exchange], None],
-        preflight: Callable[[Exchange], tuple[int, Headers, Sequence[Buffer]] | None],
+        preflight: Callable[[Head], tuple[int, Headers, Sequence[Buffer]] | None],
         render_error: Callable[[int, str], tuple[int, Headers, Sequence[Buffer]]],
         max_body_bytes: int,
         max_buffered_bytes: int,
@@ -382,6 +528,20 @@ class HttpServer:
         self._sweeper: asyncio.Task | None = None
         self._date = (0, b"")
         self._idle = asyncio.Event()
+        self.heads: dict[bytes, Head] = {}
+
+    def remember(self, raw: bytes, head: Head) -> None:
+        """Take the head for known from now on."""
+        if raw.count(b"\n") != raw.count(b"\r\n"):
+            # A parser that is lenient with line ends might take it to end elsewhere.
+            return
+        if len(self.heads) >= HEADS:
+            self.heads.clear()
+        self.heads[raw] = head
+
+    def forget(self) -> None:
+        """Other heads may be admitted from now on."""
+        self.heads.clear()
 
     async def start(self, host: str, port: int) -> None:
         """Listen.

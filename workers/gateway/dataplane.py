@@ -10,28 +10,30 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-
-import msgspec
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from workers import log
 from workers.dispatch.devices import Batch
 from workers.dispatch.menu import Menu
 from workers.protocol import v2
-from workers.protocol.frames import ExecutorState, FrameError, Refusal, Result, split_body
+from workers.protocol.frames import ExecutorState, FrameError, Refusal, Result, Results, split_body
+from workers.protocol.results import Answer as PackedAnswer
+from workers.protocol.results import answers as split_results
 from workers.protocol.specs import ApplicationSpec
 
+from .accounts import Accounts, Limits
 from .bursts import BurstDetector
 from .catalog import Catalog
 from .errors import GatewayError, Invalid, ModelFailed, NotFound, Overloaded, TimedOut, Unavailable
 from .executors import Executors
-from .flights import Answer, Flight, Outcome
+from .flights import Answer, Flight, Outcome, Run
 from .holding import Holding
 from .metrics import GatewayMetrics
 from .router import QueryRouter
 from .sent import Sent
 from .stats import Statistics
+from .timeouts import Timeouts
 
 logger = log.get("gateway.queries")
 
@@ -47,16 +49,6 @@ SILENT_S = 2.0
 WHOLE = 0.8
 #: the batch policy whose queries may be held here: it is the dispatcher that forms its batches
 HELD_POLICY = "nereus"
-
-
-@dataclass(frozen=True)
-class Limits:
-    """``queries``, ``rows`` and ``bytes`` under way at once in the whole gateway; ``query_rows`` in one query."""
-
-    queries: int
-    rows: int
-    bytes: int
-    query_rows: int
 
 
 class DataPlane:
@@ -77,20 +69,17 @@ class DataPlane:
         limits: Limits,
     ):
         self.catalog = Catalog()
-        self.limits = limits
         self.late_binding = False
+        self.accounts = Accounts(statistics, metrics, limits)
         self._router = router
         self._executors = executors
-        self._statistics = statistics
         self._bursts = bursts
         self._metrics = metrics
         self._sent = Sent(router, executors, metrics)
         self._holding = Holding(self, metrics)
+        self._timeouts = Timeouts(self._timed_out)
         self._refused: dict[str, int] = {}
         self._ids = itertools.count(1)
-        self.queries = 0
-        self.rows = 0
-        self.bytes = 0
 
     # --- edges --------------------------------------------------------------------------------------------------------
 
@@ -100,34 +89,36 @@ class DataPlane:
         query: v2.Query,
         variant: str | None,
         read_at: float,
-        answer: Callable[[Outcome], None],
+        answer: Callable[[Flight, Outcome], None],
+        context: Any = None,
     ) -> Flight:
-        """Take in a checked query; ``answer`` is called exactly once, perhaps before this returns.
+        """Take in a checked query; ``answer`` is called exactly once, with the flight and its outcome, perhaps before
+        this returns.
 
         Args:
             variant: the only variant that will do, or None.
             read_at: ``time.monotonic()`` when the request was fully read; the budget runs from there.
+            context: the edge's own, kept in the flight.
         """
-        now = time.monotonic()
-        flight = Flight(next(self._ids), spec, query, variant, read_at, answer)
-        self._statistics.arrived(spec.name, query.rows)
-        self._bursts.arrived(spec.name, query.rows, now)
-        self.queries += 1
-        self.rows += query.rows
-        self.bytes += flight.bytes
-        try:
-            self._check_limits()
-            flight.allowed = self._allowed(spec, query, variant)
-        except GatewayError as error:
+        flight = Flight(next(self._ids), spec, query, variant, read_at, answer, context)
+        self._bursts.arrived(spec.name, flight.rows, read_at)
+        self.accounts.enter(flight)
+        error = self.accounts.full()
+        if error is None and (variant is not None or query.min_accuracy is not None):
+            try:
+                flight.allowed = self._allowed(spec, query, variant)
+            except GatewayError as refused:
+                error = refused
+        if error is not None:
             self._finish(flight, error)
             return flight
-        loop = asyncio.get_running_loop()
-        grace = SERVE_SLOS * spec.slo_s if spec.late == "serve" else max(GRACE_S, spec.slo_s)
-        flight.timer = loop.call_later(max(0.0, flight.due + grace - now), self._timed_out, flight)
+        slo_s = spec.slo_s
+        grace_s = SERVE_SLOS * slo_s if spec.late == "serve" else slo_s if slo_s > GRACE_S else GRACE_S
+        self._timeouts.add(flight, flight.due + grace_s)
         if self._may_hold(flight):
-            self._holding.submit(flight, now)
+            self._holding.submit(flight)
         else:
-            self._dispatch(flight, now)
+            self._dispatch(flight, time.monotonic())
         return flight
 
     def cancel(self, flight: Flight) -> None:
@@ -135,14 +126,7 @@ class DataPlane:
         if flight.answer is None:
             return
         now = time.monotonic()
-        name = flight.spec.name
-        if now > flight.due:
-            # It was not answered in time, whoever gave up first.
-            self._statistics.refused(name, "dropped")
-            self._metrics.ended(name, "dropped")
-        else:
-            self._statistics.cancelled(name)
-            self._metrics.ended(name, "cancelled")
+        self.accounts.cancelled(flight, now)
         self._withdraw(flight, now)
         self._forget(flight)
 
@@ -217,15 +201,6 @@ class DataPlane:
 
     # --- routing ------------------------------------------------------------------------------------------------------
 
-    def _check_limits(self) -> None:
-        limits = self.limits
-        if self.queries > limits.queries:
-            raise Overloaded(f"gateway: {limits.queries} queries are under way, the most at once; try again")
-        if self.rows > limits.rows:
-            raise Overloaded(f"gateway: {limits.rows} rows are under way, the most at once; try again")
-        if self.bytes > limits.bytes:
-            raise Overloaded(f"gateway: {limits.bytes} bytes of inputs are under way, the most at once; try again")
-
     def _allowed(self, spec: ApplicationSpec, query: v2.Query, variant: str | None) -> set[str] | None:
         """Devices that can do what the query insists on; None: any."""
         if variant is None and query.min_accuracy is None:
@@ -285,47 +260,85 @@ class DataPlane:
 
     # --- what executors say -------------------------------------------------------------------------------------------
 
+    def results(self, device: str, results: Results, body: memoryview) -> None:
+        """Answers to queries of one granted batch arrived."""
+        landed = self._sent.landed_all(device, results.ids)
+        flights = [flight for flight in landed if flight is not None]
+        if not flights:
+            return
+        now = time.monotonic()
+        spec, sent_at, run_s = flights[0].spec, flights[0].sent_at, results.run_s
+        rows = sum([flight.rows for flight in flights])
+        self._router.done(device, spec.name, rows, now, True, results.queue_s, run_s, results.batch_rows)
+        # First, so that the device has its next batch while this one's answers are written.
+        self._holding.landed(flights, now, results.batch_rows, results.held_s)
+        try:
+            answers = split_results(results, body)
+        except FrameError as error:
+            for flight in flights:
+                self._finish(flight, ModelFailed(f"device {device}: broken answer: {error}"))
+            return
+        run = Run(device, results.variant, results.accuracy, results.accuracy_normalized, run_s, results.batch_rows)
+        self._deliver(landed, run, results.queue_s, answers)
+        self._returned(device, time.monotonic() - sent_at - results.queue_s - (results.held_s or run_s))
+
     def result(self, device: str, result: Result, body: memoryview) -> None:
-        """An answer arrived."""
+        """An answer to a query that was bound early arrived."""
         flight = self._sent.landed(device, result.id)
         if flight is None:
             return
         now = time.monotonic()
-        self._router.done(
-            device,
-            flight.spec.name,
-            flight.rows,
-            now,
-            True,
-            result.queue_s,
-            result.run_s,
-            result.batch_rows,
-        )
-        sent_at, around_s = flight.sent_at, result.queue_s + (result.held_s or result.run_s)
-        if flight.batch is not None:
-            # First, so that the device has its next batch while this one's answers are written.
-            self._holding.landed(flight, now, result.batch_rows, result.held_s)
-            result = msgspec.structs.replace(result, queue_s=result.queue_s + sent_at - flight.arrived)
-        elif self.late_binding and result.held_s and result.batch_rows == flight.rows:
-            self._observe(device, flight.spec.name, result, now)
+        name, rows, held_s = flight.spec.name, flight.rows, result.held_s
+        self._router.done(device, name, rows, now, True, result.queue_s, result.run_s, result.batch_rows)
+        if self.late_binding and held_s and result.batch_rows == rows:
+            self._observe(device, name, result, now)
         try:
             parts = split_body(result.outputs, body)
         except FrameError as error:
             self._finish(flight, ModelFailed(f"device {device}: broken answer: {error}"))
             return
-        self._finish(flight, Answer(result, parts, device))
+        run = Run(device, result.variant, result.accuracy, result.accuracy_normalized, result.run_s, result.batch_rows)
+        self._deliver([flight], run, result.queue_s, [(result.outputs, parts)])
+        self._returned(device, time.monotonic() - flight.sent_at - result.queue_s - (held_s or result.run_s))
+
+    def _returned(self, device: str, around_s: float) -> None:
+        """So much of the time between sending and answering was not the executor's."""
         margin = self._sent.margin(device)
         before = margin.seconds
-        margin.add(time.monotonic() - sent_at - around_s)
+        margin.add(around_s)
         if margin.seconds != before:
             self._holding.set_way(device, margin.seconds)
 
-    def _observe(self, device: str, application: str, result: Result, now: float) -> None:
-        """Have the dispatcher learn from a query that ran by itself and was bound early."""
-        state = self._executors.states().get(device)
-        for known in state.warm if state is not None else ():
-            if known.application == application and known.name == result.variant:
-                self._holding.observe(device, known.id, result.batch_rows, result.held_s, now)
+    def _deliver(
+        self, flights: Sequence[Flight | None], run: Run, queue_s: float, answers: Sequence[PackedAnswer]
+    ) -> None:
+        """Give queries of one application their answers. ``queue_s``: from receipt at the device to the run's start."""
+        latencies: list[float] = []
+        late, waited, rows, name = 0, 0.0, 0, ""
+        for flight, (headers, parts) in zip(flights, answers, strict=True):
+            if flight is None:
+                continue
+            answer = self._forget(flight)
+            # Since it arrived here: on the way it was at its device's mercy, too.
+            queue = queue_s + flight.sent_at - flight.arrived
+            try:
+                answer(flight, Answer(run, queue, headers, parts))
+            except GatewayError as error:
+                # The edge could not render the result and has told the client so.
+                self.accounts.failed(flight, error)
+                continue
+            except Exception as error:
+                logger.exception("answer_failed", application=flight.spec.name)
+                self.accounts.failed(flight, ModelFailed(f"internal error: {type(error).__name__}"))
+                continue
+            done = time.monotonic()
+            latencies.append(done - flight.arrived)
+            late += done > flight.due
+            waited += queue
+            rows += flight.rows
+            name = flight.spec.name
+        if latencies:
+            self.accounts.answered(name, run, latencies, late, waited, rows)
 
     def refusal(self, device: str, refusal: Refusal) -> None:
         """A query was declined; another device may do better."""
@@ -337,7 +350,7 @@ class DataPlane:
         flight.error = _from_refusal(device, refusal)
         held = flight.batch is not None
         if held:
-            self._holding.landed(flight, now)
+            self._holding.landed([flight], now)
         if not refusal.retryable or flight.tries >= MAX_TRIES:
             self._finish(flight, flight.error)
         elif held:
@@ -403,41 +416,22 @@ class DataPlane:
             self._executors.cancel(device, flight.id)
             self._holding.abandoned(flight, now)
 
-    def _forget(self, flight: Flight) -> Callable[[Outcome], None]:
+    def _forget(self, flight: Flight) -> Callable[[Flight, Outcome], None]:
         answer, flight.answer = flight.answer, None
-        if flight.timer is not None:
-            flight.timer.cancel()
-        self.queries -= 1
-        self.rows -= flight.rows
-        self.bytes -= flight.bytes
+        self._timeouts.forget(flight)
+        self.accounts.leave(flight)
         return answer
 
-    def _finish(self, flight: Flight, outcome: Outcome) -> None:
+    def _finish(self, flight: Flight, error: GatewayError) -> None:
+        """End a flight in an error, unless it has ended."""
         if flight.answer is None:
             return
         answer = self._forget(flight)
         try:
-            answer(outcome)
-        except GatewayError as error:
-            # The edge could not render the result and has told the client so.
-            outcome = error
-        except Exception as error:
+            answer(flight, error)
+        except Exception:
             logger.exception("answer_failed", application=flight.spec.name)
-            outcome = ModelFailed(f"internal error: {type(error).__name__}")
-        self._count(flight, outcome)
-
-    def _count(self, flight: Flight, outcome: Outcome) -> None:
-        name, now = flight.spec.name, time.monotonic()
-        if isinstance(outcome, Answer):
-            latency, in_time = now - flight.arrived, now <= flight.due
-            self._statistics.answered(name, flight.rows, latency, in_time, outcome.result, time.time())
-            self._metrics.ended(name, "in_time" if in_time else "late")
-            self._metrics.latency(name, latency)
-        else:
-            # A checked query that an executor calls invalid is a failure of the appliance, not of the client.
-            ended = outcome.outcome or "failed"
-            self._statistics.refused(name, ended)
-            self._metrics.ended(name, ended)
+        self.accounts.failed(flight, error)
 
 
 def _too_late(flight: Flight) -> GatewayError:

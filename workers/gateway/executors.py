@@ -19,6 +19,7 @@ from workers.protocol.frames import (
     Hello,
     Refusal,
     Result,
+    Results,
     Submit,
     WarmVariant,
     connect,
@@ -42,6 +43,9 @@ class Listener(Protocol):
 
     def executor_result(self, device: str, result: Result, body: memoryview) -> None:
         """An answer."""
+
+    def executor_results(self, device: str, results: Results, body: memoryview) -> None:
+        """Answers to queries of a batch."""
 
     def executor_refusal(self, device: str, refusal: Refusal) -> None:
         """A query declined."""
@@ -72,7 +76,7 @@ class Executor:
         connection = self._connection
         if connection is None or self.state is None:
             return False
-        if isinstance(message, Submit | Grant):
+        if isinstance(message, (Grant, Submit)):
             if connection.pending_bytes() > MAX_PENDING_BYTES:
                 return False
             if self.owed_since is None:
@@ -143,7 +147,9 @@ class Executor:
         if connection is not self._connection:
             return
         self.owed_since = None
-        if isinstance(message, Result):
+        if isinstance(message, Results):
+            self._listener.executor_results(self.device, message, body)
+        elif isinstance(message, Result):
             self._listener.executor_result(self.device, message, body)
         elif isinstance(message, Refusal):
             self._listener.executor_refusal(self.device, message)

@@ -2,35 +2,54 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from workers.protocol import shapes, v2
-from workers.protocol.frames import Result
+from workers.protocol.frames import TensorHeader
 from workers.protocol.specs import ApplicationSpec
+from workers.protocol.tensors import Buffer
 
 from .errors import GatewayError
 
 
-@dataclass(frozen=True)
-class Answer:
-    """A result: the executor's message and one part of the body for each of its outputs."""
+class Run:
+    """A batch's run, as its executor told of it; shared by its answers. Accuracies in percent, ``run_s`` in seconds,
+    ``rows`` of the whole batch. ``rendered``: kept by the edge that renders answers."""
 
-    result: Result
-    parts: list[memoryview]
-    device: str
+    __slots__ = ("accuracy", "accuracy_normalized", "device", "rendered", "rows", "run_s", "variant")
+
+    def __init__(self, device: str, variant: str, accuracy: float, accuracy_normalized: float, run_s: float, rows: int):
+        self.device = device
+        self.variant = variant
+        self.accuracy = accuracy
+        self.accuracy_normalized = accuracy_normalized
+        self.run_s = run_s
+        self.rows = rows
+        self.rendered: Any = None
+
+
+class Answer:
+    """A result: the run that it comes from, how long the query waited before it (seconds), and the outputs with their
+    packed data."""
+
+    __slots__ = ("headers", "parts", "queue_s", "run")
+
+    def __init__(self, run: Run, queue_s: float, headers: tuple[TensorHeader, ...], parts: Sequence[Buffer]):
+        self.run = run
+        self.queue_s = queue_s
+        self.headers = headers
+        self.parts = parts
 
     def parameters(self) -> dict[str, str | float | int]:
         """What the response tells about itself (accuracy in percent, times in milliseconds)."""
-        result = self.result
+        run = self.run
         return {
-            "variant": result.variant,
-            "accuracy": result.accuracy,
-            "device": self.device,
-            "queue_ms": round(result.queue_s * 1e3, 3),
-            "batch_size": result.batch_rows,
+            "variant": run.variant,
+            "accuracy": run.accuracy,
+            "device": run.device,
+            "queue_ms": round(self.queue_s * 1e3, 3),
+            "batch_size": run.rows,
         }
 
 
@@ -40,9 +59,10 @@ Outcome = Answer | GatewayError
 class Flight:
     """A query under way. Times are seconds on the gateway's monotonic clock.
 
-    ``due``: when its answer must be back. ``deadline`` is the dispatcher's: the same, until it decides that a query of
-    an application that serves late answers may take any time. ``booking`` is the dispatcher's too, and ``batch`` that
-    of :class:`~.holding.Holding`.
+    ``answer`` takes the flight and its outcome; None once it was called, or nobody waits any more. ``context`` is the
+    edge's own. ``due``: when its answer must be back. ``deadline`` is the dispatcher's: the same, until it decides that
+    a query of an application that serves late answers may take any time. ``booking`` is the dispatcher's too,
+    ``batch`` that of :class:`~.holding.Holding`, and ``slot`` that of :class:`~.timeouts.Timeouts`.
     ``key``: what queries of the application must share to run together. ``tried``: devices it was sent to; ``tries``:
     how often it was.
     """
@@ -53,7 +73,7 @@ class Flight:
         "arrived",
         "batch",
         "booking",
-        "bytes",
+        "context",
         "deadline",
         "device",
         "due",
@@ -63,31 +83,43 @@ class Flight:
         "query",
         "rows",
         "sent_at",
+        "slot",
         "spec",
-        "timer",
         "tried",
         "tries",
         "variant",
     )
 
-    def __init__(self, id: int, spec: ApplicationSpec, query: v2.Query, variant: str | None, read_at: float, answer):
+    def __init__(
+        self,
+        id: int,
+        spec: ApplicationSpec,
+        query: v2.Query,
+        variant: str | None,
+        read_at: float,
+        answer: Callable[[Flight, Outcome], None],
+        context: Any,
+    ):
+        terms = query.terms
+        if terms.key is None:
+            terms.key = shapes.key(spec, [header.shape for header in terms.form.inputs])
         self.id = id
         self.spec = spec
         self.query = query
-        self.rows = query.rows
-        self.key = shapes.key(spec, [header.shape for header in query.tensors])
+        self.rows = terms.rows
+        self.key = terms.key
         self.variant = variant
         self.arrived = read_at
-        budget = spec.slo_s if query.latency_s is None else min(spec.slo_s, query.latency_s)
-        self.due = self.deadline = read_at + budget
-        self.answer: Callable[[Outcome], None] | None = answer
+        budget, latency_s = spec.slo_s, query.latency_s
+        self.due = self.deadline = read_at + (budget if latency_s is None or latency_s > budget else latency_s)
+        self.answer: Callable[[Flight, Outcome], None] | None = answer
+        self.context = context
         self.allowed: set[str] | None = None
-        self.bytes = sum(header.nbytes for header in query.tensors)
         self.device: str | None = None
         self.sent_at = 0.0
-        self.tried: set[str] = set()
+        self.tried: tuple[str, ...] = ()
         self.tries = 0
         self.error: GatewayError | None = None
-        self.timer: asyncio.TimerHandle | None = None
+        self.slot: dict[Flight, None] | None = None
         self.booking: Any = None
         self.batch: Any = None

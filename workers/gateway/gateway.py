@@ -14,12 +14,13 @@ import msgspec
 from workers import disk, log
 from workers.batching.latency import LatencyModel
 from workers.protocol.control import Burst, FromMember, GatewayConfig, GatewayStats, Overload
-from workers.protocol.frames import ExecutorState, Moved, Refusal, Result
+from workers.protocol.frames import ExecutorState, Moved, Refusal, Result, Results
 from workers.protocol.specs import ApplicationStats
 
+from .accounts import Limits
 from .bursts import BurstDetector
 from .catalog import Catalog
-from .dataplane import DataPlane, Limits
+from .dataplane import DataPlane
 from .executors import Executors
 from .http1 import HttpServer
 from .menus import Menus
@@ -142,7 +143,7 @@ class Gateway:
     async def stop(self, grace_s: float = 3.0) -> int:
         """Accept nothing more, finish what is under way for up to ``grace_s``, close all; how many were cut off."""
         await asyncio.gather(self._http.drain(grace_s), self._rpc.drain(grace_s))
-        left = self._dataplane.queries
+        left = self._dataplane.accounts.queries
         self._dataplane.give_up()
         self._http.close()
         await self._rpc.close()
@@ -198,7 +199,8 @@ class Gateway:
         now = time.monotonic()
         before = self._dataplane.catalog
         catalog = self._dataplane.catalog = Catalog(config)
-        self._dataplane.limits = self._limits(len(config.plan.devices))
+        self._http.forget()
+        self._dataplane.accounts.limits = self._limits(len(config.plan.devices))
         self._metrics.forget(before.applications.keys() - catalog.applications.keys())
         self._menus.configure(catalog.applications, self._options.queue_rows)
         self._dataplane.configure(catalog.applications, now)
@@ -283,6 +285,10 @@ class Gateway:
     def executor_result(self, device: str, result: Result, body: memoryview) -> None:
         """See :meth:`DataPlane.result`."""
         self._dataplane.result(device, result, body)
+
+    def executor_results(self, device: str, results: Results, body: memoryview) -> None:
+        """See :meth:`DataPlane.results`."""
+        self._dataplane.results(device, results, body)
 
     def executor_refusal(self, device: str, refusal: Refusal) -> None:
         """See :meth:`DataPlane.refusal`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from workers import log
@@ -65,11 +65,13 @@ class Holding:
         self._metrics = metrics
         self._dispatcher = Dispatcher()
         self._held: dict[int, Flight] = {}
+        #: held, but not booked yet
+        self._arrived: list[tuple[str, Flight]] = []
         self._menus: dict[str, Mapping[str, Menu]] = {}
         self._offering: dict[str, set[str]] = {}
         self._up: set[str] = set()
         self._acting = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._timer_at = math.inf
 
     # --- what may be held ---------------------------------------------------------------------------------------------
@@ -138,12 +140,23 @@ class Holding:
 
     # --- queries ------------------------------------------------------------------------------------------------------
 
-    def submit(self, flight: Flight, now: float) -> None:
-        """Hold a query."""
+    def submit(self, flight: Flight) -> None:
+        """Hold a query. It is booked once all that has arrived in this turn of the event loop is here."""
+        if not self._arrived:
+            asyncio.get_running_loop().call_soon(self._book)
         self._held[flight.id] = flight
+        self._arrived.append((flight.spec.name, flight))
+
+    def _book(self) -> None:
+        arrived, self._arrived = self._arrived, []
+        held = self._held
+        arrivals = [one for one in arrived if one[1].id in held]
+        if not arrivals:
+            return
+        now = time.monotonic()
         started = time.perf_counter()
-        self._dispatcher.submit(flight.spec.name, flight, now)
-        self._metrics.decision.observe(time.perf_counter() - started)
+        self._dispatcher.submit_all(arrivals, now)
+        self._metrics.decision.observe((time.perf_counter() - started) / len(arrivals), len(arrivals))
         self._act(now)
 
     def withdraw(self, flight: Flight, now: float) -> bool:
@@ -154,15 +167,18 @@ class Holding:
         self._act(now)
         return True
 
-    def landed(self, flight: Flight, now: float, rows: int = 0, held_s: float = 0.0) -> None:
-        """A granted query has its answer, or none will come. ``rows`` and ``held_s`` of the batch where it ran."""
-        under_way: UnderWay | None = flight.batch
+    def landed(self, flights: Sequence[Flight], now: float, rows: int = 0, held_s: float = 0.0) -> None:
+        """Granted queries of one batch have their answers, or none will come. ``rows`` and ``held_s`` are the batch's,
+        where it ran."""
+        under_way: UnderWay | None = flights[0].batch
         if under_way is None:
             return
-        flight.batch = None
+        for flight in flights:
+            if flight.batch is under_way:
+                flight.batch = None
+                under_way.left -= 1
         if held_s > 0:
             under_way.ran = rows, held_s
-        under_way.left -= 1
         if under_way.left:
             return
         batch = under_way.batch
@@ -207,19 +223,21 @@ class Holding:
             # An answer made room for the client's next query: whoever is at it below goes on with that too.
             return
         dispatcher = self._dispatcher
-        self._acting = True
-        try:
-            while dispatcher.grants or dispatcher.refused:
-                grants, refused = dispatcher.grants[:], dispatcher.refused[:]
-                dispatcher.grants.clear()
-                dispatcher.refused.clear()
-                for batch in grants:
-                    self._grant(batch, now)
-                for flight in refused:
-                    if self._held.pop(flight.id, None) is not None:
-                        self._carrier.refused(flight)
-        finally:
-            self._acting = False
+        if dispatcher.grants or dispatcher.refused:
+            self._acting = True
+            try:
+                while dispatcher.grants or dispatcher.refused:
+                    grants, refused = dispatcher.grants[:], dispatcher.refused[:]
+                    dispatcher.grants.clear()
+                    dispatcher.refused.clear()
+                    for batch in grants:
+                        self._grant(batch, now)
+                    for flight in refused:
+                        if self._held.pop(flight.id, None) is not None:
+                            self._carrier.refused(flight)
+            finally:
+                self._acting = False
+        if dispatcher.wake_at < self._timer_at:
             self._arm()
 
     def _grant(self, batch: Batch, now: float) -> None:
@@ -244,20 +262,19 @@ class Holding:
             self.set_up(device, True, time.monotonic())
 
     def _arm(self) -> None:
-        at = self._dispatcher.wake_at
-        if at >= self._timer_at:
-            # It fires too early for that, and looks again.
-            return
+        """See that the dispatcher is woken in time; a timer that fires too early looks again."""
         if self._timer is not None:
             self._timer.cancel()
-        self._timer_at = at
-        self._timer = asyncio.get_running_loop().call_later(max(0.0, at - time.monotonic()), self._wake)
+        at = self._timer_at = self._dispatcher.wake_at
+        left, loop = at - time.monotonic(), asyncio.get_running_loop()
+        self._timer = loop.call_later(left, self._wake) if left > TIMER_S else loop.call_soon(self._wake)
 
     def _wake(self) -> None:
         self._timer, self._timer_at = None, math.inf
         now, at = time.monotonic(), self._dispatcher.wake_at
         if at - now > TIMER_S:
-            self._arm()
+            if at < math.inf:
+                self._arm()
             return
         try:
             self._dispatcher.wake(max(now, at))

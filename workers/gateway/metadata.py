@@ -85,7 +85,7 @@ class Metadata:
             "name": model,
             "platform": PLATFORM,
             "backend": "onnxruntime",
-            "max_batch_size": self._dataplane.limits.query_rows,
+            "max_batch_size": self._dataplane.accounts.limits.query_rows,
             "input": [_configured(tensor) for tensor in spec.signature.inputs],
             "output": [_configured(tensor) for tensor in spec.signature.outputs],
             "parameters": {
@@ -155,7 +155,7 @@ class Metadata:
             "uptime_s": round(time.time() - self._started, 1),
             "control_plane": self._control_state(),
             "plan": {"adopted": adoption.adopted, "newest": adoption.target.version},
-            "in_flight": self._dataplane.queries,
+            "in_flight": self._dataplane.accounts.queries,
             "held": self._dataplane.held,
             "applications": {
                 name: {"routes": {device: round(share, 4) for device, share in adoption.routes.get(name, ())}}
@@ -174,7 +174,7 @@ class Metadata:
 
     def refresh_metrics(self) -> None:
         """Bring the gauges up to date, which nothing on the query path needs to do."""
-        self._metrics.in_flight.set(self._dataplane.queries)
+        self._metrics.in_flight.set(self._dataplane.accounts.queries)
         self._metrics.held.set(self._dataplane.held)
         outstanding = dict.fromkeys(self._executors.states(), 0)
         self._metrics.outstanding({**outstanding, **self._dataplane.outstanding})

@@ -6,6 +6,7 @@ read a body that it would refuse anyway.
 
 from __future__ import annotations
 
+import functools
 import urllib.parse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,11 +14,16 @@ from dataclasses import dataclass
 import msgspec
 
 from workers.protocol import v2
+from workers.protocol.specs import ApplicationSpec
+from workers.protocol.v2_repeated import Reader
+from workers.protocol.v2_response import Template, fits
 
 from . import encodings
-from .dataplane import Answer, DataPlane, Outcome, parse_version
+from .catalog import Catalog
+from .dataplane import DataPlane, parse_version
 from .errors import GatewayError, Invalid, MethodNotAllowed, ModelFailed, NotFound, http_plain, http_response
-from .http1 import Exchange, Headers
+from .flights import Answer, Flight, Outcome
+from .http1 import Exchange, Head, Headers
 from .metadata import Metadata
 from .metrics import GatewayMetrics
 
@@ -26,18 +32,34 @@ _BINARY = (b"content-type", b"application/octet-stream")
 _TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 _encode = msgspec.json.Encoder().encode
 
+#: kinds of answers that are remembered
+TEMPLATES = 1024
+
 Response = tuple[int, Headers, Sequence[bytes]]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class _Admitted:
-    """A request whose headers are fine. ``call``: answers it; ``model`` and ``version`` from its path."""
+    """A head that is fine. ``call``: answers its requests; ``model`` and ``version`` from its path; ``infer``: what
+    these are, once somebody asked."""
 
     call: Callable[[Exchange, _Admitted], None]
     model: str = ""
     version: str | None = None
     header_length: int | None = None
     encoding: bytes = b"identity"
+    accepts: bytes = b""
+    infer: _Infer | None = None
+
+
+@dataclass(slots=True)
+class _Infer:
+    """What queries to a model are for, as long as the catalog is this one."""
+
+    catalog: Catalog
+    spec: ApplicationSpec
+    variant: str | None
+    reader: Reader
 
 
 class Rest:
@@ -48,6 +70,11 @@ class Rest:
         self._metadata = metadata
         self._metrics = metrics
         self._max_body_bytes = max_body_bytes
+        self._answer = self._answered
+        #: by application, of the catalog that came last
+        self._readers: dict[str, Reader] = {}
+        self._readers_of: Catalog | None = None
+        self._templates: dict[tuple, Template | None] = {}
         get, post = ("GET", "HEAD"), ("POST",)
         #: path below the root -> (methods, handler); those of a model follow below
         self._fixed: dict[tuple[str, ...], tuple[tuple[str, ...], Callable]] = {
@@ -71,18 +98,17 @@ class Rest:
 
     # --- what the HTTP server calls ---
 
-    def preflight(self, exchange: Exchange) -> Response | None:
-        """Admit a request by its headers, or refuse it."""
+    def preflight(self, head: Head) -> Response | None:
+        """Admit a request by its head, or refuse it."""
         try:
-            exchange.state = self._admit(exchange)
+            head.state = self._admit(head)
         except GatewayError as error:
             return self._error(error)
         return None
 
     def handle(self, exchange: Exchange) -> None:
         """Answer an admitted request."""
-        admitted = exchange.state
-        assert isinstance(admitted, _Admitted)
+        admitted: _Admitted = exchange.head.state
         try:
             admitted.call(exchange, admitted)
         except GatewayError as error:
@@ -100,16 +126,16 @@ class Rest:
 
     # --- admission ---
 
-    def _admit(self, exchange: Exchange) -> _Admitted:
-        path = _split(exchange.target)
-        method = exchange.method.decode("latin-1")
-        headers = exchange.headers
+    def _admit(self, head: Head) -> _Admitted:
+        path = _split(head.target)
+        method = head.method.decode("latin-1")
+        headers = head.headers
         if path in self._open:
             _allow(method, ("GET", "HEAD"))
             return _Admitted(self._open[path])
         known = path in self._fixed or self._model_path(path) is not None
         if not known and path[:1] != ("v2",):
-            raise NotFound(f"path {_shown(exchange.target)}: not found")
+            raise NotFound(f"path {_shown(head.target)}: not found")
         self._dataplane.catalog.authenticate(headers.get(b"authorization"))
         if path in self._fixed:
             methods, call = self._fixed[path]
@@ -117,7 +143,7 @@ class Rest:
         else:
             found = self._model_path(path)
             if found is None:
-                raise NotFound(f"path {_shown(exchange.target)}: not found")
+                raise NotFound(f"path {_shown(head.target)}: not found")
             model, version, verb = found
             methods, call = self._of_model[verb]
         _allow(method, methods)
@@ -125,7 +151,8 @@ class Rest:
             return _Admitted(call, model, version)
         encoding = headers.get(b"content-encoding", b"identity").strip().lower()
         encodings.check(encoding)
-        return _Admitted(call, model, version, _header_length(headers), encoding)
+        accepts = headers.get(b"accept-encoding", b"")
+        return _Admitted(call, model, version, _header_length(headers), encoding, accepts)
 
     def _model_path(self, path: tuple[str, ...]) -> tuple[str, str | None, str] | None:
         """(model, version, verb) of ``/v2/models/M[/versions/V][/VERB]``."""
@@ -143,32 +170,74 @@ class Rest:
 
     def _infer(self, exchange: Exchange, admitted: _Admitted) -> None:
         dataplane = self._dataplane
-        spec = dataplane.catalog.application(admitted.model)
-        variant = parse_version(dataplane.catalog, spec, admitted.version)
-        body = encodings.decompress(admitted.encoding, exchange.body, self._max_body_bytes)
+        infer = admitted.infer
+        if infer is None or infer.catalog is not dataplane.catalog:
+            infer = admitted.infer = self._what_for(admitted)
+        body = exchange.body
+        if admitted.encoding != b"identity":
+            body = encodings.decompress(admitted.encoding, body, self._max_body_bytes)
         try:
-            query = v2.parse(body, admitted.header_length, spec.signature, dataplane.limits.query_rows)
+            query = infer.reader.parse(body, admitted.header_length)
         except v2.V2Error as error:
             raise Invalid(str(error)) from None
-
-        def answer(outcome: Outcome) -> None:
-            if isinstance(outcome, GatewayError):
-                exchange.respond(*self._error(outcome))
-                return
-            try:
-                response = _render(exchange, query, spec.name, outcome)
-            except v2.V2Error as error:
-                failed = ModelFailed(str(error))
-                exchange.respond(*self._error(failed))
-                raise failed from None
-            except Exception:
-                exchange.respond(*self._error(ModelFailed("internal error: the answer could not be rendered")))
-                raise
-            exchange.respond(*response)
-
-        flight = dataplane.submit(spec, query, variant, exchange.read_at, answer)
+        flight = dataplane.submit(infer.spec, query, infer.variant, exchange.read_at, self._answer, exchange)
         if not exchange.done:
-            exchange.on_disconnect = lambda: dataplane.cancel(flight)
+            exchange.on_disconnect = functools.partial(dataplane.cancel, flight)
+
+    def _what_for(self, admitted: _Admitted) -> _Infer:
+        dataplane = self._dataplane
+        catalog = dataplane.catalog
+        spec = catalog.application(admitted.model)
+        variant = parse_version(catalog, spec, admitted.version)
+        if self._readers_of is not catalog:
+            self._readers_of = catalog
+            self._readers.clear()
+        reader = self._readers.get(spec.name)
+        if reader is None:
+            reader = self._readers[spec.name] = Reader(spec.signature, dataplane.accounts.limits.query_rows)
+        return _Infer(catalog, spec, variant, reader)
+
+    def _answered(self, flight: Flight, outcome: Outcome) -> None:
+        """Answer a query's request; raises where the answer could not be rendered and the client was told so."""
+        exchange: Exchange = flight.context
+        if isinstance(outcome, GatewayError):
+            exchange.respond(*self._error(outcome))
+            return
+        try:
+            accepts = exchange.head.state.accepts
+            template = None if accepts else self._template(flight, outcome)
+            if template is not None:
+                exchange.succeed(template.fill(flight.query.id, outcome.queue_s * 1e3, outcome.parts))
+                return
+            response = _render(accepts, flight.query, flight.spec.name, outcome)
+        except v2.V2Error as error:
+            failed = ModelFailed(str(error))
+            exchange.respond(*self._error(failed))
+            raise failed from None
+        except Exception:
+            exchange.respond(*self._error(ModelFailed("internal error: the answer could not be rendered")))
+            raise
+        exchange.respond(*response)
+
+    def _template(self, flight: Flight, answer: Answer) -> Template | None:
+        """What the answer has in common with others; None where there is no such thing."""
+        run, terms, headers = answer.run, flight.query.terms, answer.headers
+        rendered = run.rendered
+        if rendered is not None and rendered[0] is terms and rendered[1] is headers:
+            return rendered[2]
+        key = (terms.outputs, flight.spec.name, run.variant, run.accuracy, run.device, run.rows, headers)
+        if key in self._templates:
+            template = self._templates[key]
+        else:
+            if len(self._templates) >= TEMPLATES:
+                self._templates.clear()
+            template = None
+            if fits(terms, headers):
+                parameters = answer.parameters()
+                template = Template(terms, flight.spec.name, run.variant, parameters, "queue_ms", headers)
+            self._templates[key] = template
+        run.rendered = terms, headers, template
+        return template
 
     # --- the rest ---
 
@@ -223,14 +292,13 @@ class _IndexRequest(msgspec.Struct):
     ready: bool = False
 
 
-def _render(exchange: Exchange, query: v2.Query, model: str, answer: Answer) -> Response:
-    result = answer.result
-    body, header_length = v2.render(query, model, result.variant, answer.parameters(), result.outputs, answer.parts)
+def _render(accepts: bytes, query: v2.Query, model: str, answer: Answer) -> Response:
+    parameters = answer.parameters()
+    body, header_length = v2.render(query, model, answer.run.variant, parameters, answer.headers, answer.parts)
     headers = [_JSON]
     if header_length is not None:
         headers = [_BINARY, (b"inference-header-content-length", b"%d" % header_length)]
-    accept = exchange.headers.get(b"accept-encoding", b"")
-    encoding = encodings.choose(accept, sum(len(part) for part in body)) if accept else None
+    encoding = encodings.choose(accepts, sum(len(part) for part in body)) if accepts else None
     if encoding is not None:
         body = encodings.compress(encoding, body)
         headers += [(b"content-encoding", encoding), (b"vary", b"accept-encoding")]

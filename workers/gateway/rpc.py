@@ -134,14 +134,14 @@ class Rpc(grpc.GenericRpcHandler):
             message, contents = v2_grpc.read(data)
             spec = dataplane.catalog.application(message.model_name)
             variant = parse_version(dataplane.catalog, spec, message.model_version or None)
-            query = v2_grpc.query(message, contents, spec.signature, dataplane.limits.query_rows)
+            query = v2_grpc.query(message, contents, spec.signature, dataplane.accounts.limits.query_rows)
         except v2.V2Error as error:
             raise Invalid(str(error)) from None
         if left_s is not None:
             left_s -= min(WAY_S, WAY_SHARE * left_s)
             query.latency_s = left_s if query.latency_s is None else min(query.latency_s, left_s)
 
-        def render(outcome: Outcome) -> None:
+        def render(_: Flight, outcome: Outcome) -> None:
             if isinstance(outcome, GatewayError):
                 answer(outcome)
                 return
@@ -230,5 +230,4 @@ def _authorization(metadata: tuple[tuple[str, str | bytes], ...]) -> bytes | Non
 
 
 def _render(query: v2.Query, model: str, answer: Answer) -> bytes:
-    result = answer.result
-    return v2_grpc.render(query, model, result.variant, answer.parameters(), result.outputs, answer.parts)
+    return v2_grpc.render(query, model, answer.run.variant, answer.parameters(), answer.headers, answer.parts)

@@ -6,7 +6,9 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from workers.dispatch.devices import Batch
-from workers.protocol.frames import Grant, GrantedQuery, Submit
+from workers.dispatch.menu import Option
+from workers.protocol.frames import Form, Grant, Submit
+from workers.protocol.tensors import Buffer
 
 from .executors import Executors
 from .flights import Flight
@@ -51,16 +53,16 @@ class Sent:
     def submit(self, device: str, flight: Flight, now: float) -> bool:
         """Send one query; False where that is impossible just now."""
         self._tried(flight, device)
-        name, query = flight.spec.name, flight.query
+        name, query, form = flight.spec.name, flight.query, flight.query.terms.form
         budget = max(_LONG_PAST_S, flight.due - now - self.margin(device).seconds)
-        outputs = tuple(output for output, _ in query.outputs)
         message = Submit(
-            flight.id, name, budget, query.rows, query.tensors, outputs, flight.variant, query.min_accuracy
+            flight.id, name, budget, form.rows, form.inputs, form.outputs, flight.variant, query.min_accuracy
         )
         if not self._executors.send(device, message, query.parts):
             return False
-        self._leave(flight, device, now)
-        self._router.sent(device, name, query.rows, now)
+        flight.device, flight.sent_at = device, now
+        self._of(device)[flight.id] = flight
+        self._router.sent(device, name, flight.rows, now)
         return True
 
     def grant(self, batch: Batch, now: float) -> bool:
@@ -68,44 +70,49 @@ class Sent:
         device, name, option = batch.device.name, batch.application.name, batch.option
         latest = now + self.margin(device).seconds
         for flights in _pieces(batch.queries):
-            queries = tuple(
-                GrantedQuery(
-                    flight.id,
-                    max(_LONG_PAST_S, flight.due - latest),
-                    flight.rows,
-                    flight.query.tensors,
-                    tuple(output for output, _ in flight.query.outputs),
-                )
-                for flight in flights
-            )
-            message = Grant(next(self._grants), name, option.variant, option.max_rows, queries)
-            if not self._executors.send(device, message, [part for flight in flights for part in flight.query.parts]):
+            message, body = _granted(next(self._grants), name, option, flights, latest)
+            if not self._executors.send(device, message, body):
                 return False
+        known = self._of(device)
         for flight in batch.queries:
             self._tried(flight, device)
-            self._leave(flight, device, now)
+            flight.device, flight.sent_at = device, now
+            known[flight.id] = flight
         self._router.sent(device, name, batch.rows, now)
         return True
 
     def _tried(self, flight: Flight, device: str) -> None:
         if flight.tries:
             self._metrics.rerouted.inc()
+            flight.tried = (*flight.tried, device)
+        else:
+            flight.tried = (device,)
         flight.tries += 1
-        flight.tried.add(device)
 
-    def _leave(self, flight: Flight, device: str, now: float) -> None:
-        flight.device, flight.sent_at = device, now
-        self._by_device.setdefault(device, {})[flight.id] = flight
+    def _of(self, device: str) -> dict[int, Flight]:
+        known = self._by_device.get(device)
+        if known is None:
+            known = self._by_device[device] = {}
+        return known
 
     # --- and back -----------------------------------------------------------------------------------------------------
 
     def landed(self, device: str, id: int) -> Flight | None:
         """The flight that a device answered, or that is given up; None if it is not there (any more). The router is the
         caller's to tell."""
-        flight = self._by_device.get(device, {}).pop(id, None)
+        flight = self._of(device).pop(id, None)
         if flight is not None:
             flight.device = None
         return flight
+
+    def landed_all(self, device: str, ids: Sequence[int]) -> list[Flight | None]:
+        """As :meth:`landed`, of several."""
+        known = self._of(device)
+        flights = [known.pop(id, None) for id in ids]
+        for flight in flights:
+            if flight is not None:
+                flight.device = None
+        return flights
 
     def lost(self, device: str, now: float) -> list[Flight]:
         """The device is gone, and with it all that was there."""
@@ -124,14 +131,41 @@ class Sent:
         return margin
 
 
+def _granted(
+    number: int, application: str, option: Option, flights: Sequence[Flight], latest: float
+) -> tuple[Grant, list[Buffer]]:
+    """The message and its body. ``latest``: now, less what the way takes."""
+    forms: list[Form] = []
+    places: dict[int, int] = {}
+    queries = []
+    for flight in flights:
+        form = flight.query.terms.form
+        # Queries that are spelled alike share the object; those that are not may still have equal ones, at no harm.
+        place = places.get(id(form))
+        if place is None:
+            place = places[id(form)] = len(forms)
+            forms.append(form)
+        left = flight.due - latest
+        queries.append((flight.id, place, left if left > _LONG_PAST_S else _LONG_PAST_S))
+    if len(forms[0].inputs) == 1:
+        body = [flight.query.parts[0] for flight in flights]
+    else:
+        body = [flight.query.parts[i] for i in range(len(forms[0].inputs)) for flight in flights]
+    return Grant(number, application, option.variant, option.max_rows, tuple(forms), tuple(queries)), body
+
+
 def _pieces(flights: Sequence[Flight]) -> Iterator[Sequence[Flight]]:
     """As they are, or cut where a frame would become too large."""
+    if sum([flight.query.terms.nbytes for flight in flights]) <= GRANT_BYTES:
+        yield flights
+        return
     some: list[Flight] = []
     size = 0
     for flight in flights:
-        if some and size + flight.bytes > GRANT_BYTES:
+        nbytes = flight.query.terms.nbytes
+        if some and size + nbytes > GRANT_BYTES:
             yield some
             some, size = [], 0
         some.append(flight)
-        size += flight.bytes
+        size += nbytes
     yield some

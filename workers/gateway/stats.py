@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from workers.protocol.frames import Result
 from workers.protocol.specs import ApplicationStats
+
+from .flights import Run
 
 
 @dataclass
@@ -52,7 +54,10 @@ class Statistics:
 
     def total(self, application: str) -> Totals:
         """An application's totals."""
-        return self.totals.setdefault(application, Totals())
+        total = self.totals.get(application)
+        if total is None:
+            total = self.totals[application] = Totals()
+        return total
 
     def arrived(self, application: str, rows: int) -> None:
         """A query that fits its application's signature arrived."""
@@ -61,26 +66,33 @@ class Statistics:
         second.arrived_rows += rows
 
     def answered(
-        self, application: str, rows: int, latency_s: float, in_time: bool, result: Result, unix_s: float
+        self,
+        application: str,
+        run: Run,
+        latencies_s: Sequence[float],
+        late: int,
+        queue_s: float,
+        rows: int,
+        unix_s: float,
     ) -> None:
-        """A result was handed to the socket ``latency_s`` after the request was read."""
+        """Results of one run were handed to the socket, each so long after its request was read; ``late`` of them were
+        late. ``queue_s``: summed over them; ``rows``: theirs."""
         second = self._of(application)
-        if in_time:
-            second.in_time += 1
-            second.accuracy_sum += result.accuracy
-            second.normalized_sum += result.accuracy_normalized
-        else:
-            second.late += 1
-        second.latencies.append(latency_s)
-        second.by_variant[result.variant] = second.by_variant.get(result.variant, 0) + 1
+        count = len(latencies_s)
+        second.in_time += count - late
+        second.late += late
+        second.accuracy_sum += run.accuracy * (count - late)
+        second.normalized_sum += run.accuracy_normalized * (count - late)
+        second.latencies += latencies_s
+        second.by_variant[run.variant] = second.by_variant.get(run.variant, 0) + count
         total = self.total(application)
-        total.success += 1
-        total.success_s += latency_s
-        total.queue_s += result.queue_s
-        total.run_s += result.run_s
+        total.success += count
+        total.success_s += sum(latencies_s)
+        total.queue_s += queue_s
+        total.run_s += run.run_s * count
         total.rows += rows
         # Queries that shared a batch each count their part of it, so that batches add up.
-        total.batches += rows / max(rows, result.batch_rows)
+        total.batches += rows / max(rows, run.rows)
         total.last_success_unix = unix_s
 
     def refused(self, application: str, outcome: str) -> None:

@@ -157,8 +157,8 @@ class ResultTensor(msgspec.Struct, frozen=True, array_like=True):
 class Results(Frame, frozen=True):
     """Answers to queries of one :class:`Grant`, by its ``number``, that want the same outputs and whose outputs have
     the same shapes but for their rows: all of a batch, mostly. ``ids`` and the body's parts are in the same order; the
-    body holds the first output of every query, then the second one, and so on. Other fields as in :class:`Result`, of
-    the whole batch."""
+    body holds the first output of every query, then the second one, and so on. ``rows``: of each query; empty: one row
+    each. Other fields as in :class:`Result`, of the whole batch."""
 
     number: int
     ids: tuple[int, ...]
@@ -170,6 +170,7 @@ class Results(Frame, frozen=True):
     batch_rows: int
     held_s: float
     outputs: tuple[ResultTensor, ...]
+    rows: tuple[int, ...] = ()
 
 
 class Refusal(Frame, frozen=True):

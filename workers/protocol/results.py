@@ -1,0 +1,70 @@
+"""A batch's :class:`~.frames.Results` taken apart into the queries' answers. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .frames import FrameError, Results, ResultTensor, TensorHeader
+
+Answer = tuple[tuple[TensorHeader, ...], Sequence[memoryview]]
+
+
+def answers(results: Results, body: memoryview) -> list[Answer]:
+    """Headers and packed data of the outputs of each query, in the order of ``results.ids``. Answers of equal shapes
+    share their headers; the data is not copied.
+
+    Raises:
+        FrameError: numbers of rows or bytes that do not add up.
+    """
+    count = len(results.ids)
+    rows = results.rows or (1,) * count
+    if len(rows) != count:
+        raise FrameError(f"rows: has {len(rows)} numbers for {count} queries")
+    total = sum(rows)
+    columns: list[list[memoryview]] = []
+    offset = 0
+    for output in results.outputs:
+        if not output.shape or output.shape[0] != total:
+            raise FrameError(f"{output.name}: has shape {list(output.shape)}, its queries {total} rows")
+        sizes = output.sizes or _sizes(output, rows, total)
+        if len(sizes) != count or sum(sizes) != output.nbytes:
+            raise FrameError(f"{output.name}: sizes of {len(sizes)} parts do not add up to {output.nbytes} bytes")
+        column = []
+        for size in sizes:
+            column.append(body[offset : offset + size])
+            offset += size
+        columns.append(column)
+    if offset != len(body):
+        raise FrameError(f"body has {len(body)} bytes, its tensors {offset}")
+    headers = _headers(results, rows, columns)
+    if len(columns) == 1:
+        return [(header, (part,)) for header, part in zip(headers, columns[0], strict=True)]
+    return [(headers[i], [column[i] for column in columns]) for i in range(count)]
+
+
+def _sizes(output: ResultTensor, rows: Sequence[int], total: int) -> list[int]:
+    each, rest = divmod(output.nbytes, total)
+    if rest or output.nbytes < 0:
+        raise FrameError(f"{output.name}: {output.nbytes} bytes do not divide into {total} rows")
+    return [each * one for one in rows]
+
+
+def _headers(
+    results: Results, rows: Sequence[int], columns: Sequence[Sequence[memoryview]]
+) -> list[tuple[TensorHeader, ...]]:
+    alike = not any(output.sizes for output in results.outputs)
+    known: dict[int, tuple[TensorHeader, ...]] = {}
+    headers = []
+    for i, one in enumerate(rows):
+        mine = known.get(one)
+        if mine is None:
+            mine = tuple(
+                [
+                    TensorHeader(output.name, output.datatype, (one, *output.shape[1:]), len(column[i]))
+                    for output, column in zip(results.outputs, columns, strict=True)
+                ]
+            )
+            if alike:
+                known[one] = mine
+        headers.append(mine)
+    return headers

@@ -100,7 +100,8 @@ def opening(
         return None
     # Mostly the best choice of all can be had; only otherwise is it worth looking at the others in turn.
     option, device, soonest = found
-    if not device.claims and now + soonest + option.seconds(query.rows) * device.factor <= deadline:
+    seconds = option.seconds(query.rows) * device.factor
+    if now + soonest + seconds <= deadline and not (device.claims and robs(application, device, seconds, now)):
         return option, device
     return _next_best(application, query.rows, now, deadline, above, priced)
 

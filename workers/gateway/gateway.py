@@ -117,6 +117,7 @@ class Gateway:
         self._http = HttpServer(
             rest.handle,
             rest.preflight,
+            rest.disconnected,
             rest.render_error,
             max_body_bytes=options.max_body_bytes,
             max_buffered_bytes=max(256 * 1024 * 1024, 4 * options.max_body_bytes),

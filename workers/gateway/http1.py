@@ -11,6 +11,7 @@ bytes, and a request that begins with one goes around the parser: its body is as
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -40,7 +41,6 @@ HEADS, HEAD_BYTES = 1024, 4096
 _IN_PLACE = 64 * 1024
 
 _STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
-_OK = _STATUS_LINES[200]
 _JOIN_BELOW = 64 * 1024
 
 Buffer = bytes | bytearray | memoryview
@@ -68,10 +68,10 @@ class Exchange:
     """One request and the way to answer it.
 
     ``head`` may be shared with other requests. ``read_at``: ``time.monotonic()`` when the last byte was there.
-    ``on_disconnect`` may be set by the handler: called once if the client goes away before the answer.
+    ``waiter``: the handler's own, for :attr:`HttpServer.disconnected`.
     """
 
-    __slots__ = ("_connection", "body", "done", "head", "keep_alive", "on_disconnect", "read_at")
+    __slots__ = ("_connection", "body", "done", "head", "keep_alive", "read_at", "waiter")
 
     def __init__(self, connection: HttpConnection, head: Head, body: Buffer, read_at: float):
         self._connection = connection
@@ -80,14 +80,13 @@ class Exchange:
         self.read_at = read_at
         self.keep_alive = head.keep_alive
         self.done = False
-        self.on_disconnect: Callable[[], None] | None = None
+        self.waiter: Any = None
 
     def respond(self, status: int, headers: Headers, body: Sequence[Buffer] = (), close: bool = False) -> bool:
         """Hand the response to the socket. False: the client is gone, or this request was answered already."""
         if self.done:
             return False
         self.done = True
-        self.on_disconnect = None
         return self._connection.write_response(self, status, headers, body, close)
 
     def succeed(self, rest: bytes) -> bool:
@@ -96,7 +95,6 @@ class Exchange:
         if self.done:
             return False
         self.done = True
-        self.on_disconnect = None
         return self._connection.write_success(self, rest)
 
 
@@ -143,8 +141,7 @@ class HttpConnection(asyncio.Protocol):
         if active is not None and not active.done:
             active.done = True
             self._server.active -= 1
-            if active.on_disconnect is not None:
-                active.on_disconnect()
+            self._server.disconnected(active)
         self._transport = None
         self._parser = None
         self._server.check_idle()
@@ -157,8 +154,8 @@ class HttpConnection(asyncio.Protocol):
             if head is not None and not self._write_paused:
                 size = len(data) - end
                 if size == head.length:
-                    exchange = Exchange(self, head, memoryview(data)[end:], now)
-                    self._active = exchange
+                    # Of what is small a copy costs less than a view.
+                    self._active = exchange = Exchange(self, head, data[end:], now)
                     self._server.active += 1
                     self._start(exchange)
                     return
@@ -347,16 +344,16 @@ class HttpConnection(asyncio.Protocol):
         if self._active is not exchange:
             return False
         if not exchange.keep_alive or server.stopping:
-            return self._write_last(exchange, b"".join((_OK, server.date_header(), b"connection: close\r\n", rest)))
+            return self._write_last(exchange, server.ok, b"connection: close\r\n", rest)
         self._active = None
         server.active -= 1
         transport = self._transport
         if transport is None or transport.is_closing():
             return False
         if len(rest) < _JOIN_BELOW:
-            transport.write(b"".join((_OK, server.date_header(), rest)))
+            transport.write(server.ok + rest)
         else:
-            transport.writelines([_OK + server.date_header(), rest])
+            transport.writelines([server.ok, rest])
         if self._waiting:
             self._next()
         return True
@@ -398,7 +395,7 @@ class HttpConnection(asyncio.Protocol):
         """A response, as one buffer where it is small."""
         size = sum(part.nbytes if isinstance(part, memoryview) else len(part) for part in body)
         head = bytearray(_STATUS_LINES[status])
-        head += self._server.date_header()
+        head += self._server.date
         for name, value in headers:
             head += name + b": " + value + b"\r\n"
         head += b"content-length: %d\r\n" % size
@@ -501,6 +498,7 @@ class HttpServer:
         handle: called with each fully read :class:`Exchange`.
         preflight: called with a head that is complete, its body not yet read; returns None to go on, or the response
             that refuses it: (status, headers, body). What it admits once it admits until :meth:`forget` is called.
+        disconnected: called once with an exchange whose client went away before the answer.
         render_error: how this server words its own errors: (status, message) -> (status, headers, body).
         max_body_bytes: largest request body. max_buffered_bytes: all bodies that are being read, together.
     """
@@ -509,6 +507,7 @@ class HttpServer:
         self,
         handle: Callable[[Exchange], None],
         preflight: Callable[[Head], tuple[int, Headers, Sequence[Buffer]] | None],
+        disconnected: Callable[[Exchange], None],
         render_error: Callable[[int, str], tuple[int, Headers, Sequence[Buffer]]],
         max_body_bytes: int,
         max_buffered_bytes: int,
@@ -516,6 +515,7 @@ class HttpServer:
     ):
         self.handle = handle
         self.preflight = preflight
+        self.disconnected = disconnected
         self.render_error = render_error
         self.max_body_bytes = max_body_bytes
         self.max_buffered_bytes = max_buffered_bytes
@@ -526,7 +526,9 @@ class HttpServer:
         self.stopping = False
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task | None = None
-        self._date = (0, b"")
+        #: headers of the present second: the date, and behind a status line of 200
+        self.date = self.ok = b""
+        self._tell_time()
         self._idle = asyncio.Event()
         self.heads: dict[bytes, Head] = {}
 
@@ -579,15 +581,15 @@ class HttpServer:
         if self.stopping and self.active == 0:
             self._idle.set()
 
-    def date_header(self) -> bytes:
-        now = int(time.time())
-        if self._date[0] != now:
-            self._date = (now, b"date: " + formatdate(now, usegmt=True).encode() + b"\r\n")
-        return self._date[1]
+    def _tell_time(self) -> None:
+        self.date = b"date: " + formatdate(time.time(), usegmt=True).encode() + b"\r\n"
+        self.ok = _STATUS_LINES[200] + self.date
 
     async def _sweep(self) -> None:
-        while True:
-            await asyncio.sleep(5)
-            now = time.monotonic()
-            for connection in list(self.connections):
-                connection.sweep(now)
+        for second in itertools.count(1):
+            await asyncio.sleep(1.0)
+            self._tell_time()
+            if second % 5 == 0:
+                now = time.monotonic()
+                for connection in list(self.connections):
+                    connection.sweep(now)

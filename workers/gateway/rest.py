@@ -6,7 +6,6 @@ read a body that it would refuse anyway.
 
 from __future__ import annotations
 
-import functools
 import urllib.parse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from workers.protocol import v2
+from workers.protocol.frames import TensorHeader
 from workers.protocol.specs import ApplicationSpec
 from workers.protocol.v2_repeated import Reader
 from workers.protocol.v2_response import Template, fits
@@ -74,7 +74,7 @@ class Rest:
         #: by application, of the catalog that came last
         self._readers: dict[str, Reader] = {}
         self._readers_of: Catalog | None = None
-        self._templates: dict[tuple, Template | None] = {}
+        self._templates: dict[tuple, tuple[v2.Terms, tuple[TensorHeader, ...], Template | None]] = {}
         get, post = ("GET", "HEAD"), ("POST",)
         #: path below the root -> (methods, handler); those of a model follow below
         self._fixed: dict[tuple[str, ...], tuple[tuple[str, ...], Callable]] = {
@@ -113,6 +113,11 @@ class Rest:
             admitted.call(exchange, admitted)
         except GatewayError as error:
             exchange.respond(*self._error(error))
+
+    def disconnected(self, exchange: Exchange) -> None:
+        """The client went away before the answer."""
+        if exchange.waiter is not None:
+            self._dataplane.cancel(exchange.waiter)
 
     def render_error(self, status: int, message: str) -> Response:
         """An error that the HTTP server found by itself."""
@@ -181,8 +186,7 @@ class Rest:
         except v2.V2Error as error:
             raise Invalid(str(error)) from None
         flight = dataplane.submit(infer.spec, query, infer.variant, exchange.read_at, self._answer, exchange)
-        if not exchange.done:
-            exchange.on_disconnect = functools.partial(dataplane.cancel, flight)
+        exchange.waiter = flight
 
     def _what_for(self, admitted: _Admitted) -> _Infer:
         dataplane = self._dataplane
@@ -225,9 +229,11 @@ class Rest:
         rendered = run.rendered
         if rendered is not None and rendered[0] is terms and rendered[1] is headers:
             return rendered[2]
-        key = (terms.outputs, flight.spec.name, run.variant, run.accuracy, run.device, run.rows, headers)
-        if key in self._templates:
-            template = self._templates[key]
+        # By identity, which is enough where it matters; both are kept, so no other objects can take their places.
+        key = (id(terms), id(headers), run.variant, run.accuracy, run.device, run.rows)
+        known = self._templates.get(key)
+        if known is not None:
+            template = known[2]
         else:
             if len(self._templates) >= TEMPLATES:
                 self._templates.clear()
@@ -235,7 +241,7 @@ class Rest:
             if fits(terms, headers):
                 parameters = answer.parameters()
                 template = Template(terms, flight.spec.name, run.variant, parameters, "queue_ms", headers)
-            self._templates[key] = template
+            self._templates[key] = terms, headers, template
         run.rendered = terms, headers, template
         return template
 

@@ -14,6 +14,8 @@ from .tensors import Buffer
 
 #: spellings that are remembered, and the longest one that is
 MOST, LONGEST = 1024, 4096
+#: of so many bytes a copy costs less than a view
+SMALL = 4096
 #: datatypes whose elements cannot take every value: their bytes are looked at each time
 _LOOKED_AT = frozenset({"BOOL", "BYTES"})
 
@@ -55,10 +57,8 @@ class Reader:
             return v2.parse(body, header_length, self._signature, self._max_rows)
         text = bytes(body[:header_length])
         known = self._whole.get(text)
-        if known is not None:
-            query = _same(known, "", body, header_length)
-            if query is not None:
-                return query
+        if known is not None and len(body) == header_length + known[0].nbytes:
+            return _same(known, "", body, header_length)
         return self._by_parts(text, body, header_length)
 
     def _by_parts(self, text: bytes, body: Buffer, header_length: int) -> v2.Query:
@@ -68,10 +68,8 @@ class Reader:
             return v2.parse(body, header_length, self._signature, self._max_rows)
         key = (bytes(spelled.parameters), bytes(spelled.inputs), bytes(spelled.outputs))
         known = self._parts.get(key)
-        if known is not None and len(spelled.id) <= v2.MAX_ID:
-            query = _same(known, spelled.id, body, header_length)
-            if query is not None:
-                return query
+        if known is not None and len(spelled.id) <= v2.MAX_ID and len(body) == header_length + known[0].nbytes:
+            return _same(known, spelled.id, body, header_length)
         query = v2.parse(body, header_length, self._signature, self._max_rows)
         known = self._places(text, query)
         if known is not None:
@@ -93,14 +91,10 @@ class Reader:
         return query.terms, tuple(places)
 
 
-def _same(
-    known: tuple[v2.Terms, tuple[tuple[int, int], ...]], id: str, body: Buffer, header_length: int
-) -> v2.Query | None:
-    """A query as one that is known, if it has as much data."""
+def _same(known: tuple[v2.Terms, tuple[tuple[int, int], ...]], id: str, body: Buffer, header_length: int) -> v2.Query:
+    """A query as one that is known, with as much data."""
     terms, places = known
-    if len(body) != header_length + terms.nbytes:
-        return None
-    view = memoryview(body)
+    view = body if terms.nbytes <= SMALL else memoryview(body)
     if len(places) == 1:
         return v2.Query(id, terms, (view[header_length:],), terms.latency_s)
     parts = tuple([view[header_length + start : header_length + end] for start, end in places])

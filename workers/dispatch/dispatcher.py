@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from .devices import SLOW, Batch, Device, Query
 from .fleet import Application, Fleet
 from .menu import Menu, Option
-from .placing import ROUNDING_S, anywhere, gap, hurried, joinable, opening, takeover
+from .placing import ROUNDING_S, anywhere, gap, hurried, joinable, joins, opening, takeover
 from .starting import chosen, waits_until
 from .wakes import Wakes
 
@@ -181,20 +181,34 @@ class Dispatcher:
             self._sweep(now)
         self._gathering = True
         try:
-            last, known = None, None
+            last, known, batch = None, None, None
             for name, query in arrivals:
                 if name is not last:
-                    last, known = name, self._fleet.applications.get(name)
+                    last, known, batch = name, self._fleet.applications.get(name), None
                     if known is not None:
-                        known.arrived(sum([other == name for other, _ in arrivals]), now)
+                        known.arrived(sum([other is name for other, _ in arrivals]), now)
                 if known is None:
                     self._refuse_all([query])
-                else:
+                elif batch is None or not joins(batch, query, now):
+                    if batch is not None:
+                        batch.device.recount()
                     self._place(known, query, now)
+                    batch = query.booking
+                else:
+                    # What it means for its device is seen to when all have their places.
+                    query.booking = batch
+                    batch.queries.append(query)
+                    batch.rows += query.rows
+                    if query.deadline < batch.deadline:
+                        batch.deadline = query.deadline
+                    self._gathered[batch.device] = None
+                    if batch.rows >= batch.option.max_rows:
+                        known.open.remove(batch)
         finally:
             self._gathering = False
             gathered, self._gathered = self._gathered, {}
             for device in gathered:
+                device.recount()
                 self._fleet.note(device, now)
                 self._consider(device, now)
 

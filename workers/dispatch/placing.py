@@ -38,6 +38,20 @@ def joinable(application: Application, query: Query, deadline: float, now: float
     return found
 
 
+def joins(batch: Batch, query: Query, now: float) -> bool:
+    """Whether the query can join the batch that the one before it is in, without a look at any other: the most accurate
+    there is, and the only one on its device."""
+    device, option, rows = batch.device, batch.option, batch.rows + query.rows
+    if rows > option.max_rows or batch.granted or batch.key != query.key or len(device.booked) != 1:
+        return False
+    if option.worth < batch.application.best_worth:
+        return False
+    deadline = query.deadline if query.deadline < batch.deadline else batch.deadline
+    wait = device.free_at - now
+    end = now + (wait if wait > device.way_s else device.way_s)
+    return end + option.seconds(rows) * device.factor <= deadline + ROUNDING_S
+
+
 def _can_join(batch: Batch, rows: int, deadline: float, now: float) -> bool:
     grown = batch.rows + rows
     option = batch.option

@@ -34,17 +34,13 @@ class Accounts:
         self._statistics = statistics
         self._metrics = metrics
 
-    def enter(self, flight: Flight) -> None:
-        """A checked query arrived."""
-        rows = flight.rows
+    def enter(self, flight: Flight) -> Overloaded | None:
+        """A checked query arrived; what it is too much for, if it is."""
+        rows, limits = flight.rows, self.limits
         self._statistics.arrived(flight.spec.name, rows)
         self.queries += 1
         self.rows += rows
         self.bytes += flight.query.terms.nbytes
-
-    def full(self) -> Overloaded | None:
-        """What the newest flight was too much for, if it was."""
-        limits = self.limits
         if self.queries <= limits.queries and self.rows <= limits.rows and self.bytes <= limits.bytes:
             return None
         if self.queries > limits.queries:
@@ -53,11 +49,11 @@ class Accounts:
             return Overloaded(f"gateway: {limits.rows} rows are under way, the most at once; try again")
         return Overloaded(f"gateway: {limits.bytes} bytes of inputs are under way, the most at once; try again")
 
-    def leave(self, flight: Flight) -> None:
-        """A flight is under way no more."""
-        self.queries -= 1
-        self.rows -= flight.rows
-        self.bytes -= flight.query.terms.nbytes
+    def leave(self, queries: int, rows: int, nbytes: int) -> None:
+        """Flights are under way no more."""
+        self.queries -= queries
+        self.rows -= rows
+        self.bytes -= nbytes
 
     # --- endings ------------------------------------------------------------------------------------------------------
 

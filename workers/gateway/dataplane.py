@@ -102,8 +102,7 @@ class DataPlane:
         """
         flight = Flight(next(self._ids), spec, query, variant, read_at, answer, context)
         self._bursts.arrived(spec.name, flight.rows, read_at)
-        self.accounts.enter(flight)
-        error = self.accounts.full()
+        error: GatewayError | None = self.accounts.enter(flight)
         if error is None and (variant is not None or query.min_accuracy is not None):
             try:
                 flight.allowed = self._allowed(spec, query, variant)
@@ -315,10 +314,16 @@ class DataPlane:
         """Give queries of one application their answers. ``queue_s``: from receipt at the device to the run's start."""
         latencies: list[float] = []
         late, waited, rows, name = 0, 0.0, 0, ""
+        forget = self._timeouts.forget
+        left_rows = left_bytes = left = 0
         for flight, (headers, parts) in zip(flights, answers, strict=True):
             if flight is None:
                 continue
-            answer = self._forget(flight)
+            answer, flight.answer = flight.answer, None
+            forget(flight)
+            left += 1
+            left_rows += flight.rows
+            left_bytes += flight.query.terms.nbytes
             # Since it arrived here: on the way it was at its device's mercy, too.
             queue = queue_s + flight.sent_at - flight.arrived
             try:
@@ -337,6 +342,7 @@ class DataPlane:
             waited += queue
             rows += flight.rows
             name = flight.spec.name
+        self.accounts.leave(left, left_rows, left_bytes)
         if latencies:
             self.accounts.answered(name, run, latencies, late, waited, rows)
 
@@ -419,7 +425,7 @@ class DataPlane:
     def _forget(self, flight: Flight) -> Callable[[Flight, Outcome], None]:
         answer, flight.answer = flight.answer, None
         self._timeouts.forget(flight)
-        self.accounts.leave(flight)
+        self.accounts.leave(1, flight.rows, flight.query.terms.nbytes)
         return answer
 
     def _finish(self, flight: Flight, error: GatewayError) -> None:

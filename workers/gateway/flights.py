@@ -67,28 +67,16 @@ class Flight:
     how often it was.
     """
 
-    __slots__ = (
-        "allowed",
-        "answer",
-        "arrived",
-        "batch",
-        "booking",
-        "context",
-        "deadline",
-        "device",
-        "due",
-        "error",
-        "id",
-        "key",
-        "query",
-        "rows",
-        "sent_at",
-        "slot",
-        "spec",
-        "tried",
-        "tries",
-        "variant",
-    )
+    # Most flights end with most of these as they are: what is not set costs nothing.
+    allowed: set[str] | None = None
+    batch: Any = None
+    booking: Any = None
+    device: str | None = None
+    error: GatewayError | None = None
+    sent_at = 0.0
+    slot: dict[Flight, None] | None = None
+    tried: tuple[str, ...] = ()
+    tries = 0
 
     def __init__(
         self,
@@ -114,12 +102,3 @@ class Flight:
         self.due = self.deadline = read_at + (budget if latency_s is None or latency_s > budget else latency_s)
         self.answer: Callable[[Flight, Outcome], None] | None = answer
         self.context = context
-        self.allowed: set[str] | None = None
-        self.device: str | None = None
-        self.sent_at = 0.0
-        self.tried: tuple[str, ...] = ()
-        self.tries = 0
-        self.error: GatewayError | None = None
-        self.slot: dict[Flight, None] | None = None
-        self.booking: Any = None
-        self.batch: Any = None

@@ -70,6 +70,8 @@ class Holding:
         self._menus: dict[str, Mapping[str, Menu]] = {}
         self._offering: dict[str, set[str]] = {}
         self._up: set[str] = set()
+        #: answers of :meth:`offered` since these two last changed
+        self._offered: dict[str, bool] = {}
         self._acting = False
         self._timer: asyncio.Handle | None = None
         self._timer_at = math.inf
@@ -86,7 +88,10 @@ class Holding:
 
     def offered(self, application: str) -> bool:
         """Whether some device that is up can run something for the application in time."""
-        return not self._up.isdisjoint(self._offering.get(application, ()))
+        known = self._offered.get(application)
+        if known is None:
+            known = self._offered[application] = not self._up.isdisjoint(self._offering.get(application, ()))
+        return known
 
     # --- what is known of devices -------------------------------------------------------------------------------------
 
@@ -101,6 +106,7 @@ class Holding:
         if self._menus.get(device) is menus:
             return
         self._menus[device] = menus
+        self._offered.clear()
         for devices in self._offering.values():
             devices.discard(device)
         for name in menus:
@@ -112,6 +118,7 @@ class Holding:
         """Whether the device takes queries; what is booked on one that does not is booked elsewhere."""
         if up == (device in self._up):
             return
+        self._offered.clear()
         if up:
             self._up.add(device)
         else:
@@ -135,6 +142,7 @@ class Holding:
     def lost(self, device: str, now: float) -> None:
         """The device is gone; the caller brings back by :meth:`declined` what was under way there."""
         self._up.discard(device)
+        self._offered.clear()
         self._dispatcher.lost(device, now)
         self._act(now)
 
@@ -242,8 +250,9 @@ class Holding:
 
     def _grant(self, batch: Batch, now: float) -> None:
         under_way = UnderWay(batch)
+        held = self._held
         for flight in batch.queries:
-            self._held.pop(flight.id, None)
+            held.pop(flight.id, None)
             flight.batch = under_way
         if self._carrier.grant(batch, now):
             self._metrics.granted(batch.rows)
@@ -252,6 +261,7 @@ class Holding:
             flight.batch = None
         device = batch.device.name
         self._up.discard(device)
+        self._offered.clear()
         self._dispatcher.set_up(device, False, now)
         self._dispatcher.ended(batch, now)
         self.declined(batch.queries, now)

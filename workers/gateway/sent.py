@@ -74,8 +74,12 @@ class Sent:
             if not self._executors.send(device, message, body):
                 return False
         known = self._of(device)
+        first = (device,)
         for flight in batch.queries:
-            self._tried(flight, device)
+            if flight.tries:
+                self._tried(flight, device)
+            else:
+                flight.tries, flight.tried = 1, first
             flight.device, flight.sent_at = device, now
             known[flight.id] = flight
         self._router.sent(device, name, batch.rows, now)

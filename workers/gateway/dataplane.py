@@ -33,7 +33,6 @@ from .metrics import GatewayMetrics
 from .router import QueryRouter
 from .sent import Sent
 from .stats import Statistics
-from .timeouts import Timeouts
 
 logger = log.get("gateway.queries")
 
@@ -77,7 +76,6 @@ class DataPlane:
         self._metrics = metrics
         self._sent = Sent(router, executors, metrics)
         self._holding = Holding(self, metrics)
-        self._timeouts = Timeouts(self._timed_out)
         self._refused: dict[str, int] = {}
         self._ids = itertools.count(1)
 
@@ -113,8 +111,13 @@ class DataPlane:
             return flight
         slo_s = spec.slo_s
         grace_s = SERVE_SLOS * slo_s if spec.late == "serve" else slo_s if slo_s > GRACE_S else GRACE_S
-        self._timeouts.add(flight, flight.due + grace_s)
-        if self._may_hold(flight):
+        flight.expires = flight.due + grace_s
+        if (
+            self.late_binding
+            and flight.allowed is None
+            and spec.batching.policy == HELD_POLICY
+            and self._holding.offered(spec.name)
+        ):
             self._holding.submit(flight)
         else:
             self._dispatch(flight, time.monotonic())
@@ -163,12 +166,6 @@ class DataPlane:
         self._holding.heard(device, state, now)
 
     # --- holding ------------------------------------------------------------------------------------------------------
-
-    def _may_hold(self, flight: Flight) -> bool:
-        spec = flight.spec
-        if not self.late_binding or flight.allowed is not None or spec.batching.policy != HELD_POLICY:
-            return False
-        return self._holding.offered(spec.name)
 
     def usable(self, device: str) -> bool:
         """Whether the device is connected and takes queries."""
@@ -314,13 +311,11 @@ class DataPlane:
         """Give queries of one application their answers. ``queue_s``: from receipt at the device to the run's start."""
         latencies: list[float] = []
         late, waited, rows, name = 0, 0.0, 0, ""
-        forget = self._timeouts.forget
         left_rows = left_bytes = left = 0
         for flight, (headers, parts) in zip(flights, answers, strict=True):
             if flight is None:
                 continue
             answer, flight.answer = flight.answer, None
-            forget(flight)
             left += 1
             left_rows += flight.rows
             left_bytes += flight.query.terms.nbytes
@@ -387,6 +382,12 @@ class DataPlane:
 
     # --- endings ------------------------------------------------------------------------------------------------------
 
+    def sweep(self, now: float) -> None:
+        """Give up on queries that nobody has answered, nor will. To be called several times a second: that costs less
+        than a timer for each."""
+        for flight in [*self._holding.expired(now), *self._sent.expired(now)]:
+            self._timed_out(flight)
+
     def _timed_out(self, flight: Flight) -> None:
         if flight.answer is None:
             return
@@ -424,7 +425,6 @@ class DataPlane:
 
     def _forget(self, flight: Flight) -> Callable[[Flight, Outcome], None]:
         answer, flight.answer = flight.answer, None
-        self._timeouts.forget(flight)
         self.accounts.leave(1, flight.rows, flight.query.terms.nbytes)
         return answer
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -60,9 +61,9 @@ class Flight:
     """A query under way. Times are seconds on the gateway's monotonic clock.
 
     ``answer`` takes the flight and its outcome; None once it was called, or nobody waits any more. ``context`` is the
-    edge's own. ``due``: when its answer must be back. ``deadline`` is the dispatcher's: the same, until it decides that
-    a query of an application that serves late answers may take any time. ``booking`` is the dispatcher's too,
-    ``batch`` that of :class:`~.holding.Holding`, and ``slot`` that of :class:`~.timeouts.Timeouts`.
+    edge's own. ``due``: when its answer must be back; ``expires``: when it is given up. ``deadline`` is the
+    dispatcher's: the same as ``due``, until it decides that a query of an application that serves late answers may take
+    any time. ``booking`` is the dispatcher's too, and ``batch`` that of :class:`~.holding.Holding`.
     ``key``: what queries of the application must share to run together. ``tried``: devices it was sent to; ``tries``:
     how often it was.
     """
@@ -73,8 +74,8 @@ class Flight:
     booking: Any = None
     device: str | None = None
     error: GatewayError | None = None
+    expires = math.inf
     sent_at = 0.0
-    slot: dict[Flight, None] | None = None
     tried: tuple[str, ...] = ()
     tries = 0
 

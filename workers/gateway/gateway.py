@@ -312,6 +312,7 @@ class Gateway:
             await asyncio.sleep(TICK_S)
             try:
                 now = time.monotonic()
+                self._dataplane.sweep(now)
                 if now >= self._adoption.due():
                     self._step(now)
                 for burst in self._bursts.check(now):

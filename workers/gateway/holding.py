@@ -83,6 +83,10 @@ class Holding:
         """Queries that wait here."""
         return list(self._held.values())
 
+    def expired(self, now: float) -> list[Flight]:
+        """Those that wait here for longer than they should."""
+        return [flight for flight in self._held.values() if flight.expires <= now]
+
     def __len__(self) -> int:
         return len(self._held)
 

@@ -35,6 +35,7 @@ _encode = msgspec.json.Encoder().encode
 #: kinds of answers that are remembered
 TEMPLATES = 1024
 
+_Rendered = tuple[v2.Terms, tuple[TensorHeader, ...], Template | None]
 Response = tuple[int, Headers, Sequence[bytes]]
 
 
@@ -74,7 +75,7 @@ class Rest:
         #: by application, of the catalog that came last
         self._readers: dict[str, Reader] = {}
         self._readers_of: Catalog | None = None
-        self._templates: dict[tuple, tuple[v2.Terms, tuple[TensorHeader, ...], Template | None]] = {}
+        self._templates: dict[tuple, _Rendered] = {}
         get, post = ("GET", "HEAD"), ("POST",)
         #: path below the root -> (methods, handler); those of a model follow below
         self._fixed: dict[tuple[str, ...], tuple[tuple[str, ...], Callable]] = {
@@ -207,13 +208,18 @@ class Rest:
         if isinstance(outcome, GatewayError):
             exchange.respond(*self._error(outcome))
             return
+        query = flight.query
         try:
             accepts = exchange.head.state.accepts
-            template = None if accepts else self._template(flight, outcome)
-            if template is not None:
-                exchange.succeed(template.fill(flight.query.id, outcome.queue_s * 1e3, outcome.parts))
-                return
-            response = _render(accepts, flight.query, flight.spec.name, outcome)
+            if not accepts:
+                rendered = outcome.run.rendered
+                if rendered is None or rendered[0] is not query.terms or rendered[1] is not outcome.headers:
+                    rendered = outcome.run.rendered = self._rendered(flight, outcome)
+                template = rendered[2]
+                if template is not None:
+                    exchange.succeed(template.fill(query.id, outcome.queue_s * 1e3, outcome.parts))
+                    return
+            response = _render(accepts, query, flight.spec.name, outcome)
         except v2.V2Error as error:
             failed = ModelFailed(str(error))
             exchange.respond(*self._error(failed))
@@ -223,27 +229,22 @@ class Rest:
             raise
         exchange.respond(*response)
 
-    def _template(self, flight: Flight, answer: Answer) -> Template | None:
-        """What the answer has in common with others; None where there is no such thing."""
+    def _rendered(self, flight: Flight, answer: Answer) -> _Rendered:
+        """What the answer has in common with others of the same terms and headers; no template where there is no such
+        thing."""
         run, terms, headers = answer.run, flight.query.terms, answer.headers
-        rendered = run.rendered
-        if rendered is not None and rendered[0] is terms and rendered[1] is headers:
-            return rendered[2]
         # By identity, which is enough where it matters; both are kept, so no other objects can take their places.
         key = (id(terms), id(headers), run.variant, run.accuracy, run.device, run.rows)
         known = self._templates.get(key)
-        if known is not None:
-            template = known[2]
-        else:
+        if known is None:
             if len(self._templates) >= TEMPLATES:
                 self._templates.clear()
             template = None
             if fits(terms, headers):
                 parameters = answer.parameters()
                 template = Template(terms, flight.spec.name, run.variant, parameters, "queue_ms", headers)
-            self._templates[key] = terms, headers, template
-        run.rendered = terms, headers, template
-        return template
+            known = self._templates[key] = terms, headers, template
+        return known
 
     # --- the rest ---
 

@@ -42,6 +42,10 @@ class Sent:
         """All of them."""
         return [flight for flights in self._by_device.values() for flight in flights.values()]
 
+    def expired(self, now: float) -> list[Flight]:
+        """Those that nobody answered in their time."""
+        return [one for flights in self._by_device.values() for one in flights.values() if one.expires <= now]
+
     def idle(self, application: str) -> set[str]:
         """Devices with something warm for the application and no query of this gateway's."""
         if all(self._by_device.get(device) for device in self._executors.states()):
@@ -160,7 +164,7 @@ def _granted(
 
 def _pieces(flights: Sequence[Flight]) -> Iterator[Sequence[Flight]]:
     """As they are, or cut where a frame would become too large."""
-    if sum([flight.query.terms.nbytes for flight in flights]) <= GRANT_BYTES:
+    if len(flights) == 1 or sum([flight.query.terms.nbytes for flight in flights]) <= GRANT_BYTES:
         yield flights
         return
     some: list[Flight] = []

@@ -12,6 +12,9 @@ from .frames import TensorHeader
 from .tensors import Buffer
 from .v2 import Terms
 
+#: characters of the number: with blanks in front, which JSON allows, most responses are of one length
+WIDTH = 9
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -24,7 +27,7 @@ class Template:
         headers: the outputs that there are; those that the terms name must be among them, all wanted as binary data.
     """
 
-    __slots__ = ("_after", "_before", "_length", "_nbytes", "_order")
+    __slots__ = ("_after", "_before", "_head", "_length", "_nbytes", "_order")
 
     def __init__(
         self,
@@ -55,28 +58,25 @@ class Template:
             for header in wanted
         ]
         self._after = (b"," + _encode(rest)[1:] if rest else b"}") + b',"outputs":' + _encode(outputs) + b"}"
-        self._length = len(self._before) + len(self._after)
+        self._length = len(self._before) + WIDTH + len(self._after)
+        self._head = self._headers(self._length) + self._before
+
+    def _headers(self, length: int) -> bytes:
+        return (
+            b"content-type: application/octet-stream\r\ninference-header-content-length: %d\r\n"
+            b"content-length: %d\r\n\r\n" % (length, length + self._nbytes)
+        )
 
     def fill(self, id: str, number: float, parts: Sequence[Buffer]) -> bytes:
         """The whole of it, for :meth:`~workers.gateway.http1.Exchange.succeed`."""
-        before, length = self._before, self._length
-        if id:
-            before = b'{"id":' + _encode(id) + b"," + before[1:]
-            length += len(before) - len(self._before)
-        value = b"%.3f" % number
-        length += len(value)
+        value = b"%*.3f" % (WIDTH, number)
         if self._order is not None:
             parts = [parts[i] for i in self._order]
-        return b"".join(
-            (
-                b"content-type: application/octet-stream\r\ninference-header-content-length: %d\r\n"
-                b"content-length: %d\r\n\r\n" % (length, length + self._nbytes),
-                before,
-                value,
-                self._after,
-                *parts,
-            )
-        )
+        if not id and len(value) == WIDTH:
+            return b"".join((self._head, value, self._after, *parts))
+        before = b'{"id":' + _encode(id) + b"," + self._before[1:] if id else self._before
+        length = len(before) + len(value) + len(self._after)
+        return b"".join((self._headers(length), before, value, self._after, *parts))
 
 
 def fits(terms: Terms, headers: Sequence[TensorHeader]) -> bool:

@@ -20,6 +20,10 @@ class Peers:
         self.nodes: set[FrameConnection] = set()
         self._unreported: list[Frame] = []
 
+    def moved(self, connection: FrameConnection, plan_version: int) -> None:
+        """A gateway routes by this plan now."""
+        self.gateways[connection] = max(plan_version, self.gateways[connection])
+
     def all_moved(self, plan_version: int) -> bool:
         """Whether every connected gateway routes by this plan or a newer one."""
         return all(moved >= plan_version for moved in self.gateways.values())

@@ -13,7 +13,7 @@ from workers.protocol.specs import ApplicationSpec, Resident
 from .lanes import Lanes
 from .loaded import Loaded, Role
 from .peers import Peers
-from .queries import Query
+from .queries import Ticket
 from .runtime import LoadError, Model, RunError, Runtime
 
 _log = log.get("residency")
@@ -41,7 +41,7 @@ class Residency:
         load: Callable[..., Awaitable[Any]],
         exclusive: Callable[[Callable[[], Any]], Awaitable[Any]],
         on_change: Callable[[], None],
-        on_stranded: Callable[[list[Query]], None],
+        on_stranded: Callable[[list[Ticket]], None],
         clock: Callable[[], float],
     ):
         self._runtime = runtime

@@ -74,7 +74,7 @@ def _whole(batch: Granted, outputs: dict[str, np.ndarray]) -> Together | None:
     """All queries in one answer; None where they want different outputs, or these have to be encoded one by one."""
     layouts = batch.layouts
     wanted = layouts[0].outputs
-    if any(layout.outputs != wanted for layout in layouts if layout is not layouts[0]):
+    if not batch.same and any(layout.outputs != wanted for layout in layouts):
         return None
     headers, body = [], []
     for name in wanted:

@@ -16,6 +16,7 @@ from workers.protocol.frames import DriftReport, ExecutorState, OverloadReport, 
 from workers.protocol.specs import ApplicationSpec, DeviceInfo, DeviceState
 
 from .exclusive import Kind
+from .forms import Forms
 from .intake import Intake
 from .lanes import Lanes
 from .loaded import Role
@@ -44,6 +45,7 @@ class Device:
         self.lanes = Lanes(self._create_policy)
         self._meters = Meters(info.id)
         self._second = Second(self.clock())
+        forms: dict[str, Forms] = {}
         self.intake = Intake(
             self.lanes,
             peers,
@@ -51,7 +53,7 @@ class Device:
             self._second,
             queue_rows,
             self.clock,
-            applications=lambda: self.residency.applications,
+            forms,
             wake=lambda: self.turns.wake(),
             at_once=lambda granted, loaded: self.turns.at_once(granted, loaded),
         )
@@ -64,8 +66,8 @@ class Device:
             self._second,
             profile_share,
             self.clock,
+            forms,
             hurried=lambda: self.draining or bool(self.residency.hurried),
-            applications=lambda: self.residency.applications,
         )
         self.residency = Residency(
             runtime,
@@ -76,6 +78,7 @@ class Device:
             on_change=self.changed,
             on_stranded=lambda tickets: self.intake.refuse_all(tickets, "not_resident", "its variant left this device"),
             clock=self.clock,
+            forms=forms,
         )
         self._policy_errors: dict[str, str] = {}
         self.draining = False

@@ -35,8 +35,9 @@ class Layout:
 
     ``sizes``: bytes of each input, in the order of the form, ``nbytes``: of all. ``names`` and ``starts`` (where each
     begins in the body of a query that came by itself) are in the signature's order. ``ordered``: whether the form's
-    order is the signature's. ``key``: what two queries must share to stand in one run. ``tails``: (datatype, shape
-    without the rows) of each input whose bytes can be used as they are; None where an input has to be decoded.
+    order is the signature's. ``key``: what two queries must share to stand in one run. ``tails``: (type, shape
+    without the rows, elements a row) of each input in the signature's order, if all their bytes can be used as they
+    are; None where an input has to be decoded.
     ``outputs``: the names wanted.
     """
 
@@ -57,8 +58,10 @@ class Layout:
         self.outputs = form.outputs or tuple(spec.name for spec in application.signature.outputs)
         self._inputs = tuple((header, *_plain(header)) for header in headers)
         plain = all(dtype is not None for _, dtype, _ in self._inputs)
-        self.tails: tuple[tuple[np.dtype, tuple[int, ...]], ...] | None = (
-            tuple((dtype, header.shape[1:]) for header, dtype, _ in self._inputs) if plain else None
+        self.tails: tuple[tuple[np.dtype, tuple[int, ...], int], ...] | None = (
+            tuple((dtype, header.shape[1:], count // form.rows) for header, dtype, count in self._inputs)
+            if plain
+            else None
         )
 
     def arrays(self, body: memoryview, starts: tuple[int, ...]) -> dict[str, np.ndarray]:

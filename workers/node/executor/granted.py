@@ -24,6 +24,7 @@ class Granted:
     ``budgets`` (seconds from then) and ``layouts`` are columns, one value a query. ``whole``: the run's inputs by name,
     rows of all queries in their order; None where they cannot stand in one array: then ``arrays`` has each query's.
     ``soonest``: no query's deadline is earlier; ``largest``: nor has any more rows.
+    ``same``: whether all have one layout.
     """
 
     __slots__ = (
@@ -39,6 +40,7 @@ class Granted:
         "number",
         "padding",
         "rows",
+        "same",
         "soonest",
         "variant",
         "whole",
@@ -50,9 +52,9 @@ class Granted:
         connection: FrameConnection,
         now: float,
         padding: dict[str, float],
-        ids: list[int],
-        budgets: list[float],
-        layouts: list[Layout],
+        ids: Sequence[int],
+        budgets: Sequence[float],
+        layouts: Sequence[Layout],
         whole: dict[str, np.ndarray] | None,
         arrays: list[dict[str, np.ndarray]] | None,
     ):
@@ -73,10 +75,11 @@ class Granted:
     def _sum_up(self) -> None:
         layouts = self.layouts
         if not layouts:
-            self.rows, self.largest, self.soonest = 0, 0, self.arrived
+            self.rows, self.largest, self.soonest, self.same = 0, 0, self.arrived, True
             return
         first = layouts[0]
-        if len(layouts) == 1 or layouts.count(first) == len(layouts):
+        self.same = layouts.count(first) == len(layouts)
+        if self.same:
             self.rows, self.largest = first.rows * len(layouts), first.rows
         else:
             rows = [layout.rows for layout in layouts]
@@ -143,36 +146,36 @@ def _alike(message: Grant, body: memoryview, forms: Forms, connection: FrameConn
         layouts = [forms.layout(form) for form in message.forms]
     except Invalid:
         return None
-    ids, places, budgets = map(list, zip(*message.queries, strict=True))
+    ids, places, budgets = zip(*message.queries, strict=True)
     total = sum(budgets)
     if (
         len(set(ids)) != len(ids)
-        or min(places) < 0
-        or max(places) >= len(layouts)
+        or (any(places) and not 0 <= min(places) <= max(places) < len(layouts))
         or not BUDGETS[0] <= min(budgets) <= max(budgets) <= BUDGETS[1]
         # One that is no number may hide from min and max.
         or total != total
     ):
         return None
-    first = layouts[0]
+    first, count = layouts[0], len(ids)
     tails = first.tails
-    if tails is None or any(layout.tails != tails or not layout.ordered for layout in layouts):
+    if tails is None or not first.ordered:
         return None
     if len(layouts) == 1:
-        chosen = layouts * len(ids)
-        rows, sizes = first.rows * len(ids), [size * len(ids) for size in first.sizes]
+        chosen, rows, size = layouts * count, first.rows * count, first.nbytes * count
     else:
+        if any([layout.tails != tails or not layout.ordered for layout in layouts]):
+            return None
         chosen = [layouts[place] for place in places]
         rows = sum([layout.rows for layout in chosen])
-        sizes = [sum(column) for column in zip(*[layout.sizes for layout in chosen], strict=True)]
-    if sum(sizes) != len(body):
+        size = sum([layout.nbytes for layout in chosen])
+    if size != len(body):
         return None
     whole, start = {}, 0
-    for name, (dtype, tail), size in zip(first.names, tails, sizes, strict=True):
-        array = np.frombuffer(body, dtype, size // dtype.itemsize, start)
+    for name, (dtype, tail, elements) in zip(first.names, tails, strict=True):
+        array = np.frombuffer(body, dtype, rows * elements, start)
         # A column begins anywhere; kernels may rely on elements standing where their type wants them.
         whole[name] = (array if array.flags.aligned else array.copy()).reshape((rows, *tail))
-        start += size
+        start += array.nbytes
     return Granted(message, connection, now, forms.application.padding, ids, budgets, chosen, whole, None)
 
 

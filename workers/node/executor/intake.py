@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from workers.protocol.frames import FrameConnection, Grant, Refusal, Submit
-from workers.protocol.specs import ApplicationSpec
 
 from .forms import Forms, Invalid
 from .granted import Granted, admit, waits_already
@@ -22,9 +21,9 @@ class Intake:
 
     Args:
         queue_rows: rows that may wait.
-        applications: those that are on this device now, by name.
+        forms: by name, those of each application that is on this device now.
         wake: called when something else may have to be decided.
-        at_once: called with a granted batch; False: it has to be queued.
+        at_once: called with a granted batch where nothing else waits; False: it has to be queued all the same.
     """
 
     def __init__(
@@ -35,7 +34,7 @@ class Intake:
         second: Second,
         queue_rows: int,
         clock: Callable[[], float],
-        applications: Callable[[], Mapping[str, ApplicationSpec]],
+        forms: Mapping[str, Forms],
         wake: Callable[[], None],
         at_once: Callable[[Granted, Loaded], bool],
     ):
@@ -45,10 +44,9 @@ class Intake:
         self._second = second
         self._queue_rows = queue_rows
         self._clock = clock
-        self._applications = applications
+        self._forms = forms
         self._wake = wake
         self._at_once = at_once
-        self._forms: dict[str, Forms] = {}
         self._waiting: dict[tuple[FrameConnection, int], Query] = {}
         self.last_arrival = -1e9
         #: why nothing new is taken; empty while it is
@@ -63,7 +61,7 @@ class Intake:
         def refuse(code: str, text: str, retryable: bool) -> None:
             self.refuse(connection, [message.id], name, code, text, retryable)
 
-        forms = self._forms_of(name)
+        forms = self._forms.get(name)
         if forms is None:
             return refuse("not_resident", _unknown(name), True)
         try:
@@ -89,15 +87,16 @@ class Intake:
         """Run or queue a batch as the gateway put it together; what is wrong with one of its queries is that one's
         alone."""
         now, name = self._clock(), message.application
-        forms = self._forms_of(name)
+        forms = self._forms.get(name)
         if forms is None:
             ids = [id for id, _, _ in message.queries]
             return self.refuse(connection, ids, name, "not_resident", _unknown(name), True)
         batch, wrong = admit(message, body, forms, connection, now)
         for id, text in wrong:
             self.refuse(connection, [id], name, "invalid", text, False)
-        taken = self._taken(connection, batch.ids)
-        if taken:
+        alone = self._lanes.empty
+        if not alone:
+            taken = self._taken(connection, batch.ids)
             for ticket in batch.take_out([k for k, id in enumerate(batch.ids) if id in taken]):
                 self.refuse(connection, [ticket.id], name, "invalid", waits_already(ticket.id), False)
         if not batch.rows:
@@ -105,31 +104,28 @@ class Intake:
         self._arrived(name, batch.rows, now)
         if self.closed:
             return self.refuse(connection, batch.ids, name, "draining", self.closed, True)
-        queued = self._lanes.rows
-        if queued and queued + batch.largest > self._queue_rows:
-            places = [k for k, layout in enumerate(batch.layouts) if queued + layout.rows > self._queue_rows]
-            out = batch.take_out(places)
-            self._second.refused(name, sum(ticket.rows for ticket in out))
-            self.refuse(connection, [ticket.id for ticket in out], name, "overloaded", self._full(queued), True)
+        if not alone:
+            self._bound(batch)
             if not batch.rows:
                 return
         loaded = self._lanes.serving(batch)
         if loaded is None:
             text = f"variant {message.variant} of {name} is not warm on this device"
             return self.refuse_all(batch.tickets(), "not_resident", text)
-        if not self._at_once(batch, loaded):
+        if not (alone and self._at_once(batch, loaded)):
             self._lanes.grant(batch)
             self._wake()
 
-    def _forms_of(self, name: str) -> Forms | None:
-        application = self._applications().get(name)
-        if application is None:
-            self._forms.pop(name, None)
-            return None
-        forms = self._forms.get(name)
-        if forms is None or forms.application is not application:
-            forms = self._forms[name] = Forms(application)
-        return forms
+    def _bound(self, batch: Granted) -> None:
+        """Refuse those of a batch's queries that are too many beside what waits."""
+        queued = self._lanes.rows
+        if not queued or queued + batch.largest <= self._queue_rows:
+            return
+        places = [k for k, layout in enumerate(batch.layouts) if queued + layout.rows > self._queue_rows]
+        out = batch.take_out(places)
+        self._second.refused(batch.application, sum(ticket.rows for ticket in out))
+        ids = [ticket.id for ticket in out]
+        self.refuse(batch.connection, ids, batch.application, "overloaded", self._full(queued), True)
 
     def _taken(self, connection: FrameConnection, ids: Sequence[int]) -> set[int]:
         """Those of the numbers that queries of this gateway have which wait already."""
@@ -186,15 +182,15 @@ class Intake:
     ) -> None:
         """Tell a gateway that some queries of one application are not answered; none of them waits."""
         # What a gateway may call an application is no end of names; only those that are here become labels.
-        label = application if application in self._applications() else ""
+        label = application if application in self._forms else ""
         self._meters.answered(label, "", code, len(ids))
         self._peers.send_all(connection, [(Refusal(id, code, text, retryable), ()) for id in ids])
 
     def _had_time(self, ticket: Ticket) -> bool:
         """Whether a query came with about its application's whole SLO: one whose client wants it sooner than a plan
         promises says nothing about the plan."""
-        application = self._applications().get(ticket.application)
-        return application is None or ticket.budget_s >= 0.8 * application.slo_s
+        forms = self._forms.get(ticket.application)
+        return forms is None or ticket.budget_s >= 0.8 * forms.application.slo_s
 
 
 def _unknown(application: str) -> str:

@@ -29,10 +29,11 @@ from .queries import Query, Ticket
 @dataclass(slots=True)
 class Batch:
     """``rows`` rows that run on one variant, taken from where they waited: ``queries`` of a ``lane``, in runs of at
-    most ``limit`` rows, or what a gateway ``granted``."""
+    most ``limit`` rows, or what a gateway ``granted``. ``expected_s``: seconds that they will hold the device."""
 
     loaded: Loaded
     rows: int
+    expected_s: float
     lane: Lane | None = None
     queries: list[Query] = field(default_factory=list)
     limit: int = 0
@@ -87,7 +88,7 @@ class Lanes:
         """Whether nothing waits."""
         if self._grants:
             return False
-        return not any([lane.queue for lane in self._lanes.values()])
+        return not self._lanes or not any(lane.queue for lane in self._lanes.values())
 
     def clear(self) -> list[Ticket]:
         """Every query that waits, taken out."""
@@ -143,8 +144,8 @@ class Lanes:
             # Lanes that waited once are empty by now, and their waits forgotten.
             self._arbiter.choose((), now)
             self._contended = False
-        self._grants.turn(granted, loaded, now)
-        return Batch(loaded, granted.rows, granted=granted), late
+        expected_s = self._grants.turn(granted, loaded, now)
+        return Batch(loaded, granted.rows, expected_s, granted=granted), late
 
     def granted_ids(self, connection: FrameConnection, ids: Collection[int]) -> set[int]:
         """Which of these queries of a gateway wait in a granted batch."""
@@ -228,11 +229,11 @@ class Lanes:
         work that is not a lane's may hold the device between two turns; ``guard_s``: see ``estimates.Guard``."""
         waiting = {lane.name: lane for lane in self._lanes.values() if lane.queue}
         step = Step(late=self._grants.late(now, self._loaded))
-        wish = self._grants.wish(now, self._loaded)
+        granted = self._grants.wish(now, self._loaded)
         if not waiting:
-            if wish is not None:
-                self._arbiter.choose([wish], now)
-                step.batch = self._granted()
+            if granted is not None:
+                self._arbiter.choose([granted], now)
+                step.batch = self._granted(granted.batch_s)
             return step
         self._contended = True
         candidates = {lane.name: lane.candidates(now) for lane in self._lanes.values() if lane.variants}
@@ -240,7 +241,7 @@ class Lanes:
         # So may a batch that a gateway grants.
         other_s = max(other_s, self._grants.longest_s(now))
         blocking = turns.blocking_s([turns.Lane.of(name, some) for name, some in candidates.items()], other_s)
-        wishes = [] if wish is None else [wish]
+        wishes = [] if granted is None else [granted]
         for name, lane in waiting.items():
             choice = candidates[name] + lane.relief_candidates(now)
             wish, drop = _wish(lane, choice, blocking[name] + guard_s, now)
@@ -249,7 +250,7 @@ class Lanes:
         turn = self._arbiter.choose(wishes, now)
         step.wait_until = turn.ask_at
         if turn.lane == LANE:
-            step.batch = self._granted()
+            step.batch = self._granted(granted.batch_s)
         elif turn.lane is not None:
             lane = waiting[turn.lane]
             decision = next(wish.decision for wish in wishes if wish.lane == turn.lane)
@@ -257,12 +258,13 @@ class Lanes:
             loaded = next(loaded for loaded in able if loaded.id == decision.variant)
             limit = next((rows for one, rows in lane.relief if one is loaded), loaded.max_batch)
             queries = self._take(lane, decision.run)
-            step.batch = Batch(loaded, sum(query.rows for query in queries), lane, queries, limit)
+            rows = sum(query.rows for query in queries)
+            step.batch = Batch(loaded, rows, loaded.estimate.model(now).seconds(rows), lane, queries, limit)
         return step
 
-    def _granted(self) -> Batch:
+    def _granted(self, expected_s: float) -> Batch:
         granted = self._grants.take()
-        return Batch(self._loaded[granted.variant], granted.rows, granted=granted)
+        return Batch(self._loaded[granted.variant], granted.rows, expected_s, granted=granted)
 
     @staticmethod
     def _take(lane: Lane, ids: tuple[int, ...]) -> list[Query]:

@@ -48,7 +48,8 @@ class Meters:
     def answered(self, application: str, variant: str, outcome: str, queries: int = 1) -> None:
         self._queries.add((application, variant, outcome), queries)
 
-    def batch(self, variant: str, rows: int, run_s: float) -> None:
+    def ran(self, variant: str, rows: int, run_s: float) -> None:
+        """A batch."""
         self._rows.observe((variant,), rows)
         self._run.observe((variant,), run_s)
         self._busy.add((), run_s)

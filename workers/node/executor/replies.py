@@ -67,7 +67,7 @@ class Replies:
         granted, loaded = batch.granted, batch.loaded
         variant, application = loaded.variant.name, loaded.variant.application
         ids, waited_s = granted.ids, max(0.0, took.started - granted.arrived)
-        messages, served = [], 0
+        served = 0
         for answer in answers:
             whole = len(answer.queries) == len(ids)
             message = Results(
@@ -82,9 +82,8 @@ class Replies:
                 took.held_s,
                 answer.headers,
             )
-            messages.append((message, answer.body))
+            self._peers.send(granted.connection, message, answer.body)
             served += len(message.ids)
-        self._peers.send_all(granted.connection, messages)
         for place, text in failed:
             self._failed(granted.connection, ids[place], batch, text)
         self._meters.waited(application, waited_s, len(ids))

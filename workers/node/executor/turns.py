@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from workers import log
-from workers.protocol.specs import ApplicationSpec, DeviceInfo
+from workers.protocol.specs import DeviceInfo
 
 from . import answers
 from .estimates import Guard
 from .exclusive import Exclusive, Kind, Request
+from .forms import Forms
 from .granted import Granted
 from .intake import Intake
 from .lanes import Batch, Lanes
@@ -45,8 +46,8 @@ class Turns:
     for those that are over in a moment (:data:`HERE_S`).
 
     Args:
+        forms: by name, those of each application that is on this device now.
         hurried: whether no policy should wait for company now.
-        applications: those that are on this device now, by name.
     """
 
     def __init__(
@@ -59,8 +60,8 @@ class Turns:
         second: Second,
         profile_share: float,
         clock: Callable[[], float],
+        forms: Mapping[str, Forms],
         hurried: Callable[[], bool],
-        applications: Callable[[], Mapping[str, ApplicationSpec]],
     ):
         self._cpu = info.kind == "cpu"
         self._lanes = lanes
@@ -70,7 +71,7 @@ class Turns:
         self._second = second
         self._clock = clock
         self._hurried = hurried
-        self._applications = applications
+        self._forms = forms
         self._loop = asyncio.get_running_loop()
         self._thread = Thread("device", self._loop)
         self._exclusive = Exclusive(profile_share)
@@ -114,8 +115,8 @@ class Turns:
         return request.future
 
     def at_once(self, granted: Granted, loaded: Loaded) -> bool:
-        """Start a batch that arrives while the device is idle and nothing else waits; False: it has to be queued."""
-        if self._held or self._looking or self._exclusive or not self._lanes.empty:
+        """Start a batch that arrives while nothing else waits, if the device is idle; False: it has to be queued."""
+        if self._held or self._looking or self._exclusive:
             return False
         now = self._clock()
         if now != self._round[0]:
@@ -170,12 +171,15 @@ class Turns:
                 self._guard.observe(self._overslept_s)
                 self._intake.refuse_all(step.late, "late", "cannot be answered in time here")
             if step.batch is not None:
-                return self._start(step.batch, now)
+                if self._start(step.batch, now):
+                    # Nothing was waited for: what arrived meanwhile is read before the next batch is chosen.
+                    self.wake()
+                return
             if self.stopping and not self._lanes.rows:
                 return self._over.set_result(None)
             if step.late:
                 continue
-            slos = [application.slo_s for application in self._applications().values()]
+            slos = [forms.application.slo_s for forms in self._forms.values()]
             request, until = self._exclusive.instead_of_idling(
                 now, step.wait_until, self._intake.last_arrival, min(slos, default=1.0)
             )
@@ -192,48 +196,46 @@ class Turns:
 
     # --- a batch ----------------------------------------------------------------------------------------------------
 
-    def _start(self, batch: Batch, now: float) -> None:
+    def _start(self, batch: Batch, now: float) -> bool:
+        """Have a batch run; whether it is over already."""
         loaded = batch.loaded
         if batch.granted is not None:
             work, given = answers.of_granted, (loaded.model, batch.granted)
         else:
             self._intake.started(batch.queries)
             work, given = answers.of_queries, (loaded.model, batch.queries, batch.limit)
-        expected_s = loaded.estimate.model(now).seconds(batch.rows)
         loaded.used_at = now
         # The loop's clock counts whole milliseconds, which is too coarse to learn a device's pace from.
         began = time.perf_counter()
         if not self._runs_here(loaded, batch.rows):
-            self._held, self.busy_until = True, now + expected_s
-            self._thread.call(work, given, functools.partial(self._ran, batch, now, began, expected_s))
-            return
+            self._held, self.busy_until = True, now + batch.expected_s
+            self._thread.call(work, given, functools.partial(self._ran, batch, now, began))
+            return False
         try:
             outcome, error = work(*given), None
         except Exception as raised:
             outcome, error = None, raised
-        self._finish(batch, now, began, expected_s, outcome, error)
-        if self._exclusive or self.stopping or not self._lanes.empty:
-            # Nothing was waited for: what arrived meanwhile is read before the next batch is chosen.
-            self.wake()
+        self._finish(batch, now, began, outcome, error)
+        return True
 
     def _runs_here(self, loaded: Loaded, rows: int) -> bool:
         """Whether a batch is over sooner than a thread could be given it and give it back. On a GPU none is: what hangs
         there must not keep this process from answering."""
         estimate = loaded.estimate
-        return self._cpu and estimate.profiled.seconds(rows) * max(1.0, estimate.ratio) <= HERE_S
+        here_s = HERE_S if estimate.ratio <= 1.0 else HERE_S / estimate.ratio
+        return self._cpu and estimate.profiled.seconds(rows) <= here_s
 
     def _ran(
         self,
         batch: Batch,
         decided: float,
         began: float,
-        expected_s: float,
         outcome: tuple | None,
         error: BaseException | None,
     ) -> None:
         self._held, self.busy_until = False, 0.0
         try:
-            self._finish(batch, decided, began, expected_s, outcome, error)
+            self._finish(batch, decided, began, outcome, error)
         except Exception as fault:
             return self._fail(fault)
         self._look()
@@ -243,7 +245,6 @@ class Turns:
         batch: Batch,
         decided: float,
         began: float,
-        expected_s: float,
         outcome: tuple | None,
         error: BaseException | None,
     ) -> None:
@@ -257,21 +258,22 @@ class Turns:
                 outcome = [], [(place, text) for place in range(len(granted.ids))], 0.0
             else:
                 outcome = [answers.Answer(place, error=text) for place in range(len(batch.queries))], 0.0
-        took = Took(decided, outcome[-1], time.perf_counter() - began)
+        run_s = outcome[-1]
+        took = Took(decided, run_s, time.perf_counter() - began)
         if granted is not None:
-            failed = len(outcome[1])
+            failed = bool(outcome[1])
             self._replies.of_granted(batch, outcome[0], outcome[1], took)
         else:
-            failed = sum(answer.error is not None for answer in outcome[0])
+            failed = any(answer.error is not None for answer in outcome[0])
             self._replies.of_queries(batch, outcome[0], took)
-        now, turn_s, run_s = self._clock(), time.perf_counter() - began, took.run_s
+        now, turn_s = self._clock(), time.perf_counter() - began
         self._lanes.observe(batch, now, run_s)
         if run_s > 0 and not failed:
-            self._guard.observe(turn_s + self._overslept_s - expected_s)
+            self._guard.observe(turn_s + self._overslept_s - batch.expected_s)
             loaded.estimate.observe(now, batch.rows, run_s, turn_s)
         self._overslept_s = 0.0
         self._second.batch(loaded, batch.rows, run_s)
-        self._meters.batch(loaded.variant.name, batch.rows, run_s)
+        self._meters.ran(loaded.variant.name, batch.rows, run_s)
 
     # --- a request --------------------------------------------------------------------------------------------------
 

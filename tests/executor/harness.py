@@ -17,7 +17,18 @@ from onnx import TensorProto, helper
 
 from workers.node.executor.codec import DTYPES, encode
 from workers.protocol import frames
-from workers.protocol.frames import Apply, ExecutorState, Frame, Hello, Refusal, Result, Submit
+from workers.protocol.frames import (
+    Apply,
+    ExecutorState,
+    Form,
+    Frame,
+    Grant,
+    Hello,
+    Refusal,
+    Result,
+    Results,
+    Submit,
+)
 from workers.protocol.specs import (
     ApplicationSpec,
     BatchingSpec,
@@ -68,6 +79,7 @@ class Peer:
         self.closed = asyncio.Event()
         self._news = asyncio.Event()
         self._ids = iter(range(1, 10**9))
+        self._granted_rows: dict[int, int] = {}
         self.connection: frames.FrameConnection | None = None
 
     async def connect(self, endpoint: str, role: str) -> Peer:
@@ -81,10 +93,16 @@ class Peer:
     def _on_message(self, _connection, message: Frame, body: memoryview) -> None:
         self.messages.append(message)
         if isinstance(message, Result | Refusal):
-            self.answered += 1
-            assert message.id not in self.answers, "answered twice"
-            self.answers[message.id] = message, _outputs(message, body)
+            self._answered(message.id, message, {} if isinstance(message, Refusal) else _outputs(message, body))
+        elif isinstance(message, Results):
+            for id, outputs in _apart(message, body, self._granted_rows):
+                self._answered(id, message, outputs)
         self._news.set()
+
+    def _answered(self, id: int, message: Frame, outputs: dict[str, np.ndarray]) -> None:
+        self.answered += 1
+        assert id not in self.answers, "answered twice"
+        self.answers[id] = message, outputs
 
     def _on_closed(self, _connection, _error) -> None:
         self.closed.set()
@@ -113,6 +131,32 @@ class Peer:
         self.connection.send(message, [data for _, data in parts])
         return id
 
+    def grant(
+        self,
+        queries: dict[int, dict[str, np.ndarray]],
+        variant: int = 1,
+        application="app",
+        max_rows=16,
+        number=1,
+        budgets: dict[int, float] | None = None,
+        outputs: dict[int, tuple[str, ...]] | None = None,
+    ) -> None:
+        """Send queries (their inputs by id, in the signature's order) as one batch; those of one form share it."""
+        forms: dict[Form, int] = {}
+        columns: list[list] = []
+        given = []
+        for id, arrays in queries.items():
+            parts = [encode(name, array) for name, array in arrays.items()]
+            rows = len(next(iter(arrays.values())))
+            form = Form(rows, tuple(header for header, _ in parts), (outputs or {}).get(id, ()))
+            given.append((id, forms.setdefault(form, len(forms)), (budgets or {}).get(id, 2.0)))
+            self._granted_rows[id] = rows
+            columns += [[] for _ in range(len(parts) - len(columns))]
+            for column, (_, data) in zip(columns, parts, strict=True):
+                column.append(data)
+        message = Grant(number, application, variant, max_rows, tuple(forms), tuple(given))
+        self.connection.send(message, [data for column in columns for data in column])
+
     async def answer(self, id: int) -> tuple[Frame, dict[str, np.ndarray]]:
         return await self.until(lambda: self.answers.get(id))
 
@@ -123,16 +167,29 @@ class Peer:
         return self.of(ExecutorState)[-1]
 
 
-def _outputs(message: Frame, body: memoryview) -> dict[str, np.ndarray]:
-    if isinstance(message, Refusal):
-        return {}
-    arrays = {}
-    for header, part in zip(message.outputs, frames.split_body(message.outputs, body), strict=True):
-        if header.datatype == "BYTES":
-            arrays[header.name] = bytes(part)
-        else:
-            arrays[header.name] = np.frombuffer(part, DTYPES[header.datatype]).reshape(header.shape)
-    return arrays
+def _outputs(message: Result, body: memoryview) -> dict[str, np.ndarray]:
+    parts = zip(message.outputs, frames.split_body(message.outputs, body), strict=True)
+    return {header.name: _array(header.datatype, header.shape, part) for header, part in parts}
+
+
+def _array(datatype: str, shape: tuple[int, ...], part: memoryview) -> np.ndarray | bytes:
+    return bytes(part) if datatype == "BYTES" else np.frombuffer(part, DTYPES[datatype]).reshape(shape)
+
+
+def _apart(message: Results, body: memoryview, rows: dict[int, int]):
+    """Each query's own outputs, as one that knows its queries' rows has them; those of no known query count as one."""
+    outputs: dict[int, dict[str, np.ndarray]] = {id: {} for id in message.ids}
+    for tensor, part in zip(message.outputs, frames.split_body(message.outputs, body), strict=True):
+        counts = [rows.get(id, 1) for id in message.ids]
+        assert sum(counts) == tensor.shape[0]
+        sizes = tensor.sizes or [tensor.nbytes * count // tensor.shape[0] for count in counts]
+        assert sum(sizes) == tensor.nbytes
+        start = 0
+        for id, count, size in zip(message.ids, counts, sizes, strict=True):
+            shape = (count, *tensor.shape[1:])
+            outputs[id][tensor.name] = _array(tensor.datatype, shape, part[start : start + size])
+            start += size
+    return outputs.items()
 
 
 class Executor:

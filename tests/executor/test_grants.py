@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import onnxruntime as ort
 import pytest
@@ -13,17 +14,18 @@ import pytest
 from tests.executor.harness import Executor, Peer, application, profile, resident, rows, variant
 from workers.node.executor.codec import encode
 from workers.node.executor.estimates import LatencyEstimate
-from workers.node.executor.grants import Granted, Grants
-from workers.node.executor.queries import Query, read
+from workers.node.executor.forms import Forms
+from workers.node.executor.granted import admit
+from workers.node.executor.grants import Grants
 from workers.protocol.frames import (
     Cancel,
     ExecutorState,
+    Form,
     Grant,
-    GrantedQuery,
     Metrics,
     MetricsRequest,
     Refusal,
-    Result,
+    Results,
     Submit,
 )
 
@@ -56,18 +58,13 @@ def grant(
     budget_s=1.0,
     max_rows=16,
     each=1,
-    arrays=None,
     **budgets: float,
 ) -> dict[int, np.ndarray]:
     """Send a batch; the inputs by id. ``budgets``: those of single queries, as ``_7=0.1``."""
-    queries, body, inputs = [], [], {}
-    for id in ids:
-        inputs[id] = rows(each, seed=id)["x"]
-        header, data = encode("x", inputs[id])
-        queries.append(GrantedQuery(id, budgets.get(f"_{id}", budget_s), len(inputs[id]), (header,)))
-        body.append(data)
-    peer.connection.send(Grant(1, application, variant, max_rows, tuple(queries)), body)
-    return inputs
+    inputs = {id: rows(each, seed=id) for id in ids}
+    due = {id: budgets.get(f"_{id}", budget_s) for id in ids}
+    peer.grant(inputs, variant, application, max_rows, budgets=due)
+    return {id: arrays["x"] for id, arrays in inputs.items()}
 
 
 async def answers(peer: Peer, ids) -> list:
@@ -101,7 +98,7 @@ async def test_batches_run_in_the_order_in_which_they_came(gateway):
     found = await answers(gateway, ids)
     assert [result.variant for result in found] == [name for i in range(5) for name in [("heavy", "quick")[i % 2]] * 4]
     assert all(result.batch_rows == 4 for result in found)
-    assert [message.id for message in gateway.messages if isinstance(message, Result)][1:] == ids
+    assert [id for message in gateway.of(Results) for id in message.ids][1:] == ids
 
 
 async def test_a_query_larger_than_a_run_is_answered_in_one_piece(gateway):
@@ -114,11 +111,11 @@ async def test_what_is_late_when_its_turn_comes_is_refused_and_the_others_run(ga
     occupy(gateway)
     grant(gateway, range(1, 6), budget_s=10.0, _2=0.02, _4=LATE)
     found = await answers(gateway, range(1, 6))
-    assert [type(answer) for answer in found] == [Result, Refusal, Result, Refusal, Result]
+    assert [type(answer) for answer in found] == [Results, Refusal, Results, Refusal, Results]
     assert {(answer.code, answer.message) for answer in found if isinstance(answer, Refusal)} == {
         ("late", "cannot be answered in time here")
     }
-    assert {answer.batch_rows for answer in found if isinstance(answer, Result)} == {3}
+    assert {answer.batch_rows for answer in found if isinstance(answer, Results)} == {3}
 
 
 async def test_an_application_that_serves_late_has_late_batches_run(executor, tiny_models):
@@ -165,41 +162,82 @@ async def test_a_variant_that_leaves_serves_what_was_granted_before(gateway, exe
     assert {answer.variant for answer in await answers(gateway, range(1, 5))} == {"heavy"}
 
 
-async def test_malformed_grants_are_refused_query_by_query_and_the_connection_goes_on(gateway):
-    good = rows(1)["x"]
-    header, data = encode("x", good)
+async def test_malformed_queries_are_refused_by_themselves_and_the_others_run(gateway):
+    header, data = encode("x", rows(1)["x"])
+    good = Form(1, (header,))
+    # Form, budget, and how many rows of the body are its.
     wrong = {
-        "rows: must be from 1 to 1000000, not 0": GrantedQuery(1, 1.0, 0, (header,)),
-        "budget_s: must be from -3600 to 86400, not 1e+300": GrantedQuery(1, 1e300, 1, (header,)),
-        "x: must have the query's 2 rows, its shape is [1, 4]": GrantedQuery(1, 1.0, 2, (header,)),
-        "inputs: 'x' is missing": GrantedQuery(1, 1.0, 1, ()),
-        "outputs: 'q' is not an output of app": GrantedQuery(1, 1.0, 1, (header,), ("q",)),
+        "rows: must be from 1 to 1000000, not 0": (Form(0, (header,)), 1.0, 1),
+        "budget_s: must be from -3600 to 86400, not 1e+300": (good, 1e300, 1),
+        "budget_s: must be from -3600 to 86400, not nan": (good, float("nan"), 1),
+        "x: must have the query's 2 rows, its shape is [1, 4]": (Form(2, (header,)), 1.0, 1),
+        "inputs: 'x' is missing": (Form(1, ()), 1.0, 0),
+        "inputs: each name may appear once": (Form(1, (header, header)), 1.0, 2),
+        "outputs: 'q' is not an output of app": (Form(1, (header,), ("q",)), 1.0, 1),
+        "inputs: nbytes must not be negative": (Form(1, (msgspec.structs.replace(header, nbytes=-16),)), 1.0, 0),
+        "x: FP32 [1, 4] needs 16 bytes, not 32": (Form(1, (msgspec.structs.replace(header, nbytes=32),)), 1.0, 2),
     }
-    for i, (message, query) in enumerate(wrong.items()):
-        bad, fine = 100 + 2 * i, 101 + 2 * i
-        parts = [data] * (len(query.inputs) + 1)
-        query = GrantedQuery(bad, query.budget_s, query.rows, query.inputs, query.outputs)
-        gateway.connection.send(Grant(1, "app", 2, 8, (query, GrantedQuery(fine, 1.0, 1, (header,)))), parts)
-        refusal, result = await answers(gateway, (bad, fine))
+    for i, (message, (form, budget_s, parts)) in enumerate(wrong.items()):
+        bad, fine = 100 + 3 * i, (101 + 3 * i, 102 + 3 * i)
+        queries = ((fine[0], 1, 1.0), (bad, 0, budget_s), (fine[1], 1, 1.0))
+        gateway.connection.send(Grant(1, "app", 2, 8, (form, good), queries), [data] * (2 + parts))
+        refusal, *results = await answers(gateway, (bad, *fine))
         assert (refusal.code, refusal.message, refusal.retryable) == ("invalid", message, False)
-        assert result.batch_rows == 1
-    # A body that is shorter or longer than its queries say.
-    for first, body in ((200, data[:-1]), (210, bytes(data) + b"123")):
-        gateway.connection.send(Grant(1, "app", 2, 8, (GrantedQuery(first, 1.0, 1, (header,)),)), [body])
-        (refusal,) = await answers(gateway, (first,))
-        assert refusal.message == f"inputs: body has {len(body)} bytes, its tensors 16"
+        assert {result.batch_rows for result in results} == {2}
+
+
+@pytest.mark.parametrize("place", [1, -1, 2**40])
+async def test_a_query_of_no_form_is_refused(gateway, place):
+    header, data = encode("x", rows(1)["x"])
+    gateway.connection.send(Grant(1, "app", 2, 8, (Form(1, (header,)),), ((1, 0, 1.0), (2, place, 1.0))), [data])
+    result, refusal = await answers(gateway, (1, 2))
+    # It has no part in the body, and without it the rest adds up.
+    assert isinstance(result, Results) and result.batch_rows == 1
+    assert (refusal.code, refusal.message) == ("invalid", f"form: must be from 0 to 0, not {place}")
+
+
+async def test_a_body_that_does_not_add_up_is_nobodys(gateway):
+    header, data = encode("x", rows(1)["x"])
+    forms, queries = (Form(1, (header,)),), ((1, 0, 1.0), (2, 0, 1.0))
+    for shift, body in enumerate((bytes(data) * 2 + b"123", bytes(data) * 2 + bytes(data), bytes(data), b"")):
+        ids = [10 * shift + id for id, _, _ in queries]
+        shifted = tuple((id, 0, 1.0) for id in ids)
+        gateway.connection.send(Grant(1, "app", 2, 8, forms, shifted), [body])
+        for refusal in await answers(gateway, ids):
+            assert (refusal.code, refusal.retryable) == ("invalid", False)
+            assert refusal.message == f"inputs: body has {len(body)} bytes, its tensors 32"
     # No query at all asks for nothing, and a limit that makes no sense is not taken at its word.
-    gateway.connection.send(Grant(1, "app", 2, 8, ()))
+    gateway.connection.send(Grant(1, "app", 2, 8, (), ()))
+    gateway.connection.send(Grant(1, "app", 2, 8, forms, ()))
+    gateway.connection.send(Grant(1, "app", 2, 8, (), ((200, 0, 1.0),)))
+    (refusal,) = await answers(gateway, (200,))
+    assert refusal.code == "invalid"
     grant(gateway, range(300, 302), max_rows=-5)
     assert {answer.batch_rows for answer in await answers(gateway, range(300, 302))} == {2}
 
 
 async def test_an_id_that_waits_already_is_refused(gateway):
     occupy(gateway)
-    grant(gateway, range(1, 2), budget_s=10.0)
-    grant(gateway, range(1, 2), budget_s=10.0)
+    grant(gateway, range(1, 4), budget_s=10.0)
+    grant(gateway, range(3, 6), budget_s=10.0)
     refusal = await gateway.next(Refusal)
-    assert refusal.message == "id: 1 is waiting already"
+    assert (refusal.id, refusal.message) == (3, "id: 3 is waiting already")
+    # Neither may one that came singly have the number of a granted one, nor the other way round.
+    gateway.connection.send(Submit(4, "app", 10.0, 1, (encode("x", rows(1)["x"])[0],)), [bytes(16)])
+    await gateway.next(Refusal, lambda refusal: refusal.message == "id: 4 is waiting already")
+    single = Submit(50, "app", 10.0, 1, (encode("x", rows(1)["x"])[0],))
+    gateway.connection.send(single, [bytes(16)])
+    grant(gateway, range(49, 51), budget_s=10.0)
+    await gateway.next(Refusal, lambda refusal: refusal.message == "id: 50 is waiting already")
+
+
+async def test_two_queries_of_a_grant_cannot_have_one_number(gateway):
+    header, data = encode("x", rows(1)["x"])
+    occupy(gateway)
+    gateway.connection.send(Grant(1, "app", 2, 8, (Form(1, (header,)),), ((7, 0, 5.0), (7, 0, 5.0))), [data, data])
+    refusal = await gateway.next(Refusal)
+    assert (refusal.id, refusal.message) == (7, "id: 7 is waiting already")
+    assert (await gateway.next(Results, lambda results: 7 in results.ids)).batch_rows == 1
 
 
 async def test_two_gateways_take_turns_in_order_and_each_gets_its_own_answers(gateway, executor):
@@ -255,10 +293,10 @@ def test_a_long_turn_concerns_lanes_beside_only_while_batches_come():
     loaded = {1: SimpleNamespace(estimate=LatencyEstimate(profile(0.2)), application=application())}
     grants = Grants()
     header, data = encode("x", rows(1)["x"])
+    message = Grant(1, "app", 1, 8, (Form(1, (header,)),), ((1, 0, 10.0),))
     for now in (0.0, 1.0):
-        batch = Granted("app", 1, 8, None, now)
-        submit = Submit(1, "app", 10.0, 1, (header,))
-        batch.add(Query(submit, None, read(submit, memoryview(data), application()), now, application()))
+        batch, wrong = admit(message, memoryview(bytes(data)), Forms(application()), None, now)
+        assert not wrong
         grants.add(batch)
         assert grants.wish(now, loaded).batch_s >= 0.2
         assert grants.take() is batch

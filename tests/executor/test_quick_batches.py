@@ -6,9 +6,9 @@ import numpy as np
 import onnxruntime
 from prometheus_client.parser import text_string_to_metric_families
 
-from workers.protocol.frames import Cancel, Grant, GrantedQuery, Metrics, MetricsRequest
+from workers.protocol.frames import Cancel, Metrics, MetricsRequest
 
-from .harness import Executor, application, encode, resident, rows, variant
+from .harness import Executor, application, resident, rows, variant
 
 #: what the device believes of a batch; short enough to run in the event loop's own thread
 MOMENT_S = 0.00002
@@ -21,12 +21,7 @@ async def test_granted_queries_get_their_own_answers_and_each_is_counted(tiny_mo
     async with Executor(tmp_path) as executor:
         gateway = await executor.applied(1, [resident(made, MOMENT_S, 8)], [app], [path])
         for first in range(1, 61, 4):
-            queries, parts = [], []
-            for id in range(first, first + 4):
-                header, data = encode("x", sent[id]["x"])
-                queries.append(GrantedQuery(id, 1.0, header.shape[0], (header,)))
-                parts.append(data)
-            gateway.connection.send(Grant(first, "app", 1, 8, tuple(queries)), parts)
+            gateway.grant({id: sent[id] for id in range(first, first + 4)}, max_rows=8, number=first)
         session = onnxruntime.InferenceSession(str(path))
         for id, x in sent.items():
             result, outputs = await gateway.answer(id)

@@ -4,7 +4,8 @@
 
 It computes with numpy and does as it is told, one JSON line on stdin a command: ``{"warm": [[id, name, application,
 accuracy], ...]}``, ``{"delay_s": 0.1}``, ``{"refuse": ["late", true]}`` or null, ``{"mute": true}``,
-``{"draining": true}``. A grant's queries it answers one by one. What it hears it reports on stdout, one JSON line each.
+``{"draining": true}``. A grant's queries of one shape it answers together. What it hears it reports on stdout, one JSON
+line each.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import json
 import struct
 import sys
 
-import msgspec
 import numpy as np
 
 from workers.protocol.frames import (
@@ -26,6 +26,8 @@ from workers.protocol.frames import (
     Moved,
     Refusal,
     Result,
+    Results,
+    ResultTensor,
     Submit,
     TensorHeader,
     ToExecutor,
@@ -66,24 +68,27 @@ class Device:
         elif isinstance(message, Grant):
             report("grant", variant=message.variant, queries=len(message.queries), max_rows=message.max_rows)
             names = [known.name for known in self.warm if known.id == message.variant]
-            offset = 0
-            for query in message.queries:
-                end = offset + sum(header.nbytes for header in query.inputs)
-                variant = names[0] if names else "none"
-                submit = Submit(query.id, message.application, query.budget_s, query.rows, query.inputs, query.outputs)
-                self.heard(connection, msgspec.structs.replace(submit, variant=variant), body[offset:end])
-                offset = end
+            for _, place, budget_s in message.queries:
+                report(
+                    "submit", budget_s=budget_s, rows=message.forms[place].rows, variant=names[0] if names else "none"
+                )
+            asyncio.get_running_loop().call_later(self.delay_s, self.answer_all, connection, message, body)
         elif isinstance(message, Cancel):
             report("cancel", id=message.id)
         elif isinstance(message, Moved):
             report("moved", plan_version=message.plan_version)
 
-    def answer(self, connection, submit: Submit, body) -> None:
+    def refused(self, connection, ids) -> bool:
         if self.mute:
-            return
+            return True
         if self.refuse is not None:
             code, retryable = self.refuse
-            connection.send(Refusal(submit.id, code, f"told to say {code}", retryable))
+            for id in ids:
+                connection.send(Refusal(id, code, f"told to say {code}", retryable))
+        return self.refuse is not None
+
+    def answer(self, connection, submit: Submit, body) -> None:
+        if self.refused(connection, [submit.id]):
             return
         able = [
             v
@@ -115,8 +120,66 @@ class Device:
             parts,
         )
 
+    def answer_all(self, connection, grant: Grant, body) -> None:
+        ids = [id for id, _, _ in grant.queries]
+        if self.refused(connection, ids):
+            return
+        able = [v for v in self.warm if v.id == grant.variant and v.application == grant.application]
+        if not able:
+            for id in ids:
+                connection.send(Refusal(id, "not_resident", "no such variant here", True))
+            return
+        rows = sum(grant.forms[place].rows for _, place, _ in grant.queries)
+        alike: dict[tuple, list] = {}
+        for (id, place, budget_s), parts in zip(grant.queries, columns(grant, body), strict=True):
+            form = grant.forms[place]
+            submit = Submit(id, grant.application, budget_s, form.rows, form.inputs, form.outputs)
+            outputs = list(compute(submit, parts))
+            key = tuple((name, datatype, shape[1:]) for name, datatype, shape, _ in outputs)
+            alike.setdefault((form.outputs, key), []).append((id, outputs))
+        variant, took = able[0], max(self.delay_s, 0.0001)
+        for group in alike.values():
+            joined = [together(column) for column in zip(*[outputs for _, outputs in group], strict=True)]
+            answered = tuple(id for id, _ in group)
+            connection.send(
+                Results(
+                    grant.number,
+                    answered,
+                    variant.name,
+                    variant.accuracy,
+                    100.0,
+                    0.0,
+                    self.delay_s,
+                    rows,
+                    took,
+                    tuple(header for header, _ in joined),
+                ),
+                [data for _, data in joined],
+            )
+
     def lost(self, connection, error) -> None:
         self.connections.discard(connection)
+
+
+def columns(grant: Grant, body) -> list[list]:
+    """Each query's inputs out of a body that has the first input of every query, then the second one, and so on."""
+    headers = [grant.forms[place].inputs for _, place, _ in grant.queries]
+    parts, offset = [[] for _ in headers], 0
+    for column in zip(*headers, strict=True):
+        for into, header in zip(parts, column, strict=True):
+            into.append(body[offset : offset + header.nbytes])
+            offset += header.nbytes
+    assert offset == len(body)
+    return parts
+
+
+def together(column) -> tuple[ResultTensor, bytes]:
+    """One output of several queries."""
+    name, datatype, shape, _ = column[0]
+    sizes = tuple(len(data) for _, _, _, data in column)
+    whole = (sum(shape[0] for _, _, shape, _ in column), *shape[1:])
+    tensor = ResultTensor(name, datatype, whole, sum(sizes), sizes if datatype == "BYTES" else ())
+    return tensor, b"".join(data for _, _, _, data in column)
 
 
 def compute(submit: Submit, parts):

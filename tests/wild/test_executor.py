@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from tests.executor.harness import Executor, Peer, application, resident, variant
-from workers.node.executor.codec import encode
-from workers.protocol.frames import Grant, GrantedQuery, Measure, MeasureDone, MeasureFailed, Refusal, Result
+from workers.protocol.frames import Measure, MeasureDone, MeasureFailed, Refusal, Result, Results
 
 from . import models
 
@@ -31,17 +30,12 @@ def sequence(length: int, rows: int = 1) -> dict[str, np.ndarray]:
 
 def grant(peer: Peer, *queries: dict[str, np.ndarray]) -> None:
     """The queries, numbered from 1, in one batch."""
-    given, body = [], []
-    for id, arrays in enumerate(queries, 1):
-        parts = [encode(name, array) for name, array in arrays.items()]
-        given.append(GrantedQuery(id, 1.0, len(arrays["ids"]), tuple(header for header, _ in parts)))
-        body += [data for _, data in parts]
-    peer.connection.send(Grant(1, "app", 1, 16, tuple(given)), body)
+    peer.grant(dict(enumerate(queries, 1)), budgets=dict.fromkeys(range(1, len(queries) + 1), 10.0))
 
 
 async def outputs(peer: Peer, id: int) -> dict[str, np.ndarray]:
     message, arrays = await peer.answer(id)
-    assert isinstance(message, Result), message
+    assert isinstance(message, Results), message
     return arrays
 
 

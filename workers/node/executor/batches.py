@@ -1,82 +1,130 @@
-"""Runs one batch, synchronously, in the device's thread: every query gets its outputs or its own error."""
+"""Runs one batch, synchronously, where models run: every query gets its outputs or its own error."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-
-import numpy as np
-
-from workers.protocol.frames import Buffer, TensorHeader
+from typing import Protocol
 
 from . import padding
-from .codec import CodecError, encode
-from .queries import Query
-from .runtime import Model, RunError
+from .granted import Granted
+from .runtime import Arrays, Model, RunError
 
 #: inputs of one run that padding may blow up to at most; queries that would need more run each by itself
 MAX_PADDED_BYTES = 256 * 1024 * 1024
 
 
-@dataclass(slots=True)
-class Answer:
-    """``outputs`` with their headers, or the ``error`` that the model raised for this query."""
+class Runnable(Protocol):
+    """A query as it runs: ``form`` is what those that share a run have in common, ``arrays`` its inputs by name, rows
+    first; ``padding`` as in ``ApplicationSpec``."""
 
-    query: Query
-    headers: tuple[TensorHeader, ...] = ()
-    body: tuple[Buffer, ...] = ()
+    rows: int
+    arrays: Arrays
+    form: Hashable
+    padding: dict[str, float]
+
+
+@dataclass(slots=True)
+class Part:
+    """``outputs`` of queries, by name, row after row, or the ``error`` that the model raised for the only one.
+    ``places``: which queries of the batch, in the order of their rows."""
+
+    places: Sequence[int]
+    outputs: Arrays | None = None
     error: str | None = None
 
 
-def run(model: Model, queries: Sequence[Query], max_rows: int) -> tuple[list[Answer], float]:
-    """Answers in any order, and the seconds spent inside ``session.run``.
+@dataclass(slots=True)
+class _One:
+    rows: int
+    arrays: Arrays
+    form: Hashable
+    padding: dict[str, float]
+
+
+def granted(model: Model, batch: Granted) -> tuple[list[Part], float]:
+    """The parts of a granted batch, which together hold each of its queries once, and the seconds spent inside
+    ``session.run``. If it fails, each of its queries is tried once by itself, so that one poisonous query does not fail
+    its neighbours."""
+    if batch.whole is None:
+        return singly(model, _queries(batch, batch.arrays), batch.limit)
+    try:
+        outputs, seconds = model.run(batch.whole, batch.limit)
+        return [Part(range(len(batch.ids)), outputs)], seconds
+    except RunError as error:
+        if len(batch.ids) == 1:
+            return [Part((0,), error=str(error))], 0.0
+    parts, seconds, start = [], 0.0, 0
+    for place, layout in enumerate(batch.layouts):
+        end = start + layout.rows
+        part, took = _attempt(
+            model, {name: array[start:end] for name, array in batch.whole.items()}, place, batch.limit
+        )
+        parts.append(part)
+        seconds += took
+        start = end
+    return parts, seconds
+
+
+def _queries(batch: Granted, arrays: Iterable[Arrays]) -> list[_One]:
+    return [
+        _One(layout.rows, mine, layout.key, batch.padding) for layout, mine in zip(batch.layouts, arrays, strict=True)
+    ]
+
+
+def _attempt(model: Model, inputs: Arrays, place: int, max_rows: int) -> tuple[Part, float]:
+    try:
+        outputs, seconds = model.run(inputs, max_rows)
+    except RunError as error:
+        return Part((place,), error=str(error)), 0.0
+    return Part((place,), outputs), seconds
+
+
+def singly(model: Model, queries: Sequence[Runnable], max_rows: int) -> tuple[list[Part], float]:
+    """One part a query, in any order, and the seconds spent inside ``session.run``.
 
     Queries of different forms cannot stand in one array and run one after the other. If a batch of several fails, each
-    of its queries is tried once by itself, so that one poisonous query does not fail its neighbours.
+    of its queries is tried once by itself.
     """
-    by_form: dict[Hashable, list[Query]] = {}
-    for query in queries:
+    by_form: dict[Hashable, list[int]] = {}
+    for place, query in enumerate(queries):
         # Lengths that contradict each other are the model's to refuse, not ours to pad away.
         fits = not query.padding or padding.lengths(model.inputs, query.arrays, query.padding) is not None
-        by_form.setdefault(query.form if fits else query.id, []).append(query)
-    answers, seconds = [], 0.0
+        by_form.setdefault(query.form if fits else place, []).append(place)
+    parts, seconds = [], 0.0
     for group in by_form.values():
-        for attempt in (group,) if len(group) == 1 else (group, *([query] for query in group)):
+        if len(group) > 1:
             try:
-                done, took = _together(model, attempt, max_rows)
-            except RunError as error:
-                if len(attempt) == 1:
-                    answers.append(Answer(attempt[0], error=str(error)))
+                done, took = _together(model, queries, group, max_rows)
+            except RunError:
+                pass
+            else:
+                parts += done
+                seconds += took
                 continue
-            answers += done
+        for place in group:
+            part, took = _attempt(model, queries[place].arrays, place, max_rows)
+            parts.append(part)
             seconds += took
-            if len(attempt) == len(group):
-                break
-    return answers, seconds
+    return parts, seconds
 
 
-def _together(model: Model, queries: Sequence[Query], max_rows: int) -> tuple[list[Answer], float]:
-    values, arrays = queries[0].padding, [query.arrays for query in queries]
-    if values and len(queries) > 1 and (size := padding.padded_bytes(arrays, values)) > MAX_PADDED_BYTES:
+def _together(
+    model: Model, queries: Sequence[Runnable], group: Sequence[int], max_rows: int
+) -> tuple[list[Part], float]:
+    values, arrays = queries[group[0]].padding, [queries[place].arrays for place in group]
+    if values and (size := padding.padded_bytes(arrays, values)) > MAX_PADDED_BYTES:
         raise RunError(f"padded inputs would take {size} bytes, at most {MAX_PADDED_BYTES} are allowed")
     inputs = padding.concatenate(arrays, values)
     outputs, seconds = model.run(inputs, max_rows)
-    whole = padding.lengths(model.inputs, inputs, values) if values and len(queries) > 1 else None
-    answers, start = [], 0
-    for query in queries:
+    whole = padding.lengths(model.inputs, inputs, values) if values else None
+    parts, start = [], 0
+    for place in group:
+        query = queries[place]
         mine = {name: array[start : start + query.rows] for name, array in outputs.items()}
         if whole:
             own = padding.lengths(model.inputs, query.arrays, values)
             mine = {name: padding.cut(array, model.outputs[name], own, whole) for name, array in mine.items()}
-        answers.append(_answer(query, mine))
+        parts.append(Part((place,), mine))
         start += query.rows
-    return answers, seconds
-
-
-def _answer(query: Query, outputs: dict[str, np.ndarray]) -> Answer:
-    names = query.submit.outputs or outputs.keys()
-    try:
-        parts = [encode(name, outputs[name]) for name in names]
-    except CodecError as error:
-        return Answer(query, error=str(error))
-    return Answer(query, tuple(header for header, _ in parts), tuple(data for _, data in parts))
+    return parts, seconds

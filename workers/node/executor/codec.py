@@ -19,6 +19,8 @@ BF16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES: dict[str, np.dtype] = {**NUMPY, "BF16": BF16}
 _DATATYPES = {dtype: name for name, dtype in DTYPES.items()}
 _LENGTH = struct.Struct("<I")
+#: bytes of an array that are rather copied than shared
+_SMALL = 2048
 
 
 class CodecError(ValueError):
@@ -84,10 +86,22 @@ def encode(name: str, array: np.ndarray) -> tuple[TensorHeader, Buffer]:
             parts += (_LENGTH.pack(len(raw)), raw)
         data: Buffer = b"".join(parts)
         return TensorHeader(name, "BYTES", shape, len(data)), data
-    datatype = _DATATYPES.get(array.dtype)
+    datatype = datatype_of(array)
     if datatype is None:
         raise CodecError(f"{name}: arrays of {array.dtype} have no V2 datatype")
-    # A memoryview of bytes cannot be cast from an empty array or from bool/half formats; a uint8 view always can.
+    return TensorHeader(name, datatype, shape, array.nbytes), packed(array)
+
+
+def datatype_of(array: np.ndarray) -> str | None:
+    """The V2 datatype of an array of elements of a fixed size; None: there is none."""
+    return _DATATYPES.get(array.dtype)
+
+
+def packed(array: np.ndarray) -> Buffer:
+    """The bytes of such an array: a copy where it is small, which is sooner done, else shared if it lies in one
+    piece."""
+    if array.nbytes <= _SMALL:
+        return array.tobytes()
+    # A memoryview of bytes cannot be cast from bool/half formats; a uint8 view always can.
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    data = memoryview(flat) if flat.size else b""
-    return TensorHeader(name, datatype, shape, flat.size), data
+    return memoryview(flat)

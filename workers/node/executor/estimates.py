@@ -74,23 +74,22 @@ class LatencyEstimate:
         self._model: LatencyModel
         self._overhead = _OVERHEAD_FIRST_S
         self._level: tuple[int, int] | None = None
+        #: by level; these are a few hundred at most
+        self._models: dict[tuple[int, int], LatencyModel] = {}
         self._inflation = 1.0
         self._observed_at = 0.0
-        self._ratio = 0.0
+        #: observed over profiled run time, a slow moving average; 0 before any observation
+        self.ratio = 0.0
         self._excess_s = 0.0
         self._batches = 0
         self._outside_since: float | None = None
         self._reported_at = -DRIFT_EVERY_S
 
-    @property
-    def ratio(self) -> float:
-        """Observed over profiled run time, a slow moving average; 0 before any observation."""
-        return self._ratio
-
     def observe(self, now: float, rows: int, run_s: float, turn_s: float) -> None:
         """Take in one batch of ``rows`` that ran for ``run_s`` of the ``turn_s`` seconds that it held the device, and
         ended at ``now``."""
-        ratio = run_s / self._expected.seconds(rows)
+        expected_s = self._expected.seconds(rows)
+        ratio = run_s / expected_s
         left = self._left(now)
         self._inflation = 1.0 + (self._inflation - 1.0) * left
         # Clipped before averaging: one stall of a second would otherwise look like a slow device for many.
@@ -102,9 +101,9 @@ class LatencyEstimate:
         self._observed_at = now
         self._batches += 1
         weight = max(_DRIFT_WEIGHT, 1.0 / self._batches)
-        self._ratio += weight * (ratio - self._ratio)
-        self._excess_s += weight * (run_s - self._expected.seconds(rows) - self._excess_s)
-        if TOLERATED[0] <= self._ratio <= TOLERATED[1] or abs(self._excess_s) < DRIFT_LEAST_S:
+        self.ratio += weight * (ratio - self.ratio)
+        self._excess_s += weight * (run_s - expected_s - self._excess_s)
+        if TOLERATED[0] <= self.ratio <= TOLERATED[1] or abs(self._excess_s) < DRIFT_LEAST_S:
             self._outside_since = None
         elif self._outside_since is None:
             self._outside_since = now
@@ -119,26 +118,34 @@ class LatencyEstimate:
         ):
             return None
         self._reported_at = now
-        return self._ratio
+        return self.ratio
 
     def model(self, now: float) -> LatencyModel:
-        """Latencies (p95 and overhead) for decisions at ``now``; inflated in steps of 5%, so that models are seldom
-        made anew."""
+        """Latencies (p95 and overhead) for decisions at ``now``; inflated in steps of 5%, so that there are few models
+        to make."""
         left = self._left(now)
-        inflation = int((self._inflation - 1.0) * left / _INFLATION_STEP + 1e-9)
-        more = max(0.0, self._overhead - _OVERHEAD_FIRST_S) * left
-        overhead = math.ceil((min(self._overhead, _OVERHEAD_FIRST_S) + more) / _OVERHEAD_STEP_S)
-        if (inflation, overhead) != self._level:
-            more, extra = inflation * _INFLATION_STEP, overhead * _OVERHEAD_STEP_S
-            # What is slower is the usual run: the p95's own distance from it is in the profile already, and to scale
-            # that too would count the same disturbance twice.
-            self._model = LatencyModel(
-                [(batch, seconds + more * self._expected.seconds(batch) + extra) for batch, seconds in self._p95]
-            )
-            self._level = inflation, overhead
+        overhead_s = self._overhead
+        if overhead_s > _OVERHEAD_FIRST_S:
+            overhead_s = _OVERHEAD_FIRST_S + (overhead_s - _OVERHEAD_FIRST_S) * left
+        level = int((self._inflation - 1.0) * left / _INFLATION_STEP + 1e-9), math.ceil(overhead_s / _OVERHEAD_STEP_S)
+        if level != self._level:
+            self._level = level
+            # A device that wavers between two levels is asked for the same few models again and again.
+            model = self._models.get(level)
+            if model is None:
+                model = self._models[level] = self._inflated(*level)
+            self._model = model
         return self._model
+
+    def _inflated(self, inflation: int, overhead: int) -> LatencyModel:
+        more, extra = inflation * _INFLATION_STEP, overhead * _OVERHEAD_STEP_S
+        # What is slower is the usual run: the p95's own distance from it is in the profile already, and to scale that
+        # too would count the same disturbance twice.
+        return LatencyModel(
+            [(batch, seconds + more * self._expected.seconds(batch) + extra) for batch, seconds in self._p95]
+        )
 
     def _left(self, now: float) -> float:
         """How much of the last observations' excess still counts (0 to 1)."""
-        idle = max(0.0, now - self._observed_at - _HOLDS_S)
-        return 0.5 ** (idle / _HALF_LIFE_S)
+        idle = now - self._observed_at - _HOLDS_S
+        return 0.5 ** (idle / _HALF_LIFE_S) if idle > 0.0 else 1.0

@@ -52,6 +52,10 @@ class Exclusive:
         self._plan_turn = True
         self._push_in_at = 0.0
 
+    def __bool__(self) -> bool:
+        """Whether anything waits."""
+        return bool(self._requests)
+
     def add(self, request: Request) -> None:
         self._requests.append(request)
 

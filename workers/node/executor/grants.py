@@ -10,46 +10,20 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from workers.batching.base import Decision
 from workers.batching.turns import Wish
 from workers.protocol.frames import FrameConnection
 
+from .granted import Granted
 from .loaded import Loaded
-from .queries import Query
+from .queries import Ticket
 
 #: the arbiter's name for granted batches; no application's name has a space in front
 LANE = " granted"
 #: how slowly a long turn is forgotten, by each turn after it; and for how many seconds a last one counts
 _FORGET, _COUNTS_S = 0.99, 5.0
-
-
-class Granted:
-    """A granted batch that waits. ``variant``: id. ``limit``: rows that one run may take. ``arrived``: seconds on the
-    event loop's clock."""
-
-    __slots__ = ("application", "arrived", "connection", "limit", "queries", "rows", "variant")
-
-    def __init__(self, application: str, variant: int, limit: int, connection: FrameConnection, arrived: float):
-        self.application = application
-        self.variant = variant
-        self.limit = limit
-        self.connection = connection
-        self.arrived = arrived
-        self.queries: list[Query] = []
-        self.rows = 0
-
-    def add(self, query: Query) -> None:
-        self.queries.append(query)
-        self.rows += query.rows
-        query.lane = self
-
-    def remove(self, query: Query) -> None:
-        """Take one query out; the others stay."""
-        self.queries.remove(query)
-        self.rows -= query.rows
-        query.lane = None
 
 
 class Grants:
@@ -60,10 +34,13 @@ class Grants:
         self._longest_s = 0.0
         self._wished_at = -math.inf
 
+    def __len__(self) -> int:
+        return len(self._waiting)
+
     @property
     def rows(self) -> int:
         """Rows that wait."""
-        return sum(granted.rows for granted in self._waiting)
+        return sum([granted.rows for granted in self._waiting])
 
     def longest_s(self, now: float) -> float:
         """The longest turn of late, in seconds: what lanes beside must expect; 0 where none came for a while."""
@@ -72,41 +49,56 @@ class Grants:
     def queued(self, totals: dict[str, int]) -> None:
         """Add the rows that wait to ``totals``, by application."""
         for granted in self._waiting:
-            if granted.queries:
+            if granted.rows:
                 totals[granted.application] = totals.get(granted.application, 0) + granted.rows
-
-    def queries(self) -> list[Query]:
-        """Every query that waits in a batch."""
-        return [query for granted in self._waiting for query in granted.queries]
 
     def needs(self, variant: int) -> bool:
         """Whether a batch waits for this variant."""
-        return any(granted.variant == variant and granted.queries for granted in self._waiting)
+        return any(granted.variant == variant and granted.rows for granted in self._waiting)
+
+    def holds(self, connection: FrameConnection, ids: Collection[int]) -> set[int]:
+        """Which of these queries of a gateway wait here."""
+        found: set[int] = set()
+        for granted in self._waiting:
+            if granted.connection is connection:
+                found.update(granted.ids)
+        return found.intersection(ids) if found else found
 
     def add(self, granted: Granted) -> None:
         self._waiting.append(granted)
 
-    def strand(self, loaded: Mapping[int, Loaded]) -> list[Query]:
-        """The queries of batches whose variant is not loaded (any more), taken out."""
-        stranded = [query for granted in self._waiting if granted.variant not in loaded for query in granted.queries]
-        for query in stranded:
-            query.lane.remove(query)
-        return stranded
+    def cancel(self, connection: FrameConnection, id: int) -> bool:
+        """Take one query out; False where it does not wait here."""
+        for granted in self._waiting:
+            if granted.connection is connection and id in granted.ids:
+                granted.take_out([granted.ids.index(id)])
+                return True
+        return False
 
-    def late(self, now: float, loaded: Mapping[int, Loaded]) -> list[Query]:
+    def forget(self, connection: FrameConnection) -> None:
+        """Let all batches of a gateway go that is not there any more."""
+        self._waiting = deque(granted for granted in self._waiting if granted.connection is not connection)
+
+    def clear(self) -> list[Ticket]:
+        """Every query that waits, taken out."""
+        out = [ticket for granted in self._waiting for ticket in granted.tickets()]
+        self._waiting.clear()
+        return out
+
+    def strand(self, loaded: Mapping[int, Loaded]) -> list[Ticket]:
+        """The queries of batches whose variant is not loaded (any more), taken out."""
+        stranded = [granted for granted in self._waiting if granted.variant not in loaded]
+        self._waiting = deque(granted for granted in self._waiting if granted.variant in loaded)
+        return [ticket for granted in stranded for ticket in granted.tickets()]
+
+    def late(self, now: float, loaded: Mapping[int, Loaded]) -> list[Ticket]:
         """The queries of the next batch that would be late even if they ran at once and alone, taken out. Where that
         leaves a batch without queries the one behind it is looked at."""
-        late: list[Query] = []
+        late: list[Ticket] = []
         while self._waiting:
             granted = self._waiting[0]
-            one = loaded.get(granted.variant)
-            if granted.queries and one is not None and one.application.late != "serve":
-                typical = one.estimate.typical
-                given_up = [query for query in granted.queries if now + typical.seconds(query.rows) > query.deadline]
-                for query in given_up:
-                    granted.remove(query)
-                late += given_up
-            if granted.queries:
+            late += given_up(granted, loaded[granted.variant], now)
+            if granted.rows:
                 break
             self._waiting.popleft()
         return late
@@ -116,16 +108,36 @@ class Grants:
         if not self._waiting:
             return None
         granted = self._waiting[0]
-        batch_s = loaded[granted.variant].estimate.model(now).seconds(granted.rows)
+        batch_s = self.turn(granted, loaded[granted.variant], now)
+        deadline = granted.deadline(now + batch_s)
+        return Wish(
+            LANE,
+            Decision(run=tuple(granted.ids), variant=granted.variant),
+            granted.arrived,
+            math.inf if deadline is None else deadline,
+            batch_s,
+        )
+
+    def turn(self, granted: Granted, loaded: Loaded, now: float) -> float:
+        """How long a batch's turn will take, in seconds; remembered for :meth:`longest_s`."""
+        batch_s = loaded.estimate.model(now).seconds(granted.rows)
         self._longest_s = max(batch_s, _FORGET * self.longest_s(now))
         self._wished_at = now
-        ids = tuple(query.id for query in granted.queries)
-        deadline = min((q.deadline for q in granted.queries if q.deadline >= now + batch_s), default=math.inf)
-        return Wish(LANE, Decision(run=ids, variant=granted.variant), granted.arrived, deadline, batch_s)
+        return batch_s
 
     def take(self) -> Granted:
         """The next batch, taken out."""
-        granted = self._waiting.popleft()
-        for query in granted.queries:
-            query.lane = None
-        return granted
+        return self._waiting.popleft()
+
+
+def given_up(granted: Granted, loaded: Loaded, now: float) -> list[Ticket]:
+    """The queries of a batch that would be late even if they ran at ``now`` and alone, taken out."""
+    if loaded.application.late == "serve":
+        return []
+    typical = loaded.estimate.typical
+    if now + typical.ceiling(granted.largest) <= granted.soonest:
+        return []
+    sizes = zip(granted.layouts, granted.budgets, strict=True)
+    return granted.take_out(
+        [k for k, (lay, budget) in enumerate(sizes) if now + typical.seconds(lay.rows) > granted.arrived + budget]
+    )

@@ -10,104 +10,34 @@ residents have, gets a lane of its own with just the warm variants that will do.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, insort
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-
-import msgspec
 
 from workers.batching import turns
 from workers.batching.base import BatchPolicy, Candidate, Decision, LaneView, Outcome
-from workers.batching.relief import behind, relief_rows
-from workers.protocol.frames import Submit
+from workers.batching.relief import relief_rows
+from workers.protocol.frames import FrameConnection, Submit
 from workers.protocol.specs import ApplicationSpec
 
-from .grants import LANE, Granted, Grants
+from .granted import Granted
+from .grants import LANE, Grants, given_up
+from .lane import Lane
 from .loaded import Loaded, Role
-from .queries import Query
-
-#: parts of a queue, by form, that a policy is asked about until one of them runs; the others have later deadlines
-MOST_PARTS = 8
-
-
-class Lane:
-    """A queue with its policy. ``narrow``: ids of the only variants allowed, None for the application's default."""
-
-    def __init__(self, application: ApplicationSpec, narrow: tuple[int, ...] | None, policy: BatchPolicy):
-        self.application = application
-        self.narrow = narrow
-        self.policy = policy
-        self.queue: list[Query] = []
-        self._forms: dict[Hashable, int] = {}
-        self.variants: tuple[Loaded, ...] = ()
-        #: faster warm variants, with the rows that they may take: no longer a turn than the lane's own
-        self.relief: tuple[tuple[Loaded, int], ...] = ()
-        self.rows = 0
-        self.name = application.name if narrow is None else f"{application.name} {narrow}"
-
-    def candidates(self, now: float) -> list[Candidate]:
-        """What the lane is planned to run, the default first."""
-        return [loaded.candidate(now) for loaded in self.in_turn()]
-
-    def relief_candidates(self, now: float) -> list[Candidate]:
-        """What a policy may choose instead where that would be late."""
-        return [
-            msgspec.structs.replace(loaded.candidate(now), planned=False, max_batch=rows)
-            for loaded, rows in self.relief
-            if not loaded.closing
-        ]
-
-    def add(self, query: Query) -> None:
-        insort(self.queue, query, key=_order)
-        self.rows += query.rows
-        self._forms[query.form] = self._forms.get(query.form, 0) + 1
-        query.lane = self
-
-    def remove(self, query: Query) -> None:
-        index = bisect_left(self.queue, _order(query), key=_order)
-        assert self.queue[index] is query
-        del self.queue[index]
-        self.rows -= query.rows
-        self._forms[query.form] -= 1
-        if not self._forms[query.form]:
-            del self._forms[query.form]
-        query.lane = None
-
-    def alike(self) -> list[list[Query]]:
-        """The queue in parts that may stand in one batch each, by the earliest deadline; of many parts some."""
-        if len(self._forms) == 1:
-            return [self.queue]
-        parts: dict[Hashable, list[Query]] = {}
-        for query in self.queue:
-            parts.setdefault(query.form, []).append(query)
-        return list(parts.values())[:MOST_PARTS]
-
-    def in_turn(self) -> list[Loaded]:
-        """The lane's variants, first the one whose turn it is: the least rows served for its planned rate, so that
-        several residents of one application share its queries as the plan says, whatever their batch sizes."""
-        if self.narrow is not None or len(self.variants) < 2:
-            return list(self.variants)
-        first = min(self.variants, key=lambda loaded: behind(loaded.served, loaded.rate))
-        return [first, *(loaded for loaded in self.variants if loaded is not first)]
-
-
-def _order(query: Query) -> tuple[float, int]:
-    return query.deadline, query.id
+from .queries import Query, Ticket
 
 
 @dataclass(slots=True)
 class Batch:
-    """Queries, taken from their queue, that run together on one variant; ``limit``: rows that one run may take.
-    ``lane``: the one that formed the batch, None where a gateway did."""
+    """``rows`` rows that run on one variant, taken from where they waited: ``queries`` of a ``lane``, in runs of at
+    most ``limit`` rows, or what a gateway ``granted``. ``expected_s``: seconds that they will hold the device."""
 
-    lane: Lane | None
     loaded: Loaded
-    queries: list[Query]
-    limit: int
-
-    @property
-    def rows(self) -> int:
-        return sum(query.rows for query in self.queries)
+    rows: int
+    expected_s: float
+    lane: Lane | None = None
+    queries: list[Query] = field(default_factory=list)
+    limit: int = 0
+    granted: Granted | None = None
 
 
 @dataclass(slots=True)
@@ -116,7 +46,7 @@ class Step:
     ``wait_until`` (inf: when something arrives)."""
 
     batch: Batch | None = None
-    late: list[Query] = field(default_factory=list)
+    late: list[Ticket] = field(default_factory=list)
     wait_until: float = math.inf
 
 
@@ -135,6 +65,8 @@ class Lanes:
         self._loaded: dict[int, Loaded] = {}
         self._grants = Grants()
         self._arbiter = turns.Arbiter()
+        #: whether the arbiter may remember lanes that waited
+        self._contended = False
 
     @property
     def rows(self) -> int:
@@ -151,9 +83,19 @@ class Lanes:
         self._grants.queued(totals)
         return totals
 
-    def queries(self) -> list[Query]:
-        """Every query that waits."""
-        return [query for lane in self._lanes.values() for query in lane.queue] + self._grants.queries()
+    @property
+    def empty(self) -> bool:
+        """Whether nothing waits."""
+        if self._grants:
+            return False
+        return not self._lanes or not any(lane.queue for lane in self._lanes.values())
+
+    def clear(self) -> list[Ticket]:
+        """Every query that waits, taken out."""
+        queries = [query for lane in self._lanes.values() for query in lane.queue]
+        for query in queries:
+            query.lane.remove(query)
+        return [query.ticket() for query in queries] + self._grants.clear()
 
     def needs(self, loaded: Loaded) -> bool:
         """Whether queries wait that this variant may have to serve."""
@@ -182,21 +124,47 @@ class Lanes:
         lane.add(query)
         return True
 
-    def grant(self, granted: Granted) -> bool:
-        """Queue a batch as it is; False where its variant is not warm."""
+    def serving(self, granted: Granted) -> Loaded | None:
+        """The variant that a granted batch names; None where it is not warm."""
         # One that is about to be unloaded still runs what is here before it goes, and this is here.
         loaded = self._loaded.get(granted.variant)
-        if loaded is None or loaded.variant.application != granted.application:
-            return False
+        return loaded if loaded is not None and loaded.variant.application == granted.application else None
+
+    def grant(self, granted: Granted) -> None:
+        """Queue a batch as it is; its variant is warm (:meth:`serving`)."""
         self._grants.add(granted)
-        return True
+
+    def at_once(self, granted: Granted, loaded: Loaded, now: float) -> tuple[Batch | None, list[Ticket]]:
+        """What :meth:`decide` would say, had the batch been queued where nothing else waits: the batch, if any of its
+        queries is left, and those that are late."""
+        late = given_up(granted, loaded, now)
+        if not granted.rows:
+            return None, late
+        if self._contended:
+            # Lanes that waited once are empty by now, and their waits forgotten.
+            self._arbiter.choose((), now)
+            self._contended = False
+        expected_s = self._grants.turn(granted, loaded, now)
+        return Batch(loaded, granted.rows, expected_s, granted=granted), late
+
+    def granted_ids(self, connection: FrameConnection, ids: Collection[int]) -> set[int]:
+        """Which of these queries of a gateway wait in a granted batch."""
+        return self._grants.holds(connection, ids)
 
     def remove(self, query: Query) -> None:
         """Take a waiting query out."""
         if query.lane is not None:
             query.lane.remove(query)
 
-    def rearrange(self, warm: Iterable[Loaded]) -> list[Query]:
+    def cancel_granted(self, connection: FrameConnection, id: int) -> bool:
+        """Take a query out of the granted batch that it waits in; False where there is none."""
+        return self._grants.cancel(connection, id)
+
+    def forget_granted(self, connection: FrameConnection) -> None:
+        """Let all granted batches of a gateway go that is not there any more."""
+        self._grants.forget(connection)
+
+    def rearrange(self, warm: Iterable[Loaded]) -> list[Ticket]:
         """Take over which variants are warm and in which role; queries keep their places. Returns the queries that
         nothing warm may serve any more, taken out."""
         self._loaded = {loaded.id: loaded for loaded in warm}
@@ -222,7 +190,7 @@ class Lanes:
                 continue
             lane.remove(query)
             if not choice or not self.add(query, fresh=False):
-                stranded.append(query)
+                stranded.append(query.ticket())
         for key, lane in list(self._lanes.items()):
             if not lane.queue and (lane.narrow is not None or not lane.variants):
                 del self._lanes[key]
@@ -261,39 +229,42 @@ class Lanes:
         work that is not a lane's may hold the device between two turns; ``guard_s``: see ``estimates.Guard``."""
         waiting = {lane.name: lane for lane in self._lanes.values() if lane.queue}
         step = Step(late=self._grants.late(now, self._loaded))
-        wish = self._grants.wish(now, self._loaded)
+        granted = self._grants.wish(now, self._loaded)
         if not waiting:
-            if wish is not None:
-                self._arbiter.choose([wish], now)
-                step.batch = self._granted()
+            if granted is not None:
+                self._arbiter.choose([granted], now)
+                step.batch = self._granted(granted.batch_s)
             return step
+        self._contended = True
         candidates = {lane.name: lane.candidates(now) for lane in self._lanes.values() if lane.variants}
         # Lanes with an empty queue count too: what arrives there meanwhile may take the device first.
         # So may a batch that a gateway grants.
         other_s = max(other_s, self._grants.longest_s(now))
         blocking = turns.blocking_s([turns.Lane.of(name, some) for name, some in candidates.items()], other_s)
-        wishes = [] if wish is None else [wish]
+        wishes = [] if granted is None else [granted]
         for name, lane in waiting.items():
             choice = candidates[name] + lane.relief_candidates(now)
             wish, drop = _wish(lane, choice, blocking[name] + guard_s, now)
             wishes.append(wish)
-            step.late += self._take(lane, drop)
+            step.late += [query.ticket() for query in self._take(lane, drop)]
         turn = self._arbiter.choose(wishes, now)
         step.wait_until = turn.ask_at
         if turn.lane == LANE:
-            step.batch = self._granted()
+            step.batch = self._granted(granted.batch_s)
         elif turn.lane is not None:
             lane = waiting[turn.lane]
             decision = next(wish.decision for wish in wishes if wish.lane == turn.lane)
             able = (*lane.variants, *(loaded for loaded, _ in lane.relief))
             loaded = next(loaded for loaded in able if loaded.id == decision.variant)
             limit = next((rows for one, rows in lane.relief if one is loaded), loaded.max_batch)
-            step.batch = Batch(lane, loaded, self._take(lane, decision.run), limit)
+            queries = self._take(lane, decision.run)
+            rows = sum(query.rows for query in queries)
+            step.batch = Batch(loaded, rows, loaded.estimate.model(now).seconds(rows), lane, queries, limit)
         return step
 
-    def _granted(self) -> Batch:
+    def _granted(self, expected_s: float) -> Batch:
         granted = self._grants.take()
-        return Batch(None, self._loaded[granted.variant], granted.queries, granted.limit)
+        return Batch(self._loaded[granted.variant], granted.rows, expected_s, granted=granted)
 
     @staticmethod
     def _take(lane: Lane, ids: tuple[int, ...]) -> list[Query]:

@@ -69,6 +69,11 @@ class Loaded:
         """Percent in the application's metric; 0 where it is not known."""
         return self.variant.accuracy if self.variant.accuracy is not None else 0.0
 
+    @property
+    def accuracy_normalized(self) -> float:
+        """Percent of the application's best variant; 0 where it is not known."""
+        return self.variant.accuracy_normalized if self.variant.accuracy_normalized is not None else 0.0
+
     def candidate(self, now: float) -> Candidate:
         """What a batch policy sees of this variant."""
         return Candidate(

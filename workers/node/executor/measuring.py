@@ -198,7 +198,7 @@ class Measuring:
 
         try:
             if order.first:
-                slos = [application.slo_s for application in device.residency.applications.values()]
+                slos = [application.slo_s for application in device.residency.applications()]
                 patience_s = min(max(3 * max(slos, default=slo_s), 0.5), 5.0)
                 device.set_draining(True)
                 try:

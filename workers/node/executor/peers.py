@@ -20,6 +20,10 @@ class Peers:
         self.nodes: set[FrameConnection] = set()
         self._unreported: list[Frame] = []
 
+    def moved(self, connection: FrameConnection, plan_version: int) -> None:
+        """A gateway routes by this plan now."""
+        self.gateways[connection] = max(plan_version, self.gateways[connection])
+
     def all_moved(self, plan_version: int) -> bool:
         """Whether every connected gateway routes by this plan or a newer one."""
         return all(moved >= plan_version for moved in self.gateways.values())
@@ -42,12 +46,16 @@ class Peers:
             self.report(message)
 
     def send(self, connection: FrameConnection, message: Frame, body: Sequence[Buffer] = ()) -> bool:
-        return self.send_all(connection, [(message, body)])
+        """False where the peer is gone or stopped reading."""
+        return self._reads(connection) and connection.send(message, body)
 
     def send_all(self, connection: FrameConnection, messages: Sequence[tuple[Frame, Sequence[Buffer]]]) -> bool:
-        """Several frames in one write; False where the peer is gone or stopped reading."""
-        if connection.pending_bytes() > MAX_PENDING_BYTES:
-            _log.warning("peer stopped reading", peer=connection.peer.name if connection.peer else "?")
-            connection.transport.abort()
-            return False
-        return connection.send_all(messages)
+        """Several frames in one write; as :meth:`send`."""
+        return self._reads(connection) and connection.send_all(messages)
+
+    def _reads(self, connection: FrameConnection) -> bool:
+        if connection.pending_bytes() <= MAX_PENDING_BYTES:
+            return True
+        _log.warning("peer stopped reading", peer=connection.peer.name if connection.peer else "?")
+        connection.transport.abort()
+        return False

@@ -10,10 +10,11 @@ from workers import log
 from workers.protocol.frames import Apply
 from workers.protocol.specs import ApplicationSpec, Resident
 
+from .forms import Forms
 from .lanes import Lanes
 from .loaded import Loaded, Role
 from .peers import Peers
-from .queries import Query
+from .queries import Ticket
 from .runtime import LoadError, Model, RunError, Runtime
 
 _log = log.get("residency")
@@ -31,6 +32,7 @@ class Residency:
         load: runs a call in the loader thread. exclusive: runs a call with the device to itself.
         on_change: called after each change of plan, warmth or errors.
         on_stranded: called with queries that nothing warm may serve any more.
+        forms: by name, those of each application that is on this device; kept up to date here.
     """
 
     def __init__(
@@ -41,8 +43,9 @@ class Residency:
         load: Callable[..., Awaitable[Any]],
         exclusive: Callable[[Callable[[], Any]], Awaitable[Any]],
         on_change: Callable[[], None],
-        on_stranded: Callable[[list[Query]], None],
+        on_stranded: Callable[[list[Ticket]], None],
         clock: Callable[[], float],
+        forms: dict[str, Forms],
     ):
         self._runtime = runtime
         self._lanes = lanes
@@ -53,7 +56,7 @@ class Residency:
         self._on_stranded = on_stranded
         self._clock = clock
         self.loaded: dict[int, Loaded] = {}
-        self.applications: dict[str, ApplicationSpec] = {}
+        self._forms = forms
         self.errors: dict[str, str] = {}
         self.plan_version = 0
         #: above 0 while queues should empty without waiting for larger batches
@@ -65,6 +68,10 @@ class Residency:
     def settling(self) -> bool:
         """Whether a plan is on its way into force."""
         return self._task is not None and not self._task.done()
+
+    def applications(self) -> list[ApplicationSpec]:
+        """Those that are on this device."""
+        return [forms.application for forms in self._forms.values()]
 
     @property
     def memory_bytes(self) -> int:
@@ -178,7 +185,13 @@ class Residency:
                 loaded.role = Role.STANDBY
         # Applications that left stay known while something of theirs is warm.
         warm = {loaded.variant.application: loaded.application for loaded in self.loaded.values()}
-        self.applications = {**warm, **applications}
+        known = {**warm, **applications}
+        for name in self._forms.keys() - known.keys():
+            del self._forms[name]
+        for name, application in known.items():
+            forms = self._forms.get(name)
+            if forms is None or forms.application != application:
+                self._forms[name] = Forms(application)
         self.plan_version = target.plan_version
         self.errors = errors
         _log.info("plan in force", plan_version=self.plan_version, errors=len(errors))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 from workers import log
 from workers.protocol.frames import (
@@ -27,8 +29,7 @@ from .device import Device
 from .measuring import Measuring
 
 _log = log.get("server")
-_GATEWAY = (Submit, Grant, Cancel, Moved)
-_NODE = (Apply, Measure, MeasureCancel, MetricsRequest)
+Handler = Callable[[FrameConnection, Any, memoryview], None]
 
 
 class Server:
@@ -38,37 +39,36 @@ class Server:
         self._device = device
         self._measuring = measuring
         self._connections: set[FrameConnection] = set()
+        self._handlers = self._handled()
 
     def connection(self) -> FrameConnection:
         """A protocol for one more peer."""
         return FrameConnection(ToExecutor, self._on_message, self._on_closed, self._connections.add)
 
     def _on_message(self, connection: FrameConnection, message: Frame, body: memoryview) -> None:
-        device = self._device
-        if isinstance(message, Hello):
+        handle = self._handlers.get(type(message))
+        if handle is None:
             self._hello(connection, message)
         elif connection.peer is None:
             raise FrameError("the first frame must be Hello")
-        elif connection.peer.role == "gateway" and isinstance(message, _GATEWAY):
-            if isinstance(message, Submit):
-                device.submit(connection, message, body)
-            elif isinstance(message, Grant):
-                device.grant(connection, message, body)
-            elif isinstance(message, Cancel):
-                device.cancel(connection, message.id)
-            else:
-                device.peers.gateways[connection] = max(message.plan_version, device.peers.gateways[connection])
-        elif connection.peer.role == "node" and isinstance(message, _NODE):
-            if isinstance(message, Apply):
-                device.residency.apply(message)
-            elif isinstance(message, Measure):
-                self._measuring.order(message)
-            elif isinstance(message, MeasureCancel):
-                self._measuring.cancel(message.job)
-            else:
-                device.peers.send(connection, Metrics(device.metrics()))
-        else:
+        elif connection.peer.role != handle[0]:
             raise FrameError(f"a {connection.peer.role} may not send {type(message).__name__}")
+        else:
+            handle[1](connection, message, body)
+
+    def _handled(self) -> dict[type, tuple[str, Handler]]:
+        """What is done with each message but Hello, and who may send it."""
+        device, intake, measuring = self._device, self._device.intake, self._measuring
+        return {
+            Submit: ("gateway", intake.submit),
+            Grant: ("gateway", intake.grant),
+            Cancel: ("gateway", lambda connection, message, _: intake.cancel(connection, message.id)),
+            Moved: ("gateway", lambda connection, message, _: device.peers.moved(connection, message.plan_version)),
+            Apply: ("node", lambda _, message, __: device.residency.apply(message)),
+            Measure: ("node", lambda _, message, __: measuring.order(message)),
+            MeasureCancel: ("node", lambda _, message, __: measuring.cancel(message.job)),
+            MetricsRequest: ("node", lambda connection, *_: device.peers.send(connection, Metrics(device.metrics()))),
+        }
 
     def _hello(self, connection: FrameConnection, message: Hello) -> None:
         if connection.peer is not None:
@@ -90,7 +90,7 @@ class Server:
         self._connections.discard(connection)
         self._device.peers.gateways.pop(connection, None)
         self._device.peers.nodes.discard(connection)
-        self._device.gone(connection)
+        self._device.intake.gone(connection)
         peer = connection.peer
         if error is not None:
             _log.warning("peer lost", name=peer.name if peer else "?", error=str(error) or type(error).__name__)

@@ -1,0 +1,123 @@
+"""What a batch's outputs become on the wire: a body and headers, for one query or for many at once. Pure.
+
+Done where models run, so that turning text into bytes keeps nobody from being answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from workers.protocol.frames import Buffer, ResultTensor, TensorHeader
+
+from . import batches
+from .batches import Part
+from .codec import CodecError, datatype_of, encode, packed
+from .granted import Granted
+from .queries import Query
+from .runtime import Model
+
+
+@dataclass(slots=True)
+class Answer:
+    """``headers`` and ``body`` of a query's outputs, or the ``error`` that the model raised for it. ``query``: its
+    place in the batch."""
+
+    query: int
+    headers: tuple[TensorHeader, ...] = ()
+    body: tuple[Buffer, ...] = ()
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class Together:
+    """The same of several queries with outputs of the same shapes but for their rows."""
+
+    queries: Sequence[int]
+    headers: tuple[ResultTensor, ...] = ()
+    body: tuple[Buffer, ...] = ()
+
+
+def of_queries(model: Model, queries: Sequence[Query], max_rows: int) -> tuple[list[Answer], float]:
+    """Runs queries that came singly: an answer for each, in any order, and the seconds spent inside ``session.run``."""
+    parts, seconds = batches.singly(model, queries, max_rows)
+    return [_answer(part, queries[part.places[0]].outputs) for part in parts], seconds
+
+
+def _answer(part: Part, names: Sequence[str]) -> Answer:
+    place = part.places[0]
+    if part.error is not None:
+        return Answer(place, error=part.error)
+    try:
+        encoded = [encode(name, part.outputs[name]) for name in names]
+    except CodecError as error:
+        return Answer(place, error=str(error))
+    return Answer(place, tuple(header for header, _ in encoded), tuple(data for _, data in encoded))
+
+
+def of_granted(model: Model, batch: Granted) -> tuple[list[Together], list[tuple[int, str]], float]:
+    """Runs a granted batch: its answers, the queries that the model raised for and what it said, and the seconds spent
+    inside ``session.run``."""
+    parts, seconds = batches.granted(model, batch)
+    if len(parts) == 1 and parts[0].outputs is not None:
+        together = _whole(batch, parts[0].outputs)
+        if together is not None:
+            return [together], [], seconds
+        parts = _cut(batch, parts[0])
+    done, failed = _grouped(batch, parts)
+    return done, failed, seconds
+
+
+def _whole(batch: Granted, outputs: dict[str, np.ndarray]) -> Together | None:
+    """All queries in one answer; None where they want different outputs, or these have to be encoded one by one."""
+    layouts = batch.layouts
+    wanted = layouts[0].outputs
+    if not batch.same and any(layout.outputs != wanted for layout in layouts):
+        return None
+    headers, body = [], []
+    for name in wanted:
+        array = outputs[name]
+        datatype = datatype_of(array)
+        if datatype is None:
+            return None
+        headers.append(ResultTensor(name, datatype, array.shape, array.nbytes))
+        body.append(packed(array))
+    return Together(range(len(layouts)), tuple(headers), tuple(body))
+
+
+def _cut(batch: Granted, part: Part) -> list[Part]:
+    parts, start = [], 0
+    for place in part.places:
+        end = start + batch.layouts[place].rows
+        parts.append(Part((place,), {name: array[start:end] for name, array in part.outputs.items()}))
+        start = end
+    return parts
+
+
+def _grouped(batch: Granted, parts: Sequence[Part]) -> tuple[list[Together], list[tuple[int, str]]]:
+    failed: list[tuple[int, str]] = []
+    alike: dict[Hashable, list[Answer]] = {}
+    for part in parts:
+        answer = _answer(part, batch.layouts[part.places[0]].outputs)
+        if answer.error is not None:
+            failed.append((answer.query, answer.error))
+        else:
+            key = tuple((header.name, header.datatype, header.shape[1:]) for header in answer.headers)
+            alike.setdefault(key, []).append(answer)
+    return [_joined(sorted(group, key=lambda answer: answer.query)) for group in alike.values()], failed
+
+
+def _joined(answers: Sequence[Answer]) -> Together:
+    headers, body = [], []
+    for column in zip(*[answer.headers for answer in answers], strict=True):
+        first = column[0]
+        sizes = tuple([header.nbytes for header in column])
+        shape = (sum([header.shape[0] for header in column]), *first.shape[1:])
+        headers.append(
+            ResultTensor(first.name, first.datatype, shape, sum(sizes), sizes if first.datatype == "BYTES" else ())
+        )
+    for output in zip(*[answer.body for answer in answers], strict=True):
+        body += output
+    return Together([answer.query for answer in answers], tuple(headers), tuple(body))

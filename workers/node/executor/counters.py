@@ -1,0 +1,63 @@
+"""Counters and histograms for Prometheus that cost next to nothing to count with: plain numbers, which become metrics
+when they are asked for. The library's own take a lock each time. For one thread alone."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+
+class Counters(Collector):
+    """One counter with labels. ``first``: values of the first labels, which all series share."""
+
+    def __init__(self, name: str, text: str, labels: Sequence[str], first: Sequence[str] = ()):
+        self._family = name, text, tuple(labels)
+        self._first = tuple(first)
+        self._values: dict[tuple[str, ...], float] = {}
+
+    def add(self, labels: tuple[str, ...], more: float = 1) -> None:
+        """Count ``more`` for these values of the labels behind the first ones."""
+        values = self._values
+        values[labels] = values.get(labels, 0) + more
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        name, text, labels = self._family
+        family = CounterMetricFamily(name, text, labels=labels)
+        for values, count in self._values.items():
+            family.add_metric((*self._first, *values), count)
+        yield family
+
+
+class Histograms(Collector):
+    """One histogram with labels; ``bounds``: upper ones of its buckets, ascending, without infinity."""
+
+    def __init__(self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float], first: Sequence[str] = ()):
+        self._family = name, text, tuple(labels)
+        self._bounds = tuple(bounds)
+        self._first = tuple(first)
+        self._counts: dict[tuple[str, ...], list[int]] = {}
+        self._sums: dict[tuple[str, ...], float] = {}
+
+    def observe(self, labels: tuple[str, ...], value: float, times: int = 1) -> None:
+        """Count a value that was seen ``times`` times."""
+        counts = self._counts.get(labels)
+        if counts is None:
+            counts = self._counts[labels] = [0] * (len(self._bounds) + 1)
+            self._sums[labels] = 0.0
+        counts[bisect_left(self._bounds, value)] += times
+        self._sums[labels] += value * times
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        name, text, labels = self._family
+        family = HistogramMetricFamily(name, text, labels=labels)
+        bounds = [floatToGoString(bound) for bound in (*self._bounds, math.inf)]
+        for values, counts in self._counts.items():
+            buckets = list(zip(bounds, accumulate(counts), strict=True))
+            family.add_metric((*self._first, *values), buckets, self._sums[values])
+        yield family

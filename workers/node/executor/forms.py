@@ -1,0 +1,147 @@
+"""What all queries of one form have in common, worked out once: where their inputs stand in a body, and whether they
+are what the application takes. Pure.
+
+Queries of an application are of few forms (rows, shapes, wanted outputs), which come again with each batch.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Hashable
+
+import numpy as np
+
+from workers.protocol import shapes
+from workers.protocol.frames import Form, TensorHeader
+from workers.protocol.specs import ApplicationSpec, TensorSpec
+
+from .codec import DTYPES, CodecError, decode
+
+#: above this no device could hold the inputs; it also keeps row counts out of overflow's reach
+MAX_ROWS = 1_000_000
+#: seconds that a query's budget may say; one that was due long ago is late, not wrong
+BUDGETS = (-3600.0, 86400.0)
+#: forms of one application that are kept; with many lengths of text there may be any number
+_KEPT = 1024
+
+
+class Invalid(ValueError):
+    """The query is wrong in itself; no device will do better."""
+
+
+class Layout:
+    """A form that is right.
+
+    ``sizes``: bytes of each input, in the order of the form, ``nbytes``: of all. ``names`` and ``starts`` (where each
+    begins in the body of a query that came by itself) are in the signature's order. ``ordered``: whether the form's
+    order is the signature's. ``key``: what two queries must share to stand in one run. ``tails``: (type, shape
+    without the rows, elements a row) of each input in the signature's order, if all their bytes can be used as they
+    are; None where an input has to be decoded.
+    ``outputs``: the names wanted.
+    """
+
+    __slots__ = ("_inputs", "key", "names", "nbytes", "ordered", "outputs", "rows", "sizes", "starts", "tails")
+
+    def __init__(self, form: Form, application: ApplicationSpec):
+        specs = application.signature.inputs
+        starts = list(itertools.accumulate((header.nbytes for header in form.inputs), initial=0))
+        given = {header.name: (header, start) for header, start in zip(form.inputs, starts, strict=False)}
+        headers = [given[spec.name][0] for spec in specs]
+        self.rows = form.rows
+        self.sizes = tuple(header.nbytes for header in form.inputs)
+        self.nbytes = starts[-1]
+        self.names = tuple(spec.name for spec in specs)
+        self.starts = tuple(given[name][1] for name in self.names)
+        self.ordered = tuple(header.name for header in form.inputs) == self.names
+        self.key: Hashable = shapes.key(application, [header.shape for header in headers])
+        self.outputs = form.outputs or tuple(spec.name for spec in application.signature.outputs)
+        self._inputs = tuple((header, *_plain(header)) for header in headers)
+        plain = all(dtype is not None for _, dtype, _ in self._inputs)
+        self.tails: tuple[tuple[np.dtype, tuple[int, ...], int], ...] | None = (
+            tuple((dtype, header.shape[1:], count // form.rows) for header, dtype, count in self._inputs)
+            if plain
+            else None
+        )
+
+    def arrays(self, body: memoryview, starts: tuple[int, ...]) -> dict[str, np.ndarray]:
+        """One query's inputs by name, in the signature's order, which is also that of ``starts``: where each begins in
+        ``body``. Where they can be, they are views of it.
+
+        Raises:
+            Invalid: naming the input and what it must be.
+        """
+        arrays = {}
+        for (header, dtype, count), start in zip(self._inputs, starts, strict=True):
+            if dtype is not None:
+                array = np.frombuffer(body, dtype, count, start)
+                if array.flags.aligned:
+                    arrays[header.name] = array.reshape(header.shape)
+                    continue
+            try:
+                arrays[header.name] = decode(header, body[start : start + header.nbytes])
+            except CodecError as error:
+                raise Invalid(str(error)) from None
+        return arrays
+
+
+class Forms:
+    """The layouts of one application's forms."""
+
+    def __init__(self, application: ApplicationSpec):
+        self.application = application
+        self._layouts: dict[Form, Layout] = {}
+
+    def layout(self, form: Form) -> Layout:
+        """The form's layout.
+
+        Raises:
+            Invalid: naming the field and what it must be.
+        """
+        layout = self._layouts.get(form)
+        if layout is None:
+            _check(form, self.application)
+            if len(self._layouts) >= _KEPT:
+                del self._layouts[next(iter(self._layouts))]
+            layout = self._layouts[form] = Layout(form, self.application)
+        return layout
+
+
+def _check(form: Form, application: ApplicationSpec) -> None:
+    if not 1 <= form.rows <= MAX_ROWS:
+        raise Invalid(f"rows: must be from 1 to {MAX_ROWS}, not {form.rows}")
+    if any(header.nbytes < 0 for header in form.inputs):
+        raise Invalid("inputs: nbytes must not be negative")
+    given = {header.name: header for header in form.inputs}
+    if len(given) != len(form.inputs):
+        raise Invalid("inputs: each name may appear once")
+    signature = application.signature
+    unknown = given.keys() - {spec.name for spec in signature.inputs}
+    if unknown:
+        raise Invalid(f"inputs: {sorted(unknown)[0]!r} is not an input of {application.name}")
+    for spec in signature.inputs:
+        if spec.name not in given:
+            raise Invalid(f"inputs: {spec.name!r} is missing")
+        _check_input(given[spec.name], spec, form.rows)
+    known = {spec.name for spec in signature.outputs}
+    for name in form.outputs:
+        if name not in known:
+            raise Invalid(f"outputs: {name!r} is not an output of {application.name}")
+
+
+def _check_input(header: TensorHeader, spec: TensorSpec, rows: int) -> None:
+    if header.datatype != spec.datatype:
+        raise Invalid(f"{spec.name}: datatype must be {spec.datatype}, not {header.datatype}")
+    if len(header.shape) != len(spec.shape) or any(
+        wanted not in (-1, size) for size, wanted in zip(header.shape, spec.shape, strict=True)
+    ):
+        raise Invalid(f"{spec.name}: shape must be {list(spec.shape)}, not {list(header.shape)}")
+    if header.shape[0] != rows:
+        raise Invalid(f"{spec.name}: must have the query's {rows} rows, its shape is {list(header.shape)}")
+
+
+def _plain(header: TensorHeader) -> tuple[np.dtype | None, int]:
+    """Type and number of elements, where they take as many bytes; None: only :func:`~.codec.decode` can tell."""
+    dtype, count = DTYPES.get(header.datatype), math.prod(header.shape)
+    fits = dtype is not None and min(header.shape) >= 0 and count * dtype.itemsize == header.nbytes
+    return (dtype, count) if fits and count else (None, 0)

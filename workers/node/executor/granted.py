@@ -1,0 +1,239 @@
+"""A batch that a gateway has put together: read from its frame, checked, and kept until it runs. Pure.
+
+What is usual is had by columns: queries of the same shapes stand one behind the other in each input's part of the body,
+so one view of it is the run's array, and nothing is done query by query. Where anything is unusual (a query is wrong,
+shapes differ, text), every query is looked at by itself and gets arrays of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from workers.protocol.frames import FrameConnection, Grant
+
+from .forms import BUDGETS, Forms, Invalid, Layout
+from .queries import Ticket, check_budget
+
+
+class Granted:
+    """A granted batch that waits.
+
+    ``variant``: id. ``limit``: rows that one run may take. ``arrived``: seconds on the event loop's clock. ``ids``,
+    ``budgets`` (seconds from then) and ``layouts`` are columns, one value a query. ``whole``: the run's inputs by name,
+    rows of all queries in their order; None where they cannot stand in one array: then ``arrays`` has each query's.
+    ``soonest``: no query's deadline is earlier; ``largest``: nor has any more rows.
+    ``same``: whether all have one layout.
+    """
+
+    __slots__ = (
+        "application",
+        "arrays",
+        "arrived",
+        "budgets",
+        "connection",
+        "ids",
+        "largest",
+        "layouts",
+        "limit",
+        "number",
+        "padding",
+        "rows",
+        "same",
+        "soonest",
+        "variant",
+        "whole",
+    )
+
+    def __init__(
+        self,
+        message: Grant,
+        connection: FrameConnection,
+        now: float,
+        padding: dict[str, float],
+        ids: Sequence[int],
+        budgets: Sequence[float],
+        layouts: Sequence[Layout],
+        whole: dict[str, np.ndarray] | None,
+        arrays: list[dict[str, np.ndarray]] | None,
+    ):
+        self.number = message.number
+        self.application = message.application
+        self.variant = message.variant
+        self.limit = message.max_rows if message.max_rows > 0 else 1
+        self.connection = connection
+        self.arrived = now
+        self.padding = padding
+        self.ids = ids
+        self.budgets = budgets
+        self.layouts = layouts
+        self.whole = whole
+        self.arrays = arrays
+        self._sum_up()
+
+    def _sum_up(self) -> None:
+        layouts = self.layouts
+        if not layouts:
+            self.rows, self.largest, self.soonest, self.same = 0, 0, self.arrived, True
+            return
+        first = layouts[0]
+        self.same = layouts.count(first) == len(layouts)
+        if self.same:
+            self.rows, self.largest = first.rows * len(layouts), first.rows
+        else:
+            rows = [layout.rows for layout in layouts]
+            self.rows, self.largest = sum(rows), max(rows)
+        self.soonest = self.arrived + min(self.budgets)
+
+    def deadline(self, after: float) -> float | None:
+        """The earliest deadline from ``after`` on; None: there is none."""
+        if self.soonest >= after:
+            return self.soonest
+        return min((due for budget in self.budgets if (due := self.arrived + budget) >= after), default=None)
+
+    def tickets(self) -> list[Ticket]:
+        """All its queries."""
+        return self._tickets(range(len(self.ids)))
+
+    def take_out(self, places: Collection[int]) -> list[Ticket]:
+        """Take the queries at these places of the columns out; the others stay."""
+        if not places:
+            return []
+        out = self._tickets(places)
+        gone = set(places)
+        if self.whole is not None:
+            stay = np.repeat([k not in gone for k in range(len(self.ids))], [layout.rows for layout in self.layouts])
+            self.whole = {name: array[stay] for name, array in self.whole.items()}
+        else:
+            self.arrays = _without(self.arrays, gone)
+        self.ids, self.budgets = _without(self.ids, gone), _without(self.budgets, gone)
+        self.layouts = _without(self.layouts, gone)
+        self._sum_up()
+        return out
+
+    def _tickets(self, places: Collection[int]) -> list[Ticket]:
+        return [
+            Ticket(
+                self.connection,
+                self.ids[k],
+                self.application,
+                self.layouts[k].rows,
+                self.budgets[k],
+                self.arrived + self.budgets[k],
+            )
+            for k in places
+        ]
+
+
+def _without(column: Sequence, gone: set[int]) -> list:
+    return [value for k, value in enumerate(column) if k not in gone]
+
+
+def admit(
+    message: Grant, body: memoryview, forms: Forms, connection: FrameConnection, now: float
+) -> tuple[Granted, list[tuple[int, str]]]:
+    """The batch of those queries that are right, and (id, what is wrong) of the others."""
+    alike = _alike(message, body, forms, connection, now)
+    return (alike, []) if alike is not None else _one_by_one(message, body, forms, connection, now)
+
+
+def _alike(message: Grant, body: memoryview, forms: Forms, connection: FrameConnection, now: float) -> Granted | None:
+    """The batch, if every query is right and all stand in one array an input."""
+    if not message.queries or not message.forms:
+        return None
+    try:
+        layouts = [forms.layout(form) for form in message.forms]
+    except Invalid:
+        return None
+    ids, places, budgets = zip(*message.queries, strict=True)
+    total = sum(budgets)
+    if (
+        len(set(ids)) != len(ids)
+        or (any(places) and not 0 <= min(places) <= max(places) < len(layouts))
+        or not BUDGETS[0] <= min(budgets) <= max(budgets) <= BUDGETS[1]
+        # One that is no number may hide from min and max.
+        or total != total
+    ):
+        return None
+    first, count = layouts[0], len(ids)
+    tails = first.tails
+    if tails is None or not first.ordered:
+        return None
+    if len(layouts) == 1:
+        chosen, rows, size = layouts * count, first.rows * count, first.nbytes * count
+    else:
+        if any([layout.tails != tails or not layout.ordered for layout in layouts]):
+            return None
+        chosen = [layouts[place] for place in places]
+        rows = sum([layout.rows for layout in chosen])
+        size = sum([layout.nbytes for layout in chosen])
+    if size != len(body):
+        return None
+    whole, start = {}, 0
+    for name, (dtype, tail, elements) in zip(first.names, tails, strict=True):
+        array = np.frombuffer(body, dtype, rows * elements, start)
+        # A column begins anywhere; kernels may rely on elements standing where their type wants them.
+        whole[name] = (array if array.flags.aligned else array.copy()).reshape((rows, *tail))
+        start += array.nbytes
+    return Granted(message, connection, now, forms.application.padding, ids, budgets, chosen, whole, None)
+
+
+def _one_by_one(
+    message: Grant, body: memoryview, forms: Forms, connection: FrameConnection, now: float
+) -> tuple[Granted, list[tuple[int, str]]]:
+    layouts: list[Layout | Invalid] = []
+    for form in message.forms:
+        try:
+            layouts.append(_in_order(forms.layout(form), forms))
+        except Invalid as error:
+            layouts.append(error)
+    starts, wanted = _starts(message)
+    known: set[int] = set()
+    columns: list[tuple[int, float, Layout, dict[str, np.ndarray]]] = []
+    wrong: list[tuple[int, str]] = []
+    for (id, place, budget_s), at in zip(message.queries, starts, strict=True):
+        try:
+            if not 0 <= place < len(layouts):
+                raise Invalid(f"form: must be from 0 to {len(layouts) - 1}, not {place}")
+            # Where the body does not add up, nobody can tell whose bytes are whose.
+            if wanted != len(body):
+                raise Invalid(f"inputs: body has {len(body)} bytes, its tensors {wanted}")
+            check_budget(budget_s)
+            layout = layouts[place]
+            if isinstance(layout, Invalid):
+                raise layout
+            if id in known:
+                raise Invalid(waits_already(id))
+            columns.append((id, budget_s, layout, layout.arrays(body, at)))
+            known.add(id)
+        except Invalid as error:
+            wrong.append((id, str(error)))
+    ids, budgets, kept, arrays = map(list, zip(*columns, strict=True)) if columns else ([], [], [], [])
+    return Granted(message, connection, now, forms.application.padding, ids, budgets, kept, None, arrays), wrong
+
+
+def waits_already(id: int) -> str:
+    """What is said to a query whose number another one has."""
+    return f"id: {id} is waiting already"
+
+
+def _in_order(layout: Layout, forms: Forms) -> Layout:
+    if not layout.ordered:
+        raise Invalid(f"inputs: must be in the order of {forms.application.name}: {', '.join(layout.names)}")
+    return layout
+
+
+def _starts(message: Grant) -> tuple[list[tuple[int, ...]], int]:
+    """Where each query's inputs begin in the body, and how long the body has to be. A query of no known form has
+    none."""
+    known = [[max(0, header.nbytes) for header in form.inputs] for form in message.forms]
+    sizes = [known[place] if 0 <= place < len(known) else [] for _, place, _ in message.queries]
+    starts: list[list[int]] = [[] for _ in sizes]
+    at = 0
+    for column in range(max(map(len, known), default=0)):
+        for mine, into in zip(sizes, starts, strict=True):
+            if column < len(mine):
+                into.append(at)
+                at += mine[column]
+    return [tuple(places) for places in starts], at

@@ -1,0 +1,43 @@
+"""One thread that calls functions one after the other, for an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+Done = Callable[[Any, BaseException | None], None]
+
+
+class Thread:
+    """Like an executor with one worker, at a fraction of its cost for each call: there is no future between, the loop
+    calls back."""
+
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop):
+        self._loop = loop
+        self._calls: SimpleQueue[tuple[Callable[..., Any], tuple, Done] | None] = SimpleQueue()
+        # A call that never returns cannot be interrupted and must not keep the process.
+        threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    def call(self, function: Callable[..., Any], arguments: tuple, done: Done) -> None:
+        """Call ``function(*arguments)`` behind what is to be called already; then the loop calls ``done`` with what it
+        gave, or with None and what it raised."""
+        self._calls.put((function, arguments, done))
+
+    def close(self) -> None:
+        """The thread ends behind what is to be called already."""
+        self._calls.put(None)
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            function, arguments, done = call
+            outcome, error = None, None
+            try:
+                outcome = function(*arguments)
+            except BaseException as raised:
+                error = raised
+            self._loop.call_soon_threadsafe(done, outcome, error)
+            # What this call held (a batch's tensors, an unloaded session) is not held until the next one comes.
+            del call, function, arguments, done, outcome, error

@@ -1,0 +1,319 @@
+"""The device's time: decides what goes next, has it run and answered; one thing at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from workers import log
+from workers.protocol.specs import DeviceInfo
+
+from . import answers
+from .estimates import Guard
+from .exclusive import Exclusive, Kind, Request
+from .forms import Forms
+from .granted import Granted
+from .intake import Intake
+from .lanes import Batch, Lanes
+from .loaded import Loaded
+from .meters import Meters
+from .replies import Replies, Took
+from .runtime import RunError
+from .stats import Second
+from .thread import Thread
+
+_log = log.get("turns")
+#: a FIRST run that takes longer than this hands the queue back, so that gateways can still find another device
+FIRST_RUN_PATIENCE_S = 0.1
+TIMER_S = 0.001
+#: a batch that is expected to run no longer than this runs in the loop's own thread: to hand it to another one and back
+#: takes more CPU time than such a batch does
+HERE_S = 0.0002
+#: batches that run as they arrive may keep the loop for that long until it looks at its other sockets and timers
+AT_ONCE_S = 0.002
+#: a guard that leaves no policy any time to wait on purpose
+HURRY_S = 1e6
+
+
+class Turns:
+    """Everything that runs on the device goes through here.
+
+    Models run in one thread of their own (``session.run`` releases the GIL), so the event loop goes on answering; but
+    for those that are over in a moment (:data:`HERE_S`).
+
+    Args:
+        forms: by name, those of each application that is on this device now.
+        hurried: whether no policy should wait for company now.
+    """
+
+    def __init__(
+        self,
+        info: DeviceInfo,
+        lanes: Lanes,
+        intake: Intake,
+        replies: Replies,
+        meters: Meters,
+        second: Second,
+        profile_share: float,
+        clock: Callable[[], float],
+        forms: Mapping[str, Forms],
+        hurried: Callable[[], bool],
+    ):
+        self._cpu = info.kind == "cpu"
+        self._lanes = lanes
+        self._intake = intake
+        self._replies = replies
+        self._meters = meters
+        self._second = second
+        self._clock = clock
+        self._hurried = hurried
+        self._forms = forms
+        self._loop = asyncio.get_running_loop()
+        self._thread = Thread("device", self._loop)
+        self._exclusive = Exclusive(profile_share)
+        self._guard = Guard()
+        #: whether a batch or a request has the device; whether the loop will look what goes next; when it will look
+        #: again if nothing happens before
+        self._held = False
+        self._looking = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._until = math.inf
+        self._overslept_s = 0.0
+        #: the loop's round in which batches ran as they arrived, and when the first of them began
+        self._round = (-1.0, 0.0)
+        self._over: asyncio.Future[None] = self._loop.create_future()
+        self.busy_until = 0.0
+        self.stopping = False
+
+    async def run(self) -> None:
+        """Returns once :attr:`stopping` is set and nothing waits any more.
+
+        Raises:
+            Exception: a fault of ours; nothing runs after it.
+        """
+        self.wake()
+        await self._over
+
+    def wake(self) -> None:
+        """Something may go next that did not before."""
+        if not self._looking and not self._held:
+            self._looking = True
+            self._loop.call_soon(self._look)
+
+    def exclusive(
+        self, kind: Kind, call: Callable[[], Any], expected_s: float = 0.0, patience_s: float = 0.0
+    ) -> asyncio.Future:
+        """Run a call in the device's thread when it is due; the future has its outcome. ``patience_s``: how long a
+        FIRST run waits for empty queues."""
+        request = Request(kind, call, self._loop.create_future(), expected_s, self._clock() + patience_s)
+        self._exclusive.add(request)
+        self.wake()
+        return request.future
+
+    def at_once(self, granted: Granted, loaded: Loaded) -> bool:
+        """Start a batch that arrives while nothing else waits, if the device is idle; False: it has to be queued."""
+        if self._held or self._looking or self._exclusive:
+            return False
+        now = self._clock()
+        if now != self._round[0]:
+            self._round = now, time.perf_counter()
+        elif time.perf_counter() - self._round[1] > AT_ONCE_S:
+            return False
+        try:
+            batch, late = self._lanes.at_once(granted, loaded, now)
+            if late:
+                self._intake.refuse_all(late, "late", "cannot be answered in time here")
+            if batch is not None:
+                self._start(batch, now)
+        except Exception as error:
+            self._fail(error)
+        return True
+
+    def close(self) -> None:
+        """Let the thread go."""
+        self._thread.close()
+
+    # --- what goes next ---------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        self._looking = False
+        if self._held or self._over.done():
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        now = self._clock()
+        self._overslept_s = max(0.0, now - self._until)
+        self._until = math.inf
+        try:
+            self._next()
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        if not self._over.done():
+            self._over.set_exception(error)
+
+    def _next(self) -> None:
+        while True:
+            now = self._clock()
+            request = self._exclusive.before_batches(now, self._lanes.rows)
+            if request is not None:
+                return self._take(request)
+            guard_s = HURRY_S if self.stopping or self._hurried() else self._guard.seconds
+            step = self._lanes.decide(now, self._exclusive.may_hold(), guard_s)
+            if step.late:
+                # Given up on after waking late: the next deliberate wait must end that much earlier.
+                self._guard.observe(self._overslept_s)
+                self._intake.refuse_all(step.late, "late", "cannot be answered in time here")
+            if step.batch is not None:
+                if self._start(step.batch, now):
+                    # Nothing was waited for: what arrived meanwhile is read before the next batch is chosen.
+                    self.wake()
+                return
+            if self.stopping and not self._lanes.rows:
+                return self._over.set_result(None)
+            if step.late:
+                continue
+            slos = [forms.application.slo_s for forms in self._forms.values()]
+            request, until = self._exclusive.instead_of_idling(
+                now, step.wait_until, self._intake.last_arrival, min(slos, default=1.0)
+            )
+            if request is not None:
+                return self._take(request)
+            return self._sleep(until)
+
+    def _sleep(self, until: float) -> None:
+        self._until = until
+        if until < math.inf:
+            # The loop's timers count whole milliseconds: shorter waits would spin on the core that models run on. The
+            # guard makes up for waking late.
+            self._timer = self._loop.call_later(max(until - self._clock(), TIMER_S), self._look)
+
+    # --- a batch ----------------------------------------------------------------------------------------------------
+
+    def _start(self, batch: Batch, now: float) -> bool:
+        """Have a batch run; whether it is over already."""
+        loaded = batch.loaded
+        if batch.granted is not None:
+            work, given = answers.of_granted, (loaded.model, batch.granted)
+        else:
+            self._intake.started(batch.queries)
+            work, given = answers.of_queries, (loaded.model, batch.queries, batch.limit)
+        loaded.used_at = now
+        # The loop's clock counts whole milliseconds, which is too coarse to learn a device's pace from.
+        began = time.perf_counter()
+        if not self._runs_here(loaded, batch.rows):
+            self._held, self.busy_until = True, now + batch.expected_s
+            self._thread.call(work, given, functools.partial(self._ran, batch, now, began))
+            return False
+        try:
+            outcome, error = work(*given), None
+        except Exception as raised:
+            outcome, error = None, raised
+        self._finish(batch, now, began, outcome, error)
+        return True
+
+    def _runs_here(self, loaded: Loaded, rows: int) -> bool:
+        """Whether a batch is over sooner than a thread could be given it and give it back. On a GPU none is: what hangs
+        there must not keep this process from answering."""
+        estimate = loaded.estimate
+        here_s = HERE_S if estimate.ratio <= 1.0 else HERE_S / estimate.ratio
+        return self._cpu and estimate.profiled.seconds(rows) <= here_s
+
+    def _ran(
+        self,
+        batch: Batch,
+        decided: float,
+        began: float,
+        outcome: tuple | None,
+        error: BaseException | None,
+    ) -> None:
+        self._held, self.busy_until = False, 0.0
+        try:
+            self._finish(batch, decided, began, outcome, error)
+        except Exception as fault:
+            return self._fail(fault)
+        self._look()
+
+    def _finish(
+        self,
+        batch: Batch,
+        decided: float,
+        began: float,
+        outcome: tuple | None,
+        error: BaseException | None,
+    ) -> None:
+        """Answer a batch that ran, and account for it."""
+        loaded, granted = batch.loaded, batch.granted
+        if error is not None:
+            # Not the model's own error, those are answers: a fault of ours must not cost the other queries theirs.
+            _log.error("batch failed", variant=loaded.variant.name, exc_info=error)
+            text = str(error) or type(error).__name__
+            if granted is not None:
+                outcome = [], [(place, text) for place in range(len(granted.ids))], 0.0
+            else:
+                outcome = [answers.Answer(place, error=text) for place in range(len(batch.queries))], 0.0
+        run_s = outcome[-1]
+        took = Took(decided, run_s, time.perf_counter() - began)
+        if granted is not None:
+            failed = bool(outcome[1])
+            self._replies.of_granted(batch, outcome[0], outcome[1], took)
+        else:
+            failed = any(answer.error is not None for answer in outcome[0])
+            self._replies.of_queries(batch, outcome[0], took)
+        now, turn_s = self._clock(), time.perf_counter() - began
+        self._lanes.observe(batch, now, run_s)
+        if run_s > 0 and not failed:
+            self._guard.observe(turn_s + self._overslept_s - batch.expected_s)
+            loaded.estimate.observe(now, batch.rows, run_s, turn_s)
+        self._overslept_s = 0.0
+        self._second.batch(loaded, batch.rows, run_s)
+        self._meters.ran(loaded.variant.name, batch.rows, run_s)
+
+    # --- a request --------------------------------------------------------------------------------------------------
+
+    def _take(self, request: Request) -> None:
+        started = self._clock()
+        self._held, self.busy_until = True, started + request.expected_s
+        patience = None
+        if request.kind is Kind.FIRST:
+            patience = self._loop.call_later(FIRST_RUN_PATIENCE_S, self._first_run_takes_long)
+        self._thread.call(request.call, (), functools.partial(self._done, request, started, patience))
+
+    def _first_run_takes_long(self) -> None:
+        self._intake.closed = "a new variant has its first run on this device"
+        self._intake.hand_back("draining", self._intake.closed)
+
+    def _done(
+        self,
+        request: Request,
+        started: float,
+        patience: asyncio.TimerHandle | None,
+        outcome: Any,
+        error: BaseException | None,
+    ) -> None:
+        self._held, self.busy_until = False, 0.0
+        if patience is not None:
+            patience.cancel()
+            if not self.stopping:
+                self._intake.closed = ""
+        if request.future.done():
+            if error is not None and not isinstance(error, RunError):
+                _log.error("work nobody waits for failed", kind=request.kind, error=str(error))
+        elif error is not None:
+            request.future.set_exception(error)
+        else:
+            request.future.set_result(outcome)
+        took = self._clock() - started
+        if request.kind is not Kind.PLAN:
+            self._second.profiled(took)
+            self._meters.profiled(took)
+        if request.kind is Kind.MEASURE:
+            self._exclusive.measured(self._clock(), took)
+        # Whoever asked goes on first, so that its next request can be weighed against the next batch.
+        self.wake()

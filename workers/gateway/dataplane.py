@@ -243,7 +243,7 @@ class DataPlane:
         a query that may be late is better than one that is lost."""
         if flight.allowed is not None or self._executors.warm(flight.spec.name):
             return None
-        able = {device for device, _ in self._executors.warm(flight.spec.name, draining=True)} - flight.tried
+        able = {device for device, _ in self._executors.warm(flight.spec.name, draining=True)}.difference(flight.tried)
         outstanding = self._sent.outstanding
         return min(able, key=lambda device: (outstanding.get(device, 0), device), default=None)
 

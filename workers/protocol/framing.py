@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 VERSION = 1
 PREFIX = struct.Struct("<2sBBII")
+_PREFIX_BYTES = PREFIX.size
 MAX_HEADER = 16 * 1024 * 1024
 MAX_BODY = 2**31
 #: bytes that are read at once
@@ -58,22 +59,22 @@ class Framing:
         """
         if self._large is None:
             self._have += count
-            yield from self._cut()
-            return
+            return self._cut()
         self._at += count
-        if self._at == len(self._large):
-            large, (header, _), self._large = self._large, self._sizes, None
-            yield large[:header], large[header:].toreadonly()
+        if self._at < len(self._large):
+            return iter(())
+        large, (header, _), self._large = self._large, self._sizes, None
+        return iter(((large[:header], large[header:].toreadonly()),))
 
     def _cut(self) -> Iterator[tuple[memoryview, memoryview]]:
         room, offset, have = self._view, 0, self._have
-        while have - offset >= PREFIX.size:
+        while have - offset >= _PREFIX_BYTES:
             magic, version, _, header, body = PREFIX.unpack_from(room, offset)
             if magic != b"NR" or version != VERSION:
                 raise FrameError(f"not a frame of version {VERSION}: {bytes(magic)!r} version {version}")
             if header > MAX_HEADER or body > MAX_BODY:
                 raise FrameError(f"frame too large: header {header}, body {body} bytes")
-            start = offset + PREFIX.size
+            start = offset + _PREFIX_BYTES
             end = start + header + body
             if have < end:
                 if header + body > _LARGE:
@@ -84,8 +85,8 @@ class Framing:
             offset = end
             middle = start + header
             yield room[start:middle], memoryview(bytes(room[middle:end]))
-        if offset:
-            self._have = have - offset
+        self._have = have - offset
+        if offset < have and offset:
             room[: self._have] = bytes(room[offset:have])
 
     def _grow(self, header: int, body: int, begun: memoryview) -> None:

@@ -6,8 +6,8 @@ Done where models run, so that turning text into bytes keeps nobody from being a
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from workers.protocol.frames import Buffer, ResultTensor, TensorHeader
@@ -20,8 +20,7 @@ from .queries import Query
 from .runtime import Model
 
 
-@dataclass(slots=True)
-class Answer:
+class Answer(msgspec.Struct, eq=False):
     """``headers`` and ``body`` of a query's outputs, or the ``error`` that the model raised for it. ``query``: its
     place in the batch."""
 
@@ -31,8 +30,7 @@ class Answer:
     error: str | None = None
 
 
-@dataclass(slots=True)
-class Together:
+class Together(msgspec.Struct, eq=False):
     """The same of several queries with outputs of the same shapes but for their rows."""
 
     queries: Sequence[int]
@@ -84,7 +82,7 @@ def _whole(batch: Granted, outputs: dict[str, np.ndarray]) -> Together | None:
             return None
         headers.append(ResultTensor(name, datatype, array.shape, array.nbytes))
         body.append(packed(array))
-    return Together(range(len(layouts)), tuple(headers), tuple(body))
+    return Together(None, tuple(headers), body)
 
 
 def _cut(batch: Granted, part: Part) -> list[Part]:
@@ -120,4 +118,4 @@ def _joined(answers: Sequence[Answer]) -> Together:
         )
     for output in zip(*[answer.body for answer in answers], strict=True):
         body += output
-    return Together([answer.query for answer in answers], tuple(headers), tuple(body))
+    return Together([answer.query for answer in answers], tuple(headers), body)

@@ -13,6 +13,8 @@ import math
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from workers.batching import turns
 from workers.batching.base import BatchPolicy, Candidate, Decision, LaneView, Outcome
 from workers.batching.relief import relief_rows
@@ -26,18 +28,16 @@ from .loaded import Loaded, Role
 from .queries import Query, Ticket
 
 
-@dataclass(slots=True)
-class Batch:
-    """``rows`` rows that run on one variant, taken from where they waited: ``queries`` of a ``lane``, in runs of at
-    most ``limit`` rows, or what a gateway ``granted``. ``expected_s``: seconds that they will hold the device."""
+class Batch(msgspec.Struct, eq=False):
+    """``rows`` rows that run on one variant, taken from where they waited: what a gateway ``granted``, or ``queries``
+    of a ``lane``, in runs of at most ``limit`` rows."""
 
     loaded: Loaded
     rows: int
-    expected_s: float
-    lane: Lane | None = None
-    queries: list[Query] = field(default_factory=list)
-    limit: int = 0
     granted: Granted | None = None
+    lane: Lane | None = None
+    queries: list[Query] = []
+    limit: int = 0
 
 
 @dataclass(slots=True)
@@ -144,8 +144,7 @@ class Lanes:
             # Lanes that waited once are empty by now, and their waits forgotten.
             self._arbiter.choose((), now)
             self._contended = False
-        expected_s = self._grants.turn(granted, loaded, now)
-        return Batch(loaded, granted.rows, expected_s, granted=granted), late
+        return Batch(loaded, granted.rows, granted), late
 
     def granted_ids(self, connection: FrameConnection, ids: Collection[int]) -> set[int]:
         """Which of these queries of a gateway wait in a granted batch."""
@@ -233,7 +232,7 @@ class Lanes:
         if not waiting:
             if granted is not None:
                 self._arbiter.choose([granted], now)
-                step.batch = self._granted(granted.batch_s)
+                step.batch = self._granted()
             return step
         self._contended = True
         candidates = {lane.name: lane.candidates(now) for lane in self._lanes.values() if lane.variants}
@@ -250,7 +249,7 @@ class Lanes:
         turn = self._arbiter.choose(wishes, now)
         step.wait_until = turn.ask_at
         if turn.lane == LANE:
-            step.batch = self._granted(granted.batch_s)
+            step.batch = self._granted()
         elif turn.lane is not None:
             lane = waiting[turn.lane]
             decision = next(wish.decision for wish in wishes if wish.lane == turn.lane)
@@ -259,12 +258,12 @@ class Lanes:
             limit = next((rows for one, rows in lane.relief if one is loaded), loaded.max_batch)
             queries = self._take(lane, decision.run)
             rows = sum(query.rows for query in queries)
-            step.batch = Batch(loaded, rows, loaded.estimate.model(now).seconds(rows), lane, queries, limit)
+            step.batch = Batch(loaded, rows, None, lane, queries, limit)
         return step
 
-    def _granted(self, expected_s: float) -> Batch:
+    def _granted(self) -> Batch:
         granted = self._grants.take()
-        return Batch(self._loaded[granted.variant], granted.rows, expected_s, granted=granted)
+        return Batch(self._loaded[granted.variant], granted.rows, granted)
 
     @staticmethod
     def _take(lane: Lane, ids: tuple[int, ...]) -> list[Query]:
@@ -277,14 +276,17 @@ class Lanes:
         return taken
 
     def observe(self, batch: Batch, now: float, run_s: float) -> None:
-        """Account for a batch that ended at ``now`` after ``run_s`` seconds."""
+        """Account for a lane's batch that ended at ``now`` after ``run_s`` seconds."""
         batch.loaded.served += batch.rows
-        if batch.lane is None:
-            self._arbiter.ended(LANE, now)
-            return
         late = sum(query.deadline < now for query in batch.queries)
         batch.lane.policy.observe(Outcome(batch.loaded.id, batch.rows, run_s, len(batch.queries), late))
         self._arbiter.ended(batch.lane.name, now)
+
+    def ended_granted(self, loaded: Loaded, rows: int, expected_s: float, now: float) -> None:
+        """Account for a granted batch that ended at ``now`` and was to hold the device for ``expected_s`` seconds."""
+        loaded.served += rows
+        self._grants.ended(expected_s, now)
+        self._arbiter.ended(LANE, now)
 
 
 def _wish(lane: Lane, choice: list[Candidate], blocking_s: float, now: float) -> tuple[turns.Wish, tuple[int, ...]]:

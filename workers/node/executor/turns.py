@@ -19,9 +19,10 @@ from .forms import Forms
 from .granted import Granted
 from .intake import Intake
 from .lanes import Batch, Lanes
+from .ledger import Ledger
 from .loaded import Loaded
 from .meters import Meters
-from .replies import Replies, Took
+from .replies import Replies
 from .runtime import RunError
 from .stats import Second
 from .thread import Thread
@@ -56,6 +57,8 @@ class Turns:
         lanes: Lanes,
         intake: Intake,
         replies: Replies,
+        ledger: Ledger,
+        guard: Guard,
         meters: Meters,
         second: Second,
         profile_share: float,
@@ -67,6 +70,8 @@ class Turns:
         self._lanes = lanes
         self._intake = intake
         self._replies = replies
+        self._ledger = ledger
+        self._guard = guard
         self._meters = meters
         self._second = second
         self._clock = clock
@@ -75,7 +80,6 @@ class Turns:
         self._loop = asyncio.get_running_loop()
         self._thread = Thread("device", self._loop)
         self._exclusive = Exclusive(profile_share)
-        self._guard = Guard()
         #: whether a batch or a request has the device; whether the loop will look what goes next; when it will look
         #: again if nothing happens before
         self._held = False
@@ -159,6 +163,7 @@ class Turns:
             self._over.set_exception(error)
 
     def _next(self) -> None:
+        self._ledger.settle()
         while True:
             now = self._clock()
             request = self._exclusive.before_batches(now, self._lanes.rows)
@@ -208,7 +213,7 @@ class Turns:
         # The loop's clock counts whole milliseconds, which is too coarse to learn a device's pace from.
         began = time.perf_counter()
         if not self._runs_here(loaded, batch.rows):
-            self._held, self.busy_until = True, now + batch.expected_s
+            self._held, self.busy_until = True, now + loaded.estimate.model(now).seconds(batch.rows)
             self._thread.call(work, given, functools.partial(self._ran, batch, now, began))
             return False
         try:
@@ -251,29 +256,28 @@ class Turns:
         """Answer a batch that ran, and account for it."""
         loaded, granted = batch.loaded, batch.granted
         if error is not None:
-            # Not the model's own error, those are answers: a fault of ours must not cost the other queries theirs.
-            _log.error("batch failed", variant=loaded.variant.name, exc_info=error)
-            text = str(error) or type(error).__name__
-            if granted is not None:
-                outcome = [], [(place, text) for place in range(len(granted.ids))], 0.0
-            else:
-                outcome = [answers.Answer(place, error=text) for place in range(len(batch.queries))], 0.0
-        run_s = outcome[-1]
-        took = Took(decided, run_s, time.perf_counter() - began)
+            outcome = _failed(batch, error)
+        now, overslept_s, self._overslept_s = self._clock(), self._overslept_s, 0.0
         if granted is not None:
-            failed = bool(outcome[1])
-            self._replies.of_granted(batch, outcome[0], outcome[1], took)
+            done, failed, run_s = outcome
+            waited_s = decided - granted.arrived
+            self._replies.of_granted(batch, done, failed, waited_s, run_s, time.perf_counter() - began)
+            self._ledger.note(
+                loaded,
+                batch.rows,
+                len(granted.ids),
+                len(failed),
+                waited_s,
+                run_s,
+                time.perf_counter() - began,
+                overslept_s,
+                now,
+            )
         else:
-            failed = any(answer.error is not None for answer in outcome[0])
-            self._replies.of_queries(batch, outcome[0], took)
-        now, turn_s = self._clock(), time.perf_counter() - began
-        self._lanes.observe(batch, now, run_s)
-        if run_s > 0 and not failed:
-            self._guard.observe(turn_s + self._overslept_s - batch.expected_s)
-            loaded.estimate.observe(now, batch.rows, run_s, turn_s)
-        self._overslept_s = 0.0
-        self._second.batch(loaded, batch.rows, run_s)
-        self._meters.ran(loaded.variant.name, batch.rows, run_s)
+            done, run_s = outcome
+            self._replies.of_queries(batch, done, decided, run_s, time.perf_counter() - began)
+            failed = any(answer.error is not None for answer in done)
+            self._ledger.lane(batch, failed, run_s, time.perf_counter() - began, overslept_s, now)
 
     # --- a request --------------------------------------------------------------------------------------------------
 
@@ -317,3 +321,13 @@ class Turns:
             self._exclusive.measured(self._clock(), took)
         # Whoever asked goes on first, so that its next request can be weighed against the next batch.
         self.wake()
+
+
+def _failed(batch: Batch, error: BaseException) -> tuple:
+    """The outcome of a batch that a fault of ours has cost: not the model's own error, those are answers. The other
+    batches must not pay for it."""
+    _log.error("batch failed", variant=batch.loaded.variant.name, exc_info=error)
+    text = str(error) or type(error).__name__
+    if batch.granted is not None:
+        return [], [(place, text) for place in range(len(batch.granted.ids))], 0.0
+    return [answers.Answer(place, error=text) for place in range(len(batch.queries))], 0.0

@@ -48,7 +48,7 @@ class Framing:
         """Where the next bytes belong; never empty."""
         if self._large is not None:
             return self._large[self._at :]
-        return self._view[self._have :]
+        return self._view[self._have :] if self._have else self._view
 
     def filled(self, count: int) -> Iterator[tuple[memoryview, memoryview]]:
         """(header, body) of each frame that is whole now. The header may be used until the next frame is asked for,
@@ -72,11 +72,11 @@ class Framing:
             magic, version, _, header, body = PREFIX.unpack_from(room, offset)
             if magic != b"NR" or version != VERSION:
                 raise FrameError(f"not a frame of version {VERSION}: {bytes(magic)!r} version {version}")
-            if header > MAX_HEADER or body > MAX_BODY:
-                raise FrameError(f"frame too large: header {header}, body {body} bytes")
             start = offset + _PREFIX_BYTES
             end = start + header + body
             if have < end:
+                if header > MAX_HEADER or body > MAX_BODY:
+                    raise FrameError(f"frame too large: header {header}, body {body} bytes")
                 if header + body > _LARGE:
                     self._grow(header, body, room[start:have])
                     self._have = 0

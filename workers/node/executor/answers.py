@@ -14,7 +14,7 @@ from workers.protocol.frames import Buffer, ResultTensor, TensorHeader
 
 from . import batches
 from .batches import Part
-from .codec import CodecError, datatype_of, encode, packed
+from .codec import DATATYPES, CodecError, encode, packed
 from .granted import Granted
 from .queries import Query
 from .runtime import Model
@@ -38,6 +38,11 @@ class Together(msgspec.Struct, eq=False):
     body: tuple[Buffer, ...] = ()
 
 
+#: of a granted batch: answers, (place, what the model said) of each query that it raised for, and seconds inside
+#: ``session.run``
+Outcome = tuple[list[Together], list[tuple[int, str]], float]
+
+
 def of_queries(model: Model, queries: Sequence[Query], max_rows: int) -> tuple[list[Answer], float]:
     """Runs queries that came singly: an answer for each, in any order, and the seconds spent inside ``session.run``."""
     parts, seconds = batches.singly(model, queries, max_rows)
@@ -55,9 +60,8 @@ def _answer(part: Part, names: Sequence[str]) -> Answer:
     return Answer(place, tuple(header for header, _ in encoded), tuple(data for _, data in encoded))
 
 
-def of_granted(model: Model, batch: Granted) -> tuple[list[Together], list[tuple[int, str]], float]:
-    """Runs a granted batch: its answers, the queries that the model raised for and what it said, and the seconds spent
-    inside ``session.run``."""
+def of_granted(model: Model, batch: Granted) -> Outcome:
+    """Runs a granted batch; every query is in one answer or has an error of its own."""
     parts, seconds = batches.granted(model, batch)
     if len(parts) == 1 and parts[0].outputs is not None:
         together = _whole(batch, parts[0].outputs)
@@ -77,7 +81,7 @@ def _whole(batch: Granted, outputs: dict[str, np.ndarray]) -> Together | None:
     headers, body = [], []
     for name in wanted:
         array = outputs[name]
-        datatype = datatype_of(array)
+        datatype = DATATYPES.get(array.dtype)
         if datatype is None:
             return None
         headers.append(ResultTensor(name, datatype, array.shape, array.nbytes))

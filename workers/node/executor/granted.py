@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -18,6 +17,8 @@ from workers.protocol.frames import FrameConnection, Grant
 
 from .forms import BUDGETS, Forms, Invalid, Layout
 from .queries import Ticket, check_budget
+
+_LEAST, _MOST = BUDGETS
 
 
 class Granted(msgspec.Struct, eq=False):
@@ -110,50 +111,60 @@ def admit(
 
 def _alike(message: Grant, body: memoryview, forms: Forms, connection: FrameConnection, now: float) -> Granted | None:
     """The batch, if every query is right and all stand in one array an input."""
-    if not message.queries or not message.forms:
+    queries = message.queries
+    if not queries or not message.forms:
         return None
     try:
         layouts = [forms.layout(form) for form in message.forms]
     except Invalid:
         return None
-    ids, places, budgets = zip(*message.queries, strict=True)
+    ids, places, budgets = zip(*queries, strict=True)
     count, least = len(ids), min(budgets)
-    if (
-        len(set(ids)) != count
-        or (any(places) and not 0 <= min(places) <= max(places) < len(layouts))
-        or not BUDGETS[0] <= least <= max(budgets) <= BUDGETS[1]
-        # One that is no number may hide from min and max.
-        or math.isnan(sum(budgets))
-    ):
+    # A budget that is no number may hide from min and max.
+    if not _LEAST <= least <= max(budgets) <= _MOST or math.isnan(sum(budgets)) or len(set(ids)) != count:
         return None
     first = layouts[0]
     tails = first.tails
-    if tails is None or any([layout.tails != tails or not layout.ordered for layout in layouts]):
+    if tails is None or not first.ordered:
         return None
-    if len(layouts) == 1:
+    if len(layouts) == 1 and not any(places):
         layouts *= count
-        rows, largest, same, size = first.rows * count, first.rows, True, first.nbytes * count
+        largest = first.rows
+        rows, same, size = largest * count, True, first.nbytes * count
     else:
+        if not 0 <= min(places) <= max(places) < len(layouts):
+            return None
+        if any(layout.tails != tails or not layout.ordered for layout in layouts):
+            return None
         layouts = [layouts[place] for place in places]
         rows, largest, same = _sizes(layouts)
         size = sum([layout.nbytes for layout in layouts])
     if size != len(body):
         return None
     whole, start = {}, 0
-    for name, (dtype, tail, elements) in zip(first.names, tails, strict=True):
+    for name, dtype, tail, elements in tails:
         array = np.frombuffer(body, dtype, rows * elements, start)
         start += array.nbytes
         # A column begins anywhere; kernels may rely on elements standing where their type wants them.
         whole[name] = (array if array.flags.aligned else array.copy()).reshape((rows, *tail))
-    return _granted(
-        message, forms, connection, now, ids, budgets, layouts, rows, largest, now + least, same, whole, None
+    return Granted(
+        message.number,
+        message.application,
+        message.variant,
+        message.max_rows if message.max_rows > 0 else 1,
+        connection,
+        now,
+        forms.padding,
+        ids,
+        budgets,
+        layouts,
+        rows,
+        largest,
+        now + least,
+        same,
+        whole,
+        None,
     )
-
-
-def _granted(message: Grant, forms: Forms, connection: FrameConnection, now: float, *columns: Any) -> Granted:
-    limit = message.max_rows if message.max_rows > 0 else 1
-    padding = forms.application.padding
-    return Granted(message.number, message.application, message.variant, limit, connection, now, padding, *columns)
 
 
 def _one_by_one(
@@ -188,8 +199,24 @@ def _one_by_one(
             wrong.append((id, str(error)))
     ids, budgets, kept, arrays = map(list, zip(*columns, strict=True)) if columns else ([], [], [], [])
     rows, largest, same = _sizes(kept)
-    soonest = now + min(budgets, default=0.0)
-    batch = _granted(message, forms, connection, now, ids, budgets, kept, rows, largest, soonest, same, None, arrays)
+    batch = Granted(
+        message.number,
+        message.application,
+        message.variant,
+        max(1, message.max_rows),
+        connection,
+        now,
+        forms.padding,
+        ids,
+        budgets,
+        kept,
+        rows,
+        largest,
+        now + min(budgets, default=0.0),
+        same,
+        None,
+        arrays,
+    )
     return batch, wrong
 
 

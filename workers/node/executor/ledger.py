@@ -17,33 +17,27 @@ from .stats import Second
 _MOST, _SHORT_S = 64, 0.0005
 
 
+#: of a granted batch: the variant, rows, queries, how many of them failed; for how many seconds it waited, ran and held
+#: the device; by how many it was chosen later than planned; and when it ended, on the event loop's clock
+Entry = tuple[Loaded, int, int, int, float, float, float, float, float]
+_TURN = 6
+
+
 class Ledger:
-    """Entries in order of time. All times are in seconds, on the event loop's clock or as they took."""
+    """Entries in order of time; all times in seconds."""
 
     def __init__(self, lanes: Lanes, guard: Guard, second: Second, meters: Meters):
         self._lanes = lanes
         self._guard = guard
         self._second = second
         self._meters = meters
-        self._granted: list[tuple] = []
+        self._granted: list[Entry] = []
 
-    def note(
-        self,
-        loaded: Loaded,
-        rows: int,
-        queries: int,
-        failed: int,
-        waited_s: float,
-        run_s: float,
-        turn_s: float,
-        overslept_s: float,
-        now: float,
-    ) -> None:
-        """A granted batch ended at ``now``: it waited, ran and held the device for that long. ``overslept_s``: how much
-        later it was chosen than was planned."""
+    def note(self, entry: Entry) -> None:
+        """A granted batch ended."""
         entries = self._granted
-        entries.append((loaded, rows, queries, failed, waited_s, run_s, turn_s, overslept_s, now))
-        if turn_s > _SHORT_S or len(entries) >= _MOST:
+        entries.append(entry)
+        if entry[_TURN] > _SHORT_S or len(entries) >= _MOST:
             self.settle()
 
     def settle(self) -> None:
@@ -61,7 +55,7 @@ class Ledger:
             self._meters.answered(application, variant, "ok", queries - failed)
 
     def lane(self, batch: Batch, failed: bool, run_s: float, turn_s: float, overslept_s: float, now: float) -> None:
-        """Account for a batch that a lane formed, as :meth:`note` does for others."""
+        """Account for a batch that a lane formed; fields as in :data:`Entry`."""
         self.settle()
         loaded, rows = batch.loaded, batch.rows
         expected_s = loaded.estimate.model(now).seconds(rows)

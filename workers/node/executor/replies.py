@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from workers.protocol.frames import FrameConnection, Result, Results
 
-from .answers import Answer, Together
+from .answers import Answer, Outcome
+from .granted import Granted
 from .intake import Intake
 from .lanes import Batch
 from .loaded import Loaded
@@ -53,16 +54,15 @@ class Replies:
 
     def of_granted(
         self,
-        batch: Batch,
-        answers: Sequence[Together],
-        failed: Sequence[tuple[int, str]],
+        granted: Granted,
+        loaded: Loaded,
+        outcome: Outcome,
         waited_s: float,
-        run_s: float,
         held_s: float,
     ) -> None:
         """All that was granted together is answered together. ``waited_s``: from receipt to start; others as above."""
-        granted, loaded = batch.granted, batch.loaded
-        ids = granted.ids
+        answers, failed, run_s = outcome
+        ids, connection = granted.ids, granted.connection
         for answer in answers:
             message = Results(
                 granted.number,
@@ -72,13 +72,13 @@ class Replies:
                 loaded.accuracy_normalized,
                 waited_s,
                 run_s,
-                batch.rows,
+                granted.rows,
                 held_s,
                 answer.headers,
             )
-            self._peers.send(granted.connection, message, answer.body)
+            self._peers.send(connection, message, answer.body)
         for place, text in failed:
-            self._failed(granted.connection, ids[place], loaded, text)
+            self._failed(connection, ids[place], loaded, text)
 
     def _failed(self, connection: FrameConnection, id: int, loaded: Loaded, text: str) -> None:
         variant = loaded.variant

@@ -109,8 +109,8 @@ class Model:
         seconds = time.perf_counter() - started
         outputs = dict(zip(self._outputs, values, strict=True))
         for name, value in outputs.items():
-            if not isinstance(value, np.ndarray) or value.ndim == 0 or value.shape[0] != rows:
-                shape = getattr(value, "shape", type(value).__name__)
+            shape = value.shape
+            if not shape or shape[0] != rows:
                 raise RunError(f"output {name}: must have a row for each of the batch's {rows}, its shape is {shape}")
         return outputs, seconds
 

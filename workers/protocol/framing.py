@@ -11,6 +11,8 @@ import mmap
 import struct
 from collections.abc import Iterator
 
+import numpy as np
+
 VERSION = 1
 PREFIX = struct.Struct("<2sBBII")
 _PREFIX_BYTES = PREFIX.size
@@ -20,6 +22,8 @@ MAX_BODY = 2**31
 _ROOM = 128 * 1024
 #: a frame of more bytes that is not yet whole gets memory of its own
 _LARGE = 16 * 1024
+#: behind a large frame likely comes another one: so many bytes tell its size, and no more of it has to be moved
+_BEGINNING = 4 * 1024
 #: a frame of at most so many bytes gets memory of the heap, which is had sooner
 _COMMON = 16 * 1024 * 1024
 #: bodies of large frames begin at a multiple of this, so that tensors can be used where they are
@@ -33,11 +37,13 @@ class FrameError(Exception):
 class Framing:
     """Bytes in, frames out: fill what :meth:`space` gives, tell :meth:`filled` how much that was."""
 
-    __slots__ = ("_at", "_have", "_large", "_room", "_sizes", "_view")
+    __slots__ = ("_at", "_beginning", "_have", "_large", "_sizes", "_view", "_whole")
 
     def __init__(self) -> None:
-        self._room = bytearray(_ROOM)
-        self._view = memoryview(self._room)
+        self._whole = memoryview(bytearray(_ROOM))
+        self._beginning = self._whole[:_BEGINNING]
+        #: the room, or its beginning where a large frame is expected; how much of it is filled
+        self._view = self._whole
         self._have = 0
         #: the large frame that is being read, from its header on; how much of it is there; sizes of header and body
         self._large: memoryview | None = None
@@ -48,7 +54,7 @@ class Framing:
         """Where the next bytes belong; never empty."""
         if self._large is not None:
             return self._large[self._at :]
-        return self._view[self._have :] if self._have else self._view
+        return self._whole[self._have :] if self._have else self._view
 
     def filled(self, count: int) -> Iterator[tuple[memoryview, memoryview]]:
         """(header, body) of each frame that is whole now. The header may be used until the next frame is asked for,
@@ -64,10 +70,11 @@ class Framing:
         if self._at < len(self._large):
             return iter(())
         large, (header, _), self._large = self._large, self._sizes, None
+        self._view = self._beginning
         return iter(((large[:header], large[header:].toreadonly()),))
 
     def _cut(self) -> Iterator[tuple[memoryview, memoryview]]:
-        room, offset, have = self._view, 0, self._have
+        room, offset, have = self._whole, 0, self._have
         while have - offset >= _PREFIX_BYTES:
             magic, version, _, header, body = PREFIX.unpack_from(room, offset)
             if magic != b"NR" or version != VERSION:
@@ -83,6 +90,7 @@ class Framing:
                     return
                 break
             offset = end
+            self._view = room
             middle = start + header
             yield room[start:middle], memoryview(bytes(room[middle:end]))
         self._have = have - offset
@@ -94,7 +102,7 @@ class Framing:
         # kinds of memory begin at a multiple of 16.
         skip = -header % _ALIGNED
         size = skip + header + body
-        memory = bytearray(size) if size <= _COMMON else mmap.mmap(-1, size)
+        memory = np.empty(size, np.uint8) if size <= _COMMON else mmap.mmap(-1, size)
         self._large = memoryview(memory)[skip : skip + header + body]
         self._large[: len(begun)] = begun
         self._at = len(begun)

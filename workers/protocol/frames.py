@@ -350,9 +350,10 @@ class FrameConnection(asyncio.BufferedProtocol):
 
     def send(self, message: Frame, body: Sequence[Buffer] = ()) -> bool:
         """Queue a frame; False when the connection is gone (its ``on_closed`` has been or will be called)."""
-        if not self.open:
+        transport = self.transport
+        if transport is None or transport.is_closing():
             return False
-        self.transport.writelines(encode(message, body))
+        transport.writelines(encode(message, body))
         return True
 
     def send_all(self, messages: Iterable[tuple[Frame, Sequence[Buffer]]]) -> bool:

@@ -11,14 +11,19 @@ import mmap
 import struct
 from collections.abc import Iterator
 
+import numpy as np
+
 VERSION = 1
 PREFIX = struct.Struct("<2sBBII")
+_PREFIX_BYTES = PREFIX.size
 MAX_HEADER = 16 * 1024 * 1024
 MAX_BODY = 2**31
 #: bytes that are read at once
 _ROOM = 128 * 1024
 #: a frame of more bytes that is not yet whole gets memory of its own
 _LARGE = 16 * 1024
+#: behind a large frame likely comes another one: so many bytes tell its size, and no more of it has to be moved
+_BEGINNING = 4 * 1024
 #: a frame of at most so many bytes gets memory of the heap, which is had sooner
 _COMMON = 16 * 1024 * 1024
 #: bodies of large frames begin at a multiple of this, so that tensors can be used where they are
@@ -32,11 +37,13 @@ class FrameError(Exception):
 class Framing:
     """Bytes in, frames out: fill what :meth:`space` gives, tell :meth:`filled` how much that was."""
 
-    __slots__ = ("_at", "_have", "_large", "_room", "_sizes", "_view")
+    __slots__ = ("_at", "_beginning", "_have", "_large", "_sizes", "_view", "_whole")
 
     def __init__(self) -> None:
-        self._room = bytearray(_ROOM)
-        self._view = memoryview(self._room)
+        self._whole = memoryview(bytearray(_ROOM))
+        self._beginning = self._whole[:_BEGINNING]
+        #: the room, or its beginning where a large frame is expected; how much of it is filled
+        self._view = self._whole
         self._have = 0
         #: the large frame that is being read, from its header on; how much of it is there; sizes of header and body
         self._large: memoryview | None = None
@@ -47,7 +54,7 @@ class Framing:
         """Where the next bytes belong; never empty."""
         if self._large is not None:
             return self._large[self._at :]
-        return self._view[self._have :]
+        return self._whole[self._have :] if self._have else self._view
 
     def filled(self, count: int) -> Iterator[tuple[memoryview, memoryview]]:
         """(header, body) of each frame that is whole now. The header may be used until the next frame is asked for,
@@ -58,34 +65,36 @@ class Framing:
         """
         if self._large is None:
             self._have += count
-            yield from self._cut()
-            return
+            return self._cut()
         self._at += count
-        if self._at == len(self._large):
-            large, (header, _), self._large = self._large, self._sizes, None
-            yield large[:header], large[header:].toreadonly()
+        if self._at < len(self._large):
+            return iter(())
+        large, (header, _), self._large = self._large, self._sizes, None
+        self._view = self._beginning
+        return iter(((large[:header], large[header:].toreadonly()),))
 
     def _cut(self) -> Iterator[tuple[memoryview, memoryview]]:
-        room, offset, have = self._view, 0, self._have
-        while have - offset >= PREFIX.size:
+        room, offset, have = self._whole, 0, self._have
+        while have - offset >= _PREFIX_BYTES:
             magic, version, _, header, body = PREFIX.unpack_from(room, offset)
             if magic != b"NR" or version != VERSION:
                 raise FrameError(f"not a frame of version {VERSION}: {bytes(magic)!r} version {version}")
-            if header > MAX_HEADER or body > MAX_BODY:
-                raise FrameError(f"frame too large: header {header}, body {body} bytes")
-            start = offset + PREFIX.size
+            start = offset + _PREFIX_BYTES
             end = start + header + body
             if have < end:
+                if header > MAX_HEADER or body > MAX_BODY:
+                    raise FrameError(f"frame too large: header {header}, body {body} bytes")
                 if header + body > _LARGE:
                     self._grow(header, body, room[start:have])
                     self._have = 0
                     return
                 break
             offset = end
+            self._view = room
             middle = start + header
             yield room[start:middle], memoryview(bytes(room[middle:end]))
-        if offset:
-            self._have = have - offset
+        self._have = have - offset
+        if offset < have and offset:
             room[: self._have] = bytes(room[offset:have])
 
     def _grow(self, header: int, body: int, begun: memoryview) -> None:
@@ -93,7 +102,7 @@ class Framing:
         # kinds of memory begin at a multiple of 16.
         skip = -header % _ALIGNED
         size = skip + header + body
-        memory = bytearray(size) if size <= _COMMON else mmap.mmap(-1, size)
+        memory = np.empty(size, np.uint8) if size <= _COMMON else mmap.mmap(-1, size)
         self._large = memoryview(memory)[skip : skip + header + body]
         self._large[: len(begun)] = begun
         self._at = len(begun)

@@ -6,22 +6,21 @@ Done where models run, so that turning text into bytes keeps nobody from being a
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from workers.protocol.frames import Buffer, ResultTensor, TensorHeader
 
 from . import batches
 from .batches import Part
-from .codec import CodecError, datatype_of, encode, packed
+from .codec import DATATYPES, CodecError, encode, packed
 from .granted import Granted
 from .queries import Query
 from .runtime import Model
 
 
-@dataclass(slots=True)
-class Answer:
+class Answer(msgspec.Struct, eq=False):
     """``headers`` and ``body`` of a query's outputs, or the ``error`` that the model raised for it. ``query``: its
     place in the batch."""
 
@@ -31,13 +30,17 @@ class Answer:
     error: str | None = None
 
 
-@dataclass(slots=True)
-class Together:
+class Together(msgspec.Struct, eq=False):
     """The same of several queries with outputs of the same shapes but for their rows."""
 
     queries: Sequence[int]
     headers: tuple[ResultTensor, ...] = ()
     body: tuple[Buffer, ...] = ()
+
+
+#: of a granted batch: answers, (place, what the model said) of each query that it raised for, and seconds inside
+#: ``session.run``
+Outcome = tuple[list[Together], list[tuple[int, str]], float]
 
 
 def of_queries(model: Model, queries: Sequence[Query], max_rows: int) -> tuple[list[Answer], float]:
@@ -57,9 +60,8 @@ def _answer(part: Part, names: Sequence[str]) -> Answer:
     return Answer(place, tuple(header for header, _ in encoded), tuple(data for _, data in encoded))
 
 
-def of_granted(model: Model, batch: Granted) -> tuple[list[Together], list[tuple[int, str]], float]:
-    """Runs a granted batch: its answers, the queries that the model raised for and what it said, and the seconds spent
-    inside ``session.run``."""
+def of_granted(model: Model, batch: Granted) -> Outcome:
+    """Runs a granted batch; every query is in one answer or has an error of its own."""
     parts, seconds = batches.granted(model, batch)
     if len(parts) == 1 and parts[0].outputs is not None:
         together = _whole(batch, parts[0].outputs)
@@ -79,12 +81,12 @@ def _whole(batch: Granted, outputs: dict[str, np.ndarray]) -> Together | None:
     headers, body = [], []
     for name in wanted:
         array = outputs[name]
-        datatype = datatype_of(array)
+        datatype = DATATYPES.get(array.dtype)
         if datatype is None:
             return None
         headers.append(ResultTensor(name, datatype, array.shape, array.nbytes))
         body.append(packed(array))
-    return Together(range(len(layouts)), tuple(headers), tuple(body))
+    return Together(None, tuple(headers), body)
 
 
 def _cut(batch: Granted, part: Part) -> list[Part]:
@@ -120,4 +122,4 @@ def _joined(answers: Sequence[Answer]) -> Together:
         )
     for output in zip(*[answer.body for answer in answers], strict=True):
         body += output
-    return Together([answer.query for answer in answers], tuple(headers), tuple(body))
+    return Together([answer.query for answer in answers], tuple(headers), body)

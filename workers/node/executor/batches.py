@@ -6,6 +6,8 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from . import padding
 from .granted import Granted
 from .runtime import Arrays, Model, RunError
@@ -24,8 +26,7 @@ class Runnable(Protocol):
     padding: dict[str, float]
 
 
-@dataclass(slots=True)
-class Part:
+class Part(msgspec.Struct, eq=False):
     """``outputs`` of queries, by name, row after row, or the ``error`` that the model raised for the only one.
     ``places``: which queries of the batch, in the order of their rows."""
 

@@ -17,7 +17,8 @@ from workers.protocol.tensors import NUMPY
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES: dict[str, np.dtype] = {**NUMPY, "BF16": BF16}
-_DATATYPES = {dtype: name for name, dtype in DTYPES.items()}
+#: V2 datatypes by the type of arrays whose elements are of a fixed size
+DATATYPES = {dtype: name for name, dtype in DTYPES.items()}
 _LENGTH = struct.Struct("<I")
 #: bytes of an array that are rather copied than shared
 _SMALL = 2048
@@ -86,15 +87,10 @@ def encode(name: str, array: np.ndarray) -> tuple[TensorHeader, Buffer]:
             parts += (_LENGTH.pack(len(raw)), raw)
         data: Buffer = b"".join(parts)
         return TensorHeader(name, "BYTES", shape, len(data)), data
-    datatype = datatype_of(array)
+    datatype = DATATYPES.get(array.dtype)
     if datatype is None:
         raise CodecError(f"{name}: arrays of {array.dtype} have no V2 datatype")
     return TensorHeader(name, datatype, shape, array.nbytes), packed(array)
-
-
-def datatype_of(array: np.ndarray) -> str | None:
-    """The V2 datatype of an array of elements of a fixed size; None: there is none."""
-    return _DATATYPES.get(array.dtype)
 
 
 def packed(array: np.ndarray) -> Buffer:

@@ -15,10 +15,12 @@ from workers.batching.base import BatchPolicy
 from workers.protocol.frames import DriftReport, ExecutorState, OverloadReport, StateReport, StatsReport
 from workers.protocol.specs import ApplicationSpec, DeviceInfo, DeviceState
 
+from .estimates import Guard
 from .exclusive import Kind
 from .forms import Forms
 from .intake import Intake
 from .lanes import Lanes
+from .ledger import Ledger
 from .loaded import Role
 from .meters import Meters
 from .peers import Peers
@@ -45,6 +47,8 @@ class Device:
         self.lanes = Lanes(self._create_policy)
         self._meters = Meters(info.id)
         self._second = Second(self.clock())
+        guard = Guard()
+        self._ledger = Ledger(self.lanes, guard, self._second, self._meters)
         forms: dict[str, Forms] = {}
         self.intake = Intake(
             self.lanes,
@@ -62,6 +66,8 @@ class Device:
             self.lanes,
             self.intake,
             Replies(peers, self.intake, self._meters),
+            self._ledger,
+            guard,
             self._meters,
             self._second,
             profile_share,
@@ -140,6 +146,7 @@ class Device:
 
     def metrics(self) -> str:
         """Prometheus exposition text."""
+        self._ledger.settle()
         roles = {role.value: 0 for role in Role}
         for loaded in self.residency.loaded.values():
             roles[loaded.role.value] += 1
@@ -151,6 +158,7 @@ class Device:
         while True:
             await asyncio.sleep(0.1)
             ticks += 1
+            self._ledger.settle()
             rows = self.lanes.rows
             if rows or self._told_rows:
                 self.peers.tell_gateways(self.state())

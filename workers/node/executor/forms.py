@@ -35,7 +35,7 @@ class Layout:
 
     ``sizes``: bytes of each input, in the order of the form, ``nbytes``: of all. ``names`` and ``starts`` (where each
     begins in the body of a query that came by itself) are in the signature's order. ``ordered``: whether the form's
-    order is the signature's. ``key``: what two queries must share to stand in one run. ``tails``: (type, shape
+    order is the signature's. ``key``: what two queries must share to stand in one run. ``tails``: (name, type, shape
     without the rows, elements a row) of each input in the signature's order, if all their bytes can be used as they
     are; None where an input has to be decoded.
     ``outputs``: the names wanted.
@@ -58,8 +58,8 @@ class Layout:
         self.outputs = form.outputs or tuple(spec.name for spec in application.signature.outputs)
         self._inputs = tuple((header, *_plain(header)) for header in headers)
         plain = all(dtype is not None for _, dtype, _ in self._inputs)
-        self.tails: tuple[tuple[np.dtype, tuple[int, ...], int], ...] | None = (
-            tuple((dtype, header.shape[1:], count // form.rows) for header, dtype, count in self._inputs)
+        self.tails: tuple[tuple[str, np.dtype, tuple[int, ...], int], ...] | None = (
+            tuple((header.name, dtype, header.shape[1:], count // form.rows) for header, dtype, count in self._inputs)
             if plain
             else None
         )
@@ -90,6 +90,7 @@ class Forms:
 
     def __init__(self, application: ApplicationSpec):
         self.application = application
+        self.padding = application.padding
         self._layouts: dict[Form, Layout] = {}
 
     def layout(self, form: Form) -> Layout:

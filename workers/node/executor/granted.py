@@ -7,8 +7,10 @@ shapes differ, text), every query is looked at by itself and gets arrays of its 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 
+import msgspec
 import numpy as np
 
 from workers.protocol.frames import FrameConnection, Grant
@@ -16,8 +18,10 @@ from workers.protocol.frames import FrameConnection, Grant
 from .forms import BUDGETS, Forms, Invalid, Layout
 from .queries import Ticket, check_budget
 
+_LEAST, _MOST = BUDGETS
 
-class Granted:
+
+class Granted(msgspec.Struct, eq=False):
     """A granted batch that waits.
 
     ``variant``: id. ``limit``: rows that one run may take. ``arrived``: seconds on the event loop's clock. ``ids``,
@@ -27,70 +31,28 @@ class Granted:
     ``same``: whether all have one layout.
     """
 
-    __slots__ = (
-        "application",
-        "arrays",
-        "arrived",
-        "budgets",
-        "connection",
-        "ids",
-        "largest",
-        "layouts",
-        "limit",
-        "number",
-        "padding",
-        "rows",
-        "same",
-        "soonest",
-        "variant",
-        "whole",
-    )
+    number: int
+    application: str
+    variant: int
+    limit: int
+    connection: FrameConnection
+    arrived: float
+    padding: dict[str, float]
+    ids: Sequence[int]
+    budgets: Sequence[float]
+    layouts: Sequence[Layout]
+    rows: int
+    largest: int
+    soonest: float
+    same: bool
+    whole: dict[str, np.ndarray] | None
+    arrays: list[dict[str, np.ndarray]] | None
 
-    def __init__(
-        self,
-        message: Grant,
-        connection: FrameConnection,
-        now: float,
-        padding: dict[str, float],
-        ids: Sequence[int],
-        budgets: Sequence[float],
-        layouts: Sequence[Layout],
-        whole: dict[str, np.ndarray] | None,
-        arrays: list[dict[str, np.ndarray]] | None,
-    ):
-        self.number = message.number
-        self.application = message.application
-        self.variant = message.variant
-        self.limit = message.max_rows if message.max_rows > 0 else 1
-        self.connection = connection
-        self.arrived = now
-        self.padding = padding
-        self.ids = ids
-        self.budgets = budgets
-        self.layouts = layouts
-        self.whole = whole
-        self.arrays = arrays
-        self._sum_up()
-
-    def _sum_up(self) -> None:
-        layouts = self.layouts
-        if not layouts:
-            self.rows, self.largest, self.soonest, self.same = 0, 0, self.arrived, True
-            return
-        first = layouts[0]
-        self.same = layouts.count(first) == len(layouts)
-        if self.same:
-            self.rows, self.largest = first.rows * len(layouts), first.rows
-        else:
-            rows = [layout.rows for layout in layouts]
-            self.rows, self.largest = sum(rows), max(rows)
-        self.soonest = self.arrived + min(self.budgets)
-
-    def deadline(self, after: float) -> float | None:
-        """The earliest deadline from ``after`` on; None: there is none."""
+    def deadline(self, after: float) -> float:
+        """The earliest deadline from ``after`` on; inf: there is none."""
         if self.soonest >= after:
             return self.soonest
-        return min((due for budget in self.budgets if (due := self.arrived + budget) >= after), default=None)
+        return min((due for budget in self.budgets if (due := self.arrived + budget) >= after), default=math.inf)
 
     def tickets(self) -> list[Ticket]:
         """All its queries."""
@@ -109,7 +71,8 @@ class Granted:
             self.arrays = _without(self.arrays, gone)
         self.ids, self.budgets = _without(self.ids, gone), _without(self.budgets, gone)
         self.layouts = _without(self.layouts, gone)
-        self._sum_up()
+        self.rows, self.largest, self.same = _sizes(self.layouts)
+        self.soonest = self.arrived + min(self.budgets, default=0.0)
         return out
 
     def _tickets(self, places: Collection[int]) -> list[Ticket]:
@@ -126,6 +89,14 @@ class Granted:
         ]
 
 
+def _sizes(layouts: Sequence[Layout]) -> tuple[int, int, bool]:
+    """Rows of all queries, most rows of one, and whether all have one layout."""
+    if not layouts:
+        return 0, 0, True
+    rows = [layout.rows for layout in layouts]
+    return sum(rows), max(rows), layouts.count(layouts[0]) == len(layouts)
+
+
 def _without(column: Sequence, gone: set[int]) -> list:
     return [value for k, value in enumerate(column) if k not in gone]
 
@@ -140,43 +111,60 @@ def admit(
 
 def _alike(message: Grant, body: memoryview, forms: Forms, connection: FrameConnection, now: float) -> Granted | None:
     """The batch, if every query is right and all stand in one array an input."""
-    if not message.queries or not message.forms:
+    queries = message.queries
+    if not queries or not message.forms:
         return None
     try:
         layouts = [forms.layout(form) for form in message.forms]
     except Invalid:
         return None
-    ids, places, budgets = zip(*message.queries, strict=True)
-    total = sum(budgets)
-    if (
-        len(set(ids)) != len(ids)
-        or (any(places) and not 0 <= min(places) <= max(places) < len(layouts))
-        or not BUDGETS[0] <= min(budgets) <= max(budgets) <= BUDGETS[1]
-        # One that is no number may hide from min and max.
-        or total != total
-    ):
+    ids, places, budgets = zip(*queries, strict=True)
+    count, least = len(ids), min(budgets)
+    # A budget that is no number may hide from min and max.
+    if not _LEAST <= least <= max(budgets) <= _MOST or math.isnan(sum(budgets)) or len(set(ids)) != count:
         return None
-    first, count = layouts[0], len(ids)
+    first = layouts[0]
     tails = first.tails
     if tails is None or not first.ordered:
         return None
-    if len(layouts) == 1:
-        chosen, rows, size = layouts * count, first.rows * count, first.nbytes * count
+    if len(layouts) == 1 and not any(places):
+        layouts *= count
+        largest = first.rows
+        rows, same, size = largest * count, True, first.nbytes * count
     else:
-        if any([layout.tails != tails or not layout.ordered for layout in layouts]):
+        if not 0 <= min(places) <= max(places) < len(layouts):
             return None
-        chosen = [layouts[place] for place in places]
-        rows = sum([layout.rows for layout in chosen])
-        size = sum([layout.nbytes for layout in chosen])
+        if any(layout.tails != tails or not layout.ordered for layout in layouts):
+            return None
+        layouts = [layouts[place] for place in places]
+        rows, largest, same = _sizes(layouts)
+        size = sum([layout.nbytes for layout in layouts])
     if size != len(body):
         return None
     whole, start = {}, 0
-    for name, (dtype, tail, elements) in zip(first.names, tails, strict=True):
+    for name, dtype, tail, elements in tails:
         array = np.frombuffer(body, dtype, rows * elements, start)
+        start += array.nbytes
         # A column begins anywhere; kernels may rely on elements standing where their type wants them.
         whole[name] = (array if array.flags.aligned else array.copy()).reshape((rows, *tail))
-        start += array.nbytes
-    return Granted(message, connection, now, forms.application.padding, ids, budgets, chosen, whole, None)
+    return Granted(
+        message.number,
+        message.application,
+        message.variant,
+        message.max_rows if message.max_rows > 0 else 1,
+        connection,
+        now,
+        forms.padding,
+        ids,
+        budgets,
+        layouts,
+        rows,
+        largest,
+        now + least,
+        same,
+        whole,
+        None,
+    )
 
 
 def _one_by_one(
@@ -210,7 +198,26 @@ def _one_by_one(
         except Invalid as error:
             wrong.append((id, str(error)))
     ids, budgets, kept, arrays = map(list, zip(*columns, strict=True)) if columns else ([], [], [], [])
-    return Granted(message, connection, now, forms.application.padding, ids, budgets, kept, None, arrays), wrong
+    rows, largest, same = _sizes(kept)
+    batch = Granted(
+        message.number,
+        message.application,
+        message.variant,
+        max(1, message.max_rows),
+        connection,
+        now,
+        forms.padding,
+        ids,
+        budgets,
+        kept,
+        rows,
+        largest,
+        now + min(budgets, default=0.0),
+        same,
+        None,
+        arrays,
+    )
+    return batch, wrong
 
 
 def waits_already(id: int) -> str:

@@ -108,22 +108,16 @@ class Grants:
         if not self._waiting:
             return None
         granted = self._waiting[0]
-        batch_s = self.turn(granted, loaded[granted.variant], now)
-        deadline = granted.deadline(now + batch_s)
-        return Wish(
-            LANE,
-            Decision(run=tuple(granted.ids), variant=granted.variant),
-            granted.arrived,
-            math.inf if deadline is None else deadline,
-            batch_s,
-        )
+        batch_s = loaded[granted.variant].estimate.model(now).seconds(granted.rows)
+        self._longest_s = max(batch_s, self.longest_s(now))
+        self._wished_at = now
+        decision = Decision(run=tuple(granted.ids), variant=granted.variant)
+        return Wish(LANE, decision, granted.arrived, granted.deadline(now + batch_s), batch_s)
 
-    def turn(self, granted: Granted, loaded: Loaded, now: float) -> float:
-        """How long a batch's turn will take, in seconds; remembered for :meth:`longest_s`."""
-        batch_s = loaded.estimate.model(now).seconds(granted.rows)
+    def ended(self, batch_s: float, now: float) -> None:
+        """A batch that was to take ``batch_s`` seconds had its turn."""
         self._longest_s = max(batch_s, _FORGET * self.longest_s(now))
         self._wished_at = now
-        return batch_s
 
     def take(self) -> Granted:
         """The next batch, taken out."""

@@ -70,7 +70,8 @@ class Intake:
             return refuse("invalid", str(error), False)
         if self._taken(connection, [message.id]):
             return refuse("invalid", waits_already(message.id), False)
-        self._arrived(name, query.rows, now)
+        self.last_arrival = now
+        self._second.arrived(name, query.rows)
         queued = self._lanes.rows
         if self.closed:
             return refuse("draining", self.closed, True)
@@ -101,7 +102,8 @@ class Intake:
                 self.refuse(connection, [ticket.id], name, "invalid", waits_already(ticket.id), False)
         if not batch.rows:
             return
-        self._arrived(name, batch.rows, now)
+        self.last_arrival = now
+        self._second.arrived(name, batch.rows)
         if self.closed:
             return self.refuse(connection, batch.ids, name, "draining", self.closed, True)
         if not alone:
@@ -133,10 +135,6 @@ class Intake:
         if self._waiting:
             taken = taken.union([id for id in ids if (connection, id) in self._waiting])
         return taken
-
-    def _arrived(self, application: str, rows: int, now: float) -> None:
-        self.last_arrival = now
-        self._second.arrived(application, rows)
 
     def _full(self, queued: int) -> str:
         return f"{queued} rows wait here already, the limit is {self._queue_rows}"

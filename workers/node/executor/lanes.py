@@ -20,7 +20,7 @@ from workers.protocol.frames import FrameConnection, Submit
 from workers.protocol.specs import ApplicationSpec
 
 from .granted import Granted
-from .grants import LANE, Grants, given_up
+from .grants import LANE, Grants
 from .lane import Lane
 from .loaded import Loaded, Role
 from .queries import Query, Ticket
@@ -28,24 +28,26 @@ from .queries import Query, Ticket
 
 @dataclass(slots=True)
 class Batch:
-    """``rows`` rows that run on one variant, taken from where they waited: ``queries`` of a ``lane``, in runs of at
-    most ``limit`` rows, or what a gateway ``granted``. ``expected_s``: seconds that they will hold the device."""
+    """Queries of a ``lane``, taken out of it, that run together on one variant; ``limit``: rows that one run may
+    take."""
 
+    lane: Lane
     loaded: Loaded
-    rows: int
-    expected_s: float
-    lane: Lane | None = None
-    queries: list[Query] = field(default_factory=list)
-    limit: int = 0
-    granted: Granted | None = None
+    queries: list[Query]
+    limit: int
+
+    @property
+    def rows(self) -> int:
+        return sum(query.rows for query in self.queries)
 
 
 @dataclass(slots=True)
 class Step:
-    """What the device does next: refuse ``late`` ones, run ``batch`` if there is one, else ask again at
-    ``wait_until`` (inf: when something arrives)."""
+    """What the device does next: refuse ``late`` ones, run the ``batch`` of a lane or what was ``granted``, if there is
+    either, else ask again at ``wait_until`` (inf: when something arrives)."""
 
     batch: Batch | None = None
+    granted: Granted | None = None
     late: list[Ticket] = field(default_factory=list)
     wait_until: float = math.inf
 
@@ -134,18 +136,12 @@ class Lanes:
         """Queue a batch as it is; its variant is warm (:meth:`serving`)."""
         self._grants.add(granted)
 
-    def at_once(self, granted: Granted, loaded: Loaded, now: float) -> tuple[Batch | None, list[Ticket]]:
-        """What :meth:`decide` would say, had the batch been queued where nothing else waits: the batch, if any of its
-        queries is left, and those that are late."""
-        late = given_up(granted, loaded, now)
-        if not granted.rows:
-            return None, late
+    def forget_waits(self, now: float) -> None:
+        """Nothing waits, and a granted batch runs without :meth:`decide`: what the arbiter knows of lanes that waited
+        once is of no account any more."""
         if self._contended:
-            # Lanes that waited once are empty by now, and their waits forgotten.
             self._arbiter.choose((), now)
             self._contended = False
-        expected_s = self._grants.turn(granted, loaded, now)
-        return Batch(loaded, granted.rows, expected_s, granted=granted), late
 
     def granted_ids(self, connection: FrameConnection, ids: Collection[int]) -> set[int]:
         """Which of these queries of a gateway wait in a granted batch."""
@@ -233,7 +229,7 @@ class Lanes:
         if not waiting:
             if granted is not None:
                 self._arbiter.choose([granted], now)
-                step.batch = self._granted(granted.batch_s)
+                step.granted = self._grants.take()
             return step
         self._contended = True
         candidates = {lane.name: lane.candidates(now) for lane in self._lanes.values() if lane.variants}
@@ -250,21 +246,15 @@ class Lanes:
         turn = self._arbiter.choose(wishes, now)
         step.wait_until = turn.ask_at
         if turn.lane == LANE:
-            step.batch = self._granted(granted.batch_s)
+            step.granted = self._grants.take()
         elif turn.lane is not None:
             lane = waiting[turn.lane]
             decision = next(wish.decision for wish in wishes if wish.lane == turn.lane)
             able = (*lane.variants, *(loaded for loaded, _ in lane.relief))
             loaded = next(loaded for loaded in able if loaded.id == decision.variant)
             limit = next((rows for one, rows in lane.relief if one is loaded), loaded.max_batch)
-            queries = self._take(lane, decision.run)
-            rows = sum(query.rows for query in queries)
-            step.batch = Batch(loaded, rows, loaded.estimate.model(now).seconds(rows), lane, queries, limit)
+            step.batch = Batch(lane, loaded, self._take(lane, decision.run), limit)
         return step
-
-    def _granted(self, expected_s: float) -> Batch:
-        granted = self._grants.take()
-        return Batch(self._loaded[granted.variant], granted.rows, expected_s, granted=granted)
 
     @staticmethod
     def _take(lane: Lane, ids: tuple[int, ...]) -> list[Query]:
@@ -277,14 +267,17 @@ class Lanes:
         return taken
 
     def observe(self, batch: Batch, now: float, run_s: float) -> None:
-        """Account for a batch that ended at ``now`` after ``run_s`` seconds."""
+        """Account for a lane's batch that ended at ``now`` after ``run_s`` seconds."""
         batch.loaded.served += batch.rows
-        if batch.lane is None:
-            self._arbiter.ended(LANE, now)
-            return
         late = sum(query.deadline < now for query in batch.queries)
         batch.lane.policy.observe(Outcome(batch.loaded.id, batch.rows, run_s, len(batch.queries), late))
         self._arbiter.ended(batch.lane.name, now)
+
+    def ended_granted(self, loaded: Loaded, rows: int, expected_s: float, now: float) -> None:
+        """Account for a granted batch that ended at ``now`` and was to hold the device for ``expected_s`` seconds."""
+        loaded.served += rows
+        self._grants.ended(expected_s, now)
+        self._arbiter.ended(LANE, now)
 
 
 def _wish(lane: Lane, choice: list[Candidate], blocking_s: float, now: float) -> tuple[turns.Wish, tuple[int, ...]]:

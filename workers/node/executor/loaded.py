@@ -46,6 +46,10 @@ class Loaded:
     def update(self, resident: Resident, application: ApplicationSpec) -> None:
         """Take over what a newer plan says; latencies start afresh only with another profile."""
         self.variant: VariantSpec = resident.variant
+        self.id = resident.variant.id
+        # Percent in the application's metric, and of its best variant; 0 where it is not known.
+        self.accuracy = resident.variant.accuracy or 0.0
+        self.accuracy_normalized = resident.variant.accuracy_normalized or 0.0
         self.application = application
         self.max_batch = max(1, resident.max_batch)
         self.rate = resident.rate
@@ -59,20 +63,6 @@ class Loaded:
         if points != self._points:
             self._points = points
             self.estimate = LatencyEstimate(points)
-
-    @property
-    def id(self) -> int:
-        return self.variant.id
-
-    @property
-    def accuracy(self) -> float:
-        """Percent in the application's metric; 0 where it is not known."""
-        return self.variant.accuracy if self.variant.accuracy is not None else 0.0
-
-    @property
-    def accuracy_normalized(self) -> float:
-        """Percent of the application's best variant; 0 where it is not known."""
-        return self.variant.accuracy_normalized if self.variant.accuracy_normalized is not None else 0.0
 
     def candidate(self, now: float) -> Candidate:
         """What a batch policy sees of this variant."""

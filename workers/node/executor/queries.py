@@ -90,7 +90,7 @@ def read(submit: Submit, body: memoryview, forms: Forms, connection: FrameConnec
         raise
     if layout.nbytes != len(body):
         _check_size(submit, body)
-    return Query(submit, connection, layout, layout.arrays(body, layout.starts), forms.application.padding, now)
+    return Query(submit, connection, layout, layout.arrays(body, layout.starts), forms.padding, now)
 
 
 def check_budget(budget_s: float) -> None:

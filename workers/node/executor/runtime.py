@@ -107,11 +107,12 @@ class Model:
         except Exception as error:  # onnxruntime raises many types of its own
             raise RunError(_one_line(error)) from None
         seconds = time.perf_counter() - started
-        for name, value in zip(self._outputs, values, strict=True):
-            if not isinstance(value, np.ndarray) or value.ndim == 0 or value.shape[0] != rows:
-                shape = getattr(value, "shape", type(value).__name__)
+        outputs = dict(zip(self._outputs, values, strict=True))
+        for name, value in outputs.items():
+            shape = value.shape
+            if not shape or shape[0] != rows:
                 raise RunError(f"output {name}: must have a row for each of the batch's {rows}, its shape is {shape}")
-        return dict(zip(self._outputs, values, strict=True)), seconds
+        return outputs, seconds
 
 
 class Runtime:

@@ -40,39 +40,44 @@ class Server:
         self._measuring = measuring
         self._connections: set[FrameConnection] = set()
         self._handlers = self._handled()
+        self._of: dict[FrameConnection, dict[type, Handler]] = {}
 
     def connection(self) -> FrameConnection:
         """A protocol for one more peer."""
         return FrameConnection(ToExecutor, self._on_message, self._on_closed, self._connections.add)
 
     def _on_message(self, connection: FrameConnection, message: Frame, body: memoryview) -> None:
-        handle = self._handlers.get(type(message))
+        handlers = self._of.get(connection)
+        if handlers is None:
+            if not isinstance(message, Hello):
+                raise FrameError("the first frame must be Hello")
+            return self._hello(connection, message)
+        handle = handlers.get(type(message))
         if handle is None:
-            self._hello(connection, message)
-        elif connection.peer is None:
-            raise FrameError("the first frame must be Hello")
-        elif connection.peer.role != handle[0]:
+            if isinstance(message, Hello):
+                raise FrameError("Hello may come once")
             raise FrameError(f"a {connection.peer.role} may not send {type(message).__name__}")
-        else:
-            handle[1](connection, message, body)
+        handle(connection, message, body)
 
-    def _handled(self) -> dict[type, tuple[str, Handler]]:
-        """What is done with each message but Hello, and who may send it."""
+    def _handled(self) -> dict[str, dict[type, Handler]]:
+        """What is done with the messages that a role may send."""
         device, intake, measuring = self._device, self._device.intake, self._measuring
         return {
-            Submit: ("gateway", intake.submit),
-            Grant: ("gateway", intake.grant),
-            Cancel: ("gateway", lambda connection, message, _: intake.cancel(connection, message.id)),
-            Moved: ("gateway", lambda connection, message, _: device.peers.moved(connection, message.plan_version)),
-            Apply: ("node", lambda _, message, __: device.residency.apply(message)),
-            Measure: ("node", lambda _, message, __: measuring.order(message)),
-            MeasureCancel: ("node", lambda _, message, __: measuring.cancel(message.job)),
-            MetricsRequest: ("node", lambda connection, *_: device.peers.send(connection, Metrics(device.metrics()))),
+            "gateway": {
+                Submit: intake.submit,
+                Grant: intake.grant,
+                Cancel: lambda connection, message, _: intake.cancel(connection, message.id),
+                Moved: lambda connection, message, _: device.peers.moved(connection, message.plan_version),
+            },
+            "node": {
+                Apply: lambda _, message, __: device.residency.apply(message),
+                Measure: lambda _, message, __: measuring.order(message),
+                MeasureCancel: lambda _, message, __: measuring.cancel(message.job),
+                MetricsRequest: lambda connection, *_: device.peers.send(connection, Metrics(device.metrics())),
+            },
         }
 
     def _hello(self, connection: FrameConnection, message: Hello) -> None:
-        if connection.peer is not None:
-            raise FrameError("Hello may come once")
         peers = self._device.peers
         if message.role == "gateway":
             connection.peer = message
@@ -84,10 +89,12 @@ class Server:
             peers.send(connection, StateReport(self._device.device_state()))
         else:
             raise FrameError(f"role {message.role!r}: must be gateway or node")
+        self._of[connection] = self._handlers[message.role]
         _log.info("peer joined", role=message.role, name=message.name)
 
     def _on_closed(self, connection: FrameConnection, error: Exception | None) -> None:
         self._connections.discard(connection)
+        self._of.pop(connection, None)
         self._device.peers.gateways.pop(connection, None)
         self._device.peers.nodes.discard(connection)
         self._device.intake.gone(connection)

@@ -17,14 +17,16 @@ from .estimates import Guard
 from .exclusive import Exclusive, Kind, Request
 from .forms import Forms
 from .granted import Granted
+from .grants import given_up
 from .intake import Intake
 from .lanes import Batch, Lanes
+from .ledger import Ledger
 from .loaded import Loaded
 from .meters import Meters
-from .replies import Replies, Took
+from .replies import Replies
 from .runtime import RunError
 from .stats import Second
-from .thread import Thread
+from .thread import Done, Thread
 
 _log = log.get("turns")
 #: a FIRST run that takes longer than this hands the queue back, so that gateways can still find another device
@@ -33,10 +35,13 @@ TIMER_S = 0.001
 #: a batch that is expected to run no longer than this runs in the loop's own thread: to hand it to another one and back
 #: takes more CPU time than such a batch does
 HERE_S = 0.0002
+#: the same on a device of one core, where the loop could do nothing else meanwhile but take that core from the model
+HERE_ONE_CORE_S = 0.002
 #: batches that run as they arrive may keep the loop for that long until it looks at its other sockets and timers
 AT_ONCE_S = 0.002
 #: a guard that leaves no policy any time to wait on purpose
 HURRY_S = 1e6
+_LATE = "cannot be answered in time here"
 
 
 class Turns:
@@ -56,6 +61,8 @@ class Turns:
         lanes: Lanes,
         intake: Intake,
         replies: Replies,
+        ledger: Ledger,
+        guard: Guard,
         meters: Meters,
         second: Second,
         profile_share: float,
@@ -63,10 +70,14 @@ class Turns:
         forms: Mapping[str, Forms],
         hurried: Callable[[], bool],
     ):
-        self._cpu = info.kind == "cpu"
+        self._here_s = 0.0
+        if info.kind == "cpu":
+            self._here_s = HERE_ONE_CORE_S if len(info.cores) == 1 else HERE_S
         self._lanes = lanes
         self._intake = intake
         self._replies = replies
+        self._ledger = ledger
+        self._guard = guard
         self._meters = meters
         self._second = second
         self._clock = clock
@@ -75,7 +86,6 @@ class Turns:
         self._loop = asyncio.get_running_loop()
         self._thread = Thread("device", self._loop)
         self._exclusive = Exclusive(profile_share)
-        self._guard = Guard()
         #: whether a batch or a request has the device; whether the loop will look what goes next; when it will look
         #: again if nothing happens before
         self._held = False
@@ -84,7 +94,7 @@ class Turns:
         self._until = math.inf
         self._overslept_s = 0.0
         #: the loop's round in which batches ran as they arrived, and when the first of them began
-        self._round = (-1.0, 0.0)
+        self._round, self._round_began = -1.0, 0.0
         self._over: asyncio.Future[None] = self._loop.create_future()
         self.busy_until = 0.0
         self.stopping = False
@@ -118,17 +128,18 @@ class Turns:
         """Start a batch that arrives while nothing else waits, if the device is idle; False: it has to be queued."""
         if self._held or self._looking or self._exclusive:
             return False
-        now = self._clock()
-        if now != self._round[0]:
-            self._round = now, time.perf_counter()
-        elif time.perf_counter() - self._round[1] > AT_ONCE_S:
+        now = granted.arrived
+        if now != self._round:
+            self._round, self._round_began = now, time.perf_counter()
+        elif time.perf_counter() - self._round_began > AT_ONCE_S:
             return False
         try:
-            batch, late = self._lanes.at_once(granted, loaded, now)
+            late = given_up(granted, loaded, now)
             if late:
-                self._intake.refuse_all(late, "late", "cannot be answered in time here")
-            if batch is not None:
-                self._start(batch, now)
+                self._intake.refuse_all(late, "late", _LATE)
+            if granted.rows:
+                self._lanes.forget_waits(now)
+                self._run_granted(granted, loaded, now)
         except Exception as error:
             self._fail(error)
         return True
@@ -159,6 +170,7 @@ class Turns:
             self._over.set_exception(error)
 
     def _next(self) -> None:
+        self._ledger.settle()
         while True:
             now = self._clock()
             request = self._exclusive.before_batches(now, self._lanes.rows)
@@ -169,9 +181,13 @@ class Turns:
             if step.late:
                 # Given up on after waking late: the next deliberate wait must end that much earlier.
                 self._guard.observe(self._overslept_s)
-                self._intake.refuse_all(step.late, "late", "cannot be answered in time here")
-            if step.batch is not None:
-                if self._start(step.batch, now):
+                self._intake.refuse_all(step.late, "late", _LATE)
+            if step.granted is not None or step.batch is not None:
+                if step.granted is not None:
+                    over = self._run_granted(step.granted, self._lanes.serving(step.granted), now)
+                else:
+                    over = self._run_lane(step.batch, now)
+                if over:
                     # Nothing was waited for: what arrived meanwhile is read before the next batch is chosen.
                     self.wake()
                 return
@@ -196,84 +212,105 @@ class Turns:
 
     # --- a batch ----------------------------------------------------------------------------------------------------
 
-    def _start(self, batch: Batch, now: float) -> bool:
+    def _run_granted(self, granted: Granted, loaded: Loaded, now: float) -> bool:
         """Have a batch run; whether it is over already."""
-        loaded = batch.loaded
-        if batch.granted is not None:
-            work, given = answers.of_granted, (loaded.model, batch.granted)
-        else:
-            self._intake.started(batch.queries)
-            work, given = answers.of_queries, (loaded.model, batch.queries, batch.limit)
         loaded.used_at = now
         # The loop's clock counts whole milliseconds, which is too coarse to learn a device's pace from.
         began = time.perf_counter()
-        if not self._runs_here(loaded, batch.rows):
-            self._held, self.busy_until = True, now + batch.expected_s
-            self._thread.call(work, given, functools.partial(self._ran, batch, now, began))
+        if not self._runs_here(loaded, granted.rows):
+            over = functools.partial(self._granted_ran, granted, loaded, now, began)
+            self._hold(loaded, granted.rows, now, answers.of_granted, (loaded.model, granted), over)
             return False
         try:
-            outcome, error = work(*given), None
-        except Exception as raised:
-            outcome, error = None, raised
-        self._finish(batch, now, began, outcome, error)
+            outcome = answers.of_granted(loaded.model, granted)
+        except Exception as error:
+            outcome = _granted_failed(granted, loaded, error)
+        self._granted_over(granted, loaded, now, began, outcome)
         return True
+
+    def _granted_ran(
+        self,
+        granted: Granted,
+        loaded: Loaded,
+        decided: float,
+        began: float,
+        outcome: answers.Outcome | None,
+        error: BaseException | None,
+    ) -> None:
+        if error is not None:
+            outcome = _granted_failed(granted, loaded, error)
+        self._granted_over(granted, loaded, decided, began, outcome)
+
+    def _granted_over(
+        self, granted: Granted, loaded: Loaded, decided: float, began: float, outcome: answers.Outcome
+    ) -> None:
+        """Answer a batch that ran, and write down what it did."""
+        waited_s, clock = decided - granted.arrived, time.perf_counter
+        self._replies.of_granted(granted, loaded, outcome, waited_s, clock() - began)
+        _, failed, run_s = outcome
+        entry = (
+            loaded,
+            granted.rows,
+            len(granted.ids),
+            len(failed),
+            waited_s,
+            run_s,
+            clock() - began,
+            self._overslept_s,
+            self._clock(),
+        )
+        self._overslept_s = 0.0
+        self._ledger.note(entry)
+
+    def _run_lane(self, batch: Batch, now: float) -> bool:
+        """As :meth:`_run_granted`."""
+        loaded = batch.loaded
+        self._intake.started(batch.queries)
+        loaded.used_at = now
+        began = time.perf_counter()
+        work, given = answers.of_queries, (loaded.model, batch.queries, batch.limit)
+        over = functools.partial(self._lane_over, batch, now, began)
+        if not self._runs_here(loaded, batch.rows):
+            self._hold(loaded, batch.rows, now, work, given, over)
+            return False
+        try:
+            outcome = work(*given)
+        except Exception as error:
+            over(None, error)
+        else:
+            over(outcome, None)
+        return True
+
+    def _lane_over(
+        self, batch: Batch, decided: float, began: float, outcome: tuple | None, error: BaseException | None
+    ) -> None:
+        if error is not None:
+            text = _fault(batch.loaded, error)
+            outcome = [answers.Answer(place, error=text) for place in range(len(batch.queries))], 0.0
+        done, run_s = outcome
+        overslept_s, self._overslept_s = self._overslept_s, 0.0
+        self._replies.of_queries(batch, done, decided, run_s, time.perf_counter() - began)
+        failed = any(answer.error is not None for answer in done)
+        self._ledger.lane(batch, failed, run_s, time.perf_counter() - began, overslept_s, self._clock())
 
     def _runs_here(self, loaded: Loaded, rows: int) -> bool:
         """Whether a batch is over sooner than a thread could be given it and give it back. On a GPU none is: what hangs
         there must not keep this process from answering."""
         estimate = loaded.estimate
-        here_s = HERE_S if estimate.ratio <= 1.0 else HERE_S / estimate.ratio
-        return self._cpu and estimate.profiled.seconds(rows) <= here_s
+        return estimate.profiled.seconds(rows) * (estimate.ratio if estimate.ratio > 1.0 else 1.0) <= self._here_s
 
-    def _ran(
-        self,
-        batch: Batch,
-        decided: float,
-        began: float,
-        outcome: tuple | None,
-        error: BaseException | None,
-    ) -> None:
+    def _hold(self, loaded: Loaded, rows: int, now: float, work: Callable[..., Any], given: tuple, over: Done) -> None:
+        """Give a batch to the device's thread; ``over`` is called with what became of it."""
+        self._held, self.busy_until = True, now + loaded.estimate.model(now).seconds(rows)
+        self._thread.call(work, given, functools.partial(self._let_go, over))
+
+    def _let_go(self, over: Done, outcome: tuple | None, error: BaseException | None) -> None:
         self._held, self.busy_until = False, 0.0
         try:
-            self._finish(batch, decided, began, outcome, error)
+            over(outcome, error)
         except Exception as fault:
             return self._fail(fault)
         self._look()
-
-    def _finish(
-        self,
-        batch: Batch,
-        decided: float,
-        began: float,
-        outcome: tuple | None,
-        error: BaseException | None,
-    ) -> None:
-        """Answer a batch that ran, and account for it."""
-        loaded, granted = batch.loaded, batch.granted
-        if error is not None:
-            # Not the model's own error, those are answers: a fault of ours must not cost the other queries theirs.
-            _log.error("batch failed", variant=loaded.variant.name, exc_info=error)
-            text = str(error) or type(error).__name__
-            if granted is not None:
-                outcome = [], [(place, text) for place in range(len(granted.ids))], 0.0
-            else:
-                outcome = [answers.Answer(place, error=text) for place in range(len(batch.queries))], 0.0
-        run_s = outcome[-1]
-        took = Took(decided, run_s, time.perf_counter() - began)
-        if granted is not None:
-            failed = bool(outcome[1])
-            self._replies.of_granted(batch, outcome[0], outcome[1], took)
-        else:
-            failed = any(answer.error is not None for answer in outcome[0])
-            self._replies.of_queries(batch, outcome[0], took)
-        now, turn_s = self._clock(), time.perf_counter() - began
-        self._lanes.observe(batch, now, run_s)
-        if run_s > 0 and not failed:
-            self._guard.observe(turn_s + self._overslept_s - batch.expected_s)
-            loaded.estimate.observe(now, batch.rows, run_s, turn_s)
-        self._overslept_s = 0.0
-        self._second.batch(loaded, batch.rows, run_s)
-        self._meters.ran(loaded.variant.name, batch.rows, run_s)
 
     # --- a request --------------------------------------------------------------------------------------------------
 
@@ -317,3 +354,15 @@ class Turns:
             self._exclusive.measured(self._clock(), took)
         # Whoever asked goes on first, so that its next request can be weighed against the next batch.
         self.wake()
+
+
+def _granted_failed(granted: Granted, loaded: Loaded, error: BaseException) -> answers.Outcome:
+    text = _fault(loaded, error)
+    return [], [(place, text) for place in range(len(granted.ids))], 0.0
+
+
+def _fault(loaded: Loaded, error: BaseException) -> str:
+    """What a batch's queries are told that a fault of ours has cost: not the model's own errors, those are answers.
+    Other batches must not pay for it."""
+    _log.error("batch failed", variant=loaded.variant.name, exc_info=error)
+    return str(error) or type(error).__name__

@@ -1,0 +1,80 @@
+"""What batches did: written down as each ends, and accounted for by the dozen.
+
+To account for a batch (statistics, metrics, what the device's pace is learned from) takes several times as long between
+two short runs as it takes for many at once, when code and data are at hand. Nobody reads the accounts between two
+batches that were granted; before anything is decided or told by them, :meth:`Ledger.settle` is called.
+"""
+
+from __future__ import annotations
+
+from .estimates import Guard
+from .lanes import Batch, Lanes
+from .loaded import Loaded
+from .meters import Meters
+from .stats import Second
+
+#: entries that may be left to account for; and a batch that held the device for longer is accounted for at once
+_MOST, _SHORT_S = 64, 0.0005
+
+
+#: of a granted batch: the variant, rows, queries, how many of them failed; for how many seconds it waited, ran and held
+#: the device; by how many it was chosen later than planned; and when it ended, on the event loop's clock
+Entry = tuple[Loaded, int, int, int, float, float, float, float, float]
+_TURN = 6
+
+
+class Ledger:
+    """Entries in order of time; all times in seconds."""
+
+    def __init__(self, lanes: Lanes, guard: Guard, second: Second, meters: Meters):
+        self._lanes = lanes
+        self._guard = guard
+        self._second = second
+        self._meters = meters
+        self._granted: list[Entry] = []
+
+    def note(self, entry: Entry) -> None:
+        """A granted batch ended."""
+        entries = self._granted
+        entries.append(entry)
+        if entry[_TURN] > _SHORT_S or len(entries) >= _MOST:
+            self.settle()
+
+    def settle(self) -> None:
+        """Account for all that was noted."""
+        entries = self._granted
+        if not entries:
+            return
+        self._granted = []
+        for loaded, rows, queries, failed, waited_s, run_s, turn_s, overslept_s, now in entries:
+            expected_s = loaded.estimate.model(now).seconds(rows)
+            self._lanes.ended_granted(loaded, rows, expected_s, now)
+            self._ran(loaded, rows, expected_s, bool(failed), run_s, turn_s, overslept_s, now)
+            application, variant = loaded.variant.application, loaded.variant.name
+            self._meters.waited(application, waited_s, queries)
+            self._meters.answered(application, variant, "ok", queries - failed)
+
+    def lane(self, batch: Batch, failed: bool, run_s: float, turn_s: float, overslept_s: float, now: float) -> None:
+        """Account for a batch that a lane formed; fields as in :data:`Entry`."""
+        self.settle()
+        loaded, rows = batch.loaded, batch.rows
+        expected_s = loaded.estimate.model(now).seconds(rows)
+        self._lanes.observe(batch, now, run_s)
+        self._ran(loaded, rows, expected_s, failed, run_s, turn_s, overslept_s, now)
+
+    def _ran(
+        self,
+        loaded: Loaded,
+        rows: int,
+        expected_s: float,
+        failed: bool,
+        run_s: float,
+        turn_s: float,
+        overslept_s: float,
+        now: float,
+    ) -> None:
+        if run_s > 0 and not failed:
+            self._guard.observe(turn_s + overslept_s - expected_s)
+            loaded.estimate.observe(now, rows, run_s, turn_s)
+        self._second.batch(loaded, rows, run_s)
+        self._meters.ran(loaded.variant.name, rows, run_s)

@@ -62,7 +62,9 @@ def serve(kind: str, port: int) -> None:
         later(lambda: exchange.respond(200, [(b"content-type", b"application/json")], [ANSWER]))
 
     async def run() -> None:
-        server = HttpServer(handle, lambda _: None, lambda _: None, lambda s, m: (s, [], [m.encode()]), 1 << 20, 1 << 30)
+        server = HttpServer(
+            handle, lambda _: None, lambda _: None, lambda s, m: (s, [], [m.encode()]), 1 << 20, 1 << 30
+        )
         await server.start("127.0.0.1", port)
         await asyncio.Event().wait()
 

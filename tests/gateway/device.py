@@ -136,11 +136,11 @@ class Device:
             submit = Submit(id, grant.application, budget_s, form.rows, form.inputs, form.outputs)
             outputs = list(compute(submit, parts))
             key = tuple((name, datatype, shape[1:]) for name, datatype, shape, _ in outputs)
-            alike.setdefault((form.outputs, key), []).append((id, outputs))
+            alike.setdefault((form.outputs, key), []).append((id, form.rows, outputs))
         variant, took = able[0], max(self.delay_s, 0.0001)
         for group in alike.values():
-            joined = [together(column) for column in zip(*[outputs for _, outputs in group], strict=True)]
-            answered = tuple(id for id, _ in group)
+            joined = [together(column) for column in zip(*[outputs for _, _, outputs in group], strict=True)]
+            answered = tuple(id for id, _, _ in group)
             connection.send(
                 Results(
                     grant.number,
@@ -153,6 +153,7 @@ class Device:
                     rows,
                     took,
                     tuple(header for header, _ in joined),
+                    tuple(count for _, count, _ in group),
                 ),
                 [data for _, data in joined],
             )

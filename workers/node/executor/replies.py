@@ -75,6 +75,7 @@ class Replies:
                 granted.rows,
                 held_s,
                 answer.headers,
+                () if granted.rows == len(ids) else _rows(granted, answer.queries),
             )
             self._peers.send(connection, message, answer.body)
         for place, text in failed:
@@ -83,3 +84,9 @@ class Replies:
     def _failed(self, connection: FrameConnection, id: int, loaded: Loaded, text: str) -> None:
         variant = loaded.variant
         self._intake.refuse(connection, [id], variant.application, "failed", f"{variant.name}: {text}", False)
+
+
+def _rows(granted: Granted, places: Sequence[int] | None) -> tuple[int, ...]:
+    """Of each of these queries; None: of all."""
+    layouts = granted.layouts
+    return tuple([layouts[place].rows for place in (range(len(layouts)) if places is None else places)])

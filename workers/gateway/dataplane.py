@@ -297,6 +297,13 @@ class DataPlane:
         self._deliver([flight], run, result.queue_s, [(result.outputs, parts)])
         self._returned(device, time.monotonic() - flight.sent_at - result.queue_s - (held_s or result.run_s))
 
+    def _observe(self, device: str, application: str, result: Result, now: float) -> None:
+        """Have the dispatcher learn from a query that ran by itself and was bound early."""
+        state = self._executors.states().get(device)
+        for known in state.warm if state is not None else ():
+            if known.application == application and known.name == result.variant:
+                self._holding.observe(device, known.id, result.batch_rows, result.held_s, now)
+
     def _returned(self, device: str, around_s: float) -> None:
         """So much of the time between sending and answering was not the executor's."""
         margin = self._sent.margin(device)

@@ -13,7 +13,7 @@ import statistics
 import time
 
 from workers.batching.latency import LatencyModel
-from workers.gateway.router import Router
+from workers.gateway.routing.least_completion import Router
 
 DEVICES = (2, 10, 40)
 PROFILE = [(1, 0.005), (8, 0.02), (32, 0.06)]

@@ -56,25 +56,26 @@ class Round:
 
     def attend(self, names: Iterable[str]) -> None:
         """Who can be chosen from now on. One that comes back gets its share from now on, and nothing for the time that
-        it was away; what it was ahead of its share is held against it as long as the others have not caught up."""
-        present = [self._seats[name] for name in names if name in self._seats]
-        stayed = [seat for seat in present if seat.item is not None]
-        if stayed:
-            # Those who left took along what they were ahead or behind; the clock is that of those who are here.
-            self._now = sum(seat.share * seat.start for seat in stayed) / sum(seat.share for seat in stayed)
+        it was away; by what it was ahead of its share or behind it, it is so again."""
         for seat in self._seats.values():
-            if seat.item is None:
-                seat.start = max(seat.start, self._now)
-            seat.item = None
-            seat.start -= self._now
-        self._now = 0.0
+            if seat.item is not None:
+                # The starts of those who are away are relative to a clock at zero.
+                seat.start -= self._now
+                seat.item = None
+        present = [self._seats[name] for name in names if name in self._seats]
         self._total = sum(seat.share for seat in present)
         self._present = len(present)
+        # Those who left took along what they were ahead or behind: the clock is where nothing is owed on the whole (the
+        # virtual time of Stoica et al., A Proportional Share Resource Allocation Algorithm, RTSS 1996, equation 12).
+        self._now = sum(seat.share * seat.start for seat in present) / self._total if present else 0.0
         self._started = []
-        self._to_start = [(seat.start, seat.order, seat) for seat in present]
+        self._to_start = []
+        for seat in present:
+            seat.start -= self._now
+            seat.item = (seat.start, seat.order, seat)
+            self._to_start.append(seat.item)
         heapify(self._to_start)
-        for item in self._to_start:
-            item[2].item = item
+        self._now = 0.0
 
     def take(self, rows: int, exclude: Collection[str] = ()) -> str | None:
         """The device that is next, which pays for ``rows`` rows; None: nobody is present whom ``exclude`` does not

@@ -319,11 +319,39 @@ class TestExpectedCompletion:
 
 
 class TestCorrection:
+    def test_ties_go_to_the_first_in_the_routes(self):
+        router = router_with(a=1, b=1, c=1)
+        router.sent("a", "app", 8, 0.0)
+        assert router.pick("app", 0.0, 0.5) == "b"
+        assert router.pick("app", 0.0, 0.5, exclude={"b"}) == "c"
+
+    def test_a_search_knows_of_what_came_since_and_of_devices_that_come_back(self):
+        router = router_with(a=1e9, b=1, c=1)
+        router.sent("a", "app", 40, 0.0)
+        assert router.pick("app", 0.0, 0.5) == "b"
+        router.sent("b", "app", 5, 0.0)
+        assert router.pick("app", 0.0, 0.65) == "c"
+        router.down("c")
+        assert router.pick("app", 0.0, 0.65) == "b"
+        router.up("c")
+        assert router.pick("app", 0.0, 0.65) == "c"
+        router.state("c", {"app": 40}, 0.0, False, 0.0)
+        assert router.pick("app", 0.0, 0.65) == "b"
+        # What was reported of c is done by then, and b, which did not answer, has two rows to go.
+        assert router.pick("app", 9.0, 0.15) == "c"
+
+    def test_queries_of_other_sizes_go_to_who_is_first_for_them(self):
+        router = router_with(a=1e9, b=1, c=1)
+        router.service("b", "app", LatencyModel([(1, 0.1), (3, 1.0)]), 3)
+        router.service("c", "app", LatencyModel([(1, 0.3), (3, 0.4)]), 3)
+        router.sent("a", "app", 40, 0.0)
+        assert [router.pick("app", 0.0, 1.5, rows) for rows in (1, 2, 3)] == ["b", "c", "c"]
+
     def test_a_full_queue_sends_the_query_to_the_planned_device_that_answers_first(self):
         router = router_with(a=8, b=1, c=1)
         router.sent("a", "app", 8, 0.0)
-        router.sent("b", "app", 4, 0.0)
-        assert router.pick("app", 0.0, 0.6) == "c"
+        router.sent("b", "app", 5, 0.0)
+        assert router.pick("app", 0.0, 0.65) == "c"
 
     def test_while_the_planned_device_is_in_time_shares_hold(self):
         router = router_with(a=8, b=1, c=1)

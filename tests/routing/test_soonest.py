@@ -37,22 +37,19 @@ def devices(count: int) -> dict[str, Device]:
 
 
 def befalls(device: Device, what: str, application: str, rows: int, now: float) -> None:
-    lane = device.lane(application)
     if what == "sent":
-        device.progressed_at = device.progressed_at if lane.outstanding else now
-        lane.outstanding += rows
+        device.sent(application, rows, now)
     elif what == "done":
-        lane.outstanding = max(0, lane.outstanding - rows)
-        device.answered(lane, now, 0.05 * rows, rows)
+        device.done(application, rows, now, True, 0.05 * rows, rows)
     elif what == "state":
-        device.reported({application: rows + lane.outstanding}, 0.03 * rows, now)
+        device.reported({application: rows + device.lane(application).outstanding}, 0.03 * rows, now)
     elif what == "service":
-        lane.serve(LatencyModel(PROFILES[rows % 3]), rows)
+        device.serve(application, LatencyModel(PROFILES[rows % 3]), rows)
     else:
         device.usable = what == "up"
         if what == "down":
             device.forget_reports()
-    device.happened()
+        device.happened()
 
 
 def looked_for(known: dict[str, Device], rows: int, now: float, exclude: tuple[str, ...]) -> list[tuple[float, str]]:
@@ -88,7 +85,8 @@ def test_it_is_the_first_that_a_look_at_each_finds(count, events):
         if not answers or answers[0][0] > latest:
             assert found is None
         else:
-            assert found == answers[0][1]
+            # To the rounding of sums.
+            assert {name: at for at, name in answers}[found] <= answers[0][0] + 1e-9
 
     played(count, events, check)
 

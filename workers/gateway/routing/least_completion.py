@@ -18,6 +18,7 @@ class _Pool:
 
     Attributes:
         turns: of the planned ones, by share.
+        changes: how often devices had become usable or usable no more when it was last told who is.
     """
 
     def __init__(self, application: str, routes: Sequence[tuple[str, float, Device]]):
@@ -25,14 +26,13 @@ class _Pool:
         self._planned = [(name, device) for name, share, device in routes if share]
         self._stand_bys = [(name, device) for name, share, device in routes if not share]
         self._searches: dict[tuple[bool, int], Soonest] = {}
-        self._changes = -1
+        self.changes = -1
         self.turns = Round([(name, share) for name, share, _ in routes if share])
 
     def attend(self, changes: int) -> None:
-        """Let those take turns that are usable, if in that anything changed: ``changes`` counts how often it did."""
-        if changes != self._changes:
-            self._changes = changes
-            self.turns.attend([name for name, device in self._planned if device.usable])
+        """Let those take turns that are usable."""
+        self.changes = changes
+        self.turns.attend([name for name, device in self._planned if device.usable])
 
     def soonest(self, planned: bool, now: float, latest: float, rows: int, exclude: Collection[str]) -> str | None:
         """The usable one that answers first, and by ``latest``."""
@@ -122,9 +122,7 @@ class Router:
         """
         if max_batch < 1:
             raise ValueError(f"max_batch of {application!r} on {device!r} must be at least 1, not {max_batch!r}")
-        known = self._device(device)
-        known.lane(application).serve(latency, max_batch)
-        known.happened()
+        self._device(device).serve(application, latency, max_batch)
 
     def up(self, device: str) -> None:
         """See :class:`QueryRouter`."""
@@ -144,12 +142,7 @@ class Router:
 
     def sent(self, device: str, application: str, rows: int, now: float) -> None:
         """See :class:`QueryRouter`."""
-        known = self._device(device)
-        lane = known.lane(application)
-        if not lane.outstanding:
-            known.progressed_at = now
-        lane.outstanding += rows
-        known.happened()
+        self._device(device).sent(application, rows, now)
 
     def done(
         self,
@@ -164,12 +157,7 @@ class Router:
     ) -> None:
         """See :class:`QueryRouter`. ``run_s`` and ``batch_rows`` of the batch correct the planned batch times;
         ``queue_s`` is not used by this router. More rows than are outstanding count as those."""
-        known = self._device(device)
-        lane = known.lane(application)
-        lane.outstanding = max(0, lane.outstanding - rows)
-        if served:
-            known.answered(lane, now, run_s, batch_rows)
-        known.happened()
+        self._device(device).done(application, rows, now, served, run_s, batch_rows)
 
     # --- decisions ---------------------------------------------------------------------------------------------------
 
@@ -187,9 +175,11 @@ class Router:
         known = self._applications.get(application)
         if known is None:
             return None
-        rows = max(rows, 1)
+        if rows < 1:
+            rows = 1
         pool = known.pools.of(allowed)
-        pool.attend(self._changes)
+        if pool.changes != self._changes:
+            pool.attend(self._changes)
         turn = pool.turns.take(rows, exclude)
         if turn is None:
             return pool.soonest(False, now, math.inf, rows, exclude)
@@ -212,8 +202,8 @@ class Router:
         usable = up and not draining
         if usable is not device.usable:
             device.usable = usable
+            device.happened()
             self._changes += 1
-        device.happened()
 
     def _device(self, name: str) -> Device:
         device = self._devices.get(name)

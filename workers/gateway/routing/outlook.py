@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Protocol
 
 from workers.batching.latency import LatencyModel
 
@@ -19,7 +20,7 @@ Outlook = tuple[float, float]
 class Lane:
     """One application's queue on one device, as known here."""
 
-    __slots__ = ("_batch_s", "_latency", "full_s", "max_batch", "others", "outstanding")
+    __slots__ = ("_latency", "batch_s", "full_s", "max_batch", "others", "outstanding")
 
     def __init__(self) -> None:
         self.outstanding = 0
@@ -28,13 +29,14 @@ class Lane:
         self.max_batch = 0
         self.full_s = 0.0
         self._latency: LatencyModel | None = None
-        self._batch_s: list[float] = []
+        #: seconds by rows, up to ``max_batch``
+        self.batch_s: list[float] = [0.0]
 
     def serve(self, latency: LatencyModel, max_batch: int) -> None:
         self.max_batch = max_batch
         # Not less for more rows, though it was measured so: fewer rows must never seem to take longer.
-        self._batch_s = [latency.ceiling(rows) for rows in range(max_batch + 1)]
-        self.full_s = self._batch_s[max_batch]
+        self.batch_s = [latency.ceiling(rows) for rows in range(max_batch + 1)]
+        self.full_s = self.batch_s[max_batch]
         self._latency = latency
 
     def expected_s(self, batch_rows: int) -> float:
@@ -43,12 +45,20 @@ class Lane:
 
     def work_s(self, rows: int) -> float:
         """Seconds of device time for ``rows`` rows, in full batches and a rest."""
-        if rows <= self.max_batch:
-            return self._batch_s[rows] if self.max_batch else 0.0
-        if not self.max_batch:
-            return 0.0
-        turns, rest = divmod(rows, self.max_batch)
-        return turns * self.full_s + self._batch_s[rest]
+        most = self.max_batch
+        if rows <= most:
+            return self.batch_s[rows]
+        return rows // most * self.full_s + self.batch_s[rows % most] if most else 0.0
+
+
+class Watcher(Protocol):
+    """Whoever compares outlooks."""
+
+    def may_be_sooner(self) -> None:
+        """Something happened to the device."""
+
+    def only_later(self) -> None:
+        """Something happened to the device that does not make any answer earlier."""
 
 
 class Device:
@@ -60,7 +70,7 @@ class Device:
         progressed_at: of the last answer, or of the first query after a time with none.
         reported_at: of the last report.
         slowness: observed over planned batch times.
-        watchers: dictionaries that want to hear of events here: the device is put into each as a key.
+        watchers: those who want to hear of events here.
     """
 
     __slots__ = (
@@ -90,7 +100,7 @@ class Device:
         self.slowness = 1.0
         self.lanes: dict[str, Lane] = {}
         self.others = False
-        self.watchers: list[dict[Device, None]] = []
+        self.watchers: list[Watcher] = []
 
     def lane(self, application: str) -> Lane:
         """That of an application; made where there is none."""
@@ -100,9 +110,41 @@ class Device:
         return lane
 
     def happened(self) -> None:
-        """To be called after every change: tells the watchers."""
-        for heard in self.watchers:
-            heard[self] = None
+        """To be called after every change that this class has no method for: tells the watchers."""
+        for watcher in self.watchers:
+            watcher.may_be_sooner()
+
+    def sent(self, application: str, rows: int, now: float) -> None:
+        """Rows are under way to here."""
+        lane = self.lane(application)
+        before, most = lane.outstanding, lane.max_batch
+        if not before:
+            self.progressed_at = now
+        lane.outstanding = before + rows
+        if before < most <= lane.outstanding:
+            # It is certain now that a batch is running, which may have gone on for some time.
+            self.happened()
+        else:
+            for watcher in self.watchers:
+                watcher.only_later()
+
+    def done(self, application: str, rows: int, now: float, served: bool, run_s: float, batch_rows: int) -> None:
+        """Rows are answered, as part of a batch of ``batch_rows`` rows that took ``run_s``, or given up."""
+        lane = self.lane(application)
+        lane.outstanding = max(0, lane.outstanding - rows)
+        if served:
+            # The queries of one batch come back together: only the first of them says something new.
+            if now != self.progressed_at and run_s > 0 and batch_rows > 0 and (expected := lane.expected_s(batch_rows)):
+                slowness = self.slowness + self.SLOWNESS_WEIGHT * (run_s / expected - self.slowness)
+                low, high = self.SLOWNESS_RANGE
+                self.slowness = min(max(slowness, low), high)
+            self.progressed_at = now
+        self.happened()
+
+    def serve(self, application: str, latency: LatencyModel, max_batch: int) -> None:
+        """What the plan says of a service."""
+        self.lane(application).serve(latency, max_batch)
+        self.happened()
 
     def reported(self, queued: Mapping[str, int], busy_s: float, now: float) -> None:
         """An executor's report: rows that wait, of all gateways, and the time left of the running batch."""
@@ -117,22 +159,16 @@ class Device:
             lane.others = max(0, queued.get(application, 0) - lane.outstanding)
             if lane.others:
                 self.others = True
+        self.happened()
 
     def forget_reports(self) -> None:
+        """Nothing is known any more but what was sent."""
         self.busy_until = self.progressed_at = self.reported_at = -math.inf
         self.slowness = 1.0
         self.others = False
         for lane in self.lanes.values():
             lane.others = 0
-
-    def answered(self, lane: Lane, now: float, run_s: float, batch_rows: int) -> None:
-        """An answer came of a batch of ``batch_rows`` rows that took ``run_s``."""
-        # The queries of one batch come back together: only the first of them says something new.
-        if now != self.progressed_at and run_s > 0 and batch_rows > 0 and (expected := lane.expected_s(batch_rows)):
-            slowness = self.slowness + self.SLOWNESS_WEIGHT * (run_s / expected - self.slowness)
-            low, high = self.SLOWNESS_RANGE
-            self.slowness = min(max(slowness, low), high)
-        self.progressed_at = now
+        self.happened()
 
     def outlook(self, application: str, rows: int) -> Outlook:
         """When a query of ``rows`` rows would be answered, if the device works without pause. Never earlier for more
@@ -144,31 +180,35 @@ class Device:
         time since they were reported; both together not more than the time that went by. At the earliest it is answered
         when the running batch, as reported, has ended and the query has run alone.
         """
-        busy_until = self.busy_until
+        busy_until, slowness = self.busy_until, self.slowness
         lane = self.lanes.get(application)
         if lane is None or not lane.max_batch:
             return busy_until, 0.0
-        slowness = self.slowness
-        count = lane.outstanding + rows
-        work = lane.work_s(count)
-        running = lane.full_s if lane.outstanding >= lane.max_batch else 0.0
+        ahead = lane.outstanding
+        work = lane.work_s(ahead + rows)
+        running = lane.full_s if ahead >= lane.max_batch else 0.0
         if len(self.lanes) > 1:
-            turns = -(-count // lane.max_batch)
+            turns = -(-(ahead + rows) // lane.max_batch)
             for other in self.lanes.values():
                 if other is lane or not other.outstanding:
                     continue
                 work += min(other.work_s(other.outstanding), turns * other.full_s)
                 if other.outstanding >= other.max_batch > 0 and other.full_s > running:
                     running = other.full_s
-        alone = slowness * lane.work_s(rows)
         work *= slowness
-        running *= slowness
-        at, takes = busy_until + alone, max(alone, work - running)
+        alone = work if not ahead else slowness * lane.work_s(rows)
+        at, takes = busy_until + alone, alone
         if running:
+            running *= slowness
             # A full batch never waits on purpose, so some batch has been running since the last answer.
-            at = max(at, self.progressed_at + work)
+            if self.progressed_at + work > at:
+                at = self.progressed_at + work
+            if work - running > takes:
+                takes = work - running
+        elif work > takes:
+            takes = work
         if self.others:
-            work, theirs = self._with_others(lane, count)
+            work, theirs = self._with_others(lane, ahead + rows)
             takes = max(takes, work - theirs - running)
             since = self.reported_at
             if running:

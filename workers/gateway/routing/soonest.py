@@ -3,23 +3,44 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Collection, Sequence
 from heapq import heappop, heappush
-from itertools import islice
 
 from .outlook import Device
 
 
-class _Member:
-    """A device that may be chosen, its place in the order, and its entry in one of the heaps (None: not there)."""
+class Member:
+    """A device that may be chosen.
 
-    __slots__ = ("device", "item", "name", "order")
+    Attributes:
+        item: its entry in one of the heaps (None: in neither); other entries of it are out of date.
+        sooner: something happened to it, so that it may answer sooner than its entry says; it is in ``news``.
+        later: something happened to it, so that it answers later, if anything.
+    """
 
-    def __init__(self, order: int, name: str, device: Device):
+    __slots__ = ("device", "item", "later", "name", "news", "order", "sooner")
+
+    def __init__(self, order: int, name: str, device: Device, news: deque[Member]):
         self.order = order
         self.name = name
         self.device = device
         self.item: tuple | None = None
+        self.news = news
+        self.sooner = self.later = False
+        device.watchers.append(self)
+        self.may_be_sooner()
+
+    def may_be_sooner(self) -> None:
+        """Something happened; at every change of the device but those that are :meth:`only_later`."""
+        if not self.sooner:
+            self.sooner = True
+            self.news.append(self)
+
+    def only_later(self) -> None:
+        """Something happened that can only put off answers: nothing needs be done before this device seems to be
+        first."""
+        self.later = True
 
 
 class Soonest:
@@ -29,7 +50,7 @@ class Soonest:
     itself, then by what it takes. A device moves from the first to the second once, and is looked at again when
     something happened to it: a search costs the logarithm of the number of devices, for each event since the last one.
 
-    After a time of many events but few searches not all of these are made up for at once: see :meth:`first`.
+    After a time of many events and few searches not all of these are made up for at once: see :meth:`first`.
 
     Args:
         rows: the size of query that outlooks are kept for; those of larger ones are at least as far away.
@@ -41,17 +62,15 @@ class Soonest:
     def __init__(self, application: str, rows: int, devices: Sequence[tuple[str, Device]]):
         self._application = application
         self._rows = rows
-        self._members = {device: _Member(order, name, device) for order, (name, device) in enumerate(devices)}
-        self._news: dict[Device, None] = dict.fromkeys(self._members)
-        self._by_moment: list[tuple[float, int, _Member, float]] = []
-        self._by_time: list[tuple[float, int, _Member, float]] = []
-        for device in self._members:
-            device.watchers.append(self._news)
+        self._news: deque[Member] = deque()
+        self._members = [Member(order, name, device, self._news) for order, (name, device) in enumerate(devices)]
+        self._by_moment: list[tuple[float, int, Member, float]] = []
+        self._by_time: list[tuple[float, int, Member, float]] = []
 
     def close(self) -> None:
         """Hear of nothing any more."""
-        for device in self._members:
-            device.watchers[:] = [heard for heard in device.watchers if heard is not self._news]
+        for member in self._members:
+            member.device.watchers.remove(member)
 
     def first(self, now: float, latest: float, rows: int, exclude: Collection[str]) -> str | None:
         """The usable device that should answer a query of ``rows`` rows, sent ``now``, first, and by ``latest``; None:
@@ -62,29 +81,29 @@ class Soonest:
         """
         news = self._news
         while True:
-            for device in list(islice(news, self.LOOKS)):
-                self._look(self._members[device], now)
+            for _ in range(min(len(news), self.LOOKS)):
+                self._look(news.popleft(), now)
             found = self._search(now, latest, rows, exclude)
             if found is not None or not news:
                 return found
 
-    def _look(self, member: _Member, now: float) -> None:
+    def _look(self, member: Member, now: float) -> None:
+        member.sooner = member.later = False
         device = member.device
-        self._news.pop(device, None)
         if not device.usable:
             member.item = None
             return
         at, takes = device.outlook(self._application, self._rows)
         if at > now + takes:
-            member.item = (at, member.order, member, takes)
-            heappush(self._by_moment, member.item)
+            item = member.item = (at, member.order, member, takes)
+            heap = self._by_moment
         else:
-            member.item = (takes, member.order, member, takes)
-            heappush(self._by_time, member.item)
-        if len(self._by_moment) + len(self._by_time) > 2 * len(self._members) + 64:
+            item = member.item = (takes, member.order, member, takes)
+            heap = self._by_time
+        heappush(heap, item)
+        if len(heap) > 2 * len(self._members) + 64:
             # Entries that do not count any more are dropped where they come up, and those that never do, here.
-            for heap in (self._by_moment, self._by_time):
-                heap[:] = sorted(item for item in heap if item[2].item is item)
+            heap[:] = sorted(item for item in heap if item[2].item is item)
 
     def _search(self, now: float, latest: float, rows: int, exclude: Collection[str]) -> str | None:
         best, best_at, best_order = None, latest, math.inf
@@ -112,17 +131,27 @@ class Soonest:
     def _top(self, now: float) -> tuple[float, int, list] | None:
         """When the first device answers, its place in the order, and the heap that it is on top of; of those without
         news."""
-        by_moment, by_time, news = self._by_moment, self._by_time, self._news
+        by_moment, by_time = self._by_moment, self._by_time
         while by_moment:
             item = by_moment[0]
             _, order, member, takes = item
-            if member.item is item and member.device not in news:
+            if member.item is item and not member.sooner:
+                if member.later:
+                    self._look(member, now)
+                    continue
                 if item[0] > now + takes:
                     break
                 member.item = (takes, order, member, takes)
                 heappush(by_time, member.item)
             heappop(by_moment)
-        while by_time and (by_time[0][2].item is not by_time[0] or by_time[0][2].device in news):
+        while by_time:
+            item = by_time[0]
+            member = item[2]
+            if member.item is item and not member.sooner:
+                if not member.later:
+                    break
+                self._look(member, now)
+                continue
             heappop(by_time)
         if by_time and (not by_moment or (now + by_time[0][0], by_time[0][1]) < by_moment[0][:2]):
             return now + by_time[0][0], by_time[0][1], by_time

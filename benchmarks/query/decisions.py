@@ -56,7 +56,7 @@ def _menus(number: int) -> dict[str, Menu]:
 
 
 def submit_us(devices: int, load: float, seconds: float, filling_s: float = SLO_S) -> tuple[list[float], list[float]]:
-    """Microseconds of each ``Dispatcher.submit`` in so many seconds of virtual time, after ``filling_s``, and of all its
+    """Microseconds of each ``Dispatcher.submit`` in so many seconds of virtual time after ``filling_s``, and of all its
     calls a query (the ends of batches and wakes included)."""
     dispatcher, draw = Dispatcher(), random.Random(1)
     dispatcher.set_applications({f"app{i}": (SLO_S, False) for i in range(APPLICATIONS)}, 0.0)

@@ -209,12 +209,14 @@ class Device:
             takes = work
         if self.others:
             work, theirs = self._with_others(lane, ahead + rows)
-            takes = max(takes, work - theirs - running)
             since = self.reported_at
             if running:
                 progressed = self.progressed_at
                 since = max(min(since, progressed), since - running, progressed - theirs)
-            at = max(at, since + work)
+            if since + work > at:
+                at = since + work
+            if work - theirs - running > takes:
+                takes = work - theirs - running
         return at, takes
 
     def _with_others(self, lane: Lane, count: int) -> tuple[float, float]:
@@ -222,12 +224,13 @@ class Device:
         alone."""
         count += lane.others
         work, theirs = lane.work_s(count), lane.work_s(lane.others)
-        turns = -(-count // lane.max_batch)
-        for other in self.lanes.values():
-            if other is lane:
-                continue
-            most = turns * other.full_s
-            both = min(other.work_s(other.outstanding + other.others), most)
-            work += both
-            theirs += both - min(other.work_s(other.outstanding), most)
+        if len(self.lanes) > 1:
+            turns = -(-count // lane.max_batch)
+            for other in self.lanes.values():
+                if other is lane:
+                    continue
+                most = turns * other.full_s
+                both = min(other.work_s(other.outstanding + other.others), most)
+                work += both
+                theirs += both - min(other.work_s(other.outstanding), most)
         return work * self.slowness, theirs * self.slowness

@@ -9,6 +9,9 @@ from heapq import heappop, heappush
 
 from .outlook import Device
 
+#: entries in a heap that may be out of date, beside one for each device, before they are dropped all at once
+_OUT_OF_DATE = 1024
+
 
 class Member:
     """A device that may be chosen.
@@ -101,7 +104,7 @@ class Soonest:
             item = member.item = (takes, member.order, member, takes)
             heap = self._by_time
         heappush(heap, item)
-        if len(heap) > 2 * len(self._members) + 64:
+        if len(heap) > 2 * len(self._members) + _OUT_OF_DATE:
             # Entries that do not count any more are dropped where they come up, and those that never do, here.
             heap[:] = sorted(item for item in heap if item[2].item is item)
 

@@ -1,7 +1,7 @@
 """Queries by shares, as evenly as can be, in logarithmic time. Pure; counts in rows.
 
 Worst-case fair weighted fair queueing (WF2Q+: Bennett and Zhang, Hierarchical Packet Fair Queueing Algorithms, SIGCOMM
-1996, equations 27 to 29) with devices for flows and rows for bytes: each row of a device has a virtual start and a
+1996) with devices for flows and rows for bytes: each row of a device has a virtual start and a
 virtual finish, one over its share later. Of the devices whose next row has started, the one whose row finishes first is
 next. While the devices stay the same, none gets a whole query more or less than its share (two, where they are many).
 """
@@ -73,7 +73,7 @@ class Round:
         self._total = sum(seat.share for seat in present)
         self._present = len(present)
         # Those who left took along what they were ahead or behind: the clock is where nothing is owed on the whole (the
-        # virtual time of Stoica et al., A Proportional Share Resource Allocation Algorithm, RTSS 1996, equation 12).
+        # virtual time of Stoica et al., A Proportional Share Resource Allocation Algorithm, RTSS 1996).
         clock = sum(seat.share * seat.start for seat in present) / self._total if present else 0.0
         for seat in present:
             seat.start -= clock

@@ -102,6 +102,17 @@ def small(folder: Path) -> Model:
     return Model("small", graph.save(folder / "small.onnx", row), row, slo_s=1.0)
 
 
+def convolutions(folder: Path, name: str, width: float, slo_s: float) -> Model:
+    """A CNN on 3 x 32 x 32 whose cost grows with the square of ``width``: about 4 ms a row at 1."""
+    graph, row = _Graph(), (3, 32, 32)
+    value, channels = "x", 3
+    for out, stride in ((64, 1), (96, 1), (128, 2), (192, 1), (192, 2)):
+        out = max(1, round(width * out))
+        value, channels = graph.add("Relu", graph.conv(value, channels, out, stride=stride)), out
+    graph.head(value, channels)
+    return Model(name, graph.save(folder / f"{name}.onnx", row), row, slo_s)
+
+
 def resnet18(folder: Path) -> Model:
     graph, row = _Graph(), (3, 224, 224)
     value = graph.add("Relu", graph.conv("x", 3, 64, size=7, stride=2))

@@ -1,0 +1,344 @@
+"""What three times as much as it can answer does to the query path.
+
+A real gateway and a real executor on one core serve an application with three variants of different cost and accuracy
+within 200 ms; the plan stays as it is, no control plane runs. Capacity is what a closed loop gets answered in time of
+an application with nothing but the least accurate variant, before and after, so that a machine that changes meanwhile
+shows. Then, in one open loop (Poisson), half of that capacity, three times it, and half of it again. Queries come from
+a process of their own, away from the executor's core, and count from when they were due, whether or not the generator
+was in time to send them. What ended how is counted by the client and held against the gateway's own counters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from .query import counters
+from .query.heading import heading
+from .query.load import LoadError
+from .query.recording.driver import Recorder
+from .query.recording.process import Phase, Summary
+from .query.recording.records import Records
+from .query.stack import StackError
+from .query.table import Row, markdown
+from .query.variants import FASTEST, PRESSED, SLO_S, VARIANTS, Known, VariantStack, make
+from .query.watch import Watch
+
+#: of capacity: what is offered beside, and in the burst
+BESIDE, BURST = 0.5, 3.0
+#: connections opened beforehand; an open loop opens more where it needs them
+CONNECTIONS = 64
+#: of the SLO: what a closed loop's queries should take together, so that all are in time and the device is never idle
+FILLED = 0.6
+#: goodput in the burst over capacity, at least
+GOODPUT = 0.95
+#: a refusal that takes longer than this share of the SLO did not come at once
+AT_ONCE = 0.25
+#: growth of memory during the burst that is none: a share, and MiB
+GROWTH, GROWTH_MIB = 0.03, 4.0
+#: seconds of one plan period, in which the tail must have recovered
+PLAN_PERIOD_S = 10.0
+
+
+@dataclass(frozen=True)
+class Effort:
+    """Seconds: of the burst, of half the load before and after, of each measurement of capacity, and of profiling a
+    batch size."""
+
+    burst: float = 60.0
+    before: float = 15.0
+    after: float = 20.0
+    capacity: float = 10.0
+    profile: float = 0.3
+
+
+QUICK = Effort(burst=3.0, before=2.0, after=3.0, capacity=1.0, profile=0.02)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Of one run. ``capacities``: queries a second answered in time by the least accurate variant, before and after,
+    each with how many were not. ``counted``: by the gateway during the open loop."""
+
+    effort: Effort
+    variants: Sequence[Known]
+    capacities: Sequence[tuple[float, int]]
+    records: Records
+    summary: Summary
+    watch: Watch
+    counted: dict[str, int]
+
+    @property
+    def capacity(self) -> float:
+        return sum(rate for rate, _ in self.capacities) / len(self.capacities)
+
+    @property
+    def offered(self) -> float:
+        """The capacity that loads were made for: the first."""
+        return self.capacities[0][0]
+
+    @property
+    def burst(self) -> tuple[float, float]:
+        """Seconds of its beginning and end."""
+        return self.effort.before, self.effort.before + self.effort.burst
+
+    def in_burst(self) -> Records:
+        return self.records.between(*self.burst)
+
+    def served(self, start: float, end: float) -> float:
+        """Queries a second that were answered in time between two moments of the load."""
+        ended = self.records.rows["ended"]
+        some = self.records.in_time & (ended >= start) & (ended < end)
+        return float(np.count_nonzero(some)) / (end - start)
+
+
+def measure(effort: Effort, grpc: bool) -> Found:
+    """Run everything once.
+
+    Raises:
+        LoadError, StackError: a process did not start or ended.
+    """
+    with tempfile.TemporaryDirectory(prefix="nereus-p-") as home:
+        folder = Path(home)
+        file = folder / "records.npy"
+        variants = make(folder, effort.profile)
+        with VariantStack(folder, variants) as stack, Recorder() as recorder:
+
+            def capacity() -> tuple[float, int]:
+                connections = max(2, round(FILLED * SLO_S * _rows_s(variants[0])))
+                given = {"connections": connections, "closed_s": effort.capacity}
+                records, _ = recorder.run(stack.load(FASTEST, file, grpc, **given), SLO_S)
+                return records.goodput(effort.capacity), len(records) - int(np.count_nonzero(records.in_time))
+
+            capacities = [capacity()]
+            rate = capacities[0][0]
+            if not rate:
+                raise LoadError("not one query was answered in time where capacity was measured")
+            phases = [
+                Phase(effort.before, BESIDE * rate),
+                Phase(effort.burst, BURST * rate),
+                Phase(effort.after, BESIDE * rate),
+            ]
+            load = stack.load(PRESSED, file, grpc, connections=CONNECTIONS, phases=phases)
+            before: list[dict[str, int]] = []
+            pids = {name: stack.pid(name) for name in ("gateway", "executor")}
+            with Watch(pids, every_s=min(1.0, effort.burst / 12)) as watch:
+                records, summary = recorder.run(
+                    load, SLO_S, lambda: before.append(counters.ended(stack.http_port, PRESSED))
+                )
+            counted = counters.since(before[0], counters.ended(stack.http_port, PRESSED))
+            capacities.append(capacity())
+            stack.check()
+            return Found(effort, variants, capacities, records, summary, watch, counted)
+
+
+def _rows_s(known: Known) -> float:
+    """Rows a second of the session at its best batch."""
+    return max(batch / seconds for batch, seconds in known.profile.items())
+
+
+# --- what is told -----------------------------------------------------------------------------------------------------
+
+
+def _phases(found: Found) -> list[Row]:
+    start, end = found.burst
+    quarter = (end - start) / 4
+    parts = [("before", 0.0, start)]
+    parts += [(f"burst, quarter {i + 1}", start + i * quarter, start + (i + 1) * quarter) for i in range(4)]
+    parts += [("burst", start, end), ("after", end, end + found.effort.after)]
+    return [_phase(found, name, *part) for name, *part in parts]
+
+
+def _phase(found: Found, name: str, start: float, end: float) -> Row:
+    some = found.records.between(start, end)
+    variants = some.variants(list(VARIANTS))
+    answered = max(1, sum(variants.values()))
+    accuracy = sum(VARIANTS[name][1] * count for name, count in variants.items()) / answered
+    served = found.served(start, end)
+    return {
+        "": name,
+        "offered/s": len(some) / (end - start),
+        "in time/s": served,
+        "of capacity": served / found.capacity,
+        "late": some.late,
+        "refused": int(np.count_nonzero(some.refused)),
+        "other": len(some) - int(np.count_nonzero(some.answered | some.refused)),
+        "p50 ms": some.latency_ms(0.5),
+        "p99 ms": some.latency_ms(0.99),
+        "queue p50 ms": some.queue_ms(0.5),
+        "accuracy %": accuracy,
+        **{variant: count / answered for variant, count in variants.items()},
+    }
+
+
+def _ends(records: Records) -> list[Row]:
+    rows: list[Row] = []
+    names = {"answered": records.answered}
+    for status in np.unique(records.rows["status"][~records.answered]):
+        names[records.protocol.name(int(status))] = records.rows["status"] == status
+    for name, some in names.items():
+        mine = records.rows[some]
+        took_ms = (mine["ended"] - mine["sent"]) * 1e3
+        rows.append(
+            {
+                "ended": name,
+                "queries": len(mine),
+                "p50 ms": float(np.median(took_ms)) if len(mine) else None,
+                "p99 ms": float(np.quantile(took_ms, 0.99)) if len(mine) else None,
+                "longest ms": float(np.max(took_ms)) if len(mine) else None,
+                "says when to retry": None if name == "answered" else int(np.count_nonzero(mine["retry"])),
+            }
+        )
+    return rows
+
+
+def _held(found: Found) -> list[Row]:
+    start, end = found.burst
+    moments = [("at the beginning", 0.0), ("burst begins", start)]
+    moments += [(f"after quarter {i}", start + i * (end - start) / 4) for i in (1, 2, 3)]
+    moments += [("burst ends", end), ("at the end", end + found.effort.after)]
+    rows = []
+    for name, moment in moments:
+        row: dict[str, object] = {"": name}
+        for process in ("gateway", "executor"):
+            sample = found.watch.at(process, found.summary.began + moment)
+            row[f"{process} MiB"] = sample.rss_mib
+            row[f"{process} descriptors"] = sample.descriptors
+            row[f"{process} threads"] = sample.threads
+            if process == "gateway":
+                row["connections"] = sample.connections
+        rows.append(row)
+    return rows
+
+
+def recovered_s(found: Found, window_s: float = 1.0) -> float:
+    """Seconds after the burst from which on the p99 of all that follows is within what it was, window by window,
+    before; infinite: never within the run."""
+    _, end = found.burst
+    before = max(
+        found.records.between(start, start + window_s).latency_ms(0.99)
+        for start in np.arange(0.0, found.effort.before - window_s + 1e-9, window_s)
+    )
+    for after_s in np.arange(0.0, found.effort.after - window_s + 1e-9, window_s / 4):
+        rest = found.records.between(end + after_s, float("inf"))
+        if rest.latency_ms(0.99) <= before and not np.count_nonzero(~rest.answered) > 0.01 * len(rest):
+            return float(after_s)
+    return float("inf")
+
+
+def _growth(found: Found, process: str) -> tuple[float, float]:
+    """(MiB by which memory grew from the burst's first quarter to its last, MiB in the first): medians."""
+    start, end = (found.summary.began + moment for moment in found.burst)
+    quarter = (end - start) / 4
+    _, first = found.watch.series(process, "rss_mib", start, start + quarter)
+    _, last = found.watch.series(process, "rss_mib", end - quarter, end)
+    return float(np.median(last) - np.median(first)), float(np.median(first))
+
+
+def verdicts(found: Found) -> list[tuple[bool, str]]:
+    """Each thing that must hold: whether it does, and with what figures."""
+    burst = found.in_burst()
+    ratio = found.served(*found.burst) / found.capacity
+    at_once_ms = AT_ONCE * SLO_S * 1e3
+    other = int(np.count_nonzero(~burst.answered & ~burst.refused))
+    back_s = recovered_s(found)
+    counted, sent = sum(found.counted.values()), len(found.records)
+    told = [
+        (ratio >= GOODPUT, f"goodput in the burst is {ratio:.3f} of capacity (at least {GOODPUT})"),
+        (not other, f"{other} queries of the burst ended in something else than an answer or a refusal"),
+        (not burst.without_retry(), f"{burst.without_retry()} refusals do not say when to try again"),
+        (
+            burst.refusal_ms(0.99) <= at_once_ms,
+            f"refusals took {burst.refusal_ms(0.5):.1f} ms, 99 % of them at most {burst.refusal_ms(0.99):.1f} ms "
+            f"(at most {at_once_ms:.0f})",
+        ),
+        (
+            back_s <= PLAN_PERIOD_S,
+            f"the p99 latency is what it was {back_s:.2f} s after the burst (at most {PLAN_PERIOD_S:.0f})",
+        ),
+        (not found.records.untold, f"{found.records.untold} queries were lost or answered wrongly"),
+        (counted == sent, f"the gateway counted {counted} queries ({_counts(found.counted)}), clients sent {sent}"),
+    ]
+    for process in ("gateway", "executor"):
+        grown, first = _growth(found, process)
+        allowed = max(GROWTH * first, GROWTH_MIB)
+        told.append(
+            (grown <= allowed, f"{process}: memory grew by {grown:.1f} MiB in the burst (at most {allowed:.1f})")
+        )
+    return told
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
+
+
+def page(found: Found, grpc: bool) -> str:
+    """The whole page but its heading, in Markdown."""
+    burst, summary = found.in_burst(), found.summary
+    start, end = (summary.began + moment for moment in found.burst)
+    cpu = []
+    for process in ("gateway", "executor"):
+        first, last = (found.watch.at(process, moment) for moment in (start, end))
+        cpu.append(f"{process} {100 * (last.cpu_s - first.cpu_s) / (last.at - first.at):.0f} %")
+    capacities = " and ".join(f"{rate:.0f} ({missed} not in time)" for rate, missed in found.capacities)
+    alone = ", ".join(f"{known.name} {_rows_s(known):.0f}" for known in found.variants)
+    lines = [
+        f"Over V2 {'gRPC' if grpc else 'HTTP'}. Capacity before and after: {capacities} queries/s. Sessions alone, at "
+        f"their best batch: {alone} rows/s.",
+        markdown(_phases(found)),
+        "How queries of the burst ended; times from when they were sent:",
+        markdown(_ends(burst)),
+        f"CPU in the burst, of a core: {', '.join(cpu)}; the load generator over the whole load: "
+        f"{100 * summary.cpu_s / summary.seconds:.0f} %. It sent queries of the burst {burst.lateness_ms(0.5):.2f} ms "
+        f"late (p99: {burst.lateness_ms(0.99):.2f}), on {summary.connections} connections at most.",
+        "What the processes held:",
+        markdown(_held(found)),
+        *(f"- {'holds' if holds else '**does not hold**'}: {text}" for holds, text in verdicts(found)),
+    ]
+    notes = [f"- noted: `{note.splitlines()[0] if note else ''}`" for note in summary.notes[:3]]
+    return "\n\n".join([*lines[:7], "\n".join([*lines[7:], *notes])]) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print; the exit status: 1: queries were lost or answered wrongly, or a process did not run."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.pressure", description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=_seconds, help=f"of the burst (default: {Effort.burst:g})")
+    parser.add_argument("--quick", action="store_true", help="everything short: to see that it works")
+    parser.add_argument("--grpc", action="store_true", help="over V2 gRPC instead of V2 HTTP")
+    parser.add_argument("--out", type=Path, help="write the page to this file, too")
+    given = parser.parse_args(arguments)
+    effort = QUICK if given.quick else Effort()
+    if given.seconds is not None:
+        effort = Effort(given.seconds, effort.before, effort.after, effort.capacity, effort.profile)
+    text = heading("Under pressure", __doc__)
+    print(text, flush=True)
+    try:
+        found = measure(effort, given.grpc)
+    except (LoadError, StackError, OSError) as error:
+        print(f"pressure: {error}", file=sys.stderr)
+        return 1
+    told = page(found, given.grpc)
+    print(told, flush=True)
+    if given.out is not None:
+        given.out.write_text(f"{text}\n{told}")
+    return 1 if found.records.untold or found.watch.failed else 0
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 1.0 <= seconds <= 3600.0:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be from 1 to 3600 seconds")
+    return seconds
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -19,23 +19,24 @@ from pathlib import Path
 
 import numpy as np
 
+from workers.protocol.specs import DeviceStats
+
 from .query import counters
 from .query.heading import heading
 from .query.load import LoadError
+from .query.pressed import Capacity, capacity
 from .query.recording.driver import Recorder
 from .query.recording.process import Phase, Summary
 from .query.recording.records import Records
 from .query.stack import StackError
 from .query.table import Row, markdown
-from .query.variants import FASTEST, PRESSED, SLO_S, VARIANTS, Known, VariantStack, make
+from .query.variants import KINDS, PRESSED, SLO_S, VARIANTS, Known, VariantStack, make
 from .query.watch import Watch
 
 #: of capacity: what is offered beside, and in the burst
 BESIDE, BURST = 0.5, 3.0
 #: connections opened beforehand; an open loop opens more where it needs them
 CONNECTIONS = 64
-#: of the SLO: what a closed loop's queries should take together, so that all are in time and the device is never idle
-FILLED = 0.6
 #: goodput in the burst over capacity, at least
 GOODPUT = 0.95
 #: a refusal that takes longer than this share of the SLO did not come at once
@@ -51,37 +52,45 @@ class Effort:
     """Seconds: of the burst, of half the load before and after, of each measurement of capacity, and of profiling a
     batch size."""
 
-    burst: float = 60.0
-    before: float = 15.0
-    after: float = 20.0
-    capacity: float = 10.0
-    profile: float = 0.3
+    burst: float
+    before: float
+    after: float
+    capacity: float
+    profile: float
+
+    @classmethod
+    def of(cls, seconds: float) -> Effort:
+        """All of it for a burst of so many seconds."""
+        return cls(
+            burst=seconds,
+            before=max(2.0, min(15.0, seconds / 4)),
+            after=max(3.0, min(20.0, seconds / 2)),
+            capacity=max(1.0, min(10.0, seconds / 4)),
+            profile=0.02 if seconds < 10 else 0.2,
+        )
 
 
-QUICK = Effort(burst=3.0, before=2.0, after=3.0, capacity=1.0, profile=0.02)
+#: seconds of a burst
+MINUTE, QUICK = 60.0, 3.0
 
 
 @dataclass(frozen=True)
 class Found:
-    """Of one run. ``capacities``: queries a second answered in time by the least accurate variant, before and after,
-    each with how many were not. ``counted``: by the gateway during the open loop."""
+    """Of one run. ``capacities``: before and after. ``device``: what the executor told of its seconds in the burst.
+    ``counted``: by the gateway during the open loop."""
 
     effort: Effort
     variants: Sequence[Known]
-    capacities: Sequence[tuple[float, int]]
+    capacities: Sequence[Capacity]
     records: Records
     summary: Summary
     watch: Watch
+    device: Sequence[DeviceStats]
     counted: dict[str, int]
 
     @property
     def capacity(self) -> float:
-        return sum(rate for rate, _ in self.capacities) / len(self.capacities)
-
-    @property
-    def offered(self) -> float:
-        """The capacity that loads were made for: the first."""
-        return self.capacities[0][0]
+        return sum(one.rate for one in self.capacities) / len(self.capacities)
 
     @property
     def burst(self) -> tuple[float, float]:
@@ -98,7 +107,7 @@ class Found:
         return float(np.count_nonzero(some)) / (end - start)
 
 
-def measure(effort: Effort, grpc: bool) -> Found:
+def measure(effort: Effort, kind: str, grpc: bool) -> Found:
     """Run everything once.
 
     Raises:
@@ -107,17 +116,10 @@ def measure(effort: Effort, grpc: bool) -> Found:
     with tempfile.TemporaryDirectory(prefix="nereus-p-") as home:
         folder = Path(home)
         file = folder / "records.npy"
-        variants = make(folder, effort.profile)
+        variants = make(folder, kind, effort.profile)
         with VariantStack(folder, variants) as stack, Recorder() as recorder:
-
-            def capacity() -> tuple[float, int]:
-                connections = max(2, round(FILLED * SLO_S * _rows_s(variants[0])))
-                given = {"connections": connections, "closed_s": effort.capacity}
-                records, _ = recorder.run(stack.load(FASTEST, file, grpc, **given), SLO_S)
-                return records.goodput(effort.capacity), len(records) - int(np.count_nonzero(records.in_time))
-
-            capacities = [capacity()]
-            rate = capacities[0][0]
+            capacities = [capacity(stack, recorder, file, effort.capacity, grpc)]
+            rate = capacities[0].rate
             if not rate:
                 raise LoadError("not one query was answered in time where capacity was measured")
             phases = [
@@ -133,9 +135,11 @@ def measure(effort: Effort, grpc: bool) -> Found:
                     load, SLO_S, lambda: before.append(counters.ended(stack.http_port, PRESSED))
                 )
             counted = counters.since(before[0], counters.ended(stack.http_port, PRESSED))
-            capacities.append(capacity())
+            start = summary.began + effort.before
+            device = stack.device_seconds(start + 1, start + effort.burst)
+            capacities.append(capacity(stack, recorder, file, effort.capacity, grpc))
             stack.check()
-            return Found(effort, variants, capacities, records, summary, watch, counted)
+            return Found(effort, variants, capacities, records, summary, watch, device, counted)
 
 
 def _rows_s(known: Known) -> float:
@@ -159,7 +163,7 @@ def _phase(found: Found, name: str, start: float, end: float) -> Row:
     some = found.records.between(start, end)
     variants = some.variants(list(VARIANTS))
     answered = max(1, sum(variants.values()))
-    accuracy = sum(VARIANTS[name][1] * count for name, count in variants.items()) / answered
+    accuracy = sum(VARIANTS[name] * count for name, count in variants.items()) / answered
     served = found.served(start, end)
     return {
         "": name,
@@ -175,6 +179,22 @@ def _phase(found: Found, name: str, start: float, end: float) -> Row:
         "accuracy %": accuracy,
         **{variant: count / answered for variant, count in variants.items()},
     }
+
+
+def _device(found: Found) -> list[Row]:
+    first, last = (one.device for one in found.capacities)
+    rows = []
+    for name, seconds in (("capacity before", first), ("burst", found.device), ("capacity after", last)):
+        row: dict[str, object] = {"": name, "busy": sum(one.busy for one in seconds) / max(1, len(seconds))}
+        for place, variant in enumerate(VARIANTS, 1):
+            # The least accurate one stands in the plan twice, once for each application.
+            ids = {place, len(VARIANTS) + 1} if place == 1 else {place}
+            ran = [some for one in seconds for some in one.variants if some.variant in ids]
+            count, batches, busy_s = (sum(getattr(some, of) for some in ran) for of in ("rows", "batches", "busy_s"))
+            row[f"{variant} ms"] = 1e3 * busy_s / count if count else None
+            row[f"{variant} rows a batch"] = count / batches if batches else None
+        rows.append(row)
+    return rows
 
 
 def _ends(records: Records) -> list[Row]:
@@ -278,52 +298,57 @@ def _counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
 
 
-def page(found: Found, grpc: bool) -> str:
+def page(found: Found, kind: str, grpc: bool) -> str:
     """The whole page but its heading, in Markdown."""
     burst, summary = found.in_burst(), found.summary
     start, end = (summary.began + moment for moment in found.burst)
-    cpu = []
-    for process in ("gateway", "executor"):
-        first, last = (found.watch.at(process, moment) for moment in (start, end))
-        cpu.append(f"{process} {100 * (last.cpu_s - first.cpu_s) / (last.at - first.at):.0f} %")
-    capacities = " and ".join(f"{rate:.0f} ({missed} not in time)" for rate, missed in found.capacities)
+    cores = {process: found.watch.cores(process, start, end) for process in ("gateway", "executor")}
+    cores["the load generator"] = summary.cpu_s / summary.seconds
+    cores["all else on this machine"] = max(0.0, found.watch.machine_cores(start, end) - sum(cores.values()))
+    cpu = ", ".join(f"{name} {share:.2f}" for name, share in cores.items())
+    capacities = " and ".join(
+        f"{one.rate:.0f} ({one.connections} connections, {one.missed} not in time)" for one in found.capacities
+    )
     alone = ", ".join(f"{known.name} {_rows_s(known):.0f}" for known in found.variants)
     lines = [
-        f"Over V2 {'gRPC' if grpc else 'HTTP'}. Capacity before and after: {capacities} queries/s. Sessions alone, at "
-        f"their best batch: {alone} rows/s.",
+        f"{kind.upper()}s over V2 {'gRPC' if grpc else 'HTTP'}. Capacity before and after: {capacities} queries/s. "
+        f"Sessions alone, at their best batch: {alone} rows/s.",
         markdown(_phases(found)),
+        "The device: seconds of runs a second, and their time by row:",
+        markdown(_device(found)),
         "How queries of the burst ended; times from when they were sent:",
         markdown(_ends(burst)),
-        f"CPU in the burst, of a core: {', '.join(cpu)}; the load generator over the whole load: "
-        f"{100 * summary.cpu_s / summary.seconds:.0f} %. It sent queries of the burst {burst.lateness_ms(0.5):.2f} ms "
+        f"Cores in use in the burst: {cpu}. The generator sent queries of the burst {burst.lateness_ms(0.5):.2f} ms "
         f"late (p99: {burst.lateness_ms(0.99):.2f}), on {summary.connections} connections at most.",
         "What the processes held:",
         markdown(_held(found)),
         *(f"- {'holds' if holds else '**does not hold**'}: {text}" for holds, text in verdicts(found)),
     ]
     notes = [f"- noted: `{note.splitlines()[0] if note else ''}`" for note in summary.notes[:3]]
-    return "\n\n".join([*lines[:7], "\n".join([*lines[7:], *notes])]) + "\n"
+    return "\n\n".join([*lines[:9], "\n".join([*lines[9:], *notes])]) + "\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; the exit status: 1: queries were lost or answered wrongly, or a process did not run."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pressure", description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=_seconds, help=f"of the burst (default: {Effort.burst:g})")
-    parser.add_argument("--quick", action="store_true", help="everything short: to see that it works")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--seconds", type=_seconds, default=MINUTE, help=f"of the burst (default: {MINUTE:g})")
+    length.add_argument(
+        "--quick", dest="seconds", action="store_const", const=QUICK, help="as short as can be: to see that it works"
+    )
     parser.add_argument("--grpc", action="store_true", help="over V2 gRPC instead of V2 HTTP")
+    parser.add_argument("--kind", choices=KINDS, default="cnn", help="of models (default: cnn)")
     parser.add_argument("--out", type=Path, help="write the page to this file, too")
     given = parser.parse_args(arguments)
-    effort = QUICK if given.quick else Effort()
-    if given.seconds is not None:
-        effort = Effort(given.seconds, effort.before, effort.after, effort.capacity, effort.profile)
+    effort = Effort.of(given.seconds)
     text = heading("Under pressure", __doc__)
     print(text, flush=True)
     try:
-        found = measure(effort, given.grpc)
+        found = measure(effort, given.kind, given.grpc)
     except (LoadError, StackError, OSError) as error:
         print(f"pressure: {error}", file=sys.stderr)
         return 1
-    told = page(found, given.grpc)
+    told = page(found, given.kind, given.grpc)
     print(told, flush=True)
     if given.out is not None:
         given.out.write_text(f"{text}\n{told}")

@@ -14,4 +14,5 @@ def heading(title: str, about: str) -> str:
     processor = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "?")
     load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
     text = "\n\n".join(" ".join(paragraph.split()) for paragraph in about.strip().split("\n\n"))
-    return f"# {title}\n\n{text}\n\n{cores} cores of {processor}, Python {platform.python_version()}, load before: {load}.\n"
+    machine = f"{cores} cores of {processor}, Python {platform.python_version()}, load before: {load}."
+    return f"# {title}\n\n{text}\n\n{machine}\n"

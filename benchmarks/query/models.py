@@ -113,6 +113,17 @@ def convolutions(folder: Path, name: str, width: float, slo_s: float) -> Model:
     return Model(name, graph.save(folder / f"{name}.onnx", row), row, slo_s)
 
 
+def perceptron(folder: Path, name: str, layers: int, slo_s: float) -> Model:
+    """An MLP of ``layers`` hidden layers of 1024 x 1024 that share eight matrices of 4 MB. A single row is bound by
+    memory, so that batches cost much less by row."""
+    graph, row = _Graph(), (1024,)
+    value, weights = "x", [graph.weight(1024, 1024) for _ in range(8)]
+    for layer in range(layers):
+        value = graph.add("Tanh", graph.add("MatMul", value, weights[layer % len(weights)]))
+    graph.add("MatMul", value, graph.weight(1024, OUTPUTS), output="y")
+    return Model(name, graph.save(folder / f"{name}.onnx", row), row, slo_s)
+
+
 def resnet18(folder: Path) -> Model:
     graph, row = _Graph(), (3, 224, 224)
     value = graph.add("Relu", graph.conv("x", 3, 64, size=7, stride=2))

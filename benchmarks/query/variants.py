@@ -14,13 +14,15 @@ from workers.protocol.specs import ApplicationSpec, DevicePlan, Plan, ProfilePoi
 
 from .alone import Alone
 from .load import requests, v2_grpc_request, v2_request
-from .models import Model, convolutions
+from .models import Model, convolutions, perceptron
 from .recording.process import Load
 from .stack import DEVICE, KEY, MAX_BATCH, Stack
 
 SLO_S = 0.2
-#: width of the model and accuracy in percent by variant, least accurate first
-VARIANTS = {"fast": (1.0, 76.0), "medium": (1.6, 84.0), "slow": (2.5, 90.0)}
+#: accuracy in percent by variant, least accurate first
+VARIANTS = {"fast": 76.0, "medium": 84.0, "slow": 90.0}
+#: what a kind's variants are made of: a CNN gains next to nothing from batches here, an MLP much
+KINDS = {"cnn": (convolutions, (1.0, 1.6, 2.5)), "mlp": (perceptron, (32, 56, 96))}
 #: the application that is pressed, and the one that has the least accurate variant alone
 PRESSED, FASTEST = "pressed", "fastest"
 
@@ -35,12 +37,13 @@ class Known:
     profile: Mapping[int, float]
 
 
-def make(folder: Path, profile_s: float) -> list[Known]:
-    """The variants, profiled in this process for so many seconds a batch size."""
+def make(folder: Path, kind: str, profile_s: float) -> list[Known]:
+    """The variants of one of :data:`KINDS`, profiled in this process for so many seconds a batch size."""
     core = min(os.sched_getaffinity(0))
+    build, sizes = KINDS[kind]
     made = []
-    for name, (width, accuracy) in VARIANTS.items():
-        model = convolutions(folder, name, width, SLO_S)
+    for (name, accuracy), size in zip(VARIANTS.items(), sizes, strict=True):
+        model = build(folder, name, size, SLO_S)
         made.append(Known(name, model, accuracy, Alone(model, core).profile(profile_s)))
     return made
 

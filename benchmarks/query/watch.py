@@ -27,7 +27,8 @@ class Sample(NamedTuple):
 class Watch:
     """Samples processes in a thread of this process; a context manager.
 
-    ``samples``: by name of the process, in order. ``failed``: why one could not be looked at any more.
+    ``samples``: by name of the process, in order. ``machine``: (moment, seconds of CPU time that all processes of the
+    machine took so far). ``failed``: why one could not be looked at any more.
     """
 
     def __init__(self, pids: Mapping[str, int], every_s: float = 1.0):
@@ -36,6 +37,7 @@ class Watch:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.samples: dict[str, list[Sample]] = {name: [] for name in pids}
+        self.machine: list[tuple[float, float]] = []
         self.failed = ""
 
     def __enter__(self) -> Watch:
@@ -56,6 +58,8 @@ class Watch:
                 return
 
     def _sample(self) -> None:
+        spent = psutil.cpu_times()
+        self.machine.append((time.monotonic(), sum(spent) - spent.idle - spent.iowait))
         for name, process in self._processes.items():
             with process.oneshot():
                 cpu, connections = process.cpu_times(), process.net_connections("tcp")
@@ -73,6 +77,17 @@ class Watch:
     def at(self, name: str, moment: float) -> Sample:
         """The first sample at or after a moment of ``time.monotonic()``, or the last one."""
         return next((one for one in self.samples[name] if one.at >= moment), self.samples[name][-1])
+
+    def cores(self, name: str, start: float, end: float) -> float:
+        """CPU time that a process took between two moments, over the time between."""
+        first, last = self.at(name, start), self.at(name, end)
+        return (last.cpu_s - first.cpu_s) / max(last.at - first.at, 1e-9)
+
+    def machine_cores(self, start: float, end: float) -> float:
+        """The same of all processes of the machine."""
+        some = [one for one in self.machine if one[0] >= start] or self.machine[-1:]
+        first, last = some[0], next((one for one in some if one[0] >= end), some[-1])
+        return (last[1] - first[1]) / max(last[0] - first[0], 1e-9)
 
     def series(self, name: str, field: str, start: float, end: float) -> tuple[np.ndarray, np.ndarray]:
         """(moments, values) of a field of :class:`Sample` from ``start`` to ``end``."""

@@ -8,7 +8,7 @@ import grpc.aio
 from tritonclient.grpc import service_pb2
 
 from .book import Ended, Query
-from .records import BROKEN
+from .records import BROKEN, GRPC
 
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
 
@@ -32,8 +32,9 @@ class GrpcPeer:
         try:
             answer = await self._infer(request, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
-            details = error.details() or ""
-            query.fail(error.code().value[0], f"{error.code().name} {details}")
+            query.status = error.code().value[0]
+            if query.status != GRPC.refused:
+                query.note = f"{error.code().name} {error.details()}"
             query.retry = any(name == "grpc-retry-pushback-ms" for name, _ in error.trailing_metadata() or ())
             if error.code() is grpc.StatusCode.UNAVAILABLE and not query.retry:
                 # The server says when to try again; the library, of a connection that failed, does not.

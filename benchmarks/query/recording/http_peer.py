@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from .book import Ended, Query
-from .records import BROKEN
+from .records import BROKEN, HTTP
 
 
 class HttpPeer(asyncio.Protocol):
@@ -46,7 +46,8 @@ class HttpPeer(asyncio.Protocol):
             read_answer(query, data, end + 4)
         else:
             query.retry = b"\r\nretry-after: " in head
-            query.note = data[:400].decode("latin-1")
+            if query.status != HTTP.refused:
+                query.note = data[:400].decode("latin-1")
         reusable = b"\r\nconnection: close" not in head and len(data) == end + 4 + size
         if not reusable:
             self._transport.close()

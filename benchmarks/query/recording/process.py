@@ -31,6 +31,8 @@ from .records import BROKEN, LOST
 
 #: queries before those that count, on each connection
 WARM_UP = 2
+#: seconds that a client of a closed loop waits after a refusal; trying again at once would only be refused again
+REST_S = 0.05
 
 
 class Phase(msgspec.Struct, frozen=True):
@@ -140,7 +142,10 @@ class _Run:
             if query is not None and now < self._again_until:
                 self._later(self._on_new(self._book.query(now)))
         elif now < self._again_until:
-            self._send(peer, self._book.query(now))
+            if query is None or query.right is not None:
+                self._send(peer, self._book.query(now))
+            else:
+                self._later(self._rest(peer))
         else:
             self._free.append(peer)
 
@@ -148,6 +153,13 @@ class _Run:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _rest(self, peer: Peer) -> None:
+        await asyncio.sleep(REST_S)
+        if peer in self._peers:
+            self._ended(peer, None, True)
+        elif time.perf_counter() < self._again_until:
+            await self._on_new(self._book.query(time.perf_counter()))
 
     async def _on_new(self, query: Query) -> None:
         try:

@@ -225,9 +225,10 @@ def page(found: Found, told: Sequence[Growth], kind: str, grpc: bool) -> str:
     cores = {process: found.watch.cores(process, start, end) for process in ("gateway", "executor")}
     cores["the load generator"] = found.summary.cpu_s / found.summary.seconds
     cores["all else on this machine"] = max(0.0, found.watch.machine_cores(start, end) - sum(cores.values()))
+    in_use = ", ".join(f"{name} {share:.2f}" for name, share in cores.items())
     lines = [
         f"{kind.upper()}s over V2 {'gRPC' if grpc else 'HTTP'}, {found.rate:.0f} queries/s of {found.capacity:.0f}, "
-        f"for {found.seconds:.0f} s. Cores in use: {', '.join(f'{name} {share:.2f}' for name, share in cores.items())}.",
+        f"for {found.seconds:.0f} s. Cores in use: {in_use}.",
         markdown(_minutes(found)),
         markdown(_growths(told)),
         f"Ended otherwise than in an answer: {found.records.ends() or 'none'}; late: {found.records.late}.",

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.executor.harness import WIDE, Executor, application, resident, save, turning, variant
-from tests.gateway.conftest import GatewayProcess, config, wait_for
+from tests.gateway.conftest import GatewayProcess, config, devices, gateways, wait_for  # noqa: F401 - fixtures
 from workers.protocol.frames import ExecutorState
 from workers.protocol.specs import DevicePlan, Plan, Route, Signature, TensorSpec
 
@@ -43,8 +43,10 @@ def negative(path: Path) -> Path:
 class Served:
     """``app``: a quick classifier; ``large``: 64 KB a row, negated; ``slow``: about 0.2 s a row, up to 16 together."""
 
-    def __init__(self, gateway: GatewayProcess, executor: Executor, models: dict[str, Path]):
+    def __init__(self, gateway: GatewayProcess, executor: Executor, models: dict[str, Path], run: Callable):
         self.gateway = gateway
+        #: runs a coroutine where the executor's peers live
+        self.run = run
         self.executor = executor
         self.models = models
         self.processes = {
@@ -61,6 +63,10 @@ class Served:
         sockets = self.processes[name].net_connections("all")
         return sum(one.status != psutil.CONN_LISTEN for one in sockets)
 
+    def errors(self) -> list[str]:
+        """What the gateway has logged as its own errors so far. There is no control plane here, and it says so."""
+        return [line for line in self.gateway.log if '"level": "error"' in line and "link_refused" not in line]
+
     def idle(self) -> bool:
         """Whether no query is under way anywhere."""
         health = self.gateway.health()
@@ -74,11 +80,9 @@ class Served:
         """Clients that must notice nothing."""
         return Bystanders(self.gateway, self.models["app"], **given)
 
-    def call(self, work):
-        """Run a coroutine where the executor's peers live."""
-        return self.run(work)
-
-    run: Callable
+    def peer(self, role: str):
+        """One more connection to the executor, which runs in :attr:`run`'s loop."""
+        return self.run(self.executor.peer(role))
 
 
 @pytest.fixture(scope="session")
@@ -124,11 +128,11 @@ def stack(tmp_path_factory, loop, tiny_models):
         config(plan, specs),
         NEREUS_MAX_REQUEST_MB=str(MAX_REQUEST_MB),
         NEREUS_QUEUE_ROWS="4096",
+        # So that what is resident is what is held, and not what the allocator keeps for later.
+        MALLOC_MMAP_THRESHOLD_=str(MIB),
     )
     gateway.wait_ready()
-    served = Served(gateway, executor, models)
-    served.run = loop
-    yield served
+    yield Served(gateway, executor, models, loop)
     gateway.process.kill()
     gateway.process.wait()
     loop(executor.__aexit__())
@@ -140,14 +144,14 @@ def served(stack):
     that had to be started again."""
     wait_for(stack.idle, "nothing is under way")
     before = {name: stack.connections(name) for name in stack.processes}
+    logged = len(stack.errors())
     yield stack
     wait_for(stack.idle, "nothing is under way any more")
     for name, count in before.items():
         wait_for(lambda name=name, count=count: stack.connections(name) <= count, f"{name} has closed what was opened")
     assert stack.gateway.process.poll() is None
     assert stack.executor.process.returncode is None
-    errors = [line for line in stack.gateway.log if '"level": "error"' in line and "link_refused" not in line]
-    assert errors == []
+    assert stack.errors()[logged:] == []
 
 
 @pytest.fixture(scope="session")

@@ -8,9 +8,13 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
+from tests.gateway.conftest import wait_for
+
 from .conftest import COLUMNS, MAX_REQUEST_MB, MIB
 from .wire import Client, parse, request
 
+#: as many rows as a request may hold, nearly
+LARGEST = np.zeros(((MAX_REQUEST_MB * MIB - 4096) // (4 * COLUMNS), COLUMNS), np.float32)
 ONE = np.array([[1.0, 2.0, 3.0, 4.0]], np.float32)
 
 
@@ -77,23 +81,29 @@ def test_who_asks_for_much_and_reads_nothing_is_not_given_the_gateways_memory(se
 
 def test_large_bodies_that_never_end_are_refused_before_memory_is_gone(served):
     """Bodies of unfinished requests have a limit together, beyond which new ones are told to come again."""
-    size = MAX_REQUEST_MB * MIB - 4096
-    x = np.zeros((size // (4 * COLUMNS), COLUMNS), np.float32)
-    whole = request("large", x)
-    before, held = served.rss("gateway"), []
-    with served.bystanders():
-        for _ in range(2):
-            with ExitStack() as stack:
-                clients = [stack.enter_context(Client(served.gateway.port)) for _ in range(18)]
-                statuses = [_status_of_unfinished(client, whole[:-1]) for client in clients]
-                assert set(statuses) == {None, 503}
-                held.append(served.rss("gateway"))
-    assert held[0] - before < 320 * MIB
-    # The allocator may keep what was given back, but then for the next one.
-    assert held[1] - held[0] < 32 * MIB
+    whole, before = request("large", LARGEST), served.rss("gateway")
+    with served.bystanders(), ExitStack() as stack:
+        clients = [stack.enter_context(Client(served.gateway.port)) for _ in range(18)]
+        assert {_status_of_unfinished(client, whole[:-1]) for client in clients} == {None, 503}
+        assert served.rss("gateway") - before < 320 * MIB
     with Client(served.gateway.port) as client:
         client.send(whole)
         assert client.answer()[0] == 200
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="connection_lost leaves the request that is being read in a cycle with its connection: its body stays until "
+    "the garbage collector comes by, while the count of such bytes is taken back at once",
+)
+def test_memory_of_bodies_whose_clients_vanish_is_given_back(served):
+    whole, before = request("large", LARGEST), served.rss("gateway")
+    with served.bystanders(), ExitStack() as stack:
+        for _ in range(6):
+            client = stack.enter_context(Client(served.gateway.port))
+            assert _status_of_unfinished(client, whole[:-1]) is None
+        assert served.rss("gateway") - before > 6 * (MAX_REQUEST_MB - 2) * MIB
+    wait_for(lambda: served.rss("gateway") - before < 2 * MAX_REQUEST_MB * MIB, "it is given back", 3.0)
 
 
 def _status_of_unfinished(client: Client, data: bytes) -> int | None:
@@ -118,7 +128,7 @@ def test_a_header_that_never_ends_is_refused(served, place):
     begun = b"GET /health HTTP/1.1\r\nhost: a\r\n" + (b"x: " if place == "value" else b"")
     with served.bystanders(), Client(served.gateway.port) as client:
         refused = False
-        for _ in range(64):
+        for _ in range(16):
             try:
                 client.send(begun + b"a" * MIB)
             except (BrokenPipeError, ConnectionResetError):

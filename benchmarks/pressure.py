@@ -63,8 +63,8 @@ class Effort:
         """All of it for a burst of so many seconds."""
         return cls(
             burst=seconds,
-            before=max(2.0, min(15.0, seconds / 4)),
-            after=max(3.0, min(20.0, seconds / 2)),
+            before=max(1.0, min(15.0, seconds / 4)),
+            after=max(2.0, min(20.0, seconds / 2)),
             capacity=max(1.0, min(10.0, seconds / 4)),
             profile=0.02 if seconds < 10 else 0.2,
         )

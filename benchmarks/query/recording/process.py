@@ -30,7 +30,7 @@ from .http_peer import HttpPeer
 from .records import BROKEN, LOST
 
 #: queries before those that count, on each connection
-WARM_UP = 2
+WARM_UP = 1
 #: seconds that a client of a closed loop waits after a refusal; trying again at once would only be refused again
 REST_S = 0.05
 
@@ -115,8 +115,8 @@ class _Run:
             self._free.append(await self._open())
         for _ in range(WARM_UP):
             peers, self._free = self._free, []
-            for start in range(0, len(peers), 8):
-                for peer in peers[start : start + 8]:
+            for start in range(0, len(peers), 16):
+                for peer in peers[start : start + 16]:
                     self._send(peer, self._book.query(time.perf_counter()))
                 await self._quiet()
         if not self._book.any_answered():

@@ -137,7 +137,8 @@ def measure(effort: Effort, kind: str, grpc: bool) -> Found:
             counted = counters.since(before[0], counters.ended(stack.http_port, PRESSED))
             start = summary.began + effort.before
             device = stack.device_seconds(start + 1, start + effort.burst)
-            capacities.append(capacity(stack, recorder, file, effort.capacity, grpc))
+            connections = capacities[0].connections
+            capacities.append(capacity(stack, recorder, file, effort.capacity, grpc, connections))
             stack.check()
             return Found(effort, variants, capacities, records, summary, watch, device, counted)
 

@@ -30,12 +30,19 @@ class Capacity:
     device: Sequence[DeviceStats]
 
 
-def capacity(stack: VariantStack, recorder: Recorder, file: Path, seconds: float, grpc: bool = False) -> Capacity:
-    """Of a closed loop with as many connections as bring the most answers in time.
+def capacity(
+    stack: VariantStack, recorder: Recorder, file: Path, seconds: float, grpc: bool = False, connections: int = 0
+) -> Capacity:
+    """Of a closed loop with so many connections; 0: with as many as bring the most answers in time.
 
     Raises:
         LoadError: the load generator failed.
     """
+    connections = connections or _saturating(stack, recorder, file, seconds, grpc)
+    return _closed(stack, recorder, file, connections, seconds, grpc)
+
+
+def _saturating(stack: VariantStack, recorder: Recorder, file: Path, seconds: float, grpc: bool) -> int:
     best, vain = None, 0
     for connections in TRIALS:
         trial = _closed(stack, recorder, file, connections, TRIAL_SHARE * seconds, grpc)
@@ -43,7 +50,7 @@ def capacity(stack: VariantStack, recorder: Recorder, file: Path, seconds: float
             best, vain = trial, 0
         elif (vain := vain + 1) == 2:
             break
-    return _closed(stack, recorder, file, best.connections, seconds, grpc)
+    return best.connections
 
 
 def _closed(

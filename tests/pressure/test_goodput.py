@@ -17,7 +17,7 @@ from workers.batching.latency import LatencyModel
 from workers.dispatch.dispatcher import Dispatcher
 from workers.dispatch.menu import Menu, Option
 
-SLO_S, WAY_S, SECONDS = 0.2, 0.001, 4.0
+SLO_S, WAY_S, SECONDS = 0.2, 0.001, 2.5
 SIZES = (1, 2, 4, 8, 16)
 
 
@@ -46,8 +46,9 @@ def capacity(kind: str) -> float:
     return SIZES[-1] / DEVICES[kind][-1][1][SIZES[-1]]
 
 
-def goodput(kind: str, load: float) -> float:
-    """Queries a second answered in time under a Poisson load of so many times the capacity, but for the first SLO."""
+def serve(kind: str, load: float) -> tuple[float, float]:
+    """Queries a second that arrived and that were answered in time, under a Poisson load of so many times the capacity;
+    the first SLO, in which queues fill, is left out."""
     dispatcher, draw = Dispatcher(), random.Random(1)
     options = [Option(accuracy, accuracy, LatencyModel(list(of.items())), SIZES[-1]) for accuracy, of in DEVICES[kind]]
     dispatcher.set_applications({"app": (SLO_S, False)}, 0.0)
@@ -55,7 +56,7 @@ def goodput(kind: str, load: float) -> float:
     dispatcher.set_menus("device", {"app": Menu(options)}, 0.0)
     dispatcher.set_up("device", True, 0.0)
     rate = load * capacity(kind)
-    arrival, free_at, served = draw.expovariate(rate), 0.0, 0
+    arrival, free_at, served, arrived = draw.expovariate(rate), 0.0, 0, 0
     running: list[tuple[float, int, object, float]] = []
     number = itertools.count()
     now = 0.0
@@ -68,6 +69,7 @@ def goodput(kind: str, load: float) -> float:
                 served += sum(now <= query.deadline + 1e-9 for query in batch.queries)
             dispatcher.ended(batch, now, run_s)
         elif now == arrival:
+            arrived += now >= SLO_S
             dispatcher.submit("app", Query(now), now)
             arrival += draw.expovariate(rate)
         else:
@@ -78,7 +80,7 @@ def goodput(kind: str, load: float) -> float:
             heapq.heappush(running, (free_at + WAY_S / 2, next(number), batch, run_s))
         dispatcher.grants.clear()
         dispatcher.refused.clear()
-    return served / (SECONDS - SLO_S)
+    return arrived / (SECONDS - SLO_S), served / (SECONDS - SLO_S)
 
 
 @pytest.mark.parametrize("kind", DEVICES)
@@ -88,9 +90,12 @@ def goodput(kind: str, load: float) -> float:
     "other row beside it: batches of one, whatever larger ones would gain",
 )
 def test_at_three_times_capacity_goodput_is_that_of_the_least_accurate_variant(kind):
-    assert goodput(kind, 3.0) >= 0.95 * capacity(kind)
+    _, goodput = serve(kind, 3.0)
+    assert goodput >= 0.95 * capacity(kind)
 
 
 @pytest.mark.parametrize("kind", DEVICES)
 def test_what_can_be_answered_is(kind):
-    assert goodput(kind, 0.7) >= 0.95 * 0.7 * capacity(kind)
+    offered, goodput = serve(kind, 0.7)
+    # What is under way at the end is neither.
+    assert goodput >= 0.95 * offered

@@ -70,6 +70,15 @@ def large_stream(channel: grpc.Channel, x: np.ndarray, count: int, over: threadi
     return channel.stream_stream(SERVICE + "ModelStreamInfer")(much(), metadata=KEYED), sent
 
 
+def _settled(sent: list, still_s: float = 0.7) -> None:
+    """Wait until nothing more is taken from a stream's client."""
+    count, since = len(sent), time.monotonic()
+    while time.monotonic() - since < still_s:
+        if len(sent) != count:
+            count, since = len(sent), time.monotonic()
+        time.sleep(0.02)
+
+
 @pytest.mark.xfail(
     strict=True, reason="a stream's answers that nobody reads are limited in number (64), but not in bytes"
 )
@@ -80,7 +89,7 @@ def test_who_streams_much_and_reads_nothing_is_not_given_the_gateways_memory(ser
     with served.bystanders(least=60), grpc.insecure_channel(served.gateway.grpc, UNLIMITED) as channel:
         stream, sent = large_stream(channel, x, 200, over)
         next(stream)
-        time.sleep(1.0)
+        _settled(sent)
         held, taken = served.rss("gateway") - before, len(sent)
         over.set()
         # It is given all that it asked for, once it reads.
@@ -98,13 +107,14 @@ def test_who_streams_much_and_reads_nothing_is_not_given_the_gateways_memory(ser
 def test_a_stream_that_goes_away_with_answers_unread_is_no_error_of_the_gateway(stack):
     logged = len(stack.errors())
     with stack.bystanders(), grpc.insecure_channel(stack.gateway.grpc, UNLIMITED) as channel:
-        stream, _ = large_stream(channel, np.ones((48, COLUMNS), np.float32), 30)
+        stream, sent = large_stream(channel, np.ones((48, COLUMNS), np.float32), 30)
         next(stream)
-        time.sleep(0.3)
+        wait_for(lambda: len(sent) == 30, "all are asked")
+        wait_for(stack.idle, "all are answered, and few of the answers were taken")
         stream.cancel()
         wait_for(stack.idle, "its queries are forgotten")
     # The line is written when the library gives up.
-    time.sleep(0.3)
+    time.sleep(0.5)
     assert stack.errors()[logged:] == []
 
 

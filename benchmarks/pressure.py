@@ -239,18 +239,24 @@ def _held(found: Found) -> list[Row]:
 
 
 def recovered_s(found: Found, window_s: float = 1.0) -> float:
-    """Seconds after the burst from which on the p99 of all that follows is within what it was, window by window,
-    before; infinite: never within the run."""
+    """Seconds after the burst from which on all that follows is as it was before: its p99 within that of the worst
+    window before, and no larger a share without an answer, 1 % apart; infinite: never within the run."""
     _, end = found.burst
-    before = max(
-        found.records.between(start, start + window_s).latency_ms(0.99)
-        for start in np.arange(0.0, found.effort.before - window_s + 1e-9, window_s)
-    )
+    before = found.records.between(0.0, found.effort.before)
+    starts = np.arange(0.0, found.effort.before - window_s + 1e-9, window_s)
+    windows = [before.between(start, start + window_s) for start in starts]
+    p99_ms = max((some.latency_ms(0.99) for some in windows if some.answered.any()), default=0.0)
+    missed = 0.01 + _missed(before)
     for after_s in np.arange(0.0, found.effort.after - window_s + 1e-9, window_s / 4):
         rest = found.records.between(end + after_s, float("inf"))
-        if rest.latency_ms(0.99) <= before and not np.count_nonzero(~rest.answered) > 0.01 * len(rest):
+        if rest.latency_ms(0.99) <= p99_ms and _missed(rest) <= missed:
             return float(after_s)
     return float("inf")
+
+
+def _missed(records: Records) -> float:
+    """The share without an answer."""
+    return float(np.count_nonzero(~records.answered)) / max(1, len(records))
 
 
 def _growth(found: Found, process: str) -> tuple[float, float]:

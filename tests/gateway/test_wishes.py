@@ -33,11 +33,11 @@ def test_of_two_wishes_that_exclude_each_other_the_nearest_is_named_for_both():
     with pytest.raises(Unmet) as error:
         devices([SMALL, BIG], 90.0, 0.010)
     assert str(error.value) == (
-        "parameters.latency_ms: 10 is too short for what can be had now; the nearest is 'big' with an accuracy of 95 in "
-        "about 40 ms; within that time the best is 'small' with 80"
+        "parameters.latency_ms: 10 is too short for what can be had now; the nearest is 'big' with an accuracy of 95 "
+        "in about 40 ms; within that time the best is 'small' with 80"
     )
 
 
 def test_a_time_in_which_nothing_runs_is_told_with_the_quickest_there_is():
-    with pytest.raises(Unmet, match="the nearest is 'small' with an accuracy of 80 in about 5 ms$"):
+    with pytest.raises(Unmet, match=r"the nearest is 'small' with an accuracy of 80 in about 5 ms$"):
         devices([SMALL, BIG], None, 0.001)

@@ -1,0 +1,148 @@
+"""A head that was seen before goes around the parser: what follows means what it would have meant without."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+
+import msgspec
+import numpy as np
+import pytest
+
+from tests.gateway.conftest import application, config, free_port, plan
+from workers.gateway.gateway import Gateway, GatewayOptions
+
+from .conftest import COLUMNS
+from .wire import Client, post, request
+
+ONE = np.array([[1.0, 2.0, 3.0, 4.0]], np.float32)
+WAIT_S = 0.02
+
+
+def numbers_of(seed: int, rows: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((rows, COLUMNS), dtype=np.float32)
+
+
+def negated(told: bytes, x: np.ndarray) -> bool:
+    return told == (-x).tobytes()
+
+
+def test_a_request_cut_anywhere_is_answered_as_a_whole_one(served):
+    whole = request("app", ONE)
+    with Client(served.gateway.port) as client:
+        client.send(whole)
+        expected = client.answer()[2]
+        head = whole.index(b"\r\n\r\n") + 4
+        for cut in (1, 20, head - 3, head - 1, head, head + 1, len(whole) - 1):
+            client.send(whole[:cut])
+            time.sleep(WAIT_S)
+            client.send(whole[cut:])
+            status, _, told = client.answer()
+            assert (status, told) == (200, expected), cut
+
+
+def test_requests_that_come_together_are_answered_in_turn(served):
+    bodies = [np.full((1, COLUMNS), i, np.float32) for i in range(6)]
+    with Client(served.gateway.port) as client:
+        client.send(request("large", bodies[0]))
+        client.answer()
+        client.send(b"".join(request("large", x) for x in bodies))
+        assert all(negated(client.answer()[2], x) for x in bodies)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 40])
+def test_a_large_body_arrives_whole_each_time_however_it_is_cut(served, rows):
+    with served.bystanders(), Client(served.gateway.port) as client:
+        for seed, pieces in enumerate((1, 1, 2, 3, 7)):
+            x = numbers_of(seed, rows)
+            whole = request("large", x)
+            size = -(-len(whole) // pieces)
+            for start in range(0, len(whole), size):
+                client.send(whole[start : start + size])
+                if pieces > 1:
+                    time.sleep(WAIT_S)
+            status, _, told = client.answer()
+            assert status == 200 and negated(told, x)
+
+
+def test_what_follows_a_large_body_is_the_next_request(served):
+    first, second = numbers_of(1, 8), numbers_of(2, 8)
+    with Client(served.gateway.port) as client:
+        client.send(request("large", first))
+        client.answer()
+        client.send(request("large", first) + request("large", second) + request("app", ONE))
+        assert negated(client.answer()[2], first)
+        assert negated(client.answer()[2], second)
+        assert client.answer()[0] == 200
+
+
+def test_a_client_that_vanishes_within_a_large_body_leaves_nothing(served):
+    whole = request("large", numbers_of(1, 40))
+    with Client(served.gateway.port) as client:
+        client.send(whole)
+        client.answer()
+    with served.bystanders():
+        for reset in (True, False):
+            client = Client(served.gateway.port)
+            client.send(whole[: len(whole) // 2])
+            time.sleep(WAIT_S)
+            client.vanish(reset)
+
+
+def test_one_that_closes_after_its_answer_and_one_that_asks_for_the_head_only_do_so_each_time(served):
+    get = b"%s /v2/health/live HTTP/1.1\r\nhost: a\r\n%s\r\n"
+    for _ in range(3):
+        with Client(served.gateway.port) as client:
+            client.send(get % (b"GET", b"connection: close\r\n"))
+            assert b"connection: close" in client.rest().lower()
+        with Client(served.gateway.port) as client:
+            client.send(get % (b"HEAD", b"") + get % (b"HEAD", b"connection: close\r\n"))
+            told = client.rest()
+            assert told.count(b"HTTP/1.1 200") == 2 and b"{" not in told
+
+
+async def test_a_key_that_is_taken_back_and_an_application_that_is_gone_are_so_on_open_connections(tmp_path):
+    """Nothing is warm, so what is admitted gets a 503, and what is not says why."""
+    port = free_port()
+    gateway = Gateway(GatewayOptions("g", "127.0.0.1", port, "127.0.0.1", free_port(), tmp_path / "config"))
+    known = config(plan(1, {}, {}), [application("numbers"), application("words")])
+    gateway.configure(known)
+    await gateway.start()
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        asked = request("numbers", ONE)
+        another = hashlib.sha256(b"another key").hexdigest()
+
+        async def status() -> int:
+            writer.write(asked)
+            return int((await _answer(reader)).split()[1])
+
+        assert [await status() for _ in range(3)] == [503, 503, 503]
+        gateway.configure(config(plan(2, {}, {}), [application("words")]))
+        assert [await status() for _ in range(2)] == [404, 404]
+        gateway.configure(config(plan(3, {}, {}), [application("numbers")]))
+        assert await status() == 503
+        gateway.configure(msgspec.structs.replace(known, key_hashes=(another,)))
+        assert await status() == 401
+    finally:
+        writer.close()
+        await gateway.stop(0.1)
+
+
+async def _answer(reader: asyncio.StreamReader) -> bytes:
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length"))
+    await reader.readexactly(int(length.split(b":")[1]))
+    return head
+
+
+def test_a_head_with_a_lone_newline_is_no_other_head_than_the_parser_takes_it_for(served):
+    path = "/v2/models/app/infer"
+    odd = post(path, b"").replace(b"host: a\r\n", b"host: a\nx: y\r\n")
+    with Client(served.gateway.port) as client:
+        client.send(odd)
+        first = client.answer()[0]
+    with Client(served.gateway.port) as client:
+        client.send(odd)
+        assert client.answer()[0] == first

@@ -7,7 +7,7 @@ their device; answers take as long back as the batch took there.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
 from workers.batching.latency import LatencyModel
@@ -158,6 +158,17 @@ class World:
             refused = [other for other in waiting if other is not query and other.state == REFUSED]
             assert not refused, f"{query} cost others the place that they had: {refused}"
         return query
+
+    def submit_together(self, asked: Sequence[tuple[str, int, float | None, object]]) -> list[Query]:
+        """Queries that arrive at once, each as (application, rows, seconds that it has or None, key)."""
+        queries = []
+        for application, rows, budget_s, key in asked:
+            known = self.applications.get(application)
+            budget_s = (known[0] if known else 1.0) if budget_s is None else budget_s
+            queries.append(Query(len(self.queries), application, self.now, self.now + budget_s, rows, key))
+            self.queries.append(queries[-1])
+        self.call("submit_all", [(query.application, query) for query in queries])
+        return queries
 
     def withdraw(self, query: Query) -> bool:
         waits = query.state == WAITING

@@ -100,6 +100,23 @@ class Dispatching(RuleBasedStateMachine):
             world.submit(application, rows, budget_s, key)
         self.same()
 
+    @rule(
+        asked=st.lists(
+            st.tuples(
+                st.sampled_from([*APPLICATIONS, "unknown"]),
+                st.sampled_from([1, 1, 1, 2, 300]),
+                st.sampled_from([None, None, None, 0.02, 5.0]),
+                st.sampled_from([None, None, "long"]),
+            ),
+            min_size=1,
+            max_size=12,
+        )
+    )
+    def submit_together(self, asked):
+        for world in self.both():
+            world.submit_together(asked)
+        self.same()
+
     @rule(seconds=times)
     def advance(self, seconds):
         for world in self.both():

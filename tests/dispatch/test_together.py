@@ -1,0 +1,94 @@
+"""Queries that arrive together are booked together, and a batch waits only for company that is due."""
+
+from __future__ import annotations
+
+import pytest
+
+from .driver import ANSWERED, GRANTED, REFUSED, WAITING, World, menu, option
+
+#: a row alone takes 10 ms, eight together 20 ms
+BATCHES = option("only", 90, {1: 0.01, 8: 0.02})
+
+
+def world(way_s: float = 0.0, **devices) -> World:
+    made = World({"q": 0.3}, devices or {"d0": {"q": menu(BATCHES)}}, way_s)
+    made.settle()
+    return made
+
+
+def alone(made: World, seconds: float = 0.5) -> None:
+    """Enough queries far apart that no company is expected any more."""
+    for _ in range(30):
+        query = made.submit("q")
+        made.advance(seconds)
+        assert query.state == ANSWERED
+
+
+def test_an_idle_device_runs_what_came_together_as_one_batch():
+    made = world()
+    alone(made)
+    queries = made.submit_together([("q", 1, None, None)] * 5)
+    made.advance(0.1)
+    assert {query.state for query in queries} == {ANSWERED}
+    assert len({id(query.batch) for query in queries}) == 1
+
+
+def test_what_is_too_much_for_a_batch_fills_the_next_and_unlike_ones_stay_apart():
+    made = world(d0={"q": menu(BATCHES)}, d1={"q": menu(BATCHES)})
+    queries = made.submit_together([("q", 1, None, None)] * 10 + [("q", 1, None, "long")] * 2)
+    made.advance(1.0)
+    assert {query.state for query in queries} == {ANSWERED}
+    assert sorted(made_of.rows for made_of in {id(query.batch): query.batch for query in queries}.values()) == [2, 2, 8]
+    assert all(len({query.key for query in batch.queries}) == 1 for batch in {query.batch for query in queries})
+
+
+def test_of_those_that_came_together_only_what_has_no_time_is_refused():
+    made = world()
+    *good, hopeless, unknown = made.submit_together(
+        [("q", 1, None, None)] * 3 + [("q", 1, 0.001, None), ("nobody", 1, None, None)]
+    )
+    assert hopeless.state == REFUSED and unknown.state == REFUSED
+    made.advance(0.3)
+    assert {query.state for query in good} == {ANSWERED}
+
+
+def test_a_query_that_nobody_follows_does_not_wait_for_company():
+    made = world()
+    alone(made)
+    assert made.submit("q").state == GRANTED
+
+
+def test_a_query_that_others_follow_soon_waits_for_them():
+    made = world()
+    for _ in range(60):
+        made.submit("q")
+        made.advance(0.004)
+    made.advance(0.1)
+    # The device is idle again, and the next one is due in a few milliseconds.
+    first = made.submit("q")
+    assert first.state == WAITING
+    made.advance(0.004)
+    second = made.submit("q")
+    assert second.booking is first.booking
+    made.advance(0.3)
+    assert first.batch is second.batch and first.state == ANSWERED
+
+
+@pytest.mark.parametrize(("run_s", "ahead"), [(0.0004, False), (0.02, True)])
+def test_a_batch_goes_ahead_of_an_answer_only_where_that_saves_time(run_s, ahead):
+    quick = option("quick", 90, {1: run_s, 8: run_s})
+    made = world(0.03, d0={"q": menu(quick)})
+    alone(made)
+    made.submit("q")
+    made.advance(0.001)
+    assert (made.submit("q").state == GRANTED) is ahead
+
+
+def test_a_full_batch_goes_ahead_however_short_its_run():
+    quick = option("quick", 90, {1: 0.0004, 2: 0.0004})
+    made = world(0.03, d0={"q": menu(quick)})
+    alone(made)
+    made.submit("q")
+    made.advance(0.001)
+    queries = made.submit_together([("q", 1, None, None)] * 2)
+    assert [query.state for query in queries] == [GRANTED, GRANTED]

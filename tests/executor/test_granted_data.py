@@ -16,7 +16,6 @@ from tests.executor.harness import Executor, Peer, application, resident, rows, 
 from tests.wild import models
 from workers.protocol.frames import (
     Cancel,
-    ExecutorState,
     Form,
     Grant,
     Metrics,
@@ -245,19 +244,6 @@ async def test_a_large_batch_arrives_whole(executor, tmp_path):
         peer.grant({id: {"x": x} for id, x in queries.items()}, budgets=dict.fromkeys(queries, 60.0))
         for id, x in queries.items():
             await same(peer, id, {"y": -x})
-
-
-async def test_a_gateway_that_goes_takes_its_batches_along(executor, tmp_path):
-    stays = await serving(executor, mixed(tmp_path / "m.onnx"), MIXED, LONG_S)
-    goes = await executor.peer()
-    stays.grant({100: query(4000, 1)}, max_rows=1, budgets={100: 60.0})
-    goes.grant({id: query(1, id) for id in range(1, 9)}, budgets=dict.fromkeys(range(1, 9), 60.0))
-    await stays.next(ExecutorState, lambda state: state.queued.get("app", 0) >= 8)
-    goes.connection.close()
-    queries = {id: query(1, id) for id in range(1, 4)}
-    stays.grant(queries, budgets=dict.fromkeys(queries, 60.0))
-    for id, arrays in queries.items():
-        assert (await same(stays, id, expected(arrays))).batch_rows == 3
 
 
 async def test_what_granted_batches_did_is_accounted_for(executor, tmp_path, seconds):

@@ -250,6 +250,17 @@ async def test_two_gateways_take_turns_in_order_and_each_gets_its_own_answers(ga
         assert {answer.batch_rows for answer in await answers(peer, ids)} == {3}
 
 
+async def test_a_gateway_that_goes_takes_its_batches_along(gateway, executor):
+    goes = await executor.peer()
+    occupy(gateway, count=400)
+    grant(goes, range(1, 9), budget_s=30.0)
+    await gateway.next(ExecutorState, lambda state: state.queued.get("app") == 8)
+    goes.connection.close()
+    grant(gateway, range(1, 4), budget_s=30.0)
+    await gateway.next(ExecutorState, lambda state: state.queued.get("app") == 3)
+    assert {answer.batch_rows for answer in await answers(gateway, range(1, 4))} == {3}
+
+
 async def test_single_queries_and_granted_batches_share_the_device(gateway):
     """Neither starves the other: while both wait, they take turns."""
     occupy(gateway)

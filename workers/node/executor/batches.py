@@ -45,12 +45,14 @@ class _One:
 
 def granted(model: Model, batch: Granted) -> tuple[list[Part], float]:
     """The parts of a granted batch, which together hold each of its queries once, and the seconds spent inside
-    ``session.run``. If it fails, each of its queries is tried once by itself, so that one poisonous query does not fail
-    its neighbours."""
+    ``session.run``. The outputs are to be packed before the model runs again.
+
+    If the run fails, each of its queries is tried once by itself, so that one poisonous query does not fail its
+    neighbours."""
     if batch.whole is None:
         return singly(model, _queries(batch, batch.arrays), batch.limit)
     try:
-        outputs, seconds = model.run(batch.whole, batch.limit)
+        outputs, seconds = model.run_soon(batch.whole, batch.rows, batch.limit)
         return [Part(range(len(batch.ids)), outputs)], seconds
     except RunError as error:
         if len(batch.ids) == 1:

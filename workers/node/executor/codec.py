@@ -21,7 +21,7 @@ DTYPES: dict[str, np.dtype] = {**NUMPY, "BF16": BF16}
 DATATYPES = {dtype: name for name, dtype in DTYPES.items()}
 _LENGTH = struct.Struct("<I")
 #: bytes of an array that are rather copied than shared
-_SMALL = 2048
+SMALL = 2048
 
 
 class CodecError(ValueError):
@@ -96,7 +96,7 @@ def encode(name: str, array: np.ndarray) -> tuple[TensorHeader, Buffer]:
 def packed(array: np.ndarray) -> Buffer:
     """The bytes of such an array: a copy where it is small, which is sooner done, else shared if it lies in one
     piece."""
-    if array.nbytes <= _SMALL:
+    if array.nbytes <= SMALL:
         return array.tobytes()
     # A memoryview of bytes cannot be cast from bool/half formats; a uint8 view always can.
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)

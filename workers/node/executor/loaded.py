@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from workers.batching.base import Candidate
+from workers.protocol import shapes
 from workers.protocol.frames import WarmVariant
 from workers.protocol.specs import ApplicationSpec, ProfilePoint, Resident, VariantSpec
 
@@ -40,7 +41,7 @@ class Loaded:
         self.served = 0.0
         #: (rows, seconds) of warm-up runs, for a resident that comes without a profile
         self.warm_runs: list[tuple[int, float]] = []
-        self._points: tuple[ProfilePoint, ...] | None = None
+        self._profiled: tuple[tuple[ProfilePoint, ...], int | None] | None = None
         self.update(resident, application)
 
     def update(self, resident: Resident, application: ApplicationSpec) -> None:
@@ -56,9 +57,11 @@ class Loaded:
                 # A guess that lets the first batch go; the observed inflation corrects it.
                 ProfilePoint(1, application.slo_s / 8, application.slo_s / 8, application.slo_s / 8),
             )
-        if points != self._points:
-            self._points = points
-            self.estimate = LatencyEstimate(points)
+        largest = max(application.sizes, default=0) if shapes.has_open(application.signature) else None
+        profiled = ((*points, *resident.smaller), largest)
+        if profiled != self._profiled:
+            self._profiled = profiled
+            self.estimate = LatencyEstimate(*profiled)
 
     @property
     def id(self) -> int:
@@ -69,15 +72,15 @@ class Loaded:
         """Percent in the application's metric; 0 where it is not known."""
         return self.variant.accuracy if self.variant.accuracy is not None else 0.0
 
-    def candidate(self, now: float) -> Candidate:
-        """What a batch policy sees of this variant."""
+    def candidate(self, now: float, extent: int = 0) -> Candidate:
+        """What a batch policy sees of this variant. ``extent``: of the queries in question, see ``estimates``."""
         return Candidate(
             self.id,
             self.accuracy,
-            self.estimate.model(now),
+            self.estimate.model(now, extent),
             self.max_batch,
             planned=self.role is Role.PLANNED,
-            typical=self.estimate.typical,
+            typical=self.estimate.at(extent).typical,
         )
 
     def wire(self) -> WarmVariant:

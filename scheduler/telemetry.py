@@ -68,6 +68,22 @@ def arrivals(seconds: float) -> list[tuple[int, dict[str, float]]]:
     return sum_arrivals(data for _, data in _read(GATEWAY_STREAM, seconds))
 
 
+def arrivals_by_size(seconds: float) -> list[tuple[int, dict[str, dict[int, int]]]]:
+    """Items that arrived in each of the last seconds by size class: (t, {application: {size class: items}}), one entry
+    a gateway, of applications with more than one class."""
+    return [
+        (
+            data["t"],
+            {
+                name: {int(size): items for size, items in sizes.items()}
+                for name, counts in data["applications"].items()
+                if (sizes := counts.get("arrived_by_size"))
+            },
+        )
+        for _, data in _read(GATEWAY_STREAM, seconds)
+    ]
+
+
 def sum_arrivals(entries: Iterable[dict[str, Any]]) -> list[tuple[int, dict[str, float]]]:
     """Gateways' seconds, added up by second.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ from scheduler.allocation import strategies
 from scheduler.allocation.check import violations
 from scheduler.allocation.problem import Allocation, Problem
 from scheduler.allocation.reasons import explained
-from scheduler.control import choices
+from scheduler.control import choices, sizes
 from scheduler.control.assemble import assemble, available_devices
 from scheduler.control.demand import HISTORY_S, estimate
 from scheduler.control.wire import wire_plan
@@ -38,16 +39,17 @@ def make_plan(trigger: str, detail: str = "", observed: dict[str, float] | None 
         BrokenPlan: the strategy's answer breaks a constraint.
     """
     devices = available_devices()
-    names = registry.Application.objects.filter(state=registry.Application.State.ACTIVE).values_list("name", flat=True)
+    active = registry.Application.objects.filter(state=registry.Application.State.ACTIVE)
+    declared = dict(active.values_list("name", "sizes"))
     demand = estimate(
         telemetry.arrivals(HISTORY_S + 1),
-        names,
+        list(declared),
         int(time.time()),
         observed,
         settings.NEREUS.plan_period_s,
         settings.NEREUS.demand_quantile,
     )
-    problem = assemble(demand, devices)
+    problem = assemble(demand, devices, _mixes(declared))
     if not problem.devices or (not problem.applications and not _something_resides()):
         logger.info("nothing_to_plan", devices=len(problem.devices), applications=len(problem.applications))
         return None
@@ -72,6 +74,13 @@ def make_plan(trigger: str, detail: str = "", observed: dict[str, float] | None 
         moves=plan.moves,
     )
     return plan
+
+
+def _mixes(declared: Mapping[str, Sequence[int]]) -> dict[str, dict[int, float]]:
+    """How demand divides into size classes, by application; {} where none has more than one."""
+    if all(len(some) < 2 for some in declared.values()):
+        return {}
+    return sizes.mixes(telemetry.arrivals_by_size(sizes.HISTORY_S), time.time())
 
 
 def _something_resides() -> bool:

@@ -153,9 +153,8 @@ def test_a_batch_is_expected_to_take_what_its_own_class_takes():
 
 @pytest.mark.parametrize("extent", [1, 40, 128, 300, 512])
 def test_queries_as_quick_as_their_size_lets_them_be_are_no_drift(extent):
-    assert (
-        drift(LatencyEstimate(PROFILE, 512), (0.01 if extent <= 128 else 0.1) * min(1.0, extent / 128), extent) is None
-    )
+    run_s = 0.01 * extent / 128 if extent <= 128 else 0.1 * extent / 512
+    assert drift(LatencyEstimate(PROFILE, 512), run_s, extent) is None
 
 
 def test_a_device_that_is_slower_for_any_class_has_drifted():

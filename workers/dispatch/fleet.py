@@ -24,6 +24,15 @@ LOOKS = 8
 FULL = 0.01
 
 
+#: between the name of an application and the size class of queries that are booked by themselves
+_CLASS = "\x1f"
+
+
+def class_of(application: str, size: int) -> str:
+    """What a size class of an application is called, which is booked like an application by itself; 0: as itself."""
+    return f"{application}{_CLASS}{size}" if size else application
+
+
 class Kind:
     """Devices with the same menus. ``groups``: theirs, by application. Of those that are not away: ``count``, how many
     are ``busy``, the sum ``until_sum`` of when these will be free, and ``booked_s``. ``idle``: those with nothing to
@@ -74,7 +83,8 @@ def pressure_of(total_s: float, count: int, idle: int, slo_s: float) -> float:
 
 
 class Application:
-    """``open``: its batches that may still grow. ``serve_late``: late queries are answered rather than refused.
+    """``family``: the name without a size class. ``open``: its batches that may still grow. ``serve_late``: late
+    queries are answered rather than refused.
     ``hosts``: where it depends on few or cannot wait, its devices, with the seconds after which a query that has just
     arrived must start there; ``reserve`` of them, besides the one in question, are to stay able to take its next query.
     ``crowd``: all its devices with their groups, and ``looked_at``, where the next look at some begins."""
@@ -84,6 +94,7 @@ class Application:
         "_vain_since",
         "best_worth",
         "crowd",
+        "family",
         "groups",
         "hosts",
         "looked_at",
@@ -97,6 +108,7 @@ class Application:
 
     def __init__(self, name: str, slo_s: float, serve_late: bool = False) -> None:
         self.name = name
+        self.family = name.partition(_CLASS)[0]
         self.slo_s = slo_s
         self.serve_late = serve_late
         self.groups: list[Group] = []

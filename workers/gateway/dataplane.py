@@ -110,7 +110,7 @@ class DataPlane:
         """
         now = time.monotonic()
         flight = Flight(next(self._ids), spec, query, variant, read_at, answer)
-        self._statistics.arrived(spec.name, query.rows)
+        self._statistics.arrived(spec.name, query.rows, flight.size if len(spec.sizes) > 1 else None)
         self._bursts.arrived(spec.name, query.rows, now)
         self.queries += 1
         self.rows += query.rows
@@ -185,7 +185,7 @@ class DataPlane:
         spec = flight.spec
         if not self.late_binding or flight.allowed is not None or spec.batching.policy != HELD_POLICY:
             return False
-        return self._holding.offered(spec.name)
+        return self._holding.offered(spec.name, flight.size)
 
     def usable(self, device: str) -> bool:
         """Whether the device is connected and takes queries."""
@@ -307,7 +307,7 @@ class DataPlane:
             self._holding.landed(flight, now, result.batch_rows, result.held_s)
             result = msgspec.structs.replace(result, queue_s=result.queue_s + sent_at - flight.arrived)
         elif self.late_binding and result.held_s and result.batch_rows == flight.rows:
-            self._observe(device, flight.spec.name, result, now)
+            self._observe(device, flight, result, now)
         try:
             parts = split_body(result.outputs, body)
         except FrameError as error:
@@ -320,12 +320,12 @@ class DataPlane:
         if margin.seconds != before:
             self._holding.set_way(device, margin.seconds)
 
-    def _observe(self, device: str, application: str, result: Result, now: float) -> None:
+    def _observe(self, device: str, flight: Flight, result: Result, now: float) -> None:
         """Have the dispatcher learn from a query that ran by itself and was bound early."""
         state = self._executors.states().get(device)
         for known in state.warm if state is not None else ():
-            if known.application == application and known.name == result.variant:
-                self._holding.observe(device, known.id, result.batch_rows, result.held_s, now)
+            if known.application == flight.spec.name and known.name == result.variant:
+                self._holding.observe(device, flight, known.id, result.held_s, now)
 
     def refusal(self, device: str, refusal: Refusal) -> None:
         """A query was declined; another device may do better."""

@@ -43,8 +43,8 @@ class Flight:
     ``due``: when its answer must be back. ``deadline`` is the dispatcher's: the same, until it decides that a query of
     an application that serves late answers may take any time. ``booking`` is the dispatcher's too, and ``batch`` that
     of :class:`~.holding.Holding`.
-    ``key``: what queries of the application must share to run together. ``tried``: devices it was sent to; ``tries``:
-    how often it was.
+    ``key``: what queries of the application must share to run together. ``size``: its size class. ``tried``: devices it
+    was sent to; ``tries``: how often it was.
     """
 
     __slots__ = (
@@ -63,6 +63,7 @@ class Flight:
         "query",
         "rows",
         "sent_at",
+        "size",
         "spec",
         "timer",
         "tried",
@@ -75,7 +76,9 @@ class Flight:
         self.spec = spec
         self.query = query
         self.rows = query.rows
-        self.key = shapes.key(spec, [header.shape for header in query.tensors])
+        given = [header.shape for header in query.tensors]
+        self.key = shapes.key(spec, given)
+        self.size = shapes.size_class(spec, given)
         self.variant = variant
         self.arrived = read_at
         budget = spec.slo_s if query.latency_s is None else min(spec.slo_s, query.latency_s)

@@ -15,7 +15,9 @@ from typing import Protocol
 from workers import log
 from workers.dispatch.devices import Batch
 from workers.dispatch.dispatcher import Dispatcher
+from workers.dispatch.fleet import class_of
 from workers.dispatch.menu import Menu
+from workers.protocol import shapes
 from workers.protocol.frames import ExecutorState
 from workers.protocol.specs import ApplicationSpec
 
@@ -82,15 +84,19 @@ class Holding:
     def __len__(self) -> int:
         return len(self._held)
 
-    def offered(self, application: str) -> bool:
-        """Whether some device that is up can run something for the application in time."""
-        return not self._up.isdisjoint(self._offering.get(application, ()))
+    def offered(self, application: str, size: int = 0) -> bool:
+        """Whether some device that is up can run something for a size class of the application in time."""
+        return not self._up.isdisjoint(self._offering.get(class_of(application, size), ()))
 
     # --- what is known of devices -------------------------------------------------------------------------------------
 
     def configure(self, applications: Mapping[str, ApplicationSpec], now: float) -> None:
         """Take over the applications; queries held for others are refused."""
-        known = {name: (spec.slo_s, spec.late == "serve") for name, spec in applications.items()}
+        known = {
+            class_of(name, size): (spec.slo_s, spec.late == "serve")
+            for name, spec in applications.items()
+            for size in shapes.classes(spec)
+        }
         self._dispatcher.set_applications(known, now)
         self._act(now)
 
@@ -142,7 +148,7 @@ class Holding:
         """Hold a query."""
         self._held[flight.id] = flight
         started = time.perf_counter()
-        self._dispatcher.submit(flight.spec.name, flight, now)
+        self._dispatcher.submit(class_of(flight.spec.name, flight.size), flight, now)
         self._metrics.decision.observe(time.perf_counter() - started)
         self._act(now)
 
@@ -188,9 +194,10 @@ class Holding:
         self._dispatcher.ended(batch, now)
         self._act(now)
 
-    def observe(self, device: str, variant: int, rows: int, held_s: float, now: float) -> None:
-        """A batch that was not granted here held the device for so long."""
-        self._dispatcher.observe(device, variant, rows, held_s, now)
+    def observe(self, device: str, flight: Flight, variant: int, held_s: float, now: float) -> None:
+        """A query that ran by itself and was not granted here held the device for so long."""
+        application = class_of(flight.spec.name, flight.size)
+        self._dispatcher.observe(device, variant, flight.rows, held_s, now, application)
 
     def declined(self, flights: Iterable[Flight], now: float) -> None:
         """Hold queries again that a device gave back, as far as their time lasts."""

@@ -101,8 +101,11 @@ class Grants:
             granted = self._waiting[0]
             one = loaded.get(granted.variant)
             if granted.queries and one is not None and one.application.late != "serve":
-                typical = one.estimate.typical
-                given_up = [query for query in granted.queries if now + typical.seconds(query.rows) > query.deadline]
+                given_up = [
+                    query
+                    for query in granted.queries
+                    if now + one.estimate.at(query.extent).typical.seconds(query.rows) > query.deadline
+                ]
                 for query in given_up:
                     granted.remove(query)
                 late += given_up
@@ -116,7 +119,8 @@ class Grants:
         if not self._waiting:
             return None
         granted = self._waiting[0]
-        batch_s = loaded[granted.variant].estimate.model(now).seconds(granted.rows)
+        extent = max([query.extent for query in granted.queries])
+        batch_s = loaded[granted.variant].estimate.model(now, extent).seconds(granted.rows)
         self._longest_s = max(batch_s, _FORGET * self.longest_s(now))
         self._wished_at = now
         ids = tuple(query.id for query in granted.queries)

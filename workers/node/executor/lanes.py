@@ -45,14 +45,14 @@ class Lane:
         self.rows = 0
         self.name = application.name if narrow is None else f"{application.name} {narrow}"
 
-    def candidates(self, now: float) -> list[Candidate]:
-        """What the lane is planned to run, the default first."""
-        return [loaded.candidate(now) for loaded in self.in_turn()]
+    def candidates(self, now: float, extent: int = 0) -> list[Candidate]:
+        """What the lane is planned to run, the default first, as queries of that extent see it."""
+        return [loaded.candidate(now, extent) for loaded in self.in_turn()]
 
-    def relief_candidates(self, now: float) -> list[Candidate]:
+    def relief_candidates(self, now: float, extent: int = 0) -> list[Candidate]:
         """What a policy may choose instead where that would be late."""
         return [
-            msgspec.structs.replace(loaded.candidate(now), planned=False, max_batch=rows)
+            msgspec.structs.replace(loaded.candidate(now, extent), planned=False, max_batch=rows)
             for loaded, rows in self.relief
             if not loaded.closing
         ]
@@ -108,6 +108,10 @@ class Batch:
     @property
     def rows(self) -> int:
         return sum(query.rows for query in self.queries)
+
+    @property
+    def extent(self) -> int:
+        return max(query.extent for query in self.queries)
 
 
 @dataclass(slots=True)
@@ -274,8 +278,7 @@ class Lanes:
         blocking = turns.blocking_s([turns.Lane.of(name, some) for name, some in candidates.items()], other_s)
         wishes = [] if wish is None else [wish]
         for name, lane in waiting.items():
-            choice = candidates[name] + lane.relief_candidates(now)
-            wish, drop = _wish(lane, choice, blocking[name] + guard_s, now)
+            wish, drop = _wish(lane, blocking[name] + guard_s, now)
             wishes.append(wish)
             step.late += self._take(lane, drop)
         turn = self._arbiter.choose(wishes, now)
@@ -316,13 +319,16 @@ class Lanes:
         self._arbiter.ended(batch.lane.name, now)
 
 
-def _wish(lane: Lane, choice: list[Candidate], blocking_s: float, now: float) -> tuple[turns.Wish, tuple[int, ...]]:
+def _wish(lane: Lane, blocking_s: float, now: float) -> tuple[turns.Wish, tuple[int, ...]]:
     """What a lane asks of the arbiter, and the queries to refuse. Its policy sees queries that may stand in one batch;
     those of the next form where the ones before rather wait."""
-    latencies = {candidate.variant: candidate.latency for candidate in choice}
     drop: tuple[int, ...] = ()
     until = math.inf
     for queue in lane.alike():
+        # Those that may stand in one batch are of one size class.
+        extent = queue[0].extent
+        choice = lane.candidates(now, extent) + lane.relief_candidates(now, extent)
+        latencies = {candidate.variant: candidate.latency for candidate in choice}
         view = LaneView(now, queue, choice, lane.application.late, blocking_s)
         decision = lane.policy.decide(view)
         drop += decision.drop

@@ -28,11 +28,24 @@ class Query:
     """One query of one gateway. ``id`` is this executor's own: gateways number theirs independently.
 
     ``arrived`` and ``deadline``: seconds on the event loop's clock. ``arrays``: inputs by name, rows first.
-    ``form``: what two queries must share to stand in one batch. ``padding``: inputs that may be padded for that, and
+    ``form``: what two queries must share to stand in one batch. ``extent``: the largest of its open dimensions, 0 where
+    the application declares no sizes. ``padding``: inputs that may be padded for that, and
     with what.
     """
 
-    __slots__ = ("arrays", "arrived", "connection", "deadline", "form", "id", "lane", "padding", "rows", "submit")
+    __slots__ = (
+        "arrays",
+        "arrived",
+        "connection",
+        "deadline",
+        "extent",
+        "form",
+        "id",
+        "lane",
+        "padding",
+        "rows",
+        "submit",
+    )
 
     def __init__(
         self,
@@ -49,7 +62,9 @@ class Query:
         self.submit = submit
         self.connection = connection
         self.arrays = arrays
-        self.form = shapes.key(application, [array.shape for array in arrays.values()])
+        given = [array.shape for array in arrays.values()]
+        self.form = shapes.key(application, given)
+        self.extent = shapes.extent(application.signature, given) if application.sizes else 0
         self.padding = application.padding
         #: the lane or granted batch that it waits in; kept by these, which know queries and not the other way round
         self.lane: Any = None

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from tests.executor.harness import application
 from tests.wild import models
-from workers.node.executor.estimates import LatencyEstimate
+from workers.node.executor.loaded import Loaded
 from workers.node.executor.size_classes import SizeClasses
 from workers.protocol import shapes
-from workers.protocol.specs import ProfilePoint
+from workers.protocol.specs import ProfilePoint, Resident, VariantSpec
 
 SIZES = st.lists(st.integers(1, 500), unique=True, max_size=8).map(sorted).map(tuple)
 
@@ -134,50 +134,78 @@ def test_what_nobody_had_time_to_measure_counts_as_the_next_larger_class():
 
 # --- what is expected -----------------------------------------------------------------------------------------------
 
-PROFILE = (*points(0.1), *points(0.01, 128))
+
+def loaded(*smaller: ProfilePoint, sizes: tuple[int, ...] = (128, 512), whole_s: float = 0.1) -> Loaded:
+    """A variant on a device, as a plan has it."""
+    spec = VariantSpec(1, "v1", "texts", "0" * 64, 1, 90.0, 90.0)
+    return Loaded(Resident(spec, 4, 1.0, 0.5, points(whole_s), smaller=smaller), texts(*sizes), None, "", 0.0)
 
 
-def drift(estimate: LatencyEstimate, run_s: float, extent: int) -> float | None:
+def both() -> Loaded:
+    return loaded(*points(0.01, 128))
+
+
+def drift(one: Loaded, run_s: float, extent: int) -> float | None:
     """What is reported after half a minute of such single-row batches."""
     for tick in range(300):
-        estimate.observe(tick * 0.1, 1, run_s, run_s + 0.0003, extent)
-    return estimate.drifted(30.0)
+        one.at(extent).observe(tick * 0.1, 1, run_s, run_s + 0.0003, extent)
+    return one.drifted(30.0)
 
 
 def test_a_batch_is_expected_to_take_what_its_own_class_takes():
-    estimate = LatencyEstimate(PROFILE, 512)
-    assert [estimate.at(extent).typical.seconds(2) for extent in (1, 128, 129, 512, 0)] == [0.02, 0.02, 0.2, 0.2, 0.2]
-    assert estimate.model(0.0, 100).seconds(1) < 0.02 < 0.1 <= estimate.model(0.0).seconds(1)
-    assert estimate.profiled.seconds(1) == 0.1
+    one = both()
+    assert [one.at(extent).typical.seconds(2) for extent in (1, 128, 129, 512, 0)] == [0.02, 0.02, 0.2, 0.2, 0.2]
+    assert one.candidate(0.0, 100).latency.seconds(1) < 0.02 < 0.1 <= one.candidate(0.0).latency.seconds(1)
 
 
 @pytest.mark.parametrize("extent", [1, 40, 128, 300, 512])
 def test_queries_as_quick_as_their_size_lets_them_be_are_no_drift(extent):
-    run_s = 0.01 * extent / 128 if extent <= 128 else 0.1 * extent / 512
-    assert drift(LatencyEstimate(PROFILE, 512), run_s, extent) is None
+    assert drift(both(), 0.01 * extent / 128 if extent <= 128 else 0.1 * extent / 512, extent) is None
 
 
 def test_a_device_that_is_slower_for_any_class_has_drifted():
-    assert drift(LatencyEstimate(PROFILE, 512), 0.02, 128) == pytest.approx(2.0)
-    assert drift(LatencyEstimate(PROFILE, 512), 0.02, 100) == pytest.approx(2.0)
-    assert drift(LatencyEstimate(PROFILE, 512), 0.2, 512) == pytest.approx(2.0)
+    assert drift(both(), 0.02, 128) == pytest.approx(2.0)
+    assert drift(both(), 0.02, 100) == pytest.approx(2.0)
+    assert drift(both(), 0.2, 512) == pytest.approx(2.0)
 
 
 def test_a_device_that_is_faster_shows_where_queries_are_as_large_as_what_was_measured():
-    assert drift(LatencyEstimate(PROFILE, 512), 0.005, 128) == pytest.approx(0.5)
-    assert drift(LatencyEstimate(PROFILE, 512), 0.05, 512) == pytest.approx(0.5)
-    assert drift(LatencyEstimate(PROFILE, 512), 0.05, 511) is None
+    assert drift(both(), 0.005, 128) == pytest.approx(0.5)
+    assert drift(both(), 0.05, 512) == pytest.approx(0.5)
+    assert drift(both(), 0.05, 511) is None
 
 
-def test_one_slow_class_slows_decisions_for_the_others_too():
-    estimate = LatencyEstimate(PROFILE, 512)
-    before = estimate.model(0.0).seconds(1)
+def test_one_class_that_strays_is_not_lost_among_the_others():
+    one = both()
+    for tick in range(300):
+        one.at(512).observe(tick * 0.1, 1, 0.2, 0.2003, 512)
+        for _ in range(9):
+            one.at(128).observe(tick * 0.1, 1, 0.01, 0.0103, 128)
+    assert one.drifted(30.0) == pytest.approx(2.0)
+    assert one.ratio == pytest.approx(1.1, abs=0.01)
+
+
+def test_short_runs_that_waver_say_nothing_about_long_ones():
+    one = both()
+    before = one.candidate(0.0, 512).latency.seconds(1)
     for tick in range(30):
-        estimate.observe(tick * 0.1, 1, 0.02, 0.0203, 128)
-    assert estimate.model(3.0).seconds(1) == pytest.approx(2 * before, rel=0.1)
+        one.at(100).observe(tick * 0.1, 1, 0.03, 0.0303, 100)
+    assert one.candidate(3.0, 100).latency.seconds(1) == pytest.approx(0.03, rel=0.1)
+    assert one.candidate(3.0, 512).latency.seconds(1) == before
 
 
 def test_sizes_that_nobody_declared_cannot_drift_but_slow_decisions_all_the_same():
-    estimate = LatencyEstimate(points(0.01), 0)
-    assert drift(estimate, 0.05, 0) is None
-    assert estimate.model(30.0).seconds(1) > 0.02
+    one = loaded(sizes=(), whole_s=0.01)
+    assert drift(one, 0.05, 0) is None
+    assert one.candidate(30.0).latency.seconds(1) > 0.02
+
+
+def test_another_profile_of_a_class_starts_its_estimates_afresh():
+    one = both()
+    drift(one, 0.02, 128)
+    before = one.at(128)
+    again = Resident(one.variant, 4, 1.0, 0.5, points(0.1), smaller=points(0.01, 128))
+    one.update(again, one.application)
+    assert one.at(128) is before
+    one.update(msgspec.structs.replace(again, smaller=points(0.02, 128)), one.application)
+    assert one.at(128).ratio == 0.0 and one.at(128).typical.seconds(1) == 0.02

@@ -29,11 +29,11 @@ from workers.protocol.frames import (
 from workers.protocol.specs import ApplicationSpec, DeviceInfo, DeviceState
 
 from . import batches
-from .estimates import Guard
+from .estimates import Guard, LatencyEstimate
 from .exclusive import Exclusive, Kind, Request
 from .grants import Granted
 from .lanes import Batch, Lanes
-from .loaded import Loaded, Role
+from .loaded import Role
 from .peers import Peers
 from .queries import Invalid, Query, read, split
 from .residency import Residency
@@ -280,7 +280,7 @@ class Device:
         for name, arrived, refused in second.overloads():
             self.peers.report(OverloadReport(name, arrived, refused))
         for one in loaded.values():
-            ratio = one.estimate.drifted(now)
+            ratio = one.drifted(now)
             if ratio is not None:
                 self.peers.report(DriftReport(one.id, ratio))
 
@@ -344,14 +344,15 @@ class Device:
 
     async def _run_batch(self, batch: Batch, decided: float) -> None:
         loaded, rows, extent = batch.loaded, batch.rows, batch.extent
+        estimate = loaded.at(extent)
         for query in batch.queries:
             self._waiting.pop((query.connection, query.submit.id), None)
-        expected_s = loaded.estimate.model(decided, extent).seconds(rows)
+        expected_s = estimate.model(decided).seconds(rows)
         self._busy_until = decided + expected_s
         loaded.used_at = decided
         # The loop's clock counts whole milliseconds, which is too coarse to learn a device's pace from.
         began = time.perf_counter()
-        here = self._runs_here(loaded, rows, extent)
+        here = self._runs_here(estimate, rows)
         try:
             if here:
                 answers, run_s = batches.run(loaded.model, batch.queries, batch.limit)
@@ -370,7 +371,7 @@ class Device:
         self.lanes.observe(batch, now, run_s)
         if run_s > 0 and all(answer.error is None for answer in answers):
             self._guard.observe(now - decided + self._overslept_s - expected_s)
-            loaded.estimate.observe(now, rows, run_s, now - decided, extent)
+            estimate.observe(now, rows, run_s, now - decided, extent)
         self._overslept_s = 0.0
         self._second.batch(batch, run_s)
         self.meters.batch(batch, run_s, decided)
@@ -378,13 +379,10 @@ class Device:
             # Nothing was waited for: what arrived meanwhile is read before the next batch is chosen.
             await asyncio.sleep(0)
 
-    def _runs_here(self, loaded: Loaded, rows: int, extent: int) -> bool:
+    def _runs_here(self, estimate: LatencyEstimate, rows: int) -> bool:
         """Whether a batch is over sooner than a thread could be given it and give it back. On a GPU none is: what hangs
         there must not keep this process from answering."""
-        estimate = loaded.estimate
-        return (
-            self.info.kind == "cpu" and estimate.at(extent).profiled.seconds(rows) * max(1.0, estimate.ratio) <= HERE_S
-        )
+        return self.info.kind == "cpu" and estimate.profiled.seconds(rows) * max(1.0, estimate.ratio) <= HERE_S
 
     def _answer(
         self, answers: list[batches.Answer], batch: Batch, rows: int, started: float, run_s: float, held_s: float

@@ -9,9 +9,8 @@ describes the device and should be measured again.
 A batch also takes time around its run (waking up, handing over, sending); that *overhead* is observed and added,
 and its excess over the usual decays in the same way.
 
-How long a batch takes depends on how large its queries are, too, so each is held against what was measured for its own
-size class. Still most queries are smaller than the largest of their class, at which it was measured: that those are
-quicker than the profile is no news, and counts as being as quick.
+How long a batch takes depends on how large its queries are, too, so each size class has an estimate of its own. Still
+most queries are smaller than the largest of their class, at which it was measured: that those take less is no news.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ import math
 from collections.abc import Sequence
 
 from workers.batching.latency import LatencyModel
-from workers.protocol.shapes import of_class
 from workers.protocol.specs import ProfilePoint
 
 TOLERATED = (0.67, 1.5)
@@ -61,72 +59,35 @@ class Guard:
             self.seconds = max(self.seconds * _GUARD_FALL, GUARD_LEAST_S)
 
 
-class Latencies:
-    """What was measured of queries of one size class. ``size``: at which it was.
-
-    ``profiled``: the p95, which feeds decisions; ``expected``: the mean, which observations are compared with (both are
-    means over runs, so a well profiled variant has a ratio of 1); ``typical``: the median, what a batch takes when
-    nothing gets in its way.
-    """
-
-    __slots__ = ("_level", "_model", "_p95", "expected", "profiled", "size", "typical")
-
-    def __init__(self, points: Sequence[ProfilePoint], size: int):
-        self.size = size
-        self._p95 = [(point.batch, point.p95_s) for point in points]
-        self.profiled = LatencyModel(self._p95)
-        self.expected = LatencyModel([(point.batch, point.mean_s) for point in points])
-        self.typical = LatencyModel([(point.batch, min(point.p50_s, point.p95_s)) for point in points])
-        self._level: tuple[int, int] | None = None
-        self._model: LatencyModel
-
-    def model(self, level: tuple[int, int]) -> LatencyModel:
-        """The p95 at a level: (steps of inflation, steps of overhead)."""
-        if level != self._level:
-            more, extra = level[0] * _INFLATION_STEP, level[1] * _OVERHEAD_STEP_S
-            # What is slower is the usual run: the p95's own distance from it is in the profile already, and to scale
-            # that too would count the same disturbance twice.
-            self._model = LatencyModel(
-                [(batch, seconds + more * self.expected.seconds(batch) + extra) for batch, seconds in self._p95]
-            )
-            self._level = level
-        return self._model
-
-
 class LatencyEstimate:
-    """Latency by rows, and by size class, of one variant on this device.
+    """Latency by rows of one variant on this device.
 
     Args:
-        points: the profile, of all size classes.
-        largest: at which size the largest class was measured; 0: nobody knows (the application leaves dimensions open
-            and declares no sizes); None: there is only one size.
-
-    An ``extent`` is the largest of the open dimensions of a batch's queries; 0: not known, it counts as the largest.
+        points: the profile; p95 feeds decisions, the mean is what observations are compared with (both are means
+            over runs, so a well profiled variant has a ratio of 1).
+        size: of the queries that were measured; 0: nobody knows (the application leaves dimensions open and declares no
+            sizes); None: there is only one size.
     """
 
-    def __init__(self, points: Sequence[ProfilePoint], largest: int | None = None):
-        self._whole = Latencies(of_class(points, 0), largest or 0)
-        sizes = sorted({point.size for point in points if point.size})
-        self._smaller = [Latencies(of_class(points, size), size) for size in sizes]
-        self._one_size = largest is None
-        #: of queries of any size
-        self.profiled, self.typical = self._whole.profiled, self._whole.typical
+    def __init__(self, points: Sequence[ProfilePoint], size: int | None = None):
+        self._size = size
+        self._p95 = [(point.batch, point.p95_s) for point in points]
+        #: the p95 as profiled
+        self.profiled = LatencyModel(self._p95)
+        self._expected = LatencyModel([(point.batch, point.mean_s) for point in points])
+        #: the median, without inflation: what a batch takes when nothing gets in its way
+        self.typical = LatencyModel([(point.batch, min(point.p50_s, point.p95_s)) for point in points])
+        self._model: LatencyModel
         self._overhead = _OVERHEAD_FIRST_S
+        self._level: tuple[int, int] | None = None
         self._inflation = 1.0
         self._observed_at = 0.0
         self._ratio = 0.0
         self._excess_s = 0.0
-        self._batches = 0
+        #: batches observed
+        self.batches = 0
         self._outside_since: float | None = None
         self._reported_at = -DRIFT_EVERY_S
-
-    def at(self, extent: int) -> Latencies:
-        """What was measured of queries as large as that."""
-        if extent:
-            for latencies in self._smaller:
-                if extent <= latencies.size:
-                    return latencies
-        return self._whole
 
     @property
     def ratio(self) -> float:
@@ -135,10 +96,8 @@ class LatencyEstimate:
 
     def observe(self, now: float, rows: int, run_s: float, turn_s: float, extent: int = 0) -> None:
         """Take in one batch of ``rows`` that ran for ``run_s`` of the ``turn_s`` seconds that it held the device, and
-        ended at ``now``."""
-        latencies = self.at(extent)
-        expected_s = latencies.expected.seconds(rows)
-        ratio = run_s / expected_s
+        ended at ``now``. ``extent``: the largest open dimension of its queries."""
+        ratio = run_s / self._expected.seconds(rows)
         left = self._left(now)
         self._inflation = 1.0 + (self._inflation - 1.0) * left
         # Clipped before averaging: one stall of a second would otherwise look like a slow device for many.
@@ -148,43 +107,47 @@ class LatencyEstimate:
             self._overhead = _OVERHEAD_FIRST_S + (self._overhead - _OVERHEAD_FIRST_S) * left
         self._overhead += _OVERHEAD_WEIGHT * (min(turn_s - run_s, _OVERHEAD_MOST_S) - self._overhead)
         self._observed_at = now
-        if not self._one_size and extent != latencies.size:
-            run_s, ratio = max(run_s, expected_s), max(ratio, 1.0)
-        self._batches += 1
-        weight = max(_DRIFT_WEIGHT, 1.0 / self._batches)
+        if self._size is not None and extent != self._size:
+            run_s, ratio = max(run_s, self._expected.seconds(rows)), max(ratio, 1.0)
+        self.batches += 1
+        weight = max(_DRIFT_WEIGHT, 1.0 / self.batches)
         self._ratio += weight * (ratio - self._ratio)
-        self._excess_s += weight * (run_s - expected_s - self._excess_s)
-        if self._as_profiled():
+        self._excess_s += weight * (run_s - self._expected.seconds(rows) - self._excess_s)
+        if TOLERATED[0] <= self._ratio <= TOLERATED[1] or abs(self._excess_s) < DRIFT_LEAST_S:
             self._outside_since = None
         elif self._outside_since is None:
             self._outside_since = now
 
-    def _as_profiled(self) -> bool:
-        # Where nobody knows at which size it was measured, to measure again would tell nothing new.
-        if not self._one_size and not self._whole.size:
-            return True
-        return TOLERATED[0] <= self._ratio <= TOLERATED[1] or abs(self._excess_s) < DRIFT_LEAST_S
-
     def drifted(self, now: float) -> float | None:
-        """The ratio, once it has been outside :data:`TOLERATED` for long enough, at most every five minutes."""
+        """The ratio, once it has been outside :data:`TOLERATED` for long enough, at most every five minutes; never
+        where nobody knows at which size it was measured, for to measure again would tell nothing new."""
         if (
             self._outside_since is None
+            or self._size == 0
             or now - self._outside_since < DRIFT_AFTER_S
-            or self._batches < DRIFT_BATCHES
+            or self.batches < DRIFT_BATCHES
             or now - self._reported_at < DRIFT_EVERY_S
         ):
             return None
         self._reported_at = now
         return self._ratio
 
-    def model(self, now: float, extent: int = 0) -> LatencyModel:
+    def model(self, now: float) -> LatencyModel:
         """Latencies (p95 and overhead) for decisions at ``now``; inflated in steps of 5%, so that models are seldom
         made anew."""
         left = self._left(now)
         inflation = int((self._inflation - 1.0) * left / _INFLATION_STEP + 1e-9)
         more = max(0.0, self._overhead - _OVERHEAD_FIRST_S) * left
         overhead = math.ceil((min(self._overhead, _OVERHEAD_FIRST_S) + more) / _OVERHEAD_STEP_S)
-        return self.at(extent).model((inflation, overhead))
+        if (inflation, overhead) != self._level:
+            more, extra = inflation * _INFLATION_STEP, overhead * _OVERHEAD_STEP_S
+            # What is slower is the usual run: the p95's own distance from it is in the profile already, and to scale
+            # that too would count the same disturbance twice.
+            self._model = LatencyModel(
+                [(batch, seconds + more * self._expected.seconds(batch) + extra) for batch, seconds in self._p95]
+            )
+            self._level = inflation, overhead
+        return self._model
 
     def _left(self, now: float) -> float:
         """How much of the last observations' excess still counts (0 to 1)."""

@@ -104,7 +104,7 @@ class Grants:
                 given_up = [
                     query
                     for query in granted.queries
-                    if now + one.estimate.at(query.extent).typical.seconds(query.rows) > query.deadline
+                    if now + one.at(query.extent).typical.seconds(query.rows) > query.deadline
                 ]
                 for query in given_up:
                     granted.remove(query)
@@ -120,7 +120,7 @@ class Grants:
             return None
         granted = self._waiting[0]
         extent = max([query.extent for query in granted.queries])
-        batch_s = loaded[granted.variant].estimate.model(now, extent).seconds(granted.rows)
+        batch_s = loaded[granted.variant].at(extent).model(now).seconds(granted.rows)
         self._longest_s = max(batch_s, _FORGET * self.longest_s(now))
         self._wished_at = now
         ids = tuple(query.id for query in granted.queries)

@@ -29,8 +29,7 @@ class Query:
 
     ``arrived`` and ``deadline``: seconds on the event loop's clock. ``arrays``: inputs by name, rows first.
     ``form``: what two queries must share to stand in one batch. ``extent``: the largest of its open dimensions, 0 where
-    the application declares no sizes. ``padding``: inputs that may be padded for that, and
-    with what.
+    the application declares no sizes. ``padding``: inputs that may be padded for that, and with what.
     """
 
     __slots__ = (

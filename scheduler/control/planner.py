@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -39,17 +38,19 @@ def make_plan(trigger: str, detail: str = "", observed: dict[str, float] | None 
         BrokenPlan: the strategy's answer breaks a constraint.
     """
     devices = available_devices()
-    active = registry.Application.objects.filter(state=registry.Application.State.ACTIVE)
-    declared = dict(active.values_list("name", "sizes"))
+    names = registry.Application.objects.filter(state=registry.Application.State.ACTIVE).values_list("name", flat=True)
+    seconds = telemetry.gateway_seconds(HISTORY_S + 1)
     demand = estimate(
-        telemetry.arrivals(HISTORY_S + 1),
-        list(declared),
+        telemetry.sum_arrivals(seconds),
+        names,
         int(time.time()),
         observed,
         settings.NEREUS.plan_period_s,
         settings.NEREUS.demand_quantile,
     )
-    problem = assemble(demand, devices, _mixes(declared))
+    asked_for = telemetry.sizes_arrived(sizes.ASKED_FOR_S)
+    mixes = sizes.mixes(telemetry.arrivals_by_size(seconds), asked_for, time.time())
+    problem = assemble(demand, devices, mixes)
     if not problem.devices or (not problem.applications and not _something_resides()):
         logger.info("nothing_to_plan", devices=len(problem.devices), applications=len(problem.applications))
         return None
@@ -74,13 +75,6 @@ def make_plan(trigger: str, detail: str = "", observed: dict[str, float] | None 
         moves=plan.moves,
     )
     return plan
-
-
-def _mixes(declared: Mapping[str, Sequence[int]]) -> dict[str, dict[int, float]]:
-    """How demand divides into size classes, by application; {} where none has more than one."""
-    if all(len(some) < 2 for some in declared.values()):
-        return {}
-    return sizes.mixes(telemetry.arrivals_by_size(sizes.HISTORY_S), time.time())
 
 
 def _something_resides() -> bool:

@@ -8,45 +8,60 @@ the slowest class that is asked for keeps to SLO / 2.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from scheduler.allocation.problem import Profile
 from workers.protocol.shapes import of_class
 from workers.protocol.specs import ProfilePoint
 
-#: seconds after which what arrived counts half; what was asked for within the history counts as asked for
-HALF_LIFE_S = 60.0
-#: seconds of arrivals that are looked at
-HISTORY_S = 900
+#: seconds after which what arrived counts half
+HALF_LIFE_S = 20.0
+#: seconds for which a size class counts as asked for after its last query
+ASKED_FOR_S = 900.0
 
 #: share of the items by size class; all of them in the largest where nothing is known
 ANY: Mapping[int, float] = {0: 1.0}
 
 
-def mixes(seconds: Iterable[tuple[int, Mapping[str, Mapping[int, float]]]], now: float) -> dict[str, dict[int, float]]:
-    """Shares (0 to 1, above 0) by size class, by application, of those that had items.
+def mixes(
+    seconds: Iterable[tuple[int, Mapping[str, Mapping[int, float]]]],
+    asked_for: Mapping[str, Collection[int]],
+    now: float,
+) -> dict[str, dict[int, float]]:
+    """Shares (0 to 1, adding up to 1) by size class, by application, of those of which something is known. A class with
+    a share of 0 is asked for now and then.
 
-    ``seconds``: (t, {application: {size class: items}}) of the last :data:`HISTORY_S`, in any order.
+    Args:
+        seconds: (t, {application: {size class: items}}) of the last seconds, in any order.
+        asked_for: classes by application that arrived within :data:`ASKED_FOR_S`.
     """
-    found: dict[str, dict[int, float]] = {}
+    weights: dict[str, dict[int, float]] = {
+        name: dict.fromkeys(classes, 0.0) for name, classes in asked_for.items() if classes
+    }
     for t, applications in seconds:
         weight = 0.5 ** (max(0.0, now - t) / HALF_LIFE_S)
         for name, items in applications.items():
-            mine = found.setdefault(name, {})
             for size, count in items.items():
                 if count > 0:
+                    mine = weights.setdefault(name, {})
                     mine[size] = mine.get(size, 0.0) + weight * count
-    totals = {name: sum(mine.values()) for name, mine in found.items()}
-    return {name: {size: some / totals[name] for size, some in mine.items()} for name, mine in found.items() if mine}
+    return {name: _shares(mine) for name, mine in weights.items()}
+
+
+def _shares(weights: dict[int, float]) -> dict[int, float]:
+    total = sum(weights.values())
+    if total > 0:
+        return {size: weight / total for size, weight in weights.items()}
+    # Nothing arrived lately: the next query may be as large as those before were.
+    largest = 0 if 0 in weights else max(weights)
+    return {size: float(size == largest) for size in weights}
 
 
 def profile(
     points: Sequence[ProfilePoint], mix: Mapping[int, float], memory_bytes: int = 0, load_s: float = 0.0
 ) -> Profile:
-    """A profile (p95) as strategies know it, without size classes. ``mix``: shares by class, adding up to 1.
-
-    Batches are those that were measured in every class of the mix.
-    """
+    """A profile (p95) as strategies know it, without size classes; its batches are those that were measured in every
+    class of the mix. ``mix``: shares by class, adding up to 1; some may be 0."""
     by_class = {size: {point.batch: point.p95_s for point in of_class(points, size)} for size in mix}
     common = sorted(set.intersection(*(set(latencies) for latencies in by_class.values())))
     mean = tuple((b, sum(mix[size] * latencies[b] for size, latencies in by_class.items())) for b in common)

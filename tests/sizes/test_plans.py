@@ -32,19 +32,22 @@ def points(ms: float, size: int = 0, batches=(1, 2, 4, 8)) -> tuple[ProfilePoint
 
 
 def test_shares_are_of_what_arrived_and_what_is_longer_ago_counts_less():
-    assert sizes.mixes([(100, {"a": {0: 1, 128: 3}}), (100, {"b": {0: 5}})], 100) == {
-        "a": {0: 0.25, 128: 0.75},
-        "b": {0: 1},
-    }
-    (mix,) = sizes.mixes([(0, {"a": {0: 10}}), (60, {"a": {128: 10}})], 60).values()
+    seconds = [(100, {"a": {0: 1, 128: 3}}), (100, {"b": {0: 5}})]
+    assert sizes.mixes(seconds, {}, 100) == {"a": {0: 0.25, 128: 0.75}, "b": {0: 1}}
+    (mix,) = sizes.mixes([(0, {"a": {0: 10}}), (20, {"a": {128: 10}})], {}, 20).values()
     assert mix == {0: pytest.approx(1 / 3), 128: pytest.approx(2 / 3)}
-    # Rare as it may be, it is asked for.
-    (mix,) = sizes.mixes([(0, {"a": {0: 1}}), (890, {"a": {128: 1000}})], 890).values()
-    assert 0 < mix[0] < 1e-6
 
 
-def test_what_did_not_arrive_has_no_share():
-    assert sizes.mixes([(1, {"a": {0: 0}}), (2, {"b": {}}), (3, {})], 3) == {}
+def test_a_class_that_is_asked_for_now_and_then_stays_in_the_mix():
+    assert sizes.mixes([(100, {"a": {128: 7}})], {"a": {0, 128}}, 100) == {"a": {0: 0.0, 128: 1.0}}
+
+
+def test_while_nothing_arrives_the_largest_class_of_late_counts():
+    assert sizes.mixes([], {"a": {16, 128}, "b": {16, 0}}, 100) == {"a": {16: 0.0, 128: 1.0}, "b": {16: 0.0, 0: 1.0}}
+
+
+def test_of_what_did_not_arrive_nothing_is_known():
+    assert sizes.mixes([(1, {"a": {0: 0}}), (2, {"b": {}}), (3, {})], {"c": set()}, 3) == {}
 
 
 # --- what a plan may count on ---------------------------------------------------------------------------------------
@@ -158,11 +161,22 @@ class TestControlLoop:
         arrive({128: 29, 0: 1}, seconds=1)
         assert names(make_plan("period")) == {"quick"}
 
+    def test_a_rare_long_query_is_planned_for_until_it_has_not_come_for_long(self, clean_redis):
+        owner = texts()
+        sized_variant(owner, "quick", 80, 10, 2)
+        sized_variant(owner, "good", 99, 120, 20)
+        arrive({128: 30})
+        clean_redis.hset(telemetry.SIZES_HASH, "texts 0", int(time.time() - sizes.ASKED_FOR_S + 60))
+        assert names(make_plan("period")) == {"quick"}
+        clean_redis.hset(telemetry.SIZES_HASH, "texts 0", int(time.time() - sizes.ASKED_FOR_S - 60))
+        assert names(make_plan("period")) == {"good"}
+        assert clean_redis.hlen(telemetry.SIZES_HASH) == 1
+
     def test_a_plan_serves_more_of_a_mix_than_of_long_queries_alone(self):
         sized_variant(texts(), "only", 90, 40, 4)
         served = []
         for items in ({0: 500}, {0: 250, 128: 250}):
-            telemetry.live.client().delete(telemetry.GATEWAY_STREAM)
+            telemetry.live.client().delete(telemetry.GATEWAY_STREAM, telemetry.SIZES_HASH)
             arrive(items)
             served.append(make_plan("period").served)
         # Two devices; 25 long ones a second each, or 1 / (0.5 * 40 ms + 0.5 * 4 ms).

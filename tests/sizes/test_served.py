@@ -163,6 +163,29 @@ async def test_a_gateway_counts_arrivals_by_class(executor, gateways, control_pl
     assert counted() == {SHORT: 3, 0: 1}
 
 
+async def test_queries_that_wait_when_their_class_is_no_more_are_answered_all_the_same(
+    executor, gateways, control_plane, path
+):
+    """Another profile does not know the classes apart: until then they were booked by themselves."""
+    spec = sized(SHORT, LONG)
+    settings = {"NEREUS_CONTROL_URL": control_plane.url, "NEREUS_JOIN_TOKEN": "t"}
+    gateway = await started(executor, gateways, spec, path, profile(0.05, 0.002, batches=(1,)), **settings)
+    await asyncio.to_thread(wait_for, lambda: control_plane.connection, "the gateway joined")
+    asking = asyncio.create_task(asked(gateway, *[LONG] * 30, *[SHORT] * 30))
+
+    def held() -> float:
+        lines = gateway.http.get("/metrics").text.splitlines()
+        return float(next(line for line in lines if line.startswith("nereus_gateway_held ")).split()[1])
+
+    await asyncio.to_thread(wait_for, lambda: held() > 30, "queries wait")
+    plan = Plan(
+        1, (DevicePlan(executor.info.id, executor.endpoint, (resident(variant(1, path), profile(0.05, 0.002)),)),)
+    )
+    control_plane.send(config(plan, [msgspec.structs.replace(spec, sizes=(LONG,))]))
+    found = await asking
+    assert {answer.status_code for answer in found} == {200}, [a.text for a in found if a.status_code != 200][:3]
+
+
 async def test_an_application_of_one_class_has_nothing_to_count(executor, gateways, control_plane, path):
     settings = {"NEREUS_CONTROL_URL": control_plane.url, "NEREUS_JOIN_TOKEN": "t"}
     gateway = await started(executor, gateways, sized(LONG), path, profile(0.05, 0.002)[:4], **settings)

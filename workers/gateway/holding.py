@@ -91,13 +91,31 @@ class Holding:
     # --- what is known of devices -------------------------------------------------------------------------------------
 
     def configure(self, applications: Mapping[str, ApplicationSpec], now: float) -> None:
-        """Take over the applications; queries held for others are refused."""
+        """Take over the applications; queries held for others are refused. Those of size classes that are no more
+        are booked anew, as soon as devices offer what there is instead."""
         known = {
             class_of(name, size): (spec.slo_s, spec.late == "serve")
             for name, spec in applications.items()
             for size in shapes.classes(spec)
         }
+        moved = [
+            flight
+            for flight in self._held.values()
+            if flight.spec.name in applications and class_of(flight.spec.name, flight.size) not in known
+        ]
+        for flight in moved:
+            self._dispatcher.withdraw(flight, now)
+            flight.size = shapes.class_holding(applications[flight.spec.name], flight.size)
         self._dispatcher.set_applications(known, now)
+        if moved:
+            asyncio.get_running_loop().call_soon(self._book_again, moved)
+        self._act(now)
+
+    def _book_again(self, flights: Iterable[Flight]) -> None:
+        now = time.monotonic()
+        for flight in flights:
+            if flight.id in self._held and flight.booking is None:
+                self._dispatcher.submit(class_of(flight.spec.name, flight.size), flight, now)
         self._act(now)
 
     def offer(self, device: str, menus: Mapping[str, Menu], now: float) -> None:

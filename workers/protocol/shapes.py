@@ -52,10 +52,15 @@ def extent(signature: Signature, shapes: Sequence[tuple[int, ...]]) -> int:
 
 def size_class(application: ApplicationSpec, shapes: Sequence[tuple[int, ...]]) -> int:
     """The size class of a query. ``shapes`` as in :func:`key`."""
-    sizes = application.sizes
-    if len(sizes) < 2:
+    if len(application.sizes) < 2:
         return 0
-    place = bisect_left(sizes, extent(application.signature, shapes))
+    return class_holding(application, extent(application.signature, shapes))
+
+
+def class_holding(application: ApplicationSpec, size: int) -> int:
+    """The smallest class that holds queries as large as ``size``."""
+    sizes = application.sizes
+    place = bisect_left(sizes, size)
     return sizes[place] if place < len(sizes) - 1 else 0
 
 

@@ -9,8 +9,8 @@ from tests.dispatch.driver import World, menu, option
 from tests.executor.harness import application
 from tests.wild import models
 from workers.batching.latency import LatencyModel
+from workers.dispatch.classes import class_of
 from workers.dispatch.dispatcher import Dispatcher
-from workers.dispatch.fleet import class_of
 from workers.dispatch.menu import Menu, Option
 from workers.gateway.menus import AROUND_S, Menus
 from workers.protocol.frames import WarmVariant

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator, Mapping
 
+from .classes import owner_of
 from .devices import Batch, Device
 from .menu import Menu
 
@@ -22,15 +23,6 @@ RESERVE_S = 10.0
 LOOKS = 8
 #: once no device had one, none is looked for again for this part of the SLO: overload must not cost time as well
 FULL = 0.01
-
-
-#: between the name of an application and the size class of queries that are booked by themselves
-_CLASS = "\x1f"
-
-
-def class_of(application: str, size: int) -> str:
-    """What a size class of an application is called, which is booked like an application by itself; 0: as itself."""
-    return f"{application}{_CLASS}{size}" if size else application
 
 
 class Kind:
@@ -83,8 +75,8 @@ def pressure_of(total_s: float, count: int, idle: int, slo_s: float) -> float:
 
 
 class Application:
-    """``family``: the name without a size class. ``open``: its batches that may still grow. ``serve_late``: late
-    queries are answered rather than refused.
+    """``owner``: the application of which this is a size class, or its own name. ``open``: its batches that may still
+    grow. ``serve_late``: late queries are answered rather than refused.
     ``hosts``: where it depends on few or cannot wait, its devices, with the seconds after which a query that has just
     arrived must start there; ``reserve`` of them, besides the one in question, are to stay able to take its next query.
     ``crowd``: all its devices with their groups, and ``looked_at``, where the next look at some begins."""
@@ -94,12 +86,12 @@ class Application:
         "_vain_since",
         "best_worth",
         "crowd",
-        "family",
         "groups",
         "hosts",
         "looked_at",
         "name",
         "open",
+        "owner",
         "refused_at",
         "reserve",
         "serve_late",
@@ -108,7 +100,7 @@ class Application:
 
     def __init__(self, name: str, slo_s: float, serve_late: bool = False) -> None:
         self.name = name
-        self.family = name.partition(_CLASS)[0]
+        self.owner = owner_of(name)
         self.slo_s = slo_s
         self.serve_late = serve_late
         self.groups: list[Group] = []

@@ -185,7 +185,7 @@ class DataPlane:
         spec = flight.spec
         if not self.late_binding or flight.allowed is not None or spec.batching.policy != HELD_POLICY:
             return False
-        return self._holding.offered(spec.name, flight.size)
+        return self._holding.offered(flight.booked_as)
 
     def usable(self, device: str) -> bool:
         """Whether the device is connected and takes queries."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from workers.dispatch.classes import class_of
 from workers.protocol import shapes, v2
 from workers.protocol.frames import Result
 from workers.protocol.specs import ApplicationSpec
@@ -43,8 +44,8 @@ class Flight:
     ``due``: when its answer must be back. ``deadline`` is the dispatcher's: the same, until it decides that a query of
     an application that serves late answers may take any time. ``booking`` is the dispatcher's too, and ``batch`` that
     of :class:`~.holding.Holding`.
-    ``key``: what queries of the application must share to run together. ``size``: its size class. ``tried``: devices it
-    was sent to; ``tries``: how often it was.
+    ``key``: what queries of the application must share to run together. ``size``: its size class; ``booked_as``: what
+    that is called where it is booked. ``tried``: devices it was sent to; ``tries``: how often it was.
     """
 
     __slots__ = (
@@ -52,6 +53,7 @@ class Flight:
         "answer",
         "arrived",
         "batch",
+        "booked_as",
         "booking",
         "bytes",
         "deadline",
@@ -79,6 +81,7 @@ class Flight:
         given = [header.shape for header in query.tensors]
         self.key = shapes.key(spec, given)
         self.size = shapes.size_class(spec, given)
+        self.booked_as = class_of(spec.name, self.size)
         self.variant = variant
         self.arrived = read_at
         budget = spec.slo_s if query.latency_s is None else min(spec.slo_s, query.latency_s)

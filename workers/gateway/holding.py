@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from workers import log
+from workers.dispatch.classes import class_of
 from workers.dispatch.devices import Batch
 from workers.dispatch.dispatcher import Dispatcher
-from workers.dispatch.fleet import class_of
 from workers.dispatch.menu import Menu
 from workers.protocol import shapes
 from workers.protocol.frames import ExecutorState
@@ -84,9 +84,9 @@ class Holding:
     def __len__(self) -> int:
         return len(self._held)
 
-    def offered(self, application: str, size: int = 0) -> bool:
-        """Whether some device that is up can run something for a size class of the application in time."""
-        return not self._up.isdisjoint(self._offering.get(class_of(application, size), ()))
+    def offered(self, application: str) -> bool:
+        """Whether some device that is up can run something for the application, or the size class, in time."""
+        return not self._up.isdisjoint(self._offering.get(application, ()))
 
     # --- what is known of devices -------------------------------------------------------------------------------------
 
@@ -101,11 +101,12 @@ class Holding:
         moved = [
             flight
             for flight in self._held.values()
-            if flight.spec.name in applications and class_of(flight.spec.name, flight.size) not in known
+            if flight.spec.name in applications and flight.booked_as not in known
         ]
         for flight in moved:
             self._dispatcher.withdraw(flight, now)
             flight.size = shapes.class_holding(applications[flight.spec.name], flight.size)
+            flight.booked_as = class_of(flight.spec.name, flight.size)
         self._dispatcher.set_applications(known, now)
         if moved:
             asyncio.get_running_loop().call_soon(self._book_again, moved)
@@ -115,7 +116,7 @@ class Holding:
         now = time.monotonic()
         for flight in flights:
             if flight.id in self._held and flight.booking is None:
-                self._dispatcher.submit(class_of(flight.spec.name, flight.size), flight, now)
+                self._dispatcher.submit(flight.booked_as, flight, now)
         self._act(now)
 
     def offer(self, device: str, menus: Mapping[str, Menu], now: float) -> None:
@@ -166,7 +167,7 @@ class Holding:
         """Hold a query."""
         self._held[flight.id] = flight
         started = time.perf_counter()
-        self._dispatcher.submit(class_of(flight.spec.name, flight.size), flight, now)
+        self._dispatcher.submit(flight.booked_as, flight, now)
         self._metrics.decision.observe(time.perf_counter() - started)
         self._act(now)
 
@@ -214,8 +215,7 @@ class Holding:
 
     def observe(self, device: str, flight: Flight, variant: int, held_s: float, now: float) -> None:
         """A query that ran by itself and was not granted here held the device for so long."""
-        application = class_of(flight.spec.name, flight.size)
-        self._dispatcher.observe(device, variant, flight.rows, held_s, now, application)
+        self._dispatcher.observe(device, variant, flight.rows, held_s, now, flight.booked_as)
 
     def declined(self, flights: Iterable[Flight], now: float) -> None:
         """Hold queries again that a device gave back, as far as their time lasts."""

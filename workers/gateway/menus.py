@@ -2,7 +2,7 @@
 
 Each size class of an application (:mod:`workers.protocol.shapes`) has a menu of its own, with what its batches take:
 short queries may run on what would be too slow for long ones. To the dispatcher a class is an application by itself,
-called as :func:`workers.dispatch.fleet.class_of` has it.
+called as :func:`workers.dispatch.classes.class_of` has it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 
 from workers.batching.latency import LatencyModel
-from workers.dispatch.fleet import class_of
+from workers.dispatch.classes import class_of
 from workers.dispatch.menu import Menu, Option
 from workers.protocol import shapes
 from workers.protocol.frames import WarmVariant

@@ -48,6 +48,12 @@ class Granted(msgspec.Struct, eq=False):
     whole: dict[str, np.ndarray] | None
     arrays: list[dict[str, np.ndarray]] | None
 
+    @property
+    def extent(self) -> int:
+        """The largest open dimension of its queries, see :class:`.forms.Layout`."""
+        layouts = self.layouts
+        return layouts[0].extent if self.same else max([layout.extent for layout in layouts])
+
     def deadline(self, after: float) -> float:
         """The earliest deadline from ``after`` on; inf: there is none."""
         if self.soonest >= after:

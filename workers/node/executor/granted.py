@@ -52,7 +52,9 @@ class Granted(msgspec.Struct, eq=False):
     def extent(self) -> int:
         """The largest open dimension of its queries, see :class:`.forms.Layout`."""
         layouts = self.layouts
-        return layouts[0].extent if self.same else max([layout.extent for layout in layouts])
+        if self.same and layouts:
+            return layouts[0].extent
+        return max([layout.extent for layout in layouts], default=0)
 
     def deadline(self, after: float) -> float:
         """The earliest deadline from ``after`` on; inf: there is none."""

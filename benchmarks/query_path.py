@@ -65,8 +65,8 @@ SECTIONS = {
 }
 assert MODELS.keys() <= SECTIONS.keys()
 
-#: of routing: seconds of virtual time, and queries routed at once
-DECISIONS, FEW_DECISIONS = (0.5, 5_000), (0.02, 500)
+#: of routing: see `decisions.section`
+DECISIONS, FEW_DECISIONS = (0.5, 5_000), (0.004, 500, 0.004, (0.9,))
 QUICK = Effort(seconds=0.4, rounds=1, alone_s=0.02)
 
 

@@ -14,10 +14,11 @@ import itertools
 import random
 import statistics
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.routing import decision_times_us
+from benchmarks.routing import SITUATIONS, decision_times_us
 from workers.batching.latency import LatencyModel
 from workers.dispatch.dispatcher import Dispatcher
 from workers.dispatch.menu import Menu, Option
@@ -54,9 +55,9 @@ def _menus(number: int) -> dict[str, Menu]:
     return {f"app{one}": Menu(options) for one in offered}
 
 
-def submit_us(devices: int, load: float, seconds: float) -> tuple[list[float], list[float]]:
-    """Microseconds of each ``Dispatcher.submit`` in so many seconds of virtual time, and of all its calls a query (the
-    ends of batches and wakes included)."""
+def submit_us(devices: int, load: float, seconds: float, filling_s: float = SLO_S) -> tuple[list[float], list[float]]:
+    """Microseconds of each ``Dispatcher.submit`` in so many seconds of virtual time after ``filling_s``, and of all its
+    calls a query (the ends of batches and wakes included)."""
     dispatcher, draw = Dispatcher(), random.Random(1)
     dispatcher.set_applications({f"app{i}": (SLO_S, False) for i in range(APPLICATIONS)}, 0.0)
     for number in range(devices):
@@ -75,7 +76,7 @@ def submit_us(devices: int, load: float, seconds: float) -> tuple[list[float], l
         dispatcher.refused.clear()
 
     gc.collect()
-    while now < SLO_S + seconds:
+    while now < filling_s + seconds:
         arrives, others_ns = now + draw.expovariate(load * capacity), 0
         while (at := min(dispatcher.wake_at, ends[0][0] if ends else arrives)) < arrives:
             began = clock()
@@ -93,26 +94,27 @@ def submit_us(devices: int, load: float, seconds: float) -> tuple[list[float], l
         took_ns = clock() - began
         carry_out()
         # While the queues fill up decisions are cheaper than later.
-        if now > SLO_S:
+        if now > filling_s:
             submits.append(took_ns / 1e3)
             whole.append((took_ns + others_ns) / 1e3)
     return submits, whole
 
 
-def section(seconds: float, picks: int) -> list[Row]:
+def section(seconds: float, picks: int, filling_s: float = SLO_S, loads: Sequence[float] = LOADS) -> list[Row]:
     """A row for each number of devices and situation.
 
     Args:
-        seconds: of virtual time, after one SLO in which queues fill up.
+        seconds: of virtual time, after ``filling_s`` of it, in which queues fill up: one SLO, for full ones.
         picks: queries that are routed at once.
+        loads: parts of what the devices can do.
     """
     rows = []
     for devices in DEVICES:
-        for load in LOADS:
-            submits, whole = submit_us(devices, load, seconds)
+        for load in loads:
+            submits, whole = submit_us(devices, load, seconds, filling_s)
             rows.append(_row(devices, "Dispatcher.submit", f"{load:.0%} of capacity", submits, statistics.fmean(whole)))
-        for situation, budget_s in (("in time", 10.0), ("no device in time", 0.0)):
-            rows.append(_row(devices, "Router.pick", situation, decision_times_us(devices, budget_s, picks)))
+        for name, situation in SITUATIONS.items():
+            rows.append(_row(devices, "Router.pick", name, decision_times_us(devices, situation, picks)))
     return rows
 
 

@@ -100,32 +100,42 @@ class Generator:
 
 def v2_requests(model: Model, key: str, rows: int = 1) -> tuple[list[bytes], list[bytes]]:
     """Requests of V2 HTTP with binary tensors, and what their answers must end in."""
+    return requests(model, v2_request(model.name, key), rows)
+
+
+def v2_request(application: str, key: str) -> Callable[[np.ndarray], bytes]:
+    """Makes a whole HTTP request of an input ``x``."""
 
     def request(x: np.ndarray) -> bytes:
         parameters = {"binary_data_size": x.nbytes}
         tensor = {"name": "x", "datatype": "FP32", "shape": list(x.shape), "parameters": parameters}
         header = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
         return post(
-            f"/v2/models/{model.name}/infer",
+            f"/v2/models/{application}/infer",
             header + x.tobytes(),
             Authorization=f"Bearer {key}",
             Inference_Header_Content_Length=str(len(header)),
         )
 
-    return requests(model, request, rows)
+    return request
 
 
 def v2_grpc_requests(model: Model, rows: int = 1) -> tuple[list[bytes], list[bytes]]:
     """The same as ``ModelInferRequest`` messages of V2 gRPC with raw contents."""
+    return requests(model, v2_grpc_request(model.name), rows)
+
+
+def v2_grpc_request(application: str) -> Callable[[np.ndarray], bytes]:
+    """Makes a serialised ``ModelInferRequest`` of an input ``x``."""
     from tritonclient.grpc import service_pb2
 
     def request(x: np.ndarray) -> bytes:
-        message = service_pb2.ModelInferRequest(model_name=model.name)
+        message = service_pb2.ModelInferRequest(model_name=application)
         message.inputs.add(name="x", datatype="FP32", shape=x.shape)
         message.raw_input_contents.append(x.tobytes())
         return message.SerializeToString()
 
-    return requests(model, request, rows)
+    return request
 
 
 def requests(model: Model, request: Callable[[np.ndarray], bytes], rows: int = 1) -> tuple[list[bytes], list[bytes]]:

@@ -102,6 +102,28 @@ def small(folder: Path) -> Model:
     return Model("small", graph.save(folder / "small.onnx", row), row, slo_s=1.0)
 
 
+def convolutions(folder: Path, name: str, width: float, slo_s: float) -> Model:
+    """A CNN on 3 x 32 x 32 whose cost grows with the square of ``width``: about 4 ms a row at 1."""
+    graph, row = _Graph(), (3, 32, 32)
+    value, channels = "x", 3
+    for out, stride in ((64, 1), (96, 1), (128, 2), (192, 1), (192, 2)):
+        out = max(1, round(width * out))
+        value, channels = graph.add("Relu", graph.conv(value, channels, out, stride=stride)), out
+    graph.head(value, channels)
+    return Model(name, graph.save(folder / f"{name}.onnx", row), row, slo_s)
+
+
+def perceptron(folder: Path, name: str, layers: int, slo_s: float) -> Model:
+    """An MLP of ``layers`` hidden layers of 1024 x 1024 that share eight matrices of 4 MB. A single row is bound by
+    memory, so that batches cost much less by row."""
+    graph, row = _Graph(), (1024,)
+    value, weights = "x", [graph.weight(1024, 1024) for _ in range(8)]
+    for layer in range(layers):
+        value = graph.add("Tanh", graph.add("MatMul", value, weights[layer % len(weights)]))
+    graph.add("MatMul", value, graph.weight(1024, OUTPUTS), output="y")
+    return Model(name, graph.save(folder / f"{name}.onnx", row), row, slo_s)
+
+
 def resnet18(folder: Path) -> Model:
     graph, row = _Graph(), (3, 224, 224)
     value = graph.add("Relu", graph.conv("x", 3, 64, size=7, stride=2))

@@ -27,6 +27,7 @@ from workers.protocol.specs import (
     ApplicationSpec,
     DeviceInfo,
     DevicePlan,
+    DeviceStats,
     Plan,
     ProfilePoint,
     Resident,
@@ -74,6 +75,8 @@ class _Node:
         self._connection: frames.FrameConnection | None = None
         self.warm: tuple[int, ...] = ()
         self.detail = ""
+        #: (when it came, by ``time.monotonic()``; one second of the device), in order
+        self.seconds: list[tuple[float, DeviceStats]] = []
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self._joining = asyncio.run_coroutine_threadsafe(self._join(), self._loop)
@@ -92,6 +95,8 @@ class _Node:
     def _heard(self, _connection, message: frames.Frame, _body: memoryview) -> None:
         if isinstance(message, frames.StateReport):
             self.warm, self.detail = message.state.warm, message.state.detail
+        elif isinstance(message, frames.StatsReport):
+            self.seconds.append((time.monotonic(), message.stats))
 
     def close(self) -> None:
         self._joining.cancel()
@@ -216,6 +221,10 @@ class Stack:
         for name, process in self._processes.items():
             if process.poll() is not None:
                 raise StackError(f"{name}: ended\n{(self._folder / f'{name}.log').read_text()[-2000:]}")
+
+    def device_seconds(self, start: float, end: float) -> list[DeviceStats]:
+        """What the executor told of each of its seconds between two moments of ``time.monotonic()``."""
+        return [stats for at, stats in list(self._node.seconds) if start <= at < end]
 
     def cpu_s(self) -> dict[str, float]:
         """Seconds of CPU time that each process has taken so far."""

@@ -53,6 +53,19 @@ def test_the_figures_of_a_run_agree(tmp_path):
         assert _figure(row, "server µs") * _figure(row, "queries/s") < 2.2e6
 
 
+def test_routing_decisions_are_measured_by_devices_and_situation(tmp_path):
+    out = tmp_path / "page.md"
+    assert main(["--quick", "--only", "routing", "--out", str(out)]) == 0
+    rows = _table(out.read_text())
+    assert {row["devices"] for row in rows} == {"40", "160", "1000"}
+    picks = [row["situation"] for row in rows if row["decision"] == "Router.pick"]
+    assert len(picks) == len(rows) - 3 == 3 * len(set(picks))
+    for row in rows:
+        assert 0 < _figure(row, "median µs") <= _figure(row, "p99 µs")
+        if row["decision"] == "Dispatcher.submit":
+            assert _figure(row, "with ends and wakes, mean µs") >= _figure(row, "mean µs")
+
+
 async def _answers(port: int, answers: list[bytes]) -> None:
     """A server that gives these answers to whatever it is asked, and then none."""
     left = list(answers)

@@ -14,7 +14,8 @@ from workers.gateway.dataplane import MAX_TRIES
 from workers.gateway.flights import Flight
 from workers.gateway.holding import REST_S, Holding
 from workers.gateway.metrics import GatewayMetrics
-from workers.protocol.v2 import Query
+from workers.protocol.frames import Form
+from workers.protocol.v2 import Query, Terms
 
 from .conftest import AUTH, application, wait_for
 from .test_failures import BODY, PATH, X, start
@@ -161,30 +162,39 @@ class Held:
         self.holding.set_up("d0", True, self.now)
 
     def submit(self) -> Flight:
-        flight = Flight(next(self.ids), self.spec, Query("", 1, (), (), ()), None, self.now, lambda outcome: None)
-        self.holding.submit(flight, self.now)
+        query = Query("", Terms(Form(1, ()), 1, (), 0), (), None)
+        flight = Flight(next(self.ids), self.spec, query, None, self.now, lambda *outcome: None, None)
+        self.holding.submit(flight)
         return flight
+
+    async def settle(self) -> None:
+        """Until what came in this turn of the loop is booked, and what follows from it is done."""
+        for _ in range(3):
+            await asyncio.sleep(0)
 
 
 async def test_a_device_that_cannot_be_sent_to_rests_and_is_tried_again():
     held = Held()
     held.carrier.able = False
     flight = held.submit()
+    await held.settle()
     assert held.carrier.ended == [flight]
     assert len(held.holding) == 0 and not held.holding.offered("numbers")
     held.carrier.able = True
     await asyncio.sleep(2 * REST_S)
     assert held.holding.offered("numbers")
     again = held.submit()
+    await held.settle()
     assert held.carrier.granted == [("d0", [again])]
 
 
 async def test_what_is_booked_is_granted_when_its_time_comes():
     held = Held()
     flights = [held.submit() for _ in range(3)]
+    await held.settle()
     assert held.carrier.granted == [("d0", [flights[0]])]
     assert held.holding.held == flights[1:]
-    held.holding.landed(flights[0], held.now + 0.01, 1, 0.01)
+    held.holding.landed([flights[0]], held.now + 0.01, 1, 0.01)
     assert held.carrier.granted[1:] == [("d0", [flights[1]])]
 
 
@@ -193,6 +203,8 @@ async def test_an_answer_that_brings_the_next_query_is_no_trouble():
     more: list[Flight] = []
     held.carrier.then = lambda flight: more.append(held.submit()) if len(more) < 3 else None
     first = held.submit()
+    for _ in range(4):
+        await held.settle()
     assert held.carrier.ended == [first, *more]
     assert len(more) == 3 and len(held.holding) == 0
 
@@ -200,6 +212,7 @@ async def test_an_answer_that_brings_the_next_query_is_no_trouble():
 async def test_a_batch_that_nobody_waits_for_keeps_its_device_until_it_should_end():
     held = Held()
     gone, waits = held.submit(), held.submit()
+    await held.settle()
     held.holding.abandoned(gone, held.now)
     assert held.carrier.granted == [("d0", [gone])], "the device cannot stop what it runs"
     await asyncio.sleep(0.05)

@@ -21,7 +21,7 @@ from tests.gateway.conftest import (  # noqa: F401 (fixtures)
 )
 from workers.batching.latency import LatencyModel
 from workers.gateway import routing
-from workers.gateway.router import Router
+from workers.gateway.routing.least_completion import Router
 from workers.gateway.routing.switch import SwitchingRouter
 
 LATENCY = LatencyModel([(1, 0.01), (4, 0.02)])
@@ -69,7 +69,9 @@ def test_a_new_router_knows_what_is_down_draining_and_busy():
     made.state("x", {"q": 8}, 0.5, False, 1.0)
     made.switch("least-completion", 1.0)
     assert {made.pick("q", 1.0, 1.0) for _ in range(4)} == {"x"}
-    assert made._router.expected_completion_s("x", "q", 1, 1.0) == pytest.approx(0.5 + 0.01)
+    made.up("y")
+    assert {made.pick("q", 1.0, 0.5) for _ in range(4)} == {"y"}, "x is busy for longer"
+    made.down("y")
     made.state("x", {}, 0.0, True, 1.1)
     made.switch("shares", 1.1)
     made.switch("least-completion", 1.1)

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from workers.gateway import routing as routers
-from workers.gateway.router import Router
+from workers.gateway.routing.least_completion import Router
 
 DEVICES = ("x", "y", "z")
 

@@ -22,6 +22,7 @@ from workers.protocol.results import Answer as PackedAnswer
 from workers.protocol.results import answers as split_results
 from workers.protocol.specs import ApplicationSpec
 
+from . import wishes
 from .accounts import Accounts, Limits
 from .bursts import BurstDetector
 from .catalog import Catalog
@@ -29,6 +30,7 @@ from .errors import GatewayError, Invalid, ModelFailed, NotFound, Overloaded, Ti
 from .executors import Executors
 from .flights import Answer, Flight, Outcome, Run
 from .holding import Holding
+from .menus import alone_s
 from .metrics import GatewayMetrics
 from .router import QueryRouter
 from .sent import Sent
@@ -188,7 +190,7 @@ class DataPlane:
         else:
             if flight.due - flight.arrived >= WHOLE * flight.spec.slo_s:
                 self._refused[flight.spec.name] = self._refused.get(flight.spec.name, 0) + flight.rows
-            self._finish(flight, flight.error or _too_late(flight))
+            self._finish(flight, flight.error or self._too_late(flight))
 
     def take_refused(self) -> dict[str, int]:
         """Rows by application that no device could have answered in time, since this was last asked."""
@@ -201,18 +203,24 @@ class DataPlane:
         """Devices that can do what the query insists on; None: any."""
         if variant is None and query.min_accuracy is None:
             return None
-        warm = self._executors.warm(spec.name)
+        able = self._able(spec.name, query.rows)
         if variant is not None:
-            warm = [(device, known) for device, known in warm if known.name == variant]
-            if not warm:
+            able = [one for one in able if one.variant == variant]
+            if not able:
                 raise Unavailable(f"version {variant!r}: no device has this variant of {spec.name} warm now")
-        if query.min_accuracy is not None:
-            best = max((known.accuracy for _, known in warm), default=None)
-            warm = [(device, known) for device, known in warm if known.accuracy >= query.min_accuracy]
-            if not warm:
-                now = "nothing is warm now" if best is None else f"the best available now is {best:g}"
-                raise Unavailable(f"parameters.min_accuracy: {query.min_accuracy:g} cannot be had; {now}")
-        return {device for device, _ in warm}
+        try:
+            return wishes.devices(able, query.min_accuracy, query.latency_s)
+        except wishes.Unmet as error:
+            raise Unavailable(str(error)) from None
+
+    def _able(self, application: str, rows: int) -> list[wishes.Able]:
+        """What is warm for an application, and how long so many rows would take."""
+        residents = self.catalog.residents(application)
+        seconds = {(device, one.variant.id): alone_s(one.profile, rows) for device, one in residents}
+        return [
+            wishes.Able(device, known.name, known.accuracy, seconds.get((device, known.id)))
+            for device, known in self._executors.warm(application)
+        ]
 
     def _dispatch(self, flight: Flight, now: float) -> None:
         """Send the query to a device, or finish it."""
@@ -221,7 +229,7 @@ class DataPlane:
         while True:
             left = flight.due - now
             if left <= 0 and spec.late != "serve":
-                self._finish(flight, flight.error or _too_late(flight))
+                self._finish(flight, flight.error or self._too_late(flight))
                 return
             if flight.tries >= MAX_TRIES:
                 self._finish(flight, flight.error or self._nobody(flight))
@@ -246,6 +254,17 @@ class DataPlane:
         able = {device for device, _ in self._executors.warm(flight.spec.name, draining=True)}.difference(flight.tried)
         outstanding = self._sent.outstanding
         return min(able, key=lambda device: (outstanding.get(device, 0), device), default=None)
+
+    def _too_late(self, flight: Flight) -> GatewayError:
+        name, latency_s = flight.spec.name, flight.query.latency_s
+        text = f"model {name!r}: cannot be answered within {(flight.due - flight.arrived) * 1e3:.0f} ms"
+        if latency_s is not None and (able := self._able(name, flight.rows)):
+            try:
+                wishes.devices(able, flight.query.min_accuracy, latency_s)
+            except wishes.Unmet as error:
+                # Not for want of a free device: it never could.
+                text = str(error)
+        return Overloaded(f"{text}; try again")
 
     def _nobody(self, flight: Flight) -> GatewayError:
         name = flight.spec.name
@@ -445,11 +464,6 @@ class DataPlane:
         except Exception:
             logger.exception("answer_failed", application=flight.spec.name)
         self.accounts.failed(flight, error)
-
-
-def _too_late(flight: Flight) -> GatewayError:
-    budget = (flight.due - flight.arrived) * 1e3
-    return Overloaded(f"model {flight.spec.name!r}: cannot be answered within {budget:.0f} ms; try again")
 
 
 def _from_refusal(device: str, refusal: Refusal) -> GatewayError:

@@ -8,7 +8,7 @@ called as :func:`workers.dispatch.classes.class_of` has it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from workers.batching.latency import LatencyModel
 from workers.dispatch.classes import class_of
@@ -91,6 +91,16 @@ class Menus:
         if key not in self._options:
             self._options[key] = option(variant.id, accuracy, profile, spec, self._rows)
         return self._options[key]
+
+
+def alone_s(profile: Sequence[ProfilePoint], rows: int) -> float | None:
+    """Seconds that a query of so many rows takes by itself, as expected; None: not known."""
+    points = [(p.batch, p.p50_s + AROUND_S) for p in profile if p.batch >= 1 and 0 < p.p50_s < math.inf]
+    if not points:
+        return None
+    latency = LatencyModel(points)
+    pieces, rest = divmod(rows, latency.largest)
+    return pieces * latency.seconds(latency.largest) + (latency.seconds(rest) if rest else 0.0)
 
 
 def option(

@@ -287,9 +287,9 @@ class Rest:
         exchange.respond(200, [_JSON], [_encode(self._metadata.statistics(model, admitted.version))])
 
     def _index(self, exchange: Exchange, admitted: _Admitted) -> None:
-        body = encodings.decompress(admitted.encoding, exchange.body, self._max_body_bytes)
+        body = bytes(encodings.decompress(admitted.encoding, exchange.body, self._max_body_bytes))
         try:
-            wanted = msgspec.json.decode(bytes(body), type=_IndexRequest) if body.strip() else _IndexRequest()
+            wanted = msgspec.json.decode(body, type=_IndexRequest) if body.strip() else _IndexRequest()
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Invalid(f"body: {error}") from None
         exchange.respond(200, [_JSON], [_encode(self._metadata.index(wanted.ready))])

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -320,6 +321,7 @@ class FrameConnection(asyncio.BufferedProtocol):
             valid as long as it is referenced. An exception from it closes the connection.
         on_closed: called once with (connection, exception or None).
         on_connected: called with the connection once it is usable.
+        memory: see :class:`.framing.Framing`.
     """
 
     def __init__(
@@ -328,12 +330,13 @@ class FrameConnection(asyncio.BufferedProtocol):
         on_message: Callable[[FrameConnection, Frame, memoryview], None],
         on_closed: Callable[[FrameConnection, Exception | None], None],
         on_connected: Callable[[FrameConnection], None] | None = None,
+        memory: Callable[[int], Any] = bytearray,
     ):
         self._decoder = _decoder(types)
         self._on_message = on_message
         self._on_closed = on_closed
         self._on_connected = on_connected
-        self._framing = Framing()
+        self._framing = Framing(memory)
         self._error: Exception | None = None
         self.transport: asyncio.Transport | None = None
         self.peer: Hello | None = None

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Iterator
-
-import numpy as np
+from collections.abc import Callable, Iterator
+from typing import Any
 
 VERSION = 1
 PREFIX = struct.Struct("<2sBBII")
@@ -35,11 +34,17 @@ class FrameError(Exception):
 
 
 class Framing:
-    """Bytes in, frames out: fill what :meth:`space` gives, tell :meth:`filled` how much that was."""
+    """Bytes in, frames out: fill what :meth:`space` gives, tell :meth:`filled` how much that was.
 
-    __slots__ = ("_at", "_beginning", "_have", "_large", "_sizes", "_view", "_whole")
+    Args:
+        memory: makes a writable buffer of so many bytes, beginning at a multiple of 16, for a large frame. Which bytes
+            it has does not matter: who has numpy may save the time that it takes to make them zero.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_at", "_beginning", "_have", "_large", "_memory", "_sizes", "_view", "_whole")
+
+    def __init__(self, memory: Callable[[int], Any] = bytearray) -> None:
+        self._memory = memory
         self._whole = memoryview(bytearray(_ROOM))
         self._beginning = self._whole[:_BEGINNING]
         #: the room, or its beginning where a large frame is expected; how much of it is filled
@@ -102,7 +107,7 @@ class Framing:
         # kinds of memory begin at a multiple of 16.
         skip = -header % _ALIGNED
         size = skip + header + body
-        memory = np.empty(size, np.uint8) if size <= _COMMON else mmap.mmap(-1, size)
+        memory = self._memory(size) if size <= _COMMON else mmap.mmap(-1, size)
         self._large = memoryview(memory)[skip : skip + header + body]
         self._large[: len(begun)] = begun
         self._at = len(begun)

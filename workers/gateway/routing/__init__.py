@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from workers.gateway.router import QueryRouter, Router
+from workers.gateway.router import QueryRouter
 
+from .least_completion import Router
 from .plan_only import RoundRobinRouter, SharesRouter, UniformRouter
 
 #: queries are held and granted to devices by :mod:`workers.dispatch`; the router is for those that cannot be

@@ -2,49 +2,75 @@
 
 from __future__ import annotations
 
-import math
 import random
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
 
 from workers.batching.latency import LatencyModel
 
+from .pools import Pools
+from .shares import Round
 
-class Route:
-    """A device in an application's routes, with its credit in the smooth weighted round robin."""
+Shares = Sequence[tuple[str, float]]
 
-    __slots__ = ("credit", "device", "share")
 
-    def __init__(self, device: str, share: float):
-        self.device = device
-        self.share = share
-        self.credit = 0.0
+class Turns(Protocol):
+    """In which order an application's devices get its queries; :class:`~.shares.Round` is one."""
+
+    def attend(self, names: Sequence[str]) -> None:
+        """Who can be chosen from now on."""
+
+    def take(self, rows: int, exclude: Collection[str]) -> str | None:
+        """The next one; None: there is none."""
+
+
+class _Pool:
+    """The devices that will do for some of an application's queries."""
+
+    def __init__(self, shares: Shares, turns: Turns):
+        self._names = [name for name, _ in shares]
+        self._changes = -1
+        self._turns = turns
+
+    def take(self, up: Collection[str], changes: int, rows: int, exclude: Collection[str]) -> str | None:
+        # Picks are many, changes of what is up are few.
+        if changes != self._changes:
+            self._changes = changes
+            self._turns.attend([name for name in self._names if name in up])
+        return self._turns.take(rows, exclude)
 
 
 class PlanOnlyRouter:
-    """What the comparison routers share: routes, devices that are up, and no ear for queues."""
+    """What the comparison routers share: routes, devices that are up, and no ear for queues. Queries that insist on the
+    same devices take turns among themselves."""
 
     def __init__(self) -> None:
-        self._routes: dict[str, list[Route]] = {}
-        self._usable: dict[str, list[Route]] = {}
+        self._shares: dict[str, Shares] = {}
+        self._pools: dict[str, Pools[_Pool]] = {}
         self._up: set[str] = set()
+        self._changes = 0
 
-    def set_routes(self, routes: Mapping[str, Sequence[tuple[str, float]]]) -> None:
+    def set_routes(self, routes: Mapping[str, Shares]) -> None:
         """See :class:`QueryRouter`; devices with share 0 are left out, and an application whose routes did not change
-        keeps its credits."""
-        fresh = {}
-        for name, shares in routes.items():
-            shares = [(device, share) for device, share in shares if share > 0]
-            old = self._routes.get(name, [])
-            same = [(route.device, route.share) for route in old] == shares
-            fresh[name] = old if same else [Route(device, share) for device, share in shares]
-        self._routes = fresh
-        self._look_again()
-
-    def _look_again(self) -> None:
-        """Picks are many, changes of what is up are few."""
-        self._usable = {
-            name: [route for route in routes if route.device in self._up] for name, routes in self._routes.items()
+        goes on with its turns."""
+        old_shares, old_pools = self._shares, self._pools
+        self._shares = {
+            name: [(device, share) for device, share in shares if share > 0] for name, shares in routes.items()
         }
+        self._pools = {
+            name: old_pools[name] if old_shares.get(name) == shares else self._fresh(shares)
+            for name, shares in self._shares.items()
+        }
+
+    def _fresh(self, shares: Shares) -> Pools[_Pool]:
+        def pool(allowed: Collection[str] | None) -> _Pool:
+            able = [(device, share) for device, share in shares if allowed is None or device in allowed]
+            return _Pool(able, self._turns(able))
+
+        return Pools(pool)
+
+    def _turns(self, shares: Shares) -> Turns:
+        raise NotImplementedError
 
     def pick(
         self,
@@ -52,17 +78,12 @@ class PlanOnlyRouter:
         now: float,
         budget_s: float,
         rows: int = 1,
-        exclude: Container[str] = (),
-        allowed: Container[str] | None = None,
+        exclude: Collection[str] = (),
+        allowed: Collection[str] | None = None,
     ) -> str | None:
         """See :class:`QueryRouter`; ``now`` and ``budget_s`` do not matter here."""
-        able = self._usable.get(application)
-        if able and (exclude or allowed is not None):
-            able = [r for r in able if r.device not in exclude and (allowed is None or r.device in allowed)]
-        return self._choose(application, able, rows) if able else None
-
-    def _choose(self, application: str, able: list[Route], rows: int) -> str:
-        raise NotImplementedError
+        pools = self._pools.get(application)
+        return pools.of(allowed).take(self._up, self._changes, max(rows, 1), exclude) if pools is not None else None
 
     def sent(self, device: str, application: str, rows: int, now: float) -> None:
         """Queues do not matter here."""
@@ -87,28 +108,21 @@ class PlanOnlyRouter:
         """Batch times do not matter here."""
 
     def down(self, device: str) -> None:
+        """See :class:`QueryRouter`."""
         self._up.discard(device)
-        self._look_again()
+        self._changes += 1
 
     def up(self, device: str) -> None:
+        """See :class:`QueryRouter`."""
         self._up.add(device)
-        self._look_again()
+        self._changes += 1
 
 
 class SharesRouter(PlanOnlyRouter):
-    """The plan's shares by smooth weighted round robin, without a look at queues: each query gives every device credit
-    for its share, the one with most credit gets the query and pays for it."""
+    """The plan's shares (:class:`~.shares.Round`), without a look at queues."""
 
-    def _choose(self, application: str, able: list[Route], rows: int) -> str:
-        best, most, total = able[0], -math.inf, 0.0
-        for route in able:
-            share = route.share
-            credit = route.credit = route.credit + share * rows
-            total += share
-            if credit > most:
-                best, most = route, credit
-        best.credit -= total * rows
-        return best.device
+    def _turns(self, shares: Shares) -> Round:
+        return Round(shares)
 
 
 class UniformRouter(PlanOnlyRouter):
@@ -119,18 +133,55 @@ class UniformRouter(PlanOnlyRouter):
         super().__init__()
         self._random = random.Random(f"{seed}:routing")
 
-    def _choose(self, application: str, able: list[Route], rows: int) -> str:
-        return able[int(self._random.random() * len(able))].device
+    def _turns(self, shares: Shares) -> _Lots:
+        return _Lots(self._random)
+
+
+class _Lots:
+    """Each as likely."""
+
+    def __init__(self, source: random.Random):
+        self._random = source
+        self._present: list[str] = []
+        self._places: dict[str, int] = {}
+
+    def attend(self, names: Sequence[str]) -> None:
+        self._present = list(names)
+        self._places = {name: place for place, name in enumerate(names)}
+
+    def take(self, rows: int, exclude: Collection[str]) -> str | None:
+        barred = sorted({self._places[name] for name in exclude if name in self._places})
+        count = len(self._present) - len(barred)
+        if not count:
+            return None
+        place = int(self._random.random() * count)
+        for gap in barred:
+            # Places from here on are one further, since nobody draws this one.
+            place += place >= gap
+        return self._present[place]
 
 
 class RoundRobinRouter(PlanOnlyRouter):
     """The application's devices in turn, whatever their shares."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._next: dict[str, int] = {}
+    def _turns(self, shares: Shares) -> _InTurn:
+        return _InTurn()
 
-    def _choose(self, application: str, able: list[Route], rows: int) -> str:
-        turn = self._next.get(application, 0)
-        self._next[application] = turn + 1
-        return able[turn % len(able)].device
+
+class _InTurn:
+    """One after the other."""
+
+    def __init__(self) -> None:
+        self._present: list[str] = []
+        self._next = 0
+
+    def attend(self, names: Sequence[str]) -> None:
+        self._present = list(names)
+
+    def take(self, rows: int, exclude: Collection[str]) -> str | None:
+        for _ in self._present:
+            name = self._present[self._next % len(self._present)]
+            self._next += 1
+            if name not in exclude:
+                return name
+        return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from workers.batching.latency import LatencyModel
 
@@ -67,8 +67,8 @@ class SwitchingRouter:
         now: float,
         budget_s: float,
         rows: int = 1,
-        exclude: Container[str] = (),
-        allowed: Container[str] | None = None,
+        exclude: Collection[str] = (),
+        allowed: Collection[str] | None = None,
     ) -> str | None:
         return self._router.pick(application, now, budget_s, rows, exclude, allowed)
 

@@ -66,7 +66,7 @@ class Replies:
         for answer in answers:
             message = Results(
                 granted.number,
-                ids if answer.queries is None else [ids[place] for place in answer.queries],
+                tuple(ids if answer.queries is None else [ids[place] for place in answer.queries]),
                 loaded.variant.name,
                 loaded.accuracy,
                 loaded.accuracy_normalized,

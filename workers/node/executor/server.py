@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from workers import log
 from workers.protocol.frames import (
@@ -29,6 +32,7 @@ from .device import Device
 from .measuring import Measuring
 
 _log = log.get("server")
+_memory = functools.partial(np.empty, dtype=np.uint8)
 Handler = Callable[[FrameConnection, Any, memoryview], None]
 
 
@@ -44,7 +48,7 @@ class Server:
 
     def connection(self) -> FrameConnection:
         """A protocol for one more peer."""
-        return FrameConnection(ToExecutor, self._on_message, self._on_closed, self._connections.add)
+        return FrameConnection(ToExecutor, self._on_message, self._on_closed, self._connections.add, _memory)
 
     def _on_message(self, connection: FrameConnection, message: Frame, body: memoryview) -> None:
         handlers = self._of.get(connection)

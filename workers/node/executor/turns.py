@@ -37,8 +37,9 @@ TIMER_S = 0.001
 HERE_S = 0.0002
 #: the same on a device of one core, where the loop could do nothing else meanwhile but take that core from the model
 HERE_ONE_CORE_S = 0.002
-#: batches that run as they arrive may keep the loop for that long until it looks at its other sockets and timers
-AT_ONCE_S = 0.002
+#: batches may run as they arrive until the first of them began so long ago: then the loop reads its clock and its other
+#: sockets
+AT_ONCE_S = 0.0005
 #: a guard that leaves no policy any time to wait on purpose
 HURRY_S = 1e6
 _LATE = "cannot be answered in time here"
@@ -86,14 +87,16 @@ class Turns:
         self._loop = asyncio.get_running_loop()
         self._thread = Thread("device", self._loop)
         self._exclusive = Exclusive(profile_share)
-        #: whether a batch or a request has the device; whether the loop will look what goes next; when it will look
-        #: again if nothing happens before
+        #: whether a batch or a request has the device, in its thread
         self._held = False
+        #: whether the loop is about to look what goes next; when it will if nothing happens before; and by how much
+        #: later than that it did
         self._looking = False
         self._timer: asyncio.TimerHandle | None = None
         self._until = math.inf
         self._overslept_s = 0.0
-        #: the loop's round in which batches ran as they arrived, and when the first of them began
+        #: the time by the loop's clock, which stands still for a round of the loop, at which batches ran as they came,
+        #: and when the first of them began
         self._round, self._round_began = -1.0, 0.0
         self._over: asyncio.Future[None] = self._loop.create_future()
         self.busy_until = 0.0
@@ -138,6 +141,7 @@ class Turns:
             if late:
                 self._intake.refuse_all(late, "late", _LATE)
             if granted.rows:
+                self._overslept_s = 0.0
                 self._lanes.forget_waits(now)
                 self._run_granted(granted, loaded, now)
         except Exception as error:

@@ -1,0 +1,212 @@
+"""A peer that speaks no frames, or breaks off in one, costs the executor that connection and nobody else anything; and
+a device that answers in no frames costs the gateway that device."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+
+import httpx
+import msgspec
+import pytest
+
+from tests.gateway.conftest import AUTH, application, config, plan, wait_for
+from tests.gateway.test_failures import BODY, PATH
+from workers.protocol import frames
+from workers.protocol.frames import Cancel, FrameConnection, Hello, Moved, Submit, TensorHeader
+from workers.protocol.framing import MAX_BODY, MAX_HEADER, PREFIX, VERSION
+
+from .conftest import MIB
+
+HELLO = b"".join(frames.encode(Hello("gateway", "troublesome")))
+
+
+def prefixed(header: bytes, body: bytes = b"", /, magic: bytes = b"NR", version: int = VERSION, **sizes: int) -> bytes:
+    """A frame, with sizes that need not be true."""
+    prefix = PREFIX.pack(magic, version, 0, sizes.get("header", len(header)), sizes.get("body", len(body)))
+    return prefix + header + body
+
+
+SUBMIT = Submit(1, "app", 1.0, 1, (TensorHeader("x", "FP32", (1, 4), 16),))
+MALFORMED = {
+    "garbage": bytes(range(256)) * 40,
+    "garbage after Hello": HELLO + b"\xff" * 5000,
+    "another version": HELLO + prefixed(msgspec.msgpack.encode(Cancel(1)), version=VERSION + 1),
+    "a header too large": HELLO + prefixed(b"", header=MAX_HEADER + 1),
+    "a body too large": HELLO + prefixed(b"", body=MAX_BODY + 1),
+    "a header that is no message": HELLO + prefixed(b"\xc1\xc1\xc1"),
+    "an empty header": HELLO + prefixed(b""),
+    "a message that nobody knows": HELLO + prefixed(msgspec.msgpack.encode(["Shutdown", 1])),
+    "a message that is not for executors": HELLO + prefixed(msgspec.msgpack.encode(["Refusal", 1, "late", "x", True])),
+    "a message with fields of other types": HELLO + prefixed(msgspec.msgpack.encode(["Cancel", "first"])),
+    "a message that lacks fields": HELLO + prefixed(msgspec.msgpack.encode(["Submit", 1, "app"])),
+    "a message that another role may send": HELLO + prefixed(msgspec.msgpack.encode(["MetricsRequest"])),
+    "a second Hello": HELLO + HELLO,
+    "a message before Hello": b"".join(frames.encode(Moved(1))),
+}
+CUT_OFF = {
+    "within the prefix": HELLO + b"NR\x01",
+    "within the header": HELLO + prefixed(b"\x93", header=100),
+    "within a body": HELLO + b"".join(frames.encode(SUBMIT, [bytes(16)]))[:-7],
+    "within a large body": HELLO + prefixed(msgspec.msgpack.encode(SUBMIT), b"a" * 100_000, body=50 * MIB),
+    "within a body that is only claimed": HELLO + prefixed(msgspec.msgpack.encode(SUBMIT), b"a", body=MAX_BODY),
+}
+
+
+class Peer:
+    """A connection to the executor's socket that sends what it likes; a context manager."""
+
+    def __init__(self, served):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(10)
+        self.socket.connect(served.executor.endpoint.removeprefix("unix:"))
+
+    def __enter__(self) -> Peer:
+        return self
+
+    def __exit__(self, *_error) -> None:
+        self.socket.close()
+
+    def closed(self) -> bool:
+        """Wait for the executor to close."""
+        while True:
+            try:
+                if not self.socket.recv(65536):
+                    return True
+            except (ConnectionResetError, BrokenPipeError):
+                return True
+
+
+@pytest.mark.parametrize("kind", MALFORMED)
+def test_the_executor_closes_on_what_is_no_frame_for_it(stack, kind):
+    with Peer(stack) as peer:
+        peer.socket.sendall(MALFORMED[kind])
+        assert peer.closed()
+
+
+@pytest.mark.parametrize("kind", CUT_OFF)
+def test_a_frame_that_is_cut_off_holds_nobody_up(served, kind):
+    before = served.rss("executor")
+    with served.bystanders() as others, Peer(served) as peer:
+        peer.socket.sendall(CUT_OFF[kind])
+        answered = others.answered
+        wait_for(lambda: others.answered > answered + 40, "others are served meanwhile")
+        assert served.rss("executor") - before < 40 * MIB
+
+
+def test_much_of_it_leaves_nothing_in_the_executor(served):
+    for data in MALFORMED.values():
+        with Peer(served) as peer:
+            peer.socket.sendall(data)
+            assert peer.closed()
+    before = served.rss("executor")
+    with served.bystanders(least=60):
+        for _ in range(20):
+            for data in MALFORMED.values():
+                with Peer(served) as peer:
+                    peer.socket.sendall(data)
+                    assert peer.closed()
+            for data in CUT_OFF.values():
+                with Peer(served) as peer:
+                    peer.socket.sendall(data)
+    assert served.rss("executor") - before < 16 * MIB
+
+
+def test_a_query_that_is_wrong_in_itself_is_refused_and_its_neighbours_run(served):
+    """Two queries in one write, the first with a body that is too short: one refusal, one result, on one connection."""
+    peer = served.peer("gateway")
+
+    async def both():
+        short = Submit(1, "app", 2.0, 1, (TensorHeader("x", "FP32", (1, 4), 12),))
+        right = Submit(2, "app", 2.0, 1, (TensorHeader("x", "FP32", (1, 4), 16),))
+        peer.connection.send_all([(short, [bytes(12)]), (right, [bytes(16)])])
+        return (await peer.answer(1))[0], (await peer.answer(2))[0]
+
+    with served.bystanders():
+        refusal, result = served.run(both())
+        assert (refusal.code, refusal.retryable) == ("invalid", False)
+        assert result.variant == "only"
+
+    async def close() -> None:
+        peer.connection.close()
+        await asyncio.wait_for(peer.closed.wait(), 10)
+        served.executor.peers.remove(peer)
+
+    served.run(close())
+
+
+# --- a device that answers in no frames -------------------------------------------------------------------------------
+
+WARM = frames.WarmVariant(1, "big", "numbers", 95.0, True)
+STATE = b"".join(frames.encode(frames.ExecutorState("bad", 1, (WARM,), False, {}, 0.0)))
+ANSWERS = {
+    "garbage": b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    "another version": prefixed(msgspec.msgpack.encode(["Refusal", 1, "late", "x", True]), version=VERSION + 1),
+    "a message that is not for gateways": b"".join(frames.encode(Cancel(1))),
+    "half a frame": prefixed(b"\x93", header=100),
+}
+
+
+class BadDevice:
+    """Says that it is warm and answers the first query that it gets with given bytes, then hangs up."""
+
+    def __init__(self, folder, answer: bytes):
+        self.endpoint = f"unix:{folder}/bad.sock"
+        self._answer = answer
+        self.asked = 0
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
+
+    async def _listen(self) -> None:
+        self._server = await self._loop.create_unix_server(
+            lambda: FrameConnection(frames.ToExecutor, self._heard, lambda *_: None),
+            self.endpoint.removeprefix("unix:"),
+        )
+
+    def _heard(self, connection, message, _body) -> None:
+        if isinstance(message, Hello):
+            connection.transport.write(STATE)
+        elif isinstance(message, frames.Submit | frames.Grant):
+            self.asked += 1
+            connection.transport.write(self._answer)
+            connection.close()
+
+    def close(self) -> None:
+        async def stop() -> None:
+            self._server.close()
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+
+        asyncio.run_coroutine_threadsafe(stop(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+async def test_a_device_that_answers_in_no_frames_has_its_queries_answered_elsewhere(
+    gateways, devices, tmp_path_factory, kind
+):
+    bad = BadDevice(tmp_path_factory.mktemp("b"), ANSWERS[kind])
+    try:
+        (good,) = devices("good")
+        good.warm(("numbers", "big"))
+        endpoints = {"good": good.endpoint, "bad": bad.endpoint}
+        placed = {name: [("numbers", "big")] for name in endpoints}
+        gateway = gateways(config(plan(1, placed, endpoints), [application("numbers", 5.0)]))
+        gateway.wait_ready()
+        wait_for(lambda: all(d["warm"] for d in gateway.health()["devices"].values()), "both are warm")
+        limits = httpx.Limits(max_connections=40)
+        async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=20, limits=limits) as http:
+            answers = await asyncio.gather(*(http.post(PATH, content=BODY) for _ in range(40)))
+        assert bad.asked
+        assert {answer.status_code for answer in answers} == {200}
+        assert all(json.loads(answer.content)["outputs"][0]["data"] == [2, 4, 6, 8] for answer in answers)
+        assert {answer.json()["parameters"]["device"] for answer in answers} == {"good"}
+        wait_for(lambda: gateway.health()["in_flight"] == 0, "nothing stays behind")
+    finally:
+        bad.close()

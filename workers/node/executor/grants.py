@@ -119,7 +119,7 @@ class Grants:
         if not self._waiting:
             return None
         granted = self._waiting[0]
-        extent = max([query.extent for query in granted.queries])
+        extent = max([query.extent for query in granted.queries], default=0)
         batch_s = loaded[granted.variant].at(extent).model(now).seconds(granted.rows)
         self._longest_s = max(batch_s, _FORGET * self.longest_s(now))
         self._wished_at = now

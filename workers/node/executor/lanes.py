@@ -111,7 +111,7 @@ class Batch:
 
     @property
     def extent(self) -> int:
-        return max(query.extent for query in self.queries)
+        return max((query.extent for query in self.queries), default=0)
 
 
 @dataclass(slots=True)

@@ -1,74 +1,85 @@
-"""Prometheus metrics that cost what a sum costs: plain numbers, turned into samples when somebody asks for them.
-
-For paths on which a query has some tens of microseconds, of which a client library's lock and label lookup would take
-one or two for each count.
-"""
+"""Counters and histograms for Prometheus that cost next to nothing to count with: plain numbers, which become metrics
+when they are asked for. The library's own take a lock each time. For one thread alone."""
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from itertools import accumulate
 
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 
-class Counts(Collector):
-    """A counter. ``by``: counts by label values; to be added to directly."""
+class Counters(Collector):
+    """One counter with labels. ``first``: values of the first labels, which all series share."""
 
-    def __init__(self, name: str, about: str, labels: Sequence[str] = ()):
-        self._name, self._about, self._labels = name, about, tuple(labels)
-        self.by: dict[tuple[str, ...], float] = {} if labels else {(): 0}
+    def __init__(self, name: str, text: str, labels: Sequence[str], first: Sequence[str] = ()):
+        self._family = name, text, tuple(labels)
+        self._first = tuple(first)
+        self._values: dict[tuple[str, ...], float] = {}
 
-    def add(self, *labels: str, count: float = 1) -> None:
-        """Count."""
-        self.by[labels] = self.by.get(labels, 0) + count
+    def add(self, labels: tuple[str, ...], more: float = 1) -> None:
+        """Count ``more`` for these values of the labels behind the first ones."""
+        values = self._values
+        values[labels] = values.get(labels, 0) + more
 
-    def collect(self) -> Iterator[Metric]:
-        family = CounterMetricFamily(self._name, self._about, labels=self._labels)
-        for labels, count in self.by.items():
-            family.add_metric(labels, count)
+    def forget(self, first: Collection[str]) -> None:
+        """Drop the series with one of these values of the first label."""
+        for labels in [labels for labels in self._values if labels[0] in first]:
+            del self._values[labels]
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        name, text, labels = self._family
+        family = CounterMetricFamily(name, text, labels=labels)
+        for values, count in self._values.items():
+            family.add_metric((*self._first, *values), count)
         yield family
 
 
-class Distribution(Collector):
-    """A histogram over ``bounds``, each the highest value of its bucket."""
+class Histograms(Collector):
+    """One histogram with labels; ``bounds``: upper ones of its buckets, ascending, without infinity."""
 
-    def __init__(self, name: str, about: str, bounds: Sequence[float], labels: Sequence[str] = ()):
-        self._name, self._about, self._labels = name, about, tuple(labels)
+    def __init__(self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float], first: Sequence[str] = ()):
+        self._family = name, text, tuple(labels)
         self._bounds = tuple(bounds)
-        #: by label values: how many were in each bucket, the last one open, and then their sum
-        self.by: dict[tuple[str, ...], list[float]] = {}
+        self._first = tuple(first)
+        self._counts: dict[tuple[str, ...], list[int]] = {}
+        self._sums: dict[tuple[str, ...], float] = {}
         if not labels:
             self._of(())
 
-    def _of(self, labels: tuple[str, ...]) -> list[float]:
-        cells = self.by.get(labels)
-        if cells is None:
-            cells = self.by[labels] = [0] * (len(self._bounds) + 2)
-        return cells
+    def _of(self, labels: tuple[str, ...]) -> list[int]:
+        counts = self._counts.get(labels)
+        if counts is None:
+            counts = self._counts[labels] = [0] * (len(self._bounds) + 1)
+            self._sums[labels] = 0.0
+        return counts
 
-    def observe(self, value: float, count: int = 1, labels: tuple[str, ...] = ()) -> None:
-        """Take in a value, or as many that are alike."""
-        cells = self._of(labels)
-        cells[bisect_left(self._bounds, value)] += count
-        cells[-1] += value * count
+    def observe(self, labels: tuple[str, ...], value: float, times: int = 1) -> None:
+        """Count a value that was seen ``times`` times."""
+        self._of(labels)[bisect_left(self._bounds, value)] += times
+        self._sums[labels] += value * times
 
-    def observe_all(self, values: Sequence[float], labels: tuple[str, ...] = ()) -> None:
-        """Take in values."""
-        cells, bounds = self._of(labels), self._bounds
+    def observe_all(self, labels: tuple[str, ...], values: Sequence[float]) -> None:
+        """Count values."""
+        counts, bounds = self._of(labels), self._bounds
         for value in values:
-            cells[bisect_left(bounds, value)] += 1
-        cells[-1] += sum(values)
+            counts[bisect_left(bounds, value)] += 1
+        self._sums[labels] += sum(values)
 
-    def collect(self) -> Iterator[Metric]:
-        family = HistogramMetricFamily(self._name, self._about, labels=self._labels)
-        names = [*map(floatToGoString, self._bounds), "+Inf"]
-        for labels, cells in self.by.items():
-            total, buckets = 0.0, []
-            for name, count in zip(names, cells[:-1], strict=True):
-                total += count
-                buckets.append((name, total))
-            family.add_metric(labels, buckets, cells[-1])
+    def forget(self, first: Collection[str]) -> None:
+        """Drop the series with one of these values of the first label."""
+        for labels in [labels for labels in self._counts if labels[0] in first]:
+            del self._counts[labels], self._sums[labels]
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        name, text, labels = self._family
+        family = HistogramMetricFamily(name, text, labels=labels)
+        bounds = [floatToGoString(bound) for bound in (*self._bounds, math.inf)]
+        for values, counts in self._counts.items():
+            buckets = list(zip(bounds, accumulate(counts), strict=True))
+            family.add_metric((*self._first, *values), buckets, self._sums[values])
         yield family

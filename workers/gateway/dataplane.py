@@ -236,7 +236,7 @@ class DataPlane:
                 return
             started = time.perf_counter()
             device = self._router.pick(name, now, left, query.rows, flight.tried, flight.allowed)
-            self._metrics.decision.observe(time.perf_counter() - started)
+            self._metrics.decision.observe((), time.perf_counter() - started)
             if device is None:
                 device = self._draining(flight)
             if device is None:

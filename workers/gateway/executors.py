@@ -7,6 +7,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+import numpy as np
+
 from workers import log
 from workers.protocol.frames import (
     Buffer,
@@ -33,6 +35,11 @@ BACKOFF_S = (0.05, 1.0)
 HELLO_S = 3.0
 #: bytes that may wait for an executor to read them; beyond, it is taken for overloaded
 MAX_PENDING_BYTES = 64 * 1024 * 1024
+
+
+def _memory(size: int) -> np.ndarray:
+    """For a large frame: not filled with anything before it is read into."""
+    return np.empty(size, np.uint8)
 
 
 class Listener(Protocol):
@@ -132,7 +139,7 @@ class Executor:
         self._closed = asyncio.Event()
         self._reason = ""
         self.owed_since = None
-        return FrameConnection(FromExecutor, self._on_message, self._on_closed, self._on_connected)
+        return FrameConnection(FromExecutor, self._on_message, self._on_closed, self._on_connected, _memory)
 
     def _on_connected(self, connection: FrameConnection) -> None:
         self._connection = connection

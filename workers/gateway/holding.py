@@ -189,7 +189,7 @@ class Holding:
         now = time.monotonic()
         started = time.perf_counter()
         self._dispatcher.submit_all(arrivals, now)
-        self._metrics.decision.observe((time.perf_counter() - started) / len(arrivals), len(arrivals))
+        self._metrics.decision.observe((), (time.perf_counter() - started) / len(arrivals), len(arrivals))
         self._act(now)
 
     def withdraw(self, flight: Flight, now: float) -> bool:

@@ -19,7 +19,7 @@ from workers.protocol.specs import ApplicationSpec, Plan, ProfilePoint, Resident
 
 #: seconds that a batch holds a device beyond its run: waking up, putting inputs together, taking outputs apart. The
 #: least that executors see; what is more on a device the dispatcher learns with the rest
-AROUND_S = 0.0006
+AROUND_S = 0.0002
 
 
 class Menus:

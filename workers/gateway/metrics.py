@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
-from workers.counting import Counts, Distribution
+from workers.counting import Counters, Histograms
 
 _LATENCY = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.5, 10.0)
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -19,7 +19,7 @@ class GatewayMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._queries = Counts(
+        self._queries = Counters(
             "nereus_gateway_queries",
             "Queries by how they ended: in_time, late, dropped, failed, cancelled",
             ("application", "outcome"),
@@ -27,15 +27,16 @@ class GatewayMetrics:
         self._invalid = Counter(
             "nereus_gateway_invalid_requests_total", "Requests refused as wrong", ("status",), registry=self.registry
         )
-        self._latency = Distribution(
+        self._latency = Histograms(
             "nereus_gateway_latency_seconds",
             "From request fully read to response handed to the socket",
-            _LATENCY,
             ("application",),
+            _LATENCY,
         )
-        self.decision = Distribution(
+        self.decision = Histograms(
             "nereus_gateway_routing_decision_seconds",
             "Router.pick, or booking a query that is held",
+            (),
             _DECISION,
         )
         self.rerouted = Counter(
@@ -43,7 +44,7 @@ class GatewayMetrics:
         )
         self.in_flight = Gauge("nereus_gateway_in_flight", "Queries under way", registry=self.registry)
         self.held = Gauge("nereus_gateway_held", "Queries that wait for a device here", registry=self.registry)
-        self._grants = Distribution("nereus_gateway_grant_rows", "Rows of the batches granted to devices", _ROWS)
+        self._grants = Histograms("nereus_gateway_grant_rows", "Rows of the batches granted to devices", (), _ROWS)
         self._outstanding = Gauge(
             "nereus_gateway_outstanding", "Queries sent and not yet answered", ("device",), registry=self.registry
         )
@@ -56,15 +57,15 @@ class GatewayMetrics:
 
     def ended(self, application: str, outcome: str, count: int = 1) -> None:
         """Queries ended."""
-        self._queries.add(application, outcome, count=count)
+        self._queries.add((application, outcome), count)
 
     def latencies(self, application: str, seconds: Sequence[float]) -> None:
         """Results took so long."""
-        self._latency.observe_all(seconds, (application,))
+        self._latency.observe_all((application,), seconds)
 
     def granted(self, rows: int) -> None:
         """A batch went to a device."""
-        self._grants.observe(rows)
+        self._grants.observe((), rows)
 
     def invalid(self, status: int | str) -> None:
         """A request was refused as wrong, with this status of HTTP, or gRPC's by name."""
@@ -78,9 +79,8 @@ class GatewayMetrics:
 
     def forget(self, applications: set[str]) -> None:
         """Drop the series of applications that no longer exist."""
-        for known in (self._queries.by, self._latency.by):
-            for key in [key for key in known if key[0] in applications]:
-                del known[key]
+        self._queries.forget(applications)
+        self._latency.forget(applications)
 
     def text(self) -> bytes:
         """The exposition text."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from .counters import Counters, Histograms
+from workers.counting import Counters, Histograms
 
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)

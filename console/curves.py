@@ -22,13 +22,15 @@ def planned_batch(points: Sequence[tuple[int, float]], slo_ms: float) -> tuple[i
 
 
 def curves(variants: Iterable[Variant], slo_ms: float) -> list[dict[str, Any]]:
-    """One entry a variant and device type. ``variants`` come with profiles and their latencies prefetched."""
+    """One entry a variant and device type, for queries of any size. ``variants`` come with profiles and their latencies
+    prefetched."""
     found = []
     for variant in variants:
         for profile in variant.profiles.all():
             points = [
                 {"batch": point.batch, "p50_ms": point.p50_ms, "p95_ms": point.p95_ms, "samples": point.samples}
                 for point in profile.latencies.all()
+                if not point.size
             ]
             best = planned_batch([(point["batch"], point["p95_ms"]) for point in points], slo_ms)
             found.append(
@@ -41,6 +43,31 @@ def curves(variants: Iterable[Variant], slo_ms: float) -> list[dict[str, Any]]:
                     "memory_bytes": profile.memory_bytes,
                     "batch": best[0] if best else None,
                     "rate": best[1] if best else None,
+                }
+            )
+    return found
+
+
+def size_tables(variants: Iterable[Variant], sizes: Sequence[int]) -> list[dict[str, Any]]:
+    """Latency by batch (rows) and size class (columns, ascending), of each variant and device type that has several
+    classes. ``variants`` as in :func:`curves`; ``sizes``: as the application declares them."""
+    found = []
+    for variant in variants:
+        for profile in variant.profiles.all():
+            latencies = {(point.size, point.batch): point for point in profile.latencies.all()}
+            smaller = sorted({size for size, _ in latencies if size})
+            if not smaller:
+                continue
+            classes = [*smaller, 0]
+            found.append(
+                {
+                    "variant": variant.name,
+                    "device_type": profile.device_type,
+                    "columns": [size or max(sizes, default=None) for size in classes],
+                    "rows": [
+                        {"batch": batch, "cells": [latencies.get((size, batch)) for size in classes]}
+                        for batch in sorted({batch for _, batch in latencies})
+                    ],
                 }
             )
     return found

@@ -52,7 +52,7 @@ class Application(models.Model):
     signature = models.JSONField()
     #: inputs whose open dimensions are filled up to the longest of a batch: {input: value}
     padding = models.JSONField(default=dict, blank=True)
-    #: sizes of open dimensions to count on, ascending; larger queries are refused. Empty: any size
+    #: sizes of open dimensions to count on, ascending: the size classes; larger queries are refused. Empty: any size
     sizes = models.JSONField(default=list, blank=True)
     batch_policy = models.CharField(max_length=40, default="nereus")
     batch_options = models.JSONField(default=dict, blank=True)
@@ -260,9 +260,11 @@ class Profile(models.Model):
 
 
 class ProfileLatency(models.Model):
-    """Latency by (variant, device type, batch size)."""
+    """Latency by (variant, device type, size class, batch size)."""
 
     profile = models.ForeignKey(Profile, on_delete=models.CASCADE, related_name="latencies")
+    #: size class of the queries; 0: the largest, so that it holds for queries of any size
+    size = models.PositiveIntegerField(default=0)
     batch = models.PositiveIntegerField()
     p50_ms = models.FloatField()
     p95_ms = models.FloatField()
@@ -270,8 +272,8 @@ class ProfileLatency(models.Model):
     samples = models.PositiveIntegerField()
 
     class Meta:
-        ordering = ["batch"]
-        constraints = [models.UniqueConstraint(fields=["profile", "batch"], name="latency_once")]
+        ordering = ["size", "batch"]
+        constraints = [models.UniqueConstraint(fields=["profile", "size", "batch"], name="latency_once")]
 
 
 class ApiKey(models.Model):

@@ -20,6 +20,8 @@ from . import live
 KEEP_S = 900
 GATEWAY_STREAM = "nereus:gateway_seconds"
 NODE_STREAM = "nereus:node_seconds"
+#: by "APPLICATION SIZE", the last second in which queries of that size class arrived
+SIZES_HASH = "nereus:sizes_arrived"
 
 
 def gateway_second(gateway: str, stats: GatewayStats, now: float) -> dict[str, Any]:
@@ -45,6 +47,14 @@ def record(stream: str, second: dict[str, Any]) -> None:
     """Append to a stream and drop what is older than :data:`KEEP_S`."""
     oldest = int((time.time() - KEEP_S) * 1000)
     live.client().xadd(stream, {"d": live.dumps(second)}, minid=oldest, approximate=True)
+    arrived = {
+        f"{name} {size}": second["t"]
+        for name, counts in second.get("applications", {}).items()
+        for size, items in counts.get("arrived_by_size", {}).items()
+        if items
+    }
+    if arrived:
+        live.client().hset(SIZES_HASH, mapping=arrived)
 
 
 def _read(stream: str, seconds: float) -> list[tuple[str, dict[str, Any]]]:
@@ -63,9 +73,39 @@ def history(seconds: float = 300) -> list[dict[str, Any]]:
     return [item for _, item in merged]
 
 
-def arrivals(seconds: float) -> list[tuple[int, dict[str, float]]]:
-    """Items that arrived in each of the last seconds, summed over gateways: (t, {application: items}), oldest first."""
-    return sum_arrivals(data for _, data in _read(GATEWAY_STREAM, seconds))
+def gateway_seconds(seconds: float) -> list[dict[str, Any]]:
+    """Gateways' last seconds, oldest first."""
+    return [data for _, data in _read(GATEWAY_STREAM, seconds)]
+
+
+def arrivals_by_size(entries: Iterable[dict[str, Any]]) -> list[tuple[int, dict[str, dict[int, int]]]]:
+    """Items that arrived in gateways' seconds by size class: (t, {application: {size class: items}}) of each, with the
+    applications that have more than one class."""
+    return [
+        (
+            data["t"],
+            {
+                name: {int(size): items for size, items in sizes.items()}
+                for name, counts in data["applications"].items()
+                if (sizes := counts.get("arrived_by_size"))
+            },
+        )
+        for data in entries
+    ]
+
+
+def sizes_arrived(within_s: float) -> dict[str, set[int]]:
+    """Size classes by application of which queries arrived within so many seconds; older ones are forgotten."""
+    oldest, found, forgotten = time.time() - within_s, {}, []
+    for key, t in live.client().hgetall(SIZES_HASH).items():
+        if float(t) < oldest:
+            forgotten.append(key)
+            continue
+        name, _, size = key.rpartition(" ")
+        found.setdefault(name, set()).add(int(size))
+    if forgotten:
+        live.client().hdel(SIZES_HASH, *forgotten)
+    return found
 
 
 def sum_arrivals(entries: Iterable[dict[str, Any]]) -> list[tuple[int, dict[str, float]]]:

@@ -33,7 +33,9 @@ def capacity(
     Raises:
         LookupError: a variant has no profile on a device type, or there is no device.
     """
-    found = {(p["variant"], p["device_type"]): p["latencies"] for p in profiles if p["latencies"]}
+    # What holds for queries of any size.
+    latencies = {(p["variant"], p["device_type"]): [x for x in p["latencies"] if not x.get("size")] for p in profiles}
+    found = {key: some for key, some in latencies.items() if some}
     types = list(device_types)
     if not types:
         raise LookupError("no device is up")

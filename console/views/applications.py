@@ -6,7 +6,7 @@ from django.conf import settings
 from django.db.models import Count, Max, Q
 from django.shortcuts import get_object_or_404, render
 
-from console.curves import curves
+from console.curves import curves, size_tables
 from console.example import curl
 from console.views.access import page
 from registry.accuracy import normalized_accuracies
@@ -71,6 +71,7 @@ def detail(request, name: str):
             "validation_set": getattr(application, "validation_set", None),
             "rows": rows,
             "curves": curves(variants, application.slo_ms),
+            "size_tables": size_tables(variants, application.sizes),
             "max_upload_mb": settings.NEREUS.max_upload_bytes // (1024 * 1024),
             "policies": policies.names(),
             "metrics": metrics.names(),

@@ -117,8 +117,8 @@ class ApplicationSerializer(StrictMixin, serializers.ModelSerializer):
     )
     sizes = SizesField(
         required=False,
-        help_text="Ascending sizes of open dimensions. Uploads are tried at each, profiles are taken at the largest, "
-        "and queries beyond it are refused. Empty: any size.",
+        help_text="Ascending sizes of open dimensions: uploads are tried, and profiles taken, at each of these size "
+        "classes, and queries beyond the largest are refused. Empty: any size.",
     )
     batch_policy = serializers.CharField(max_length=40, required=False, help_text="The name of a batch policy.")
     batch_options = OptionsField(required=False)
@@ -273,11 +273,14 @@ class VariantChangeSerializer(StrictMixin, serializers.Serializer):
 
 
 class LatencySerializer(serializers.ModelSerializer):
-    """Latency of one batch size."""
+    """Latency of one batch size in one size class."""
 
     class Meta:
         model = models.ProfileLatency
-        fields = ["batch", "p50_ms", "p95_ms", "mean_ms", "samples"]
+        fields = ["size", "batch", "p50_ms", "p95_ms", "mean_ms", "samples"]
+        extra_kwargs = {
+            "size": {"help_text": "The size class; 0: the largest, and those that take as long, so any query's."}
+        }
 
 
 class ProfileSerializer(serializers.ModelSerializer):

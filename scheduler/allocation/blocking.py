@@ -31,7 +31,7 @@ def blocking(problem: Problem, plan: Allocation) -> dict[str, frozenset[str]]:
 
     def blocks(id: str, kind: str, slos: Sequence[float]) -> bool:
         variant = variants[id]
-        own_s, run_s = applications[variant.application].slo_s, variant.profiles[kind].points[0][1]
+        own_s, run_s = applications[variant.application].slo_s, variant.profiles[kind].longest[0][1]
         return any(own_s >= LONGER * slo_s and run_s > slo_s / 2 for slo_s in slos)
 
     found = {}

@@ -54,11 +54,12 @@ def dedicated_capacity(profile: Profile, slo_s: float) -> Capacity | None:
     b* is the *fastest* batch, the largest b / latency(b), among those with latency <= SLO / 2. The paper takes the
     largest one, which is slower in some profiles; a turn never takes more than b* rows for the same reason (two turns
     of b* finish before one turn of twice as many, by its definition). Equally fast batches: the smaller, which
-    answers sooner. None: not even the smallest batch is quick enough.
+    answers sooner. None: not even the smallest batch is quick enough. Where batches take different times, it is the
+    longest that must be quick enough and their mean that makes the rate.
     """
     best: Capacity | None = None
-    for batch, latency_s in profile.points:
-        if latency_s > slo_s * DEDICATED_SHARE_OF_SLO:
+    for (batch, latency_s), (_, longest_s) in zip(profile.points, profile.longest, strict=True):
+        if longest_s > slo_s * DEDICATED_SHARE_OF_SLO:
             continue
         rate = batch / latency_s
         if best is None or rate > best.rate * (1 + 1e-12):
@@ -72,10 +73,10 @@ def turn_cost(profile: Profile, limit_s: float) -> TurnCost | None:
     Batches count up to the first one that takes too long. Between profiled sizes latency is linear, so that a line
     above the profiled points is above everything between; below the smallest profiled size it costs the smallest.
     Of the lines (alpha, beta >= 0) above all points, the one with the least sum of over-estimates. None: not even the
-    smallest batch is quick enough.
+    smallest batch is quick enough. Any turn may be of the longest ones.
     """
     points: list[tuple[int, float]] = []
-    for batch, latency_s in profile.points:
+    for batch, latency_s in profile.longest:
         if latency_s > limit_s:
             break
         points.append((batch, latency_s))

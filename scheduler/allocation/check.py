@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from .problem import Allocation, Placement, Problem, Profile
 
@@ -55,6 +55,11 @@ def faults(problem: Problem) -> list[str]:
             batches = [batch for batch, _ in profile.points]
             if batches != sorted(set(batches)) or (batches and batches[0] < 1):
                 found.append(f"{name}.points: batches must be at least 1 and ascend, and are {batches}")
+            if profile.slowest and [batch for batch, _ in profile.slowest] != batches:
+                found.append(f"{name}.slowest: batches must be those of points, and are {profile.slowest}")
+            for batch, latency_s in profile.slowest:
+                if not (isinstance(latency_s, float) and 0 < latency_s < math.inf):
+                    number(latency_s, f"{name}.slowest[{batch}]", 0, True)
             for batch, latency_s in profile.points:
                 # Asked about every plan, and there are hundreds of them: the name is made for the faulty ones alone.
                 if not (isinstance(latency_s, float) and 0 < latency_s < math.inf):
@@ -119,7 +124,7 @@ def violations(problem: Problem, allocation: Allocation) -> list[str]:
         working = [p for p in residents if p.rate > 0 or p.time_share > 0]
         hosted = Counter(variants[p.variant].application for p in working)
         if gap_s > 0:
-            turns = sum(_latency(profiles[p.variant], p.max_batch) for p in working)
+            turns = sum(_latency(profiles[p.variant].longest, p.max_batch) for p in working)
             if turns > gap_s * device.available * (1 + TOLERANCE):
                 found.append(
                     f"{device_id}: turns take up to {turns:.6f} s, the turn gap leaves {gap_s * device.available:.6f} s"
@@ -159,16 +164,16 @@ def _placement(p: Placement, profile: Profile, slo_s: float, gap_s: float, avail
     if not profile.points or not 1 <= p.max_batch <= profile.points[-1][0]:
         yield f"{where}: max_batch {p.max_batch} must be from 1 to the largest profiled batch"
         return
-    latency_s = _latency(profile, p.max_batch)
+    longest_s = _latency(profile.longest, p.max_batch)
     if gap_s > 0:
-        if (gap_s + latency_s) > slo_s * (1 + TOLERANCE):
-            yield f"{where}: turn gap {gap_s:g} s and a batch of {latency_s:g} s exceed the SLO of {slo_s:g} s"
+        if (gap_s + longest_s) > slo_s * (1 + TOLERANCE):
+            yield f"{where}: turn gap {gap_s:g} s and a batch of {longest_s:g} s exceed the SLO of {slo_s:g} s"
         capacity = p.max_batch / gap_s
     else:
-        if latency_s > slo_s / 2 * (1 + TOLERANCE):
-            yield f"{where}: a batch of {latency_s:g} s exceeds half of the SLO of {slo_s:g} s"
+        if longest_s > slo_s / 2 * (1 + TOLERANCE):
+            yield f"{where}: a batch of {longest_s:g} s exceeds half of the SLO of {slo_s:g} s"
         # Of several variants each has its share of the time; all shares together are at most what is available.
-        capacity = p.max_batch / latency_s * min(p.time_share, available)
+        capacity = p.max_batch / _latency(profile.points, p.max_batch) * min(p.time_share, available)
     if p.rate > capacity * (1 + TOLERANCE):
         yield f"{where}: rate {p.rate:g} exceeds its capacity of {capacity:g} items/s"
 
@@ -177,16 +182,16 @@ def _standing_by(p: Placement, profile: Profile, slo_s: float) -> Iterable[str]:
     where = f"{p.variant} on {p.device}"
     if not profile.points or not 1 <= p.max_batch <= profile.points[-1][0]:
         yield f"{where}: max_batch {p.max_batch} must be from 1 to the largest profiled batch"
-    elif _latency(profile, p.max_batch) > slo_s * (1 + TOLERANCE):
-        yield f"{where}: stands by with a batch of {_latency(profile, p.max_batch):g} s, the SLO is {slo_s:g} s"
+    elif (longest_s := _latency(profile.longest, p.max_batch)) > slo_s * (1 + TOLERANCE):
+        yield f"{where}: stands by with a batch of {longest_s:g} s, the SLO is {slo_s:g} s"
 
 
-def _latency(profile: Profile, rows: int) -> float:
+def _latency(points: Sequence[tuple[int, float]], rows: int) -> float:
     """Seconds for ``rows``, linear between profiled sizes; below the smallest one, as the smallest."""
-    batches = [batch for batch, _ in profile.points]
+    batches = [batch for batch, _ in points]
     i = min(bisect_left(batches, rows), len(batches) - 1)
-    high, high_s = profile.points[i]
+    high, high_s = points[i]
     if i == 0 or high <= rows:
         return high_s
-    low, low_s = profile.points[i - 1]
+    low, low_s = points[i - 1]
     return low_s + (high_s - low_s) * (rows - low) / (high - low)

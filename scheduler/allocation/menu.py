@@ -240,7 +240,7 @@ def _turns(application: Application, group: Group, variants: Sequence[Variant], 
         if profile is None:
             continue
         longest = 0.0
-        for rows, latency_s in profile.points:
+        for rows, latency_s in profile.longest:
             # A turn may take fewer rows than its most; where those are slower, they are what must fit.
             longest = max(longest, latency_s)
             if longest > limit_s:

@@ -39,11 +39,21 @@ class Application:
 
 @dataclass(frozen=True)
 class Profile:
-    """Latency (p95, live) by batch, ascending, of one variant on one device type, and its memory while resident."""
+    """Latency (p95, live) by batch, ascending, of one variant on one device type, and its memory while resident.
+
+    ``slowest``: where batches take different times by the size of their queries, those that take longest, for the same
+    batches; ``points`` are the mean then. Empty: they all take the same."""
 
     points: tuple[tuple[int, float], ...]
     memory_bytes: int = 0
     load_s: float = 0.0
+    slowest: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def longest(self) -> tuple[tuple[int, float], ...]:
+        """What a single batch may take, which decides whether its queries are in time; how many items a second add up
+        to is a matter of ``points``."""
+        return self.slowest or self.points
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def _left_out(problem: Problem, allocation: Allocation):
                 for v in profiled
                 for d in devices
                 if d.type in v.profiles
-                for _, latency in v.profiles[d.type].points
+                for _, latency in v.profiles[d.type].longest
             )
             yield (
                 f"{what} nothing fits half of its SLO of {_ms(application.slo_s)}: "

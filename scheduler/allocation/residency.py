@@ -185,7 +185,7 @@ def _everything(problem: Problem) -> Residents:
         if variant.application not in slo_s or variant.excluded:
             continue
         for kind, profile in variant.profiles.items():
-            if kind in able and profile.points and profile.points[0][1] <= slo_s[variant.application]:
+            if kind in able and profile.points and profile.longest[0][1] <= slo_s[variant.application]:
                 able[kind].append(variant.id)
     return {device.id: tuple(able[device.type]) for device in problem.devices}
 

@@ -63,9 +63,10 @@ def _spares(problem: Problem, kinds: set[str]) -> dict[str, dict[str, list[_Spar
         for kind, profile in variant.profiles.items():
             if kind not in kinds or limit_s is None or variant.excluded:
                 continue
-            rates = [batch / seconds for batch, seconds in profile.points if seconds <= limit_s]
-            if rates and profile.points[0][1] <= limit_s:
-                quick = profile.points[0][1] <= limit_s / 2
+            both = zip(profile.points, profile.longest, strict=True)
+            rates = [batch / seconds for (batch, seconds), (_, longest_s) in both if longest_s <= limit_s]
+            if rates and profile.longest[0][1] <= limit_s:
+                quick = profile.longest[0][1] <= limit_s / 2
                 spare = _Spare(variant, max(rates), profile.memory_bytes, profile.load_s, quick)
                 found[kind].setdefault(variant.application, []).append(spare)
     for options in found.values():

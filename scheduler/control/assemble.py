@@ -10,7 +10,9 @@ from django.utils import timezone
 
 from registry import models as registry
 from registry.accuracy import normalized_accuracies
-from scheduler.allocation.problem import Application, Device, Problem, Profile, Variant
+from scheduler.allocation.problem import Application, Device, Problem, Variant
+from scheduler.control import sizes
+from scheduler.control.wire import profile_points
 from scheduler.members.presence import silence_counts
 
 #: a device whose node has been silent for longer is planned without
@@ -28,11 +30,16 @@ def available_devices() -> list[registry.Device]:
     return list(devices.select_related("node"))
 
 
-def assemble(demand: Mapping[str, float], devices: list[registry.Device]) -> Problem:
+def assemble(
+    demand: Mapping[str, float],
+    devices: list[registry.Device],
+    mixes: Mapping[str, Mapping[int, float]] | None = None,
+) -> Problem:
     """The problem as of now. Variants are named by id, applications by name, devices by ref.
 
-    ``demand``: items/s by application name, margins not included. Only active applications and ready variants take
-    part; device types with open profile jobs keep the profiling share of their time free.
+    ``demand``: items/s by application name, margins not included. ``mixes``: shares of it by size class, of
+    applications for which that is known. Only active applications and ready variants take part; device types with open
+    profile jobs keep the profiling share of their time free.
     """
     types_being_profiled = set(
         registry.ProfileJob.objects.filter(state__in=["queued", "running"]).values_list("device_type", flat=True)
@@ -45,12 +52,9 @@ def assemble(demand: Mapping[str, float], devices: list[registry.Device]) -> Pro
     normalized = normalized_accuracies(applications)
     variants = []
     for variant in ready.select_related("application").order_by("id"):
+        mix = (mixes or {}).get(variant.application.name, sizes.ANY)
         profiles = {
-            profile.device_type: Profile(
-                points=tuple((point.batch, point.p95_ms / 1000) for point in profile.latencies.all()),
-                memory_bytes=profile.memory_bytes,
-                load_s=profile.load_s,
-            )
+            profile.device_type: sizes.profile(profile_points(profile), mix, profile.memory_bytes, profile.load_s)
             for profile in variant.profiles.all()
         }
         variants.append(

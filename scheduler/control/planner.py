@@ -16,7 +16,7 @@ from scheduler.allocation import strategies
 from scheduler.allocation.check import violations
 from scheduler.allocation.problem import Allocation, Problem
 from scheduler.allocation.reasons import explained
-from scheduler.control import choices
+from scheduler.control import choices, sizes
 from scheduler.control.assemble import assemble, available_devices
 from scheduler.control.demand import HISTORY_S, estimate
 from scheduler.control.wire import wire_plan
@@ -39,15 +39,18 @@ def make_plan(trigger: str, detail: str = "", observed: dict[str, float] | None 
     """
     devices = available_devices()
     names = registry.Application.objects.filter(state=registry.Application.State.ACTIVE).values_list("name", flat=True)
+    seconds = telemetry.gateway_seconds(HISTORY_S + 1)
     demand = estimate(
-        telemetry.arrivals(HISTORY_S + 1),
+        telemetry.sum_arrivals(seconds),
         names,
         int(time.time()),
         observed,
         settings.NEREUS.plan_period_s,
         settings.NEREUS.demand_quantile,
     )
-    problem = assemble(demand, devices)
+    asked_for = telemetry.sizes_arrived(sizes.ASKED_FOR_S)
+    mixes = sizes.mixes(telemetry.arrivals_by_size(seconds), asked_for, time.time())
+    problem = assemble(demand, devices, mixes)
     if not problem.devices or (not problem.applications and not _something_resides()):
         logger.info("nothing_to_plan", devices=len(problem.devices), applications=len(problem.applications))
         return None

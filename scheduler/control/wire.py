@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from registry import models as registry
 from registry.accuracy import normalized_accuracies
 from scheduler.allocation.problem import Allocation, Problem
 from scheduler.control.demand import band
 from scheduler.control.relief import standing_by
-from workers.protocol import specs
+from workers.protocol import shapes, specs
 
 
-def application_spec(application: registry.Application) -> specs.ApplicationSpec:
-    """An application as the data plane knows it."""
+def application_spec(
+    application: registry.Application, profiled: Collection[int] | None = None
+) -> specs.ApplicationSpec:
+    """An application as the data plane knows it. ``profiled``: the size classes that profiles of its variants know; the
+    others need not be told apart. None: all are, for it is profiles that are to be made."""
+    sizes = tuple(application.sizes)
 
     def tensors(kind: str) -> tuple[specs.TensorSpec, ...]:
         return tuple(
@@ -19,7 +25,7 @@ def application_spec(application: registry.Application) -> specs.ApplicationSpec
                 tensor["name"],
                 tensor["datatype"],
                 tuple(tensor["shape"]),
-                most=max(application.sizes, default=0) if kind == "inputs" and -1 in tensor["shape"][1:] else 0,
+                most=max(sizes, default=0) if kind == "inputs" and -1 in tensor["shape"][1:] else 0,
             )
             for tensor in application.signature[kind]
         )
@@ -32,6 +38,22 @@ def application_spec(application: registry.Application) -> specs.ApplicationSpec
         batching=specs.BatchingSpec(application.batch_policy, application.batch_options or {}),
         weight=application.weight,
         padding={name: float(value) for name, value in application.padding.items()},
+        sizes=sizes if profiled is None else shapes.told_apart(sizes, profiled),
+    )
+
+
+def profile_points(profile: registry.Profile) -> tuple[specs.ProfilePoint, ...]:
+    """A profile with all its size classes."""
+    return tuple(
+        specs.ProfilePoint(
+            batch=point.batch,
+            p50_s=point.p50_ms / 1000,
+            p95_s=point.p95_ms / 1000,
+            mean_s=point.mean_ms / 1000,
+            samples=point.samples,
+            size=point.size,
+        )
+        for point in profile.latencies.all()
     )
 
 
@@ -103,23 +125,15 @@ def _resident(
     share: float,
 ) -> specs.Resident:
     profile = next(p for p in variant.profiles.all() if p.device_type == device_type)
-    points = tuple(
-        specs.ProfilePoint(
-            batch=point.batch,
-            p50_s=point.p50_ms / 1000,
-            p95_s=point.p95_ms / 1000,
-            mean_s=point.mean_ms / 1000,
-            samples=point.samples,
-        )
-        for point in profile.latencies.all()
-    )
+    points = profile_points(profile)
     return specs.Resident(
         variant=variant_spec(variant, normalized[variant.pk]),
         max_batch=int(max_batch),
         rate=float(rate),
         time_share=float(share),
-        profile=points,
+        profile=shapes.of_class(points, 0),
         memory_bytes=profile.memory_bytes,
+        smaller=tuple(point for point in points if point.size),
     )
 
 

@@ -6,7 +6,7 @@ import msgspec
 from asgiref.sync import async_to_sync
 from channels.layers import get_channel_layer
 
-from registry.models import ApiKey, Application, Device, Gateway, Member, Node, ProfileJob, Variant
+from registry.models import ApiKey, Application, Device, Gateway, Member, Node, ProfileJob, ProfileLatency, Variant
 from scheduler.control.wire import application_spec
 from scheduler.models import Plan
 from workers.protocol import control, specs
@@ -30,7 +30,14 @@ def latest_wire() -> specs.Plan:
 
 
 def applications() -> tuple[specs.ApplicationSpec, ...]:
-    return tuple(application_spec(application) for application in Application.objects.all())
+    """All of them, with the size classes that matter."""
+    known: dict[int, set[int]] = {}
+    latencies = ProfileLatency.objects.filter(size__gt=0).order_by()
+    for pk, size in latencies.values_list("profile__variant__application", "size").distinct():
+        known.setdefault(pk, set()).add(size)
+    return tuple(
+        application_spec(application, known.get(application.pk, ())) for application in Application.objects.all()
+    )
 
 
 def gateway_config() -> control.GatewayConfig:

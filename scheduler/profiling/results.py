@@ -86,6 +86,7 @@ def done(node: Node, message: control.ProfileDone) -> None:
         ProfileLatency.objects.bulk_create(
             ProfileLatency(
                 profile=profile,
+                size=point.size,
                 batch=point.batch,
                 p50_ms=point.p50_s * 1000,
                 p95_ms=point.p95_s * 1000,

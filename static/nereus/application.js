@@ -23,12 +23,14 @@ function stored() {
 function curves() {
   const by = new Map();
   const put = (curve) => by.set(curve.variant, [...(by.get(curve.variant) ?? []), curve]);
-  const jobs = [...measuring.values()].filter((job) => job.points?.length);
+  // Curves hold for queries of any size; other size classes have a table.
+  const any = (job) => (job.points ?? []).filter((point) => !point.size);
+  const jobs = [...measuring.values()].filter((job) => any(job).length);
   for (const curve of stored()) {
     if (!jobs.some((job) => job.variant_name === curve.variant && job.device_type === curve.device_type)) put(curve);
   }
   for (const job of jobs) {
-    const points = job.points.map((point) => ({ batch: point.batch, p50_ms: point.p50_s * 1000, p95_ms: point.p95_s * 1000 }));
+    const points = any(job).map((point) => ({ batch: point.batch, p50_ms: point.p50_s * 1000, p95_ms: point.p95_s * 1000 }));
     put({ variant: job.variant_name, device_type: job.device_type, points, measuring: true });
   }
   return by;

@@ -301,7 +301,7 @@ async def test_what_waits_is_handed_back_when_the_device_shuts_down(gateway, exe
 
 
 def test_a_long_turn_concerns_lanes_beside_only_while_batches_come():
-    loaded = {1: SimpleNamespace(estimate=LatencyEstimate(profile(0.2)), application=application())}
+    loaded = {1: SimpleNamespace(at=lambda extent, one=LatencyEstimate(profile(0.2)): one, application=application())}
     grants = Grants()
     header, data = encode("x", rows(1)["x"])
     message = Grant(1, "app", 1, 8, (Form(1, (header,)),), ((1, 0, 10.0),))

@@ -67,7 +67,7 @@ def test_profiles_are_listed_with_their_latencies_and_filtered(client, variant):
     first = everything["results"][0]
     assert (first["application"], first["variant"], first["device_type"]) == ("tiny", "a", "cpu")
     assert [point["batch"] for point in first["latencies"]] == [1, 4]
-    assert first["latencies"][1] == {"batch": 4, "p50_ms": 4, "p95_ms": 8, "mean_ms": 4, "samples": 9}
+    assert first["latencies"][1] == {"size": 0, "batch": 4, "p50_ms": 4, "p95_ms": 8, "mean_ms": 4, "samples": 9}
     assert client.get("/api/v1/profiles/?variant=a&device_type=gpu").json()["count"] == 1
     assert client.get("/api/v1/profiles/?application=other").json()["count"] == 0
     assert client.get("/api/v1/applications/tiny/profiles/?variant=b").json()["count"] == 1

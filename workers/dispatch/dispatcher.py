@@ -238,7 +238,7 @@ class Dispatcher:
             return
         granted.remove(batch)
         if run_s is not None:
-            self._learn(device, run_s / batch.option.seconds(batch.rows), now)
+            self._learn(device, batch.option, batch.rows, run_s, now)
             device.shy_s, device.shy_until = 0.0, -math.inf
         if granted:
             # What it was granted meanwhile has just begun, or is on its way, whatever was expected.
@@ -259,18 +259,31 @@ class Dispatcher:
             self._behind.pop(device, None)
             self._steal(device, now)
 
-    def observe(self, device: Hashable, variant: Hashable, rows: int, run_s: float, now: float) -> None:
+    def observe(
+        self,
+        device: Hashable,
+        variant: Hashable,
+        rows: int,
+        run_s: float,
+        now: float,
+        application: str | None = None,
+    ) -> None:
         """The device ran so many rows in so many seconds that were not granted to it: its pace is learned all the same.
-        Else a device that was slow for a while, and gets nothing for it, could never show that it is not any more."""
+        Else a device that was slow for a while, and gets nothing for it, could never show that it is not any more.
+        ``application``: in whose menu the variant is looked for; None: in any."""
         known = self._fleet.device(device)
-        options = (option for menu in known.menus.values() for option in menu.options)
+        menus = (menu for name, menu in known.menus.items() if application is None or name == application)
+        options = (option for menu in menus for option in menu.options)
         option = next((option for option in options if option.variant == variant), None)
         if option is not None:
-            self._learn(known, run_s / option.seconds(rows), now)
+            self._learn(known, option, rows, run_s, now)
             self._fleet.note(known, now)
 
     @staticmethod
-    def _learn(device: Device, ratio: float, now: float) -> None:
+    def _learn(device: Device, option: Option, rows: int, run_s: float, now: float) -> None:
+        ratio = run_s / option.seconds(rows)
+        if ratio < 1.0 and option.at_most:
+            ratio = 1.0
         noise = device.noise
         noise.observe(ratio)
         device.heard_at = now

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator, Mapping
 
+from .classes import owner_of
 from .devices import Batch, Device
 from .menu import Menu
 
@@ -78,7 +79,8 @@ def pressure_of(total_s: float, count: int, idle: int, slo_s: float) -> float:
 
 
 class Application:
-    """``open``: its batches that may still grow. ``serve_late``: late queries are answered rather than refused.
+    """``owner``: the application of which this is a size class, or its own name. ``open``: its batches that may still
+    grow. ``serve_late``: late queries are answered rather than refused.
     ``hosts``: where it depends on few or cannot wait, its devices, with the seconds after which a query that has just
     arrived must start there; ``reserve`` of them, besides the one in question, are to stay able to take its next query.
     ``crowd``: all its devices with their groups, and ``looked_at``, where the next look at some begins."""
@@ -95,6 +97,7 @@ class Application:
         "looked_at",
         "name",
         "open",
+        "owner",
         "refused_at",
         "reserve",
         "serve_late",
@@ -103,6 +106,7 @@ class Application:
 
     def __init__(self, name: str, slo_s: float, serve_late: bool = False) -> None:
         self.name = name
+        self.owner = owner_of(name)
         self.slo_s = slo_s
         self.serve_late = serve_late
         self.groups: list[Group] = []

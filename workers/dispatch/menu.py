@@ -34,14 +34,22 @@ class Option:
         variant: what the caller calls it.
         accuracy: normalised percent. ``weight``: of the application.
         latency: seconds by rows, as expected; ``max_rows``: the most that one batch may take.
+        at_most: batches of smaller queries take less, which says nothing about the device.
     """
 
-    __slots__ = ("_seconds", "cost", "improves", "key", "max_rows", "variant", "worth")
+    __slots__ = ("_seconds", "at_most", "cost", "improves", "key", "max_rows", "variant", "worth")
 
     def __init__(
-        self, variant: Hashable, accuracy: float, latency: LatencyModel, max_rows: int, weight: float = 1.0
+        self,
+        variant: Hashable,
+        accuracy: float,
+        latency: LatencyModel,
+        max_rows: int,
+        weight: float = 1.0,
+        at_most: bool = False,
     ) -> None:
         self.variant = variant
+        self.at_most = at_most
         self.worth = accuracy * weight
         self.max_rows = max_rows
         self._seconds = [latency.seconds(rows) for rows in range(max_rows + 1)]
@@ -54,7 +62,7 @@ class Option:
             improves.append(least < WORTH_WAITING * seconds)
             least = min(least, seconds)
         self.improves = [True, *reversed(improves)]
-        self.key = (variant, self.worth, tuple(self._seconds))
+        self.key = (variant, self.worth, at_most, tuple(self._seconds))
 
     def seconds(self, rows: int) -> float:
         """Seconds that a batch takes as expected; one query larger than a batch runs in pieces."""

@@ -192,7 +192,7 @@ def robs(application: Application, device: Device, seconds: float, now: float) -
     next query in time."""
     wait = device.starts_in(now) + device.booked_s
     for other, limit_s in device.claims:
-        if other is application or wait > limit_s or wait + seconds <= limit_s:
+        if other.owner == application.owner or wait > limit_s or wait + seconds <= limit_s:
             continue
         needed = other.reserve if now - other.refused_at < RESERVE_S else 1
         for host, its_limit_s in other.hosts:

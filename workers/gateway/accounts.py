@@ -37,7 +37,8 @@ class Accounts:
     def enter(self, flight: Flight) -> Overloaded | None:
         """A checked query arrived; what it is too much for, if it is."""
         rows, limits = flight.rows, self.limits
-        self._statistics.arrived(flight.spec.name, rows)
+        spec = flight.spec
+        self._statistics.arrived(spec.name, rows, flight.size if len(spec.sizes) > 1 else None)
         self.queries += 1
         self.rows += rows
         self.bytes += flight.query.terms.nbytes

@@ -118,7 +118,7 @@ class DataPlane:
             self.late_binding
             and flight.allowed is None
             and spec.batching.policy == HELD_POLICY
-            and self._holding.offered(spec.name)
+            and self._holding.offered(flight.booked_as)
         ):
             self._holding.submit(flight)
         else:
@@ -306,7 +306,7 @@ class DataPlane:
         name, rows, held_s = flight.spec.name, flight.rows, result.held_s
         self._router.done(device, name, rows, now, True, result.queue_s, result.run_s, result.batch_rows)
         if self.late_binding and held_s and result.batch_rows == rows:
-            self._observe(device, name, result, now)
+            self._observe(device, flight, result, now)
         try:
             parts = split_body(result.outputs, body)
         except FrameError as error:
@@ -316,12 +316,12 @@ class DataPlane:
         self._deliver([flight], run, result.queue_s, [(result.outputs, parts)])
         self._returned(device, time.monotonic() - flight.sent_at - result.queue_s - (held_s or result.run_s))
 
-    def _observe(self, device: str, application: str, result: Result, now: float) -> None:
+    def _observe(self, device: str, flight: Flight, result: Result, now: float) -> None:
         """Have the dispatcher learn from a query that ran by itself and was bound early."""
         state = self._executors.states().get(device)
         for known in state.warm if state is not None else ():
-            if known.application == application and known.name == result.variant:
-                self._holding.observe(device, known.id, result.batch_rows, result.held_s, now)
+            if known.application == flight.spec.name and known.name == result.variant:
+                self._holding.observe(device, flight, known.id, result.held_s, now)
 
     def _returned(self, device: str, around_s: float) -> None:
         """So much of the time between sending and answering was not the executor's."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from workers.dispatch.classes import class_of
 from workers.protocol import shapes, v2
 from workers.protocol.frames import TensorHeader
 from workers.protocol.specs import ApplicationSpec
@@ -64,8 +65,8 @@ class Flight:
     edge's own. ``due``: when its answer must be back; ``expires``: when it is given up. ``deadline`` is the
     dispatcher's: the same as ``due``, until it decides that a query of an application that serves late answers may take
     any time. ``booking`` is the dispatcher's too, and ``batch`` that of :class:`~.holding.Holding`.
-    ``key``: what queries of the application must share to run together. ``tried``: devices it was sent to; ``tries``:
-    how often it was.
+    ``key``: what queries of the application must share to run together. ``size``: its size class; ``booked_as``: what
+    that is called where it is booked. ``tried``: devices it was sent to; ``tries``: how often it was.
     """
 
     # Most flights end with most of these as they are: what is not set costs nothing.
@@ -91,12 +92,15 @@ class Flight:
     ):
         terms = query.terms
         if terms.key is None:
-            terms.key = shapes.key(spec, [header.shape for header in terms.form.inputs])
+            whole = [header.shape for header in terms.form.inputs]
+            terms.key, terms.size = shapes.key(spec, whole), shapes.size_class(spec, whole)
         self.id = id
         self.spec = spec
         self.query = query
         self.rows = terms.rows
         self.key = terms.key
+        self.size = size = terms.size
+        self.booked_as = class_of(spec.name, size) if size else spec.name
         self.variant = variant
         self.arrived = read_at
         budget, latency_s = spec.slo_s, query.latency_s

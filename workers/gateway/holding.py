@@ -13,9 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from workers import log
+from workers.dispatch.classes import class_of
 from workers.dispatch.devices import Batch
 from workers.dispatch.dispatcher import Dispatcher
 from workers.dispatch.menu import Menu
+from workers.protocol import shapes
 from workers.protocol.frames import ExecutorState
 from workers.protocol.specs import ApplicationSpec
 
@@ -91,7 +93,7 @@ class Holding:
         return len(self._held)
 
     def offered(self, application: str) -> bool:
-        """Whether some device that is up can run something for the application in time."""
+        """Whether some device that is up can run something for the application, or the size class, in time."""
         known = self._offered.get(application)
         if known is None:
             known = self._offered[application] = not self._up.isdisjoint(self._offering.get(application, ()))
@@ -100,9 +102,28 @@ class Holding:
     # --- what is known of devices -------------------------------------------------------------------------------------
 
     def configure(self, applications: Mapping[str, ApplicationSpec], now: float) -> None:
-        """Take over the applications; queries held for others are refused."""
-        known = {name: (spec.slo_s, spec.late == "serve") for name, spec in applications.items()}
+        """Take over the applications; queries held for others are refused. Those of size classes that are no more
+        are booked anew, as soon as devices offer what there is instead."""
+        known = {
+            class_of(name, size): (spec.slo_s, spec.late == "serve")
+            for name, spec in applications.items()
+            for size in shapes.classes(spec)
+        }
+        moved = [
+            flight
+            for flight in self._held.values()
+            if flight.spec.name in applications and flight.booked_as not in known
+        ]
+        for flight in moved:
+            self._dispatcher.withdraw(flight, now)
+            flight.size = shapes.class_holding(applications[flight.spec.name], flight.size)
+            flight.booked_as = class_of(flight.spec.name, flight.size)
         self._dispatcher.set_applications(known, now)
+        self._arrived = [(flight.booked_as, flight) for _, flight in self._arrived]
+        waiting = {flight.id for _, flight in self._arrived}
+        for flight in moved:
+            if flight.id not in waiting:
+                self.submit(flight)
         self._act(now)
 
     def offer(self, device: str, menus: Mapping[str, Menu], now: float) -> None:
@@ -157,7 +178,7 @@ class Holding:
         if not self._arrived:
             asyncio.get_running_loop().call_soon(self._book)
         self._held[flight.id] = flight
-        self._arrived.append((flight.spec.name, flight))
+        self._arrived.append((flight.booked_as, flight))
 
     def _book(self) -> None:
         arrived, self._arrived = self._arrived, []
@@ -216,9 +237,9 @@ class Holding:
         self._dispatcher.ended(batch, now)
         self._act(now)
 
-    def observe(self, device: str, variant: int, rows: int, held_s: float, now: float) -> None:
-        """A batch that was not granted here held the device for so long."""
-        self._dispatcher.observe(device, variant, rows, held_s, now)
+    def observe(self, device: str, flight: Flight, variant: int, held_s: float, now: float) -> None:
+        """A query that ran by itself and was not granted here held the device for so long."""
+        self._dispatcher.observe(device, variant, flight.rows, held_s, now, flight.booked_as)
 
     def declined(self, flights: Iterable[Flight], now: float) -> None:
         """Hold queries again that a device gave back, as far as their time lasts."""

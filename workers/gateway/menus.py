@@ -1,4 +1,9 @@
-"""What each device can run for each application: what plans say of it, as far as it is warm there. Pure."""
+"""What each device can run for each application: what plans say of it, as far as it is warm there. Pure.
+
+Each size class of an application (:mod:`workers.protocol.shapes`) has a menu of its own, with what its batches take:
+short queries may run on what would be too slow for long ones. To the dispatcher a class is an application by itself,
+called as :func:`workers.dispatch.classes.class_of` has it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from workers.batching.latency import LatencyModel
+from workers.dispatch.classes import class_of
 from workers.dispatch.menu import Menu, Option
+from workers.protocol import shapes
 from workers.protocol.frames import WarmVariant
 from workers.protocol.specs import ApplicationSpec, Plan, ProfilePoint, Resident
 
@@ -56,8 +63,8 @@ class Menus:
                 del self._older[device]
 
     def of(self, device: str, warm: tuple[WarmVariant, ...]) -> dict[str, Menu]:
-        """By application, what the device can run now; applications for which it has nothing are left out. The same
-        object as long as nothing changes."""
+        """By application, each size class for itself, what the device can run now; those for which it has nothing are
+        left out. The same object as long as nothing changes."""
         made = self._made.get(device)
         if made is not None and made[0] == warm:
             return made[1]
@@ -68,19 +75,21 @@ class Menus:
             spec = self._applications.get(variant.application)
             if resident is None or spec is None or resident.variant.application != variant.application:
                 continue
-            option = self._option(resident, spec)
-            if option is not None:
-                found.setdefault(variant.application, []).append(option)
+            for size in shapes.classes(spec):
+                option = self._option(resident, spec, size)
+                if option is not None:
+                    found.setdefault(class_of(spec.name, size), []).append(option)
         menus = {name: Menu(options) for name, options in found.items()}
         self._made[device] = warm, menus
         return menus
 
-    def _option(self, resident: Resident, spec: ApplicationSpec) -> Option | None:
+    def _option(self, resident: Resident, spec: ApplicationSpec, size: int) -> Option | None:
         variant = resident.variant
         accuracy = variant.accuracy_normalized if variant.accuracy_normalized is not None else variant.accuracy or 0.0
-        key = (variant.id, accuracy, resident.profile)
+        profile = shapes.of_class((*resident.profile, *resident.smaller), size) if size else resident.profile
+        key = (variant.id, accuracy, profile)
         if key not in self._options:
-            self._options[key] = option(variant.id, accuracy, resident.profile, spec, self._rows)
+            self._options[key] = option(variant.id, accuracy, profile, spec, self._rows)
         return self._options[key]
 
 
@@ -112,4 +121,4 @@ def option(
         most -= 1
     if not most or latency.seconds(1) > spec.slo_s:
         return None
-    return Option(variant, accuracy, latency, most, spec.weight)
+    return Option(variant, accuracy, latency, most, spec.weight, at_most=bool(spec.sizes))

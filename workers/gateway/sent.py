@@ -71,7 +71,7 @@ class Sent:
 
     def grant(self, batch: Batch, now: float) -> bool:
         """Send a batch to its device; False where that is impossible just now."""
-        device, name, option = batch.device.name, batch.application.name, batch.option
+        device, name, option = batch.device.name, batch.application.owner, batch.option
         latest = now + self.margin(device).seconds
         for flights in _pieces(batch.queries):
             message, body = _granted(next(self._grants), name, option, flights, latest)

@@ -22,6 +22,7 @@ class _Second:
     normalized_sum: float = 0.0
     latencies: list[float] = field(default_factory=list)
     by_variant: dict[str, int] = field(default_factory=dict)
+    by_size: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -59,9 +60,11 @@ class Statistics:
             total = self.totals[application] = Totals()
         return total
 
-    def arrived(self, application: str, rows: int) -> None:
-        """A query that fits its application's signature arrived."""
+    def arrived(self, application: str, rows: int, size: int | None = None) -> None:
+        """A query that fits its application's signature arrived. ``size``: its class, where there are several."""
         second = self._of(application)
+        if size is not None:
+            second.by_size[size] = second.by_size.get(size, 0) + rows
         second.arrived += 1
         second.arrived_rows += rows
 
@@ -128,6 +131,7 @@ def _render(second: _Second) -> ApplicationStats:
         p50_ms=_quantile(ordered, 0.50) * 1e3,
         p95_ms=_quantile(ordered, 0.95) * 1e3,
         by_variant=second.by_variant,
+        arrived_by_size=second.by_size,
     )
 
 

@@ -179,8 +179,9 @@ class GatewayConfig(ToMember, tag="gateway_config", frozen=True, kw_only=True):
 
 
 class ProfileOrder(ToMember, tag="profile_order", frozen=True, kw_only=True):
-    """Measure ``variant`` on ``device``: batches 1, 2, 4 ... ``max_batch``, until p95 passes ``slo_s``. ``first``: the
-    variant never ran on this device type, so its first run wants a drained device."""
+    """Measure ``variant`` on ``device``: batches 1, 2, 4 ... ``max_batch``, until p95 passes ``slo_s``, for each size
+    class of the application. ``first``: the variant never ran on this device type, so its first run wants a drained
+    device."""
 
     job: int
     device: str

@@ -37,7 +37,8 @@ class ApplicationSpec(msgspec.Struct, frozen=True):
     """An application as the data plane knows it. ``late``: ``shed`` refuses what cannot be in time, ``serve`` answers
     late. ``weight``: worth of one of its rows beside those of other applications. ``padding``: inputs whose open
     dimensions are filled up to the longest of a batch, and with what; queries run together only with others of the same
-    shape where an input is not among them."""
+    shape where an input is not among them. ``sizes``: of open dimensions, ascending; they make the size classes (see
+    :mod:`.shapes`), and no query is larger than the last."""
 
     name: str
     slo_s: float
@@ -46,16 +47,19 @@ class ApplicationSpec(msgspec.Struct, frozen=True):
     batching: BatchingSpec = BatchingSpec()
     weight: float = 1.0
     padding: dict[str, float] = {}
+    sizes: tuple[int, ...] = ()
 
 
 class ProfilePoint(msgspec.Struct, frozen=True):
-    """Latency of one batch size, measured or (``samples`` 0) declared."""
+    """Latency of one batch size, measured or (``samples`` 0) declared. ``size``: the size class of its queries (see
+    :mod:`.shapes`); 0: the class of the largest size, so that any query may count on it."""
 
     batch: int
     p50_s: float
     p95_s: float
     mean_s: float
     samples: int = 0
+    size: int = 0
 
 
 class VariantSpec(msgspec.Struct, frozen=True):
@@ -74,7 +78,8 @@ class Resident(msgspec.Struct, frozen=True):
     """A variant that the plan keeps loaded on a device.
 
     ``max_batch``: rows a turn may take. ``rate``: items/s the plan expects here. ``time_share``: of the device's time
-    (0 to 1). ``profile``: this device type's latencies, ascending by batch.
+    (0 to 1). ``profile``: this device type's latencies, ascending by batch, for queries of any size. ``smaller``: those
+    for smaller size classes that take less, by class and batch.
     """
 
     variant: VariantSpec
@@ -83,6 +88,7 @@ class Resident(msgspec.Struct, frozen=True):
     time_share: float
     profile: tuple[ProfilePoint, ...]
     memory_bytes: int = 0
+    smaller: tuple[ProfilePoint, ...] = ()
 
 
 class DevicePlan(msgspec.Struct, frozen=True):
@@ -186,7 +192,8 @@ class DeviceStats(msgspec.Struct, frozen=True):
 class ApplicationStats(msgspec.Struct, frozen=True):
     """One second of one application at one gateway, by time of arrival at the gateway's edge for ``arrived*`` and of
     answer for the others. Queries, not rows, except ``arrived_rows``. ``violations`` = late + dropped + failed.
-    ``accuracy_sum``: over in-time queries, in the application's own metric; divide by ``in_time``.
+    ``accuracy_sum``: over in-time queries, in the application's own metric; divide by ``in_time``. ``arrived_by_size``:
+    ``arrived_rows`` by size class (see :mod:`.shapes`); empty where the application has only one.
     """
 
     arrived: int = 0
@@ -200,3 +207,4 @@ class ApplicationStats(msgspec.Struct, frozen=True):
     p50_ms: float = 0.0
     p95_ms: float = 0.0
     by_variant: dict[str, int] = {}
+    arrived_by_size: dict[int, int] = {}

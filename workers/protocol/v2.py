@@ -43,7 +43,7 @@ class Terms(msgspec.Struct):
 
     ``form``: what executors are told of it: rows, inputs in the signature's order, and the outputs wanted. ``outputs``:
     (name, binary) in the order wanted. ``latency_s`` and ``min_accuracy`` (percent) are None unless the client asked.
-    ``nbytes``: of all inputs. ``key``: kept by whoever decides what may run together; None at first.
+    ``nbytes``: of all inputs. ``key`` and ``size``: kept by whoever decides what may run together; None and 0 at first.
     """
 
     form: Form
@@ -53,6 +53,7 @@ class Terms(msgspec.Struct):
     latency_s: float | None = None
     min_accuracy: float | None = None
     key: Hashable = None
+    size: int = 0
 
 
 class Query(msgspec.Struct):

@@ -35,7 +35,12 @@ def _solved(narrowed: Problem) -> Allocation:
 def _one_by_one(variant: Variant) -> Variant:
     """With batches of one row; a model that was profiled for larger ones only takes as long for a single row."""
     profiles = {
-        kind: Profile(((1, profile.points[0][1]),), profile.memory_bytes, profile.load_s)
+        kind: Profile(
+            ((1, profile.points[0][1]),),
+            profile.memory_bytes,
+            profile.load_s,
+            tuple((1, longest_s) for _, longest_s in profile.slowest[:1]),
+        )
         for kind, profile in variant.profiles.items()
         if profile.points
     }

@@ -181,7 +181,7 @@ class Device:
         for name, arrived, refused in overloads:
             self.peers.report(OverloadReport(name, arrived, refused))
         for one in loaded.values():
-            ratio = one.estimate.drifted(now)
+            ratio = one.drifted(now)
             if ratio is not None:
                 self.peers.report(DriftReport(one.id, ratio))
 

@@ -8,6 +8,9 @@ describes the device and should be measured again.
 
 A batch also takes time around its run (waking up, handing over, sending); that *overhead* is observed and added,
 and its excess over the usual decays in the same way.
+
+How long a batch takes depends on how large its queries are, too, so each size class has an estimate of its own. Still
+most queries are smaller than the largest of their class, at which it was measured: that those take less is no news.
 """
 
 from __future__ import annotations
@@ -62,9 +65,12 @@ class LatencyEstimate:
     Args:
         points: the profile; p95 feeds decisions, the mean is what observations are compared with (both are means
             over runs, so a well profiled variant has a ratio of 1).
+        size: of the queries that were measured; 0: nobody knows (the application leaves dimensions open and declares no
+            sizes); None: there is only one size.
     """
 
-    def __init__(self, points: Sequence[ProfilePoint]):
+    def __init__(self, points: Sequence[ProfilePoint], size: int | None = None):
+        self._size = size
         self._p95 = [(point.batch, point.p95_s) for point in points]
         #: the p95 as profiled
         self.profiled = LatencyModel(self._p95)
@@ -81,13 +87,14 @@ class LatencyEstimate:
         #: observed over profiled run time, a slow moving average; 0 before any observation
         self.ratio = 0.0
         self._excess_s = 0.0
-        self._batches = 0
+        #: batches observed
+        self.batches = 0
         self._outside_since: float | None = None
         self._reported_at = -DRIFT_EVERY_S
 
-    def observe(self, now: float, rows: int, run_s: float, turn_s: float) -> None:
+    def observe(self, now: float, rows: int, run_s: float, turn_s: float, extent: int = 0) -> None:
         """Take in one batch of ``rows`` that ran for ``run_s`` of the ``turn_s`` seconds that it held the device, and
-        ended at ``now``."""
+        ended at ``now``. ``extent``: the largest open dimension of its queries."""
         expected_s = self._expected.seconds(rows)
         ratio = run_s / expected_s
         left = self._left(now)
@@ -99,8 +106,10 @@ class LatencyEstimate:
             self._overhead = _OVERHEAD_FIRST_S + (self._overhead - _OVERHEAD_FIRST_S) * left
         self._overhead += _OVERHEAD_WEIGHT * (min(turn_s - run_s, _OVERHEAD_MOST_S) - self._overhead)
         self._observed_at = now
-        self._batches += 1
-        weight = max(_DRIFT_WEIGHT, 1.0 / self._batches)
+        if self._size is not None and extent != self._size and ratio < 1.0:
+            run_s, ratio = expected_s, 1.0
+        self.batches += 1
+        weight = max(_DRIFT_WEIGHT, 1.0 / self.batches)
         self.ratio += weight * (ratio - self.ratio)
         self._excess_s += weight * (run_s - expected_s - self._excess_s)
         if TOLERATED[0] <= self.ratio <= TOLERATED[1] or abs(self._excess_s) < DRIFT_LEAST_S:
@@ -109,11 +118,13 @@ class LatencyEstimate:
             self._outside_since = now
 
     def drifted(self, now: float) -> float | None:
-        """The ratio, once it has been outside :data:`TOLERATED` for long enough, at most every five minutes."""
+        """The ratio, once it has been outside :data:`TOLERATED` for long enough, at most every five minutes; never
+        where nobody knows at which size it was measured, for to measure again would tell nothing new."""
         if (
             self._outside_since is None
+            or self._size == 0
             or now - self._outside_since < DRIFT_AFTER_S
-            or self._batches < DRIFT_BATCHES
+            or self.batches < DRIFT_BATCHES
             or now - self._reported_at < DRIFT_EVERY_S
         ):
             return None

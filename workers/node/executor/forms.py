@@ -35,13 +35,26 @@ class Layout:
 
     ``sizes``: bytes of each input, in the order of the form, ``nbytes``: of all. ``names`` and ``starts`` (where each
     begins in the body of a query that came by itself) are in the signature's order. ``ordered``: whether the form's
-    order is the signature's. ``key``: what two queries must share to stand in one run. ``tails``: (name, type, shape
+    order is the signature's. ``key``: what two queries must share to stand in one run. ``extent``: the largest of the
+    query's open dimensions, 0 where the application declares no sizes. ``tails``: (name, type, shape
     without the rows, elements a row) of each input in the signature's order, if all their bytes can be used as they
     are; None where an input has to be decoded.
     ``outputs``: the names wanted.
     """
 
-    __slots__ = ("_inputs", "key", "names", "nbytes", "ordered", "outputs", "rows", "sizes", "starts", "tails")
+    __slots__ = (
+        "_inputs",
+        "extent",
+        "key",
+        "names",
+        "nbytes",
+        "ordered",
+        "outputs",
+        "rows",
+        "sizes",
+        "starts",
+        "tails",
+    )
 
     def __init__(self, form: Form, application: ApplicationSpec):
         specs = application.signature.inputs
@@ -54,7 +67,9 @@ class Layout:
         self.names = tuple(spec.name for spec in specs)
         self.starts = tuple(given[name][1] for name in self.names)
         self.ordered = tuple(header.name for header in form.inputs) == self.names
-        self.key: Hashable = shapes.key(application, [header.shape for header in headers])
+        whole = [header.shape for header in headers]
+        self.key: Hashable = shapes.key(application, whole)
+        self.extent = shapes.extent(application.signature, whole) if application.sizes else 0
         self.outputs = form.outputs or tuple(spec.name for spec in application.signature.outputs)
         self._inputs = tuple((header, *_plain(header)) for header in headers)
         plain = all(dtype is not None for _, dtype, _ in self._inputs)

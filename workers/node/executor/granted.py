@@ -48,6 +48,14 @@ class Granted(msgspec.Struct, eq=False):
     whole: dict[str, np.ndarray] | None
     arrays: list[dict[str, np.ndarray]] | None
 
+    @property
+    def extent(self) -> int:
+        """The largest open dimension of its queries, see :class:`.forms.Layout`."""
+        layouts = self.layouts
+        if self.same and layouts:
+            return layouts[0].extent
+        return max([layout.extent for layout in layouts], default=0)
+
     def deadline(self, after: float) -> float:
         """The earliest deadline from ``after`` on; inf: there is none."""
         if self.soonest >= after:

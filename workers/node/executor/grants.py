@@ -108,7 +108,7 @@ class Grants:
         if not self._waiting:
             return None
         granted = self._waiting[0]
-        batch_s = loaded[granted.variant].estimate.model(now).seconds(granted.rows)
+        batch_s = loaded[granted.variant].at(granted.extent).model(now).seconds(granted.rows)
         self._longest_s = max(batch_s, self.longest_s(now))
         self._wished_at = now
         decision = Decision(run=tuple(granted.ids), variant=granted.variant)
@@ -128,10 +128,14 @@ def given_up(granted: Granted, loaded: Loaded, now: float) -> list[Ticket]:
     """The queries of a batch that would be late even if they ran at ``now`` and alone, taken out."""
     if loaded.application.late == "serve":
         return []
-    typical = loaded.estimate.typical
+    typical = loaded.at(granted.extent).typical
     if now + typical.ceiling(granted.largest) <= granted.soonest:
         return []
     sizes = zip(granted.layouts, granted.budgets, strict=True)
     return granted.take_out(
-        [k for k, (lay, budget) in enumerate(sizes) if now + typical.seconds(lay.rows) > granted.arrived + budget]
+        [
+            k
+            for k, (lay, budget) in enumerate(sizes)
+            if now + loaded.at(lay.extent).typical.seconds(lay.rows) > granted.arrived + budget
+        ]
     )

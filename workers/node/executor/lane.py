@@ -33,14 +33,14 @@ class Lane:
         self.rows = 0
         self.name = application.name if narrow is None else f"{application.name} {narrow}"
 
-    def candidates(self, now: float) -> list[Candidate]:
-        """What the lane is planned to run, the default first."""
-        return [loaded.candidate(now) for loaded in self.in_turn()]
+    def candidates(self, now: float, extent: int = 0) -> list[Candidate]:
+        """What the lane is planned to run, the default first, as queries of that extent see it."""
+        return [loaded.candidate(now, extent) for loaded in self.in_turn()]
 
-    def relief_candidates(self, now: float) -> list[Candidate]:
+    def relief_candidates(self, now: float, extent: int = 0) -> list[Candidate]:
         """What a policy may choose instead where that would be late."""
         return [
-            msgspec.structs.replace(loaded.candidate(now), planned=False, max_batch=rows)
+            msgspec.structs.replace(loaded.candidate(now, extent), planned=False, max_batch=rows)
             for loaded, rows in self.relief
             if not loaded.closing
         ]

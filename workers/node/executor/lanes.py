@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from workers.batching import turns
-from workers.batching.base import BatchPolicy, Candidate, Decision, LaneView, Outcome
+from workers.batching.base import BatchPolicy, Decision, LaneView, Outcome
 from workers.batching.relief import relief_rows
 from workers.protocol.frames import FrameConnection, Submit
 from workers.protocol.specs import ApplicationSpec
@@ -39,6 +39,10 @@ class Batch:
     @property
     def rows(self) -> int:
         return sum(query.rows for query in self.queries)
+
+    @property
+    def extent(self) -> int:
+        return max((query.extent for query in self.queries), default=0)
 
 
 @dataclass(slots=True)
@@ -239,8 +243,7 @@ class Lanes:
         blocking = turns.blocking_s([turns.Lane.of(name, some) for name, some in candidates.items()], other_s)
         wishes = [] if granted is None else [granted]
         for name, lane in waiting.items():
-            choice = candidates[name] + lane.relief_candidates(now)
-            wish, drop = _wish(lane, choice, blocking[name] + guard_s, now)
+            wish, drop = _wish(lane, blocking[name] + guard_s, now)
             wishes.append(wish)
             step.late += [query.ticket() for query in self._take(lane, drop)]
         turn = self._arbiter.choose(wishes, now)
@@ -280,13 +283,16 @@ class Lanes:
         self._arbiter.ended(LANE, now)
 
 
-def _wish(lane: Lane, choice: list[Candidate], blocking_s: float, now: float) -> tuple[turns.Wish, tuple[int, ...]]:
+def _wish(lane: Lane, blocking_s: float, now: float) -> tuple[turns.Wish, tuple[int, ...]]:
     """What a lane asks of the arbiter, and the queries to refuse. Its policy sees queries that may stand in one batch;
     those of the next form where the ones before rather wait."""
-    latencies = {candidate.variant: candidate.latency for candidate in choice}
     drop: tuple[int, ...] = ()
     until = math.inf
     for queue in lane.alike():
+        # Those that may stand in one batch are of one size class.
+        extent = queue[0].extent
+        choice = lane.candidates(now, extent) + lane.relief_candidates(now, extent)
+        latencies = {candidate.variant: candidate.latency for candidate in choice}
         view = LaneView(now, queue, choice, lane.application.late, blocking_s)
         decision = lane.policy.decide(view)
         drop += decision.drop

@@ -18,8 +18,9 @@ _MOST, _SHORT_S = 64, 0.0005
 
 
 #: of a granted batch: the variant, rows, queries, how many of them failed; for how many seconds it waited, ran and held
-#: the device; by how many it was chosen later than planned; and when it ended, on the event loop's clock
-Entry = tuple[Loaded, int, int, int, float, float, float, float, float]
+#: the device; by how many it was chosen later than planned; when it ended, on the event loop's clock; and the largest
+#: open dimension of its queries
+Entry = tuple[Loaded, int, int, int, float, float, float, float, float, int]
 _TURN = 6
 
 
@@ -46,10 +47,10 @@ class Ledger:
         if not entries:
             return
         self._granted = []
-        for loaded, rows, queries, failed, waited_s, run_s, turn_s, overslept_s, now in entries:
-            expected_s = loaded.estimate.model(now).seconds(rows)
+        for loaded, rows, queries, failed, waited_s, run_s, turn_s, overslept_s, now, extent in entries:
+            expected_s = loaded.at(extent).model(now).seconds(rows)
             self._lanes.ended_granted(loaded, rows, expected_s, now)
-            self._ran(loaded, rows, expected_s, bool(failed), run_s, turn_s, overslept_s, now)
+            self._ran(loaded, rows, expected_s, bool(failed), run_s, turn_s, overslept_s, now, extent)
             application, variant = loaded.variant.application, loaded.variant.name
             self._meters.waited(application, waited_s, queries)
             self._meters.answered(application, variant, "ok", queries - failed)
@@ -58,9 +59,9 @@ class Ledger:
         """Account for a batch that a lane formed; fields as in :data:`Entry`."""
         self.settle()
         loaded, rows = batch.loaded, batch.rows
-        expected_s = loaded.estimate.model(now).seconds(rows)
+        expected_s = loaded.at(batch.extent).model(now).seconds(rows)
         self._lanes.observe(batch, now, run_s)
-        self._ran(loaded, rows, expected_s, failed, run_s, turn_s, overslept_s, now)
+        self._ran(loaded, rows, expected_s, failed, run_s, turn_s, overslept_s, now, batch.extent)
 
     def _ran(
         self,
@@ -72,9 +73,10 @@ class Ledger:
         turn_s: float,
         overslept_s: float,
         now: float,
+        extent: int,
     ) -> None:
         if run_s > 0 and not failed:
             self._guard.observe(turn_s + overslept_s - expected_s)
-            loaded.estimate.observe(now, rows, run_s, turn_s)
+            loaded.at(extent).observe(now, rows, run_s, turn_s, extent)
         self._second.batch(loaded, rows, run_s)
         self._meters.ran(loaded.variant.name, rows, run_s)

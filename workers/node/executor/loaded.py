@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from workers.batching.base import Candidate
+from workers.protocol import shapes
 from workers.protocol.frames import WarmVariant
 from workers.protocol.specs import ApplicationSpec, ProfilePoint, Resident, VariantSpec
 
@@ -40,7 +41,9 @@ class Loaded:
         self.served = 0.0
         #: (rows, seconds) of warm-up runs, for a resident that comes without a profile
         self.warm_runs: list[tuple[int, float]] = []
-        self._points: tuple[ProfilePoint, ...] | None = None
+        self._profiled: tuple | None = None
+        #: estimates of smaller size classes that take less, ascending
+        self._smaller: list[tuple[int, LatencyEstimate]] = []
         self.update(resident, application)
 
     def update(self, resident: Resident, application: ApplicationSpec) -> None:
@@ -60,19 +63,44 @@ class Loaded:
                 # A guess that lets the first batch go; the observed inflation corrects it.
                 ProfilePoint(1, application.slo_s / 8, application.slo_s / 8, application.slo_s / 8),
             )
-        if points != self._points:
-            self._points = points
-            self.estimate = LatencyEstimate(points)
+        largest = max(application.sizes, default=0) if shapes.has_open(application.signature) else None
+        profiled = points, resident.smaller, largest
+        if profiled != self._profiled:
+            self._profiled = profiled
+            self.estimate = LatencyEstimate(points, largest)
+            sizes = sorted({point.size for point in resident.smaller})
+            self._smaller = [(size, LatencyEstimate(shapes.of_class(resident.smaller, size), size)) for size in sizes]
 
-    def candidate(self, now: float) -> Candidate:
-        """What a batch policy sees of this variant."""
+    def at(self, extent: int) -> LatencyEstimate:
+        """What batches take whose queries are as large as ``extent`` (see ``Query``); 0: as any."""
+        if extent:
+            for size, estimate in self._smaller:
+                if extent <= size:
+                    return estimate
+        return self.estimate
+
+    @property
+    def ratio(self) -> float:
+        """Observed over profiled run time, a slow moving average over batches of all sizes; 0 before any."""
+        seen = [self.estimate, *(estimate for _, estimate in self._smaller)]
+        batches = sum(estimate.batches for estimate in seen)
+        return sum(estimate.batches * estimate.ratio for estimate in seen) / batches if batches else 0.0
+
+    def drifted(self, now: float) -> float | None:
+        """See :meth:`.LatencyEstimate.drifted`: of the first size class that did."""
+        seen = [self.estimate, *(estimate for _, estimate in self._smaller)]
+        return next((ratio for estimate in seen if (ratio := estimate.drifted(now)) is not None), None)
+
+    def candidate(self, now: float, extent: int = 0) -> Candidate:
+        """What a batch policy sees of this variant for queries as large as ``extent`` (see :meth:`at`)."""
+        estimate = self.at(extent)
         return Candidate(
             self.id,
             self.accuracy,
-            self.estimate.model(now),
+            estimate.model(now),
             self.max_batch,
             planned=self.role is Role.PLANNED,
-            typical=self.estimate.typical,
+            typical=estimate.typical,
         )
 
     def wire(self) -> WarmVariant:

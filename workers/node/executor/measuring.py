@@ -3,6 +3,9 @@
 Batches 1, 2, 4 ... ``max_batch`` are measured with :meth:`~.runtime.Model.sample`; of a model whose batch size is
 fixed at 1, that one. Growing stops at the first batch whose p95
 passes the SLO, and that point is kept: it bounds interpolation from above. It also stops where memory ends.
+
+All this at the largest size that the application declares, then for its smaller size classes
+(:mod:`.size_classes`), as long as there is time for these.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import numpy as np
 import onnxruntime as ort
 
 from workers import log, metrics
+from workers.protocol import shapes
 from workers.protocol.frames import Measure, MeasureDone, MeasureFailed, MeasureProgress
 from workers.protocol.specs import ProfilePoint
 
@@ -26,6 +30,7 @@ from .codec import BF16
 from .device import Device
 from .exclusive import Kind
 from .runtime import Arrays, LoadError, Model, RunError, Runtime
+from .size_classes import SizeClasses
 
 _log = log.get("measuring")
 #: enough runs of one batch size: FEW and LONG_S seconds of them, or MANY whatever their time, or LEAST once they
@@ -38,6 +43,8 @@ PROGRESS_EVERY_S = 0.2
 FIRST_RUN_LIMIT = (10.0, 2.0)  # SLOs, and seconds at least
 MEMORY_USABLE = 0.9
 VALIDATION_ROWS = 64
+#: no further size class is begun once runs of the smaller ones took so many seconds; it counts as the next larger then
+SMALLER_S = 10.0
 
 
 class _Failed(Exception):
@@ -63,9 +70,16 @@ class _Memory:
 
 @dataclass(slots=True)
 class _Job:
+    """``points``: of the class that is being measured; ``classes``: those that were."""
+
     order: Measure
+    classes: SizeClasses
     points: list[ProfilePoint] = field(default_factory=list)
     told_at: float = -1e9
+
+    @property
+    def profile(self) -> tuple[ProfilePoint, ...]:
+        return (*self.classes.points(), *self.points)
 
 
 class Measuring:
@@ -80,7 +94,7 @@ class Measuring:
     def order(self, message: Measure) -> None:
         """Queue a job; one with a known number replaces the old one (a node may ask again after it lost touch)."""
         self.cancel(message.job)
-        self._jobs.append(_Job(message))
+        self._jobs.append(_Job(message, SizeClasses(message.application.sizes)))
         self._tell(self._jobs[-1], "waiting", 0.0)
         self._next()
 
@@ -128,11 +142,10 @@ class Measuring:
         now = self._device.clock()
         if always or now - job.told_at >= PROGRESS_EVERY_S:
             job.told_at = now
-            self._device.peers.report(MeasureProgress(job.order.job, phase, min(1.0, done), tuple(job.points)))
+            self._device.peers.report(MeasureProgress(job.order.job, phase, min(1.0, done), job.profile))
 
     async def _measure(self, job: _Job) -> MeasureDone:
         order, device = job.order, self._device
-        slo_s = order.application.slo_s
         if order.max_batch < 1:
             raise _Failed(f"max_batch: must be at least 1, not {order.max_batch}")
         self._tell(job, "loading", 0.0)
@@ -141,22 +154,20 @@ class Measuring:
         memory = _Memory(device.runtime)
         load = functools.partial(device.runtime.load, order.path, order.application.signature)
         model = await device.load(memory.around, load)
-        sizes = _sizes(min(order.max_batch, model.most_rows or order.max_batch))
-        tail = 1 if order.validation is not None else 0
+        batches = _batches(min(order.max_batch, model.most_rows or order.max_batch))
         await self._first_run(order, model, memory)
-        for i, rows in enumerate(sizes):
-            self._tell(job, "measuring", i / (len(sizes) + tail))
-            progress = functools.partial(self._during, job, i, len(sizes) + tail)
-            try:
-                point = await self._point(model, rows, slo_s, memory, progress, job.points)
-            except RunError as error:
-                if rows > 1 and _out_of_memory(str(error)):
-                    break
-                raise _Failed(f"batch {rows}: {error}") from None
-            job.points.append(point)
-            limit = MEMORY_USABLE * device.info.memory_bytes
-            if point.p95_s > slo_s or 0 < limit < device.runtime.memory_used():
-                break
+        begun = 0
+        smaller_s = 0.0
+        while (size := job.classes.next()) is not None and smaller_s < SMALLER_S:
+            more = await self._class(job, model, memory, size, batches, begun * len(batches))
+            if size:
+                smaller_s += sum(point.mean_s * point.samples for point in job.points)
+            elif not more:
+                # Where memory ended smaller queries are not to try for more.
+                batches = batches[: len(job.points)]
+            job.classes.add(size, job.points)
+            job.points = []
+            begun += 1
         accuracy, rows = None, 0
         if order.validation is not None:
             accuracy, rows = await self._validate(job, model)
@@ -165,10 +176,33 @@ class Measuring:
             job=order.job,
             load_s=model.load_s,
             memory_bytes=max(memory.peak, order.variant.size_bytes),
-            points=tuple(job.points),
+            points=job.profile,
             accuracy=accuracy,
             validated_rows=rows,
         )
+
+    async def _class(self, job: _Job, model: Model, memory: _Memory, size: int, batches: list[int], done: int) -> bool:
+        """Measure a size class; whether memory allows larger batches than it came to. ``done``: batches before."""
+        device, slo_s = self._device, job.order.application.slo_s
+        of = len(batches) * len(job.classes) + (1 if job.order.validation is not None else 0)
+        tried = max((point.batch for point in job.classes.points()), default=0)
+        for i, rows in enumerate(batches):
+            self._tell(job, "measuring", (done + i) / of)
+            progress = functools.partial(self._during, job, done + i, of)
+            try:
+                point = await self._point(model, rows, size, slo_s, memory, progress, job.points)
+            except RunError as error:
+                if rows > 1 and _out_of_memory(str(error)):
+                    return False
+                raise _Failed(f"{f'size {size}, ' if size else ''}batch {rows}: {error}") from None
+            job.points.append(point)
+            if point.p95_s > slo_s:
+                break
+            # What larger queries did at this batch size these can do too.
+            limit = MEMORY_USABLE * device.info.memory_bytes
+            if rows > tried and 0 < limit < device.runtime.memory_used():
+                return False
+        return True
 
     def _during(self, job: _Job, index: int, of: int, part: float) -> None:
         self._tell(job, "measuring", (index + min(1.0, part)) / of, always=False)
@@ -219,9 +253,9 @@ class Measuring:
                 handle.cancel()
 
     async def _point(
-        self, model: Model, rows: int, slo_s: float, memory: _Memory, progress, points: list[ProfilePoint]
+        self, model: Model, rows: int, size: int, slo_s: float, memory: _Memory, progress, points: list[ProfilePoint]
     ) -> ProfilePoint:
-        inputs = model.sample(rows)
+        inputs = model.sample(rows, size=size)
         # Until it ran once: no more than the last batch's time for each row.
         expected_s = points[-1].p50_s * rows / points[-1].batch if points else slo_s / 4
         warm = functools.partial(memory.around, functools.partial(_sample, model, inputs, rows, 1))
@@ -234,7 +268,7 @@ class Measuring:
             taken += await self._device.exclusive(Kind.MEASURE, step, expected_s=expected_s)
             progress(max(len(taken) / MANY, min(len(taken) / FEW, sum(taken) / LONG_S)))
         p50, p95 = np.percentile(taken, (50, 95))
-        return ProfilePoint(rows, float(p50), float(p95), float(np.mean(taken)), len(taken))
+        return ProfilePoint(rows, float(p50), float(p95), float(np.mean(taken)), len(taken), size)
 
     async def _validate(self, job: _Job, model: Model) -> tuple[float, int]:
         order, device = job.order, self._device
@@ -242,7 +276,8 @@ class Measuring:
             raise _Failed("validation: the order names no file for it")
         metric = metrics.create(order.validation.metric)
         arrays, labels = await device.load(validation.read, order.validation_path, order.application.signature)
-        good = [point for point in job.points if point.p95_s <= order.application.slo_s] or job.points[:1]
+        points = shapes.of_class(job.profile, 0)
+        good = [point for point in points if point.p95_s <= order.application.slo_s] or points[:1]
         best = max((point for point in good if point.batch <= VALIDATION_ROWS), key=lambda p: p.batch)
         for start in range(0, len(labels), best.batch):
             self._tell(job, "validating", start / len(labels), always=start == 0)
@@ -257,12 +292,12 @@ class Measuring:
         return metric.percent(), len(labels)
 
 
-def _sizes(max_batch: int) -> list[int]:
-    sizes, size = [], 1
-    while size < max_batch:
-        sizes.append(size)
-        size *= 2
-    return [*sizes, max_batch]
+def _batches(max_batch: int) -> list[int]:
+    batches, batch = [], 1
+    while batch < max_batch:
+        batches.append(batch)
+        batch *= 2
+    return [*batches, max_batch]
 
 
 def _sample(model: Model, inputs: Arrays, rows: int, most: int) -> list[float]:

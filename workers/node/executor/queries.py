@@ -30,7 +30,8 @@ class Query:
     """One query that came by itself. ``id`` is this executor's own: gateways number theirs independently.
 
     ``arrived`` and ``deadline``: seconds on the event loop's clock. ``arrays``: inputs by name, rows first. ``form``:
-    what two queries must share to stand in one batch. ``padding``: inputs that may be padded for that, and with what.
+    what two queries must share to stand in one batch. ``extent``: see :class:`.forms.Layout`. ``padding``: inputs that
+    may be padded for that, and with what.
     ``outputs``: names wanted.
     """
 
@@ -39,6 +40,7 @@ class Query:
         "arrived",
         "connection",
         "deadline",
+        "extent",
         "form",
         "id",
         "lane",
@@ -65,6 +67,7 @@ class Query:
         self.connection = connection
         self.arrays = arrays
         self.form = layout.key
+        self.extent = layout.extent
         self.padding = padding
         self.outputs = layout.outputs
         #: the lane that it waits in; kept by lanes, which know queries and not the other way round

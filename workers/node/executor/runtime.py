@@ -58,7 +58,7 @@ class Model:
         on_cpu = session.get_providers()[0] == "CPUExecutionProvider"
         self._soon_rows = min(self._bound.most_rows, self.most_rows or self._bound.most_rows) if on_cpu else 0
 
-    def sample(self, rows: int, options: ort.RunOptions | None = None) -> dict[str, np.ndarray]:
+    def sample(self, rows: int, options: ort.RunOptions | None = None, size: int = 0) -> dict[str, np.ndarray]:
         """Valid inputs of ``rows`` rows for warming up and measuring, see :func:`sample_inputs`. Where the application
         leaves dimensions open and declares no sizes, the first call tries which one of ``OPEN_SIZES`` the model takes:
         it must come from where models run."""
@@ -75,7 +75,7 @@ class Model:
             else:
                 # What is wrong with it the run says that the caller makes.
                 self._open_size = OPEN_SIZES[0]
-        return sample_inputs(self.signature, rows, self._open_size)
+        return sample_inputs(self.signature, rows, self._open_size, size)
 
     def run(
         self, inputs: Arrays, max_rows: int, options: ort.RunOptions | None = None
@@ -240,18 +240,21 @@ def _symbols(shape: Sequence[int | str | None] | None) -> tuple[str | None, ...]
     return tuple(size if isinstance(size, str) else None for size in shape or ())
 
 
-def sample_inputs(signature: Signature, rows: int, open_size: int = 1, seed: int = 0) -> dict[str, np.ndarray]:
+def sample_inputs(
+    signature: Signature, rows: int, open_size: int = 1, size: int = 0, seed: int = 0
+) -> dict[str, np.ndarray]:
     """Valid inputs of ``rows`` rows for warming up and measuring.
 
-    Open dimensions other than the batch get the largest size that the application declares, else ``open_size``; floats
-    are normal, integers 0 or 1 (valid as an index of any embedding of two and more entries), BYTES short digits.
+    Open dimensions other than the batch get ``size``; where that is 0 the largest size that the application declares,
+    else ``open_size``. Floats are normal, integers 0 or 1 (valid as an index of any embedding of two and more entries),
+    BYTES short digits.
     """
     random = np.random.default_rng(seed)
-    return {spec.name: _sample(spec, rows, open_size, random) for spec in signature.inputs}
+    return {spec.name: _sample(spec, rows, size or spec.most or open_size, random) for spec in signature.inputs}
 
 
 def _sample(spec: TensorSpec, rows: int, open_size: int, random: np.random.Generator) -> np.ndarray:
-    shape = (rows, *((spec.most or open_size) if size < 0 else size for size in spec.shape[1:]))
+    shape = (rows, *(open_size if size < 0 else size for size in spec.shape[1:]))
     if spec.datatype == "BYTES":
         return np.array([str(i % 10) for i in range(math.prod(shape))], dtype=object).reshape(shape)
     dtype = codec.DTYPES[spec.datatype]

@@ -74,7 +74,7 @@ class Second:
                 rows=ran.rows,
                 batches=ran.batches,
                 busy_s=ran.busy_s,
-                drift=loaded[id].estimate.ratio if id in loaded else 0.0,
+                drift=loaded[id].ratio if id in loaded else 0.0,
             )
             for id, ran in sorted(self._ran.items())
         )

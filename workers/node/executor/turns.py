@@ -13,7 +13,7 @@ from workers import log
 from workers.protocol.specs import DeviceInfo
 
 from . import answers
-from .estimates import Guard
+from .estimates import Guard, LatencyEstimate
 from .exclusive import Exclusive, Kind, Request
 from .forms import Forms
 from .granted import Granted
@@ -221,9 +221,10 @@ class Turns:
         loaded.used_at = now
         # The loop's clock counts whole milliseconds, which is too coarse to learn a device's pace from.
         began = time.perf_counter()
-        if not self._runs_here(loaded, granted.rows):
+        estimate = loaded.at(granted.extent)
+        if not self._runs_here(estimate, granted.rows):
             over = functools.partial(self._granted_ran, granted, loaded, now, began)
-            self._hold(loaded, granted.rows, now, answers.of_granted, (loaded.model, granted), over)
+            self._hold(estimate, granted.rows, now, answers.of_granted, (loaded.model, granted), over)
             return False
         try:
             outcome = answers.of_granted(loaded.model, granted)
@@ -262,6 +263,7 @@ class Turns:
             clock() - began,
             self._overslept_s,
             self._clock(),
+            granted.extent,
         )
         self._overslept_s = 0.0
         self._ledger.note(entry)
@@ -274,8 +276,9 @@ class Turns:
         began = time.perf_counter()
         work, given = answers.of_queries, (loaded.model, batch.queries, batch.limit)
         over = functools.partial(self._lane_over, batch, now, began)
-        if not self._runs_here(loaded, batch.rows):
-            self._hold(loaded, batch.rows, now, work, given, over)
+        estimate = loaded.at(batch.extent)
+        if not self._runs_here(estimate, batch.rows):
+            self._hold(estimate, batch.rows, now, work, given, over)
             return False
         try:
             outcome = work(*given)
@@ -297,15 +300,16 @@ class Turns:
         failed = any(answer.error is not None for answer in done)
         self._ledger.lane(batch, failed, run_s, time.perf_counter() - began, overslept_s, self._clock())
 
-    def _runs_here(self, loaded: Loaded, rows: int) -> bool:
+    def _runs_here(self, estimate: LatencyEstimate, rows: int) -> bool:
         """Whether a batch is over sooner than a thread could be given it and give it back. On a GPU none is: what hangs
         there must not keep this process from answering."""
-        estimate = loaded.estimate
         return estimate.profiled.seconds(rows) * (estimate.ratio if estimate.ratio > 1.0 else 1.0) <= self._here_s
 
-    def _hold(self, loaded: Loaded, rows: int, now: float, work: Callable[..., Any], given: tuple, over: Done) -> None:
+    def _hold(
+        self, estimate: LatencyEstimate, rows: int, now: float, work: Callable[..., Any], given: tuple, over: Done
+    ) -> None:
         """Give a batch to the device's thread; ``over`` is called with what became of it."""
-        self._held, self.busy_until = True, now + loaded.estimate.model(now).seconds(rows)
+        self._held, self.busy_until = True, now + estimate.model(now).seconds(rows)
         self._thread.call(work, given, functools.partial(self._let_go, over))
 
     def _let_go(self, over: Done, outcome: tuple | None, error: BaseException | None) -> None:

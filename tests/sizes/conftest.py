@@ -1,0 +1,6 @@
+"""Real gateways and the other end of their link, and what the console shows to staff."""
+
+from tests.console.conftest import application, staff
+from tests.gateway.conftest import control_plane, gateways
+
+__all__ = ["application", "control_plane", "gateways", "staff"]

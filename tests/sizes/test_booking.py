@@ -1,0 +1,113 @@
+"""Size classes in the gateway: each has a menu of its own and is booked by itself, on devices that are the same."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from tests.dispatch.driver import World, menu, option
+from tests.executor.harness import application
+from tests.wild import models
+from workers.batching.latency import LatencyModel
+from workers.dispatch.classes import class_of
+from workers.dispatch.dispatcher import Dispatcher
+from workers.dispatch.menu import Menu, Option
+from workers.gateway.menus import AROUND_S, Menus
+from workers.protocol.frames import WarmVariant
+from workers.protocol.specs import DevicePlan, Plan, ProfilePoint, Resident, VariantSpec
+
+SHORT = class_of("app", 128)
+
+
+def points(seconds: float, size: int = 0) -> tuple[ProfilePoint, ...]:
+    return tuple(ProfilePoint(b, seconds * b, seconds * b, seconds * b, 20, size) for b in (1, 2, 4, 8))
+
+
+def offered(
+    sizes: tuple[int, ...], *smaller: ProfilePoint, seconds: float = 0.1, slo_s: float = 0.3
+) -> dict[str, Option]:
+    """What one warm variant offers, by application and class."""
+    menus = Menus()
+    spec = msgspec.structs.replace(application("app", slo_s, models.TOKENS), sizes=sizes)
+    menus.configure({"app": spec}, 512)
+    variant = VariantSpec(1, "v1", "app", "0" * 64, 1, 90.0, 100.0)
+    resident = Resident(variant, 8, 1.0, 0.5, points(seconds), smaller=smaller)
+    menus.plan(Plan(1, (DevicePlan("d0", "unix:/d0", (resident,)),)))
+    made = menus.of("d0", (WarmVariant(1, "v1", "app", 90.0, True),))
+    return {name: menu.options[0] for name, menu in made.items()}
+
+
+def test_every_class_is_offered_in_batches_that_end_within_the_slo():
+    found = offered((128, 512), *points(0.01, 128))
+    assert {name: one.max_rows for name, one in found.items()} == {"app": 2, SHORT: 8}
+    assert found[SHORT].seconds(8) == pytest.approx(0.08 + AROUND_S)
+
+
+def test_what_is_too_slow_for_long_queries_is_offered_to_short_ones():
+    assert list(offered((128, 512), *points(0.01, 128), seconds=0.4)) == [SHORT]
+
+
+def test_a_class_that_the_profile_does_not_know_counts_as_the_next_larger():
+    found = offered((16, 128, 512), *points(0.01, 128))
+    assert found[class_of("app", 16)].key == found[SHORT].key != found["app"].key
+
+
+def test_without_classes_there_is_one_menu():
+    assert list(offered(())) == list(offered((512,))) == ["app"]
+
+
+# --- booking --------------------------------------------------------------------------------------------------------
+
+
+def booked_beside(other: str) -> str:
+    """The variant for a short query on a device that is busy for a moment, and can take one more query of ``other`` in
+    time only if that variant is the quick one."""
+    short = menu(option("good", 100, {1: 0.15}), option("quick", 90, {1: 0.01}))
+    one = World({SHORT: 0.3, other: 0.3}, {"d0": {SHORT: short, other: menu(option("only", 100, {1: 0.2}))}})
+    one.settle()
+    one.busy("d0", 0.02)
+    return one.submit(SHORT).booking.option.variant
+
+
+def test_accuracy_is_not_given_up_for_a_long_query_of_the_same_application_that_may_never_come():
+    assert booked_beside("app") == "good"
+
+
+def test_it_is_for_another_application_that_could_go_nowhere_else():
+    assert booked_beside("other") == "quick"
+
+
+# --- the device's pace ----------------------------------------------------------------------------------------------
+
+
+def pace(at_most: bool, *ratios: float) -> float:
+    """By how much a device is thought to stray after batches that took such parts of their expected time."""
+    dispatcher = Dispatcher()
+    dispatcher.set_applications({"app": (1.0, False)}, 0.0)
+    made = Option("v", 100.0, LatencyModel([(1, 0.1)]), 1, at_most=at_most)
+    dispatcher.set_menus("d0", {"app": Menu([made])}, 0.0)
+    for tick in range(200):
+        dispatcher.observe("d0", "v", 1, 0.1 * ratios[tick % len(ratios)], float(tick), "app")
+    return dispatcher._fleet.device("d0").factor
+
+
+def test_queries_smaller_than_what_was_measured_do_not_make_a_device_look_unsteady():
+    assert pace(True, 0.1, 1.0) == pytest.approx(1.0, abs=0.01)
+    assert pace(False, 0.1, 1.0) > 1.5
+
+
+def test_a_slow_device_shows_all_the_same():
+    assert pace(True, 2.0) == pytest.approx(2.0, abs=0.2)
+
+
+def test_what_ran_is_held_against_its_own_class():
+    dispatcher = Dispatcher()
+    dispatcher.set_applications({"app": (1.0, False), SHORT: (1.0, False)}, 0.0)
+    menus = {
+        name: Menu([Option("v", 100.0, LatencyModel([(1, seconds)]), 1)])
+        for name, seconds in (("app", 0.5), (SHORT, 0.01))
+    }
+    dispatcher.set_menus("d0", menus, 0.0)
+    for tick in range(100):
+        dispatcher.observe("d0", "v", 1, 0.02, float(tick), SHORT)
+    assert dispatcher._fleet.device("d0").factor == pytest.approx(2.0, abs=0.2)

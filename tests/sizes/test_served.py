@@ -1,0 +1,261 @@
+"""Size classes from the first measurement to the answer, on real executors, gateways and models."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import msgspec
+import numpy as np
+import pytest
+
+from tests.executor.harness import Executor, application, variant
+from tests.gateway.conftest import AUTH, GatewayProcess, config, wait_for
+from tests.wild import models
+from workers.node.executor.codec import encode
+from workers.protocol.control import GatewayStats
+from workers.protocol.frames import (
+    Form,
+    Grant,
+    Measure,
+    MeasureDone,
+    MeasureFailed,
+    MeasureProgress,
+    Refusal,
+    Result,
+    Results,
+    StatsReport,
+)
+from workers.protocol.shapes import of_class
+from workers.protocol.specs import ApplicationSpec, DevicePlan, Plan, ProfilePoint, Resident, Route
+
+from .longer import SIGNATURE, longer
+
+SHORT, LONG = 16, 2000
+ZEROS = {"x": 0.0}
+
+
+def sized(*sizes: int, slo_s: float = 5.0, signature=SIGNATURE, padding=None) -> ApplicationSpec:
+    inputs = tuple(
+        msgspec.structs.replace(tensor, most=max(sizes, default=0)) if -1 in tensor.shape[1:] else tensor
+        for tensor in signature.inputs
+    )
+    spec = application("app", slo_s, msgspec.structs.replace(signature, inputs=inputs), policy="nereus")
+    return msgspec.structs.replace(spec, sizes=sizes, padding=padding or {})
+
+
+async def measured(executor: Executor, spec: ApplicationSpec, path, max_batch: int = 4):
+    order = Measure(1, variant(1, path), spec, str(path), False, max_batch)
+    executor.node.connection.send(order)
+    return await executor.node.next(MeasureDone | MeasureFailed)
+
+
+@pytest.fixture
+async def executor(tmp_path):
+    async with Executor(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def path(tmp_path):
+    return longer(tmp_path / "longer.onnx")
+
+
+# --- measuring ------------------------------------------------------------------------------------------------------
+
+
+async def test_each_class_is_measured_where_latency_grows_with_size(executor, path):
+    done = await measured(executor, sized(SHORT, LONG), path)
+    assert isinstance(done, MeasureDone), done
+    assert [(p.size, p.batch) for p in done.points] == [(0, 1), (0, 2), (0, 4), (SHORT, 1), (SHORT, 2), (SHORT, 4)]
+    long, short = of_class(done.points, 0), of_class(done.points, SHORT)
+    assert all(many.p50_s > 5 * few.p50_s for many, few in zip(long, short, strict=True))
+    parts = [m.done for m in executor.node.of(MeasureProgress)]
+    assert parts == sorted(parts) and parts[-1] == 1.0
+
+
+async def test_a_latency_that_does_not_depend_on_size_is_kept_once(executor, tmp_path):
+    path = models.tokens(tmp_path / "flat.onnx")
+    done = await measured(executor, sized(1, 2, 3, 4, signature=models.TOKENS), path)
+    assert [(p.size, p.batch) for p in done.points] == [(0, 1), (0, 2), (0, 4)]
+
+
+async def test_a_class_stops_growing_at_its_own_limit(executor, path):
+    done = await measured(executor, sized(SHORT, LONG, slo_s=0.003), path, max_batch=8)
+    assert [p.batch for p in of_class(done.points, 0)] == [1]
+    assert [p.batch for p in of_class(done.points, SHORT)] == [1, 2, 4, 8]
+
+
+# --- serving --------------------------------------------------------------------------------------------------------
+
+
+def resident(spec, points: tuple[ProfilePoint, ...], max_batch: int = 8) -> Resident:
+    smaller = tuple(point for point in points if point.size)
+    return Resident(spec, max_batch, 10.0, 0.5, of_class(points, 0), smaller=smaller)
+
+
+def profile(long_s: float, short_s: float, batches=(1, 2, 4, 8)) -> tuple[ProfilePoint, ...]:
+    both = ((long_s, 0), (short_s, SHORT))
+    return tuple(ProfilePoint(batch, some, some, some, 20, size) for some, size in both for batch in batches)
+
+
+async def started(executor: Executor, start, spec, path, points, **settings) -> GatewayProcess:
+    one = resident(variant(1, path), points)
+    await executor.applied(1, [one], [spec], [path])
+    device = DevicePlan(executor.info.id, executor.endpoint, (one,))
+    plan = Plan(1, (device,), (Route("app", executor.info.id, 1.0),))
+    gateway = start(config(plan, [spec]), **settings)
+    await asyncio.to_thread(wait_for, gateway.ready, "the gateway is ready")
+    return gateway
+
+
+def body(length: int) -> dict:
+    data = np.zeros(length, np.float32).tolist()
+    return {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, length], "data": data}]}
+
+
+async def asked(gateway: GatewayProcess, *lengths: int) -> list[httpx.Response]:
+    """Answers to queries that come together."""
+    async with httpx.AsyncClient(headers=AUTH, timeout=30, verify=False) as http:
+        posts = (http.post(gateway.url + "/v2/models/app/infer", json=body(length)) for length in lengths)
+        return await asyncio.gather(*posts)
+
+
+async def test_short_queries_are_answered_within_an_slo_that_is_too_short_for_long_ones(executor, gateways, path):
+    done = await measured(executor, sized(SHORT, LONG), path, max_batch=8)
+    # What one row takes at the largest size: no batch at all would fit.
+    slo_s = of_class(done.points, 0)[0].p50_s
+    assert of_class(done.points, SHORT)[-1].p95_s < slo_s / 4
+    spec = sized(SHORT, LONG, slo_s=slo_s)
+    gateway = await started(executor, gateways, spec, path, done.points)
+    told = [(await asked(gateway, SHORT))[0] for _ in range(20)]
+    assert sum(answer.status_code == 200 for answer in told) > 10, [answer.text for answer in told]
+    (long,) = await asked(gateway, LONG)
+    assert long.status_code == 503, long.text
+
+
+async def test_padded_queries_run_with_their_own_class_only(executor, gateways, path):
+    spec = sized(SHORT, LONG, padding=ZEROS)
+    gateway = await started(executor, gateways, spec, path, profile(0.05, 0.002))
+    lengths = [3, SHORT, 500, LONG] * 4
+    for answer, length in zip(await asked(gateway, *lengths), lengths, strict=True):
+        assert answer.status_code == 200, answer.text
+        (width,) = answer.json()["outputs"][0]["data"]
+        # Padded to the longest of the run, which is of the same class.
+        assert (length <= width <= SHORT) if length <= SHORT else (length <= width <= LONG)
+        assert answer.json()["parameters"]["batch_size"] <= 8
+
+
+async def test_a_gateway_counts_arrivals_by_class(executor, gateways, control_plane, path):
+    spec = sized(SHORT, LONG)
+    settings = {"NEREUS_CONTROL_URL": control_plane.url, "NEREUS_JOIN_TOKEN": "t"}
+    gateway = await started(executor, gateways, spec, path, profile(0.05, 0.002), **settings)
+    await asyncio.to_thread(wait_for, lambda: control_plane.connection, "the gateway joined")
+    await asked(gateway, SHORT, SHORT, SHORT + 1, 1)
+
+    def counted() -> dict[int, int]:
+        total: dict[int, int] = {}
+        for second in control_plane.heard(GatewayStats):
+            for size, rows in second.applications["app"].arrived_by_size.items():
+                total[size] = total.get(size, 0) + rows
+        return total
+
+    await asyncio.to_thread(wait_for, lambda: sum(counted().values()) == 4, "all are counted")
+    assert counted() == {SHORT: 3, 0: 1}
+
+
+async def test_queries_that_wait_when_their_class_is_no_more_are_answered_all_the_same(
+    executor, gateways, control_plane, path
+):
+    """Another profile does not know the classes apart: until then they were booked by themselves."""
+    spec = sized(SHORT, LONG)
+    settings = {"NEREUS_CONTROL_URL": control_plane.url, "NEREUS_JOIN_TOKEN": "t"}
+    gateway = await started(executor, gateways, spec, path, profile(0.05, 0.002, batches=(1,)), **settings)
+    await asyncio.to_thread(wait_for, lambda: control_plane.connection, "the gateway joined")
+    asking = asyncio.create_task(asked(gateway, *[LONG] * 30, *[SHORT] * 30))
+
+    def held() -> float:
+        lines = gateway.http.get("/metrics").text.splitlines()
+        return float(next(line for line in lines if line.startswith("nereus_gateway_held ")).split()[1])
+
+    await asyncio.to_thread(wait_for, lambda: held() > 30, "queries wait")
+    plan = Plan(
+        1, (DevicePlan(executor.info.id, executor.endpoint, (resident(variant(1, path), profile(0.05, 0.002)),)),)
+    )
+    control_plane.send(config(plan, [msgspec.structs.replace(spec, sizes=(LONG,))]))
+    found = await asking
+    assert {answer.status_code for answer in found} == {200}, [a.text for a in found if a.status_code != 200][:3]
+
+
+async def test_an_application_of_one_class_has_nothing_to_count(executor, gateways, control_plane, path):
+    settings = {"NEREUS_CONTROL_URL": control_plane.url, "NEREUS_JOIN_TOKEN": "t"}
+    gateway = await started(executor, gateways, sized(LONG), path, profile(0.05, 0.002)[:4], **settings)
+    await asyncio.to_thread(wait_for, lambda: control_plane.connection, "the gateway joined")
+    await asked(gateway, SHORT)
+
+    def arrived():
+        return [s for s in control_plane.heard(GatewayStats) if s.applications["app"].arrived]
+
+    await asyncio.to_thread(wait_for, arrived, "it is counted")
+    assert arrived()[0].applications["app"].arrived_by_size == {}
+
+
+# --- on the device --------------------------------------------------------------------------------------------------
+
+
+def sequence(length: int, rows: int = 1) -> dict[str, np.ndarray]:
+    return {"x": np.zeros((rows, length), np.float32)}
+
+
+async def drift(executor: Executor, spec, path, points) -> float:
+    """What the device reports of short queries: observed over profiled latency."""
+    gateway = await executor.applied(1, [resident(variant(1, path), points)], [spec], [path])
+    for id in range(1, 61):
+        grant(gateway, (id, SHORT))
+        assert isinstance((await gateway.answer(id))[0], Results)
+    report = await executor.node.next(StatsReport, lambda m: any(v.drift for v in m.stats.variants))
+    return report.stats.variants[0].drift
+
+
+async def test_short_queries_are_no_drift_for_taking_less_than_long_ones(executor, path):
+    spec = sized(SHORT, LONG)
+    done = await measured(executor, spec, path)
+    assert await drift(executor, spec, path, done.points) > 0.5
+
+
+async def test_short_queries_that_take_longer_than_short_ones_did_are_drift(executor, path):
+    spec = sized(SHORT, LONG)
+    done = await measured(executor, spec, path)
+    short = of_class(done.points, SHORT)[0].mean_s
+    assert await drift(executor, spec, path, profile(of_class(done.points, 0)[0].mean_s, short / 5)) > 2
+
+
+@pytest.mark.parametrize("policy", ["nereus", "proteus", "nexus"])
+async def test_queries_that_come_singly_are_decided_on_by_their_class_too(executor, path, policy):
+    spec = sized(SHORT, LONG, slo_s=0.2)
+    spec = msgspec.structs.replace(spec, batching=msgspec.structs.replace(spec.batching, policy=policy))
+    # As profiled, a long one can never be in time here.
+    gateway = await executor.applied(1, [resident(variant(1, path), profile(0.5, 0.002))], [spec], [path])
+    message, arrays = await gateway.query(sequence(SHORT), budget_s=0.2)
+    assert isinstance(message, Result), message
+    assert arrays["y"].tolist() == [SHORT]
+    message, _ = await gateway.query(sequence(SHORT + 1), budget_s=0.2)
+    assert isinstance(message, Refusal) and message.code == "late", message
+
+
+async def test_a_granted_batch_of_short_queries_is_not_late_by_the_time_of_long_ones(executor, path):
+    spec = sized(SHORT, LONG)
+    gateway = await executor.applied(1, [resident(variant(1, path), profile(3.0, 0.002))], [spec], [path])
+    grant(gateway, (1, SHORT), (2, SHORT))
+    assert isinstance((await gateway.answer(1))[0], Results)
+    assert isinstance((await gateway.answer(2))[0], Results)
+    grant(gateway, (3, LONG))
+    message, _ = await gateway.answer(3)
+    assert isinstance(message, Refusal) and message.code == "late", message
+
+
+def grant(peer, *queries: tuple[int, int], budget_s: float = 1.0) -> None:
+    parts = [(id, encode("x", sequence(length)["x"])) for id, length in queries]
+    forms = tuple(Form(1, (header,)) for _, (header, _) in parts)
+    given = tuple((id, place, budget_s) for place, (id, _) in enumerate(parts))
+    peer.connection.send(Grant(1, "app", 1, 8, forms, given), [data for _, (_, data) in parts])

@@ -31,7 +31,8 @@ def appliance(tmp_path_factory, tiny_models):
     try:
         running.start()
         with running.rest() as client:
-            register(client, "tiny", {"quick": tiny_models["quick"]}, late="serve")
+            # A batch policy that waits for no company: a client that asks one by one is answered at once.
+            register(client, "tiny", {"quick": tiny_models["quick"]}, late="serve", batch_policy="nexus")
         eventually(lambda: ready_everywhere(running), why="both gateways serve tiny")
         yield running
     finally:
@@ -135,15 +136,26 @@ def test_both_serve_and_what_they_count_adds_up_to_what_was_sent(appliance):
         assert found["nereus_node_gateway_up", name] == 1
 
 
+def test_they_bind_early_since_neither_knows_what_the_other_holds(appliance):
+    asked = [json.loads(httpx.get(appliance.http + "/health").text) for _ in range(10)]
+    assert {told["name"] for told in asked} <= NAMES
+    assert [told["late_binding"] for told in asked] == [False] * 10
+
+
 def test_a_burst_over_both_is_one_burst_and_makes_a_plan(appliance):
     with appliance.rest() as client:
-        high = client.get("/plan/").json()["wire"]["bands"]["tiny"]["high"]
+        plan = client.get("/plan/").json()
+    high, before_version = plan["wire"]["bands"]["tiny"]["high"], plan["version"]
     before = appliance.events("burst")
     with Queries(appliance, 40, rows=round(high / 10)):
         bursts = eventually(lambda: appliance.events("burst")[len(before) :], 15, why="the burst is noticed")
         with appliance.rest() as client:
             plans = eventually(
-                lambda: [p for p in client.get("/plans/").json()["results"] if p["trigger"] == "burst"],
+                lambda: [
+                    p
+                    for p in client.get("/plans/").json()["results"]
+                    if p["trigger"] == "burst" and p["version"] > before_version
+                ],
                 15,
                 why="a plan for it",
             )

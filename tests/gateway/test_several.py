@@ -164,6 +164,7 @@ def test_one_of_several_tells_its_arrivals_and_a_lone_one_its_bursts(gateways, d
     control_plane.first = of_two
     gateway = gateways(None, NEREUS_CONTROL_URL=control_plane.url, NEREUS_JOIN_TOKEN="t")
     gateway.wait_ready()
+    assert not gateway.health()["late_binding"]
     for _ in range(30):
         gateway.infer([[1.0] * 4] * 2)
     wait_for(lambda: sum(arrivals(control_plane)) == 60, "all rows are told")
@@ -174,6 +175,7 @@ def test_one_of_several_tells_its_arrivals_and_a_lone_one_its_bursts(gateways, d
     wait_for(lambda: gateway.infer([[1.0] * 4] * 8) and control_plane.heard(control.Burst), "a burst is reported")
     gateway.infer([[1.0] * 4] * 8)
     assert told_nothing_more(control_plane)
+    assert gateway.health()["late_binding"]
 
 
 def told_nothing_more(control_plane) -> bool:

@@ -236,6 +236,7 @@ class Gateway:
             logger.info("plan_offered", version=config.plan.version, devices=len(config.plan.devices))
         if before.configured and before.config.gateways != config.gateways:
             self._bursts.restart(now)
+            self._bind()
         self._step(now)
 
     def _route_by(self, routing: str, now: float) -> None:
@@ -245,8 +246,17 @@ class Gateway:
         except UnknownRouting as error:
             # A newer control plane knows more than this gateway: serving goes on as it was.
             logger.error("routing_unknown", reason=str(error), kept=self._router.name)
-        # What is held already is granted all the same.
-        self._dataplane.late_binding = self._router.name == LATE_BINDING
+        self._bind()
+
+    def _bind(self) -> None:
+        """Hold queries only where nobody else does. A dispatcher takes a device's time for its own, and what others
+        grant there makes it late and too accurate; routers get by with what executors tell. What is held already is
+        granted all the same."""
+        alone = self._options.beside is None and self._dataplane.catalog.config.gateways == 1
+        late_binding = alone and self._router.name == LATE_BINDING
+        if late_binding != self._dataplane.late_binding:
+            self._dataplane.late_binding = late_binding
+            logger.info("binding_changed", late_binding=late_binding, routing=self._router.name)
 
     def _step(self, now: float) -> None:
         """Let routes follow what is warm."""

@@ -164,6 +164,7 @@ class Metadata:
             "uptime_s": round(time.time() - self._started, 1),
             "control_plane": self._control_state(),
             "plan": {"adopted": adoption.adopted, "newest": adoption.target.version},
+            "late_binding": self._dataplane.late_binding,
             "in_flight": self._dataplane.queries,
             "held": self._dataplane.held,
             "applications": {

@@ -175,7 +175,7 @@ class Settings:
     grpc: Address
     """V2 gRPC, the gateway (``NEREUS_GRPC``)."""
     gateways: int
-    """Gateway processes on this box, which share both addresses (``NEREUS_GATEWAYS``)."""
+    """Gateway processes on this box, which share both addresses (``NEREUS_GATEWAYS``); several bind queries early."""
     console: Address
     """Console, REST and websockets (``NEREUS_CONSOLE``)."""
     node_http: Address

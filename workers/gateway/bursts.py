@@ -157,6 +157,11 @@ class BurstDetector:
                 known = self._arrivals[application] = Slots(slot)
             known.add(slot, rows)
 
+    @staticmethod
+    def slot_ends_in(now: float) -> float:
+        """Seconds until the slot at ``now`` has ended."""
+        return (slot_at(now) + 1) * SLOT_S - now
+
     def check(self, now: float) -> list[Burst]:
         """Bursts to report now, by what arrived here alone; call it at the end of each slot."""
         end = slot_at(now)

@@ -17,11 +17,12 @@ from workers.protocol.control import Burst, FromMember, GatewayConfig, GatewaySt
 from workers.protocol.frames import ExecutorState, Moved, Refusal, Result
 from workers.protocol.specs import ApplicationStats
 
-from .bursts import SLOT_S, BurstDetector, slot_at
+from .bursts import BurstDetector
 from .catalog import Catalog
 from .dataplane import DataPlane, Limits
 from .executors import Executors
 from .http1 import HttpServer
+from .marked import MarkedMetrics
 from .menus import Menus
 from .metadata import Metadata
 from .metrics import GatewayMetrics
@@ -112,7 +113,7 @@ class Gateway:
         self._adoption = Adoption(options.adopt_limit_s)
         self._menus = Menus()
         beside = options.beside
-        self._metrics = GatewayMetrics(options.name if beside is not None else None)
+        self._metrics = GatewayMetrics() if beside is None else MarkedMetrics(options.name)
         self._totals = SharedTotals(beside.totals, beside.own) if beside is not None else None
         self._executors = Executors(options.name, self)
         self._dataplane = DataPlane(
@@ -340,10 +341,9 @@ class Gateway:
         """At the end of each slot of arrivals: time limits of a plan's adoption, bursts; once a second: statistics."""
         second = time.monotonic() + 1.0
         while True:
-            now = time.monotonic()
-            await asyncio.sleep((slot_at(now) + 1) * SLOT_S + AFTER_S - now)
-            now = time.monotonic()
+            await asyncio.sleep(self._bursts.slot_ends_in(time.monotonic()) + AFTER_S)
             try:
+                now = time.monotonic()
                 if now >= self._adoption.due():
                     self._step(now)
                 self._watch_demand(now)

@@ -164,9 +164,9 @@ class Metadata:
             "uptime_s": round(time.time() - self._started, 1),
             "control_plane": self._control_state(),
             "plan": {"adopted": adoption.adopted, "newest": adoption.target.version},
-            "late_binding": self._dataplane.late_binding,
             "in_flight": self._dataplane.queries,
             "held": self._dataplane.held,
+            "late_binding": self._dataplane.late_binding,
             "applications": {
                 name: {"routes": {device: round(share, 4) for device, share in adoption.routes.get(name, ())}}
                 for name in sorted(self._dataplane.catalog.applications)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 _LATENCY = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.5, 10.0)
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -14,11 +11,9 @@ _DECISION = (1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 1e-3, 1e-2)
 
 class GatewayMetrics:
     """One registry for each gateway, so that several may live in one process. Label values are bounded: applications
-    and devices come from the control plane, outcomes from this code. ``gateway``: marks all samples of one of several
-    that share a port, so that those of different processes are never taken for one series."""
+    and devices come from the control plane, outcomes from this code."""
 
-    def __init__(self, gateway: str | None = None) -> None:
-        self._gateway = gateway
+    def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._queries = Counter(
             "nereus_gateway_queries_total",
@@ -100,20 +95,4 @@ class GatewayMetrics:
 
     def text(self) -> bytes:
         """The exposition text."""
-        return generate_latest(self.registry if self._gateway is None else _Marked(self.registry, self._gateway))
-
-
-class _Marked(Collector):
-    """Marks each sample with its gateway's name."""
-
-    def __init__(self, registry: Collector, gateway: str):
-        self._registry = registry
-        self._gateway = gateway
-
-    def collect(self) -> Iterable[Metric]:
-        for family in self._registry.collect():
-            marked = Metric(family.name, family.documentation, family.type)
-            marked.samples = [
-                sample._replace(labels={**sample.labels, "gateway": self._gateway}) for sample in family.samples
-            ]
-            yield marked
+        return generate_latest(self.registry)

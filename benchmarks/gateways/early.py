@@ -7,7 +7,7 @@ import math
 from scheduler.simulation.devices import Query, SimulatedLane
 from workers.batching import policies
 from workers.batching.base import Candidate, LaneView, Outcome
-from workers.gateway.router import Router
+from workers.gateway import routing
 
 from .run import APPLICATION, WAY_S, Run
 
@@ -88,7 +88,7 @@ class Gateway:
 
     def __init__(self, run: Run):
         self._run = run
-        self._router = Router()
+        self._router = routing.create("least-completion")
         self._router.set_routes({APPLICATION: [(e.name, 1 / len(run.executors)) for e in run.executors]})
         for executor in run.executors:
             self._router.up(executor.name)

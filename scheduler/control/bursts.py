@@ -63,7 +63,8 @@ class TotalArrivals:
         self._judged = -1
 
     def set_plan(self, bands: Mapping[str, Band], plan_version: int, now: float) -> None:
-        """The plan that gateways are given now; one that is known, or older than it, changes nothing."""
+        """The plan that gateways are given now; one that is known, or older than it, changes nothing. What has not been
+        judged yet is judged by it."""
         if plan_version <= self._rule.plan_version:
             return
         self._rule.set_plan(bands, plan_version, slot_at(now))

@@ -9,6 +9,8 @@ import os
 import signal
 import socket
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,26 +21,57 @@ from workers.node import gateways as pages
 from workers.protocol import control
 from workers.protocol.specs import Band
 
-from .conftest import AUTH, GatewayProcess, application, config, plan, wait_for
+from .conftest import AUTH, DeviceProcess, GatewayProcess, application, config, plan, wait_for
 from .test_failures import BODY, PATH
 from .test_process import run
 
 
-@pytest.fixture
-def two(gateways, devices):
-    """Two gateways with one device behind; their names by process."""
-    (only,) = devices("d0")
-    only.warm(("numbers", "big"))
-    made = config(plan(1, {"d0": [("numbers", "big")]}, {"d0": only.endpoint}), [application("numbers")])
-    first = gateways(made, NEREUS_GATEWAYS="2")
-    second = gateways(made, beside=first, number=2, NEREUS_GATEWAYS="2")
-    wait_for(lambda: all(ready(gateway) for gateway in (first, second)), "both are ready")
-    return first, second
+class Pair:
+    """Two gateways with one device behind, by number."""
+
+    def __init__(self, folder: Path):
+        self.device = DeviceProcess(folder, "d0")
+        self.device.warm(("numbers", "big"))
+        made = config(plan(1, {"d0": [("numbers", "big")]}, {"d0": self.device.endpoint}), [application("numbers")])
+        self.first = GatewayProcess(folder / "home", made, NEREUS_GATEWAYS="2")
+        self.second = GatewayProcess(folder / "home", made, beside=self.first, number=2, NEREUS_GATEWAYS="2")
+        wait_for(lambda: all(ready(gateway) for gateway in self), "both are ready")
+
+    def __iter__(self) -> Iterator[GatewayProcess]:
+        return iter((self.first, self.second))
+
+    def restart_second(self) -> None:
+        self.second = GatewayProcess(self.first.home, None, beside=self.first, number=2, NEREUS_GATEWAYS="2")
+
+    def close(self) -> None:
+        for gateway in self:
+            gateway.process.kill()
+            gateway.process.wait()
+        self.device.kill()
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """For all tests here; each leaves both serving, but for the last."""
+    pair = Pair(tmp_path_factory.mktemp("p"))
+    yield pair
+    pair.close()
 
 
 def ready(gateway: GatewayProcess) -> bool:
     text = asyncio.run(pages.metrics(gateway.own_socket, "box"))
     return text is not None and samples(text)["nereus_gateway_ready", gateway.name] == 1
+
+
+def settled(gateway: GatewayProcess) -> int:
+    """Queries answered so far, once every process says the same."""
+    return wait_for(lambda: len(set(said := counts(gateway))) == 1 and said, "both say the same")[0]
+
+
+def done(two: Pair) -> dict[str, float]:
+    """Queries that each process has done, by its own metrics."""
+    pages_of = {g.name: samples(asyncio.run(pages.metrics(g.own_socket, "box"))) for g in two}
+    return {name: page["nereus_gateway_queries_total", name] for name, page in pages_of.items()}
 
 
 def samples(text: str) -> dict[tuple[str, str], float]:
@@ -77,7 +110,7 @@ def infer(gateway: GatewayProcess, connections: int) -> None:
 
 
 def counts(gateway: GatewayProcess) -> list[int]:
-    """What statistics say on several new connections."""
+    """Queries answered, as statistics say on several new connections."""
     found = []
     for _ in range(12):
         stats = json.loads(ask(gateway, "GET", "/v2/models/numbers/stats"))
@@ -86,62 +119,39 @@ def counts(gateway: GatewayProcess) -> list[int]:
 
 
 def test_connections_reach_both_and_whoever_is_asked_knows_all_queries(two):
-    first, second = two
-    assert set(served_by(first)) == {first.name, second.name}
-    infer(first, 40)
-    wait_for(lambda: set(counts(first)) == {40}, "both say 40")
-    found = {g.name: samples(asyncio.run(pages.metrics(g.own_socket, "box"))) for g in two}
-    done = [found[g.name]["nereus_gateway_queries_total", g.name] for g in two]
-    assert sum(done) == 40 and all(done)
+    assert set(served_by(two.first)) == {gateway.name for gateway in two}
+    infer(two.first, 40)
+    wait_for(lambda: set(counts(two.first)) == {40}, "both say 40")
+    each = done(two)
+    assert sum(each.values()) == 40 and all(each.values())
     # A page that comes by the shared port says whose it is.
-    assert {name for _, name in samples(ask(first, "GET", "/metrics").decode())} < {first.name, second.name}
+    assert {name for _, name in samples(ask(two.first, "GET", "/metrics").decode())} < {g.name for g in two}
 
 
 def test_grpc_is_shared_too(two):
-    first, _ = two
+    before, each_before = settled(two.first), done(two)
     for _ in range(30):
         # Each client would otherwise use the connection of the one before.
         channel = [("grpc.use_local_subchannel_pool", 1)]
-        with triton_grpc.InferenceServerClient(first.grpc, channel_args=channel) as client:
+        with triton_grpc.InferenceServerClient(two.first.grpc, channel_args=channel) as client:
             x = triton_grpc.InferInput("x", [1, 4], "FP32")
             x.set_data_from_numpy(np.ones((1, 4), np.float32))
             client.infer("numbers", [x], headers={"authorization": AUTH["Authorization"]})
-    total = Counter()
-    for gateway in two:
-        total[gateway.name] = samples(asyncio.run(pages.metrics(gateway.own_socket, "box")))[
-            "nereus_gateway_queries_total", gateway.name
-        ]
-    assert total.total() == 30 and len(+total) == 2
-    with triton_grpc.InferenceServerClient(first.grpc) as client:
+    each = {name: count - each_before[name] for name, count in done(two).items()}
+    assert sum(each.values()) == 30 and all(each.values())
+    with triton_grpc.InferenceServerClient(two.first.grpc) as client:
         asked = {"headers": {"authorization": AUTH["Authorization"]}, "as_json": True}
         wait_for(
-            lambda: client.get_inference_statistics("numbers", **asked)["model_stats"][0]["inference_count"] == "30",
-            "gRPC says 30",
+            lambda: (
+                int(
+                    client.get_inference_statistics("numbers", **asked)["model_stats"][0]["inference_stats"]["success"][
+                        "count"
+                    ]
+                )
+                == before + 30
+            ),
+            "gRPC says so",
         )
-
-
-def test_one_killed_leaves_the_other_serving_and_its_totals_behind(two, gateways):
-    first, second = two
-    infer(first, 30)
-    wait_for(lambda: set(counts(first)) == {30}, "both say 30")
-    second.process.kill()
-    second.process.wait()
-    assert set(served_by(first, 10)) == {first.name}
-    infer(first, 10)
-    assert set(counts(first)) == {40}
-    again = gateways(None, beside=first, number=2, NEREUS_GATEWAYS="2")
-    wait_for(lambda: ready(again), "it is back, with the configuration that it kept")
-    assert set(served_by(first)) == {first.name, second.name}
-    infer(first, 20)
-    wait_for(lambda: set(counts(first)) == {60}, "both say 60")
-
-
-def test_one_stopped_in_order_loses_no_count(two):
-    first, second = two
-    infer(first, 30)
-    assert second.stop() == 0
-    assert not second.own_socket.exists()
-    assert set(counts(first)) == {30}
 
 
 def arrivals(control_plane) -> list[int]:
@@ -186,8 +196,7 @@ def told_nothing_more(control_plane) -> bool:
 
 
 def test_a_lone_gateway_shares_its_ports_with_nobody(two):
-    first, _ = two
-    result = run(NEREUS_HOME=str(first.home / "other"), NEREUS_HTTP=f"127.0.0.1:{first.port}")
+    result = run(NEREUS_HOME=str(two.first.home / "other"), NEREUS_HTTP=f"127.0.0.1:{two.first.port}")
     assert result.returncode == 1
     assert "NEREUS_HTTP" in result.stderr
 
@@ -200,10 +209,9 @@ def test_a_number_beyond_the_setting_is_named(tmp_path, number, gateways):
 
 
 def test_nonsense_on_a_gateways_own_socket_harms_nobody(two):
-    first, _ = two
     for data in (b"GET / HTTP/1.1\r\n\r\n", b"NR" + b"\xff" * 200, b"", os.urandom(100)):
         with socket.socket(socket.AF_UNIX) as peer:
-            peer.connect(str(first.own_socket))
+            peer.connect(str(two.first.own_socket))
             peer.sendall(data)
             peer.shutdown(socket.SHUT_WR)
             peer.settimeout(5)
@@ -211,16 +219,38 @@ def test_nonsense_on_a_gateways_own_socket_harms_nobody(two):
                 assert peer.recv(10) == b""
             except ConnectionResetError:
                 pass
-    assert ready(first)
-    infer(first, 5)
+    assert ready(two.first)
+    infer(two.first, 5)
 
 
 def test_a_gateway_that_hangs_is_left_out_in_time(two):
-    first, second = two
-    os.kill(second.process.pid, signal.SIGSTOP)
+    os.kill(two.second.process.pid, signal.SIGSTOP)
     try:
-        assert asyncio.run(pages.metrics(second.own_socket, "box", timeout_s=0.3)) is None
-        assert asyncio.run(pages.metrics(first.own_socket, "box")) is not None
-        assert asyncio.run(pages.metrics(first.own_socket.with_name("none.sock"), "box")) is None
+        assert asyncio.run(pages.metrics(two.second.own_socket, "box", timeout_s=0.3)) is None
+        assert asyncio.run(pages.metrics(two.first.own_socket, "box")) is not None
+        assert asyncio.run(pages.metrics(two.first.own_socket.with_name("none.sock"), "box")) is None
     finally:
-        os.kill(second.process.pid, signal.SIGCONT)
+        os.kill(two.second.process.pid, signal.SIGCONT)
+
+
+def test_one_killed_leaves_the_other_serving_and_its_totals_behind(two):
+    infer(two.first, 30)
+    before = settled(two.first)
+    two.second.process.kill()
+    two.second.process.wait()
+    assert set(served_by(two.first, 10)) == {two.first.name}
+    infer(two.first, 10)
+    assert set(counts(two.first)) == {before + 10}
+    two.restart_second()
+    wait_for(lambda: ready(two.second), "it is back, with the configuration that it kept")
+    assert set(served_by(two.first)) == {gateway.name for gateway in two}
+    infer(two.first, 20)
+    wait_for(lambda: set(counts(two.first)) == {before + 30}, "both count on")
+
+
+def test_one_stopped_in_order_loses_no_count(two):
+    before = settled(two.first)
+    infer(two.first, 30)
+    assert two.second.stop() == 0
+    assert not two.second.own_socket.exists()
+    assert set(counts(two.first)) == {before + 30}

@@ -1,17 +1,20 @@
 """Settings: parsed loudly, checked together, every mistake named with its variable and limit."""
 
+import re
 import subprocess
 import sys
 
 import pytest
 
 from tests.running import ROOT
-from workers.settings import Settings, SettingsError
+from workers.settings import NAME, Settings, SettingsError
 
 BAD = [
     ("HTTP", "8000", "HOST:PORT"),
     ("HTTP", "127.0.0.1:0", "1 to 65535"),
     ("GRPC", "127.0.0.1:70000", "1 to 65535"),
+    ("GATEWAYS", "0", "a whole number from 1 to 64"),
+    ("GATEWAYS", "two", "a whole number from 1 to 64"),
     ("CONSOLE", "http://127.0.0.1:8080", "HOST:PORT"),
     ("NODE_HTTP", "", None),
     ("NODE_HTTP", "127.0.0.1:8000", "another port than NEREUS_HTTP"),
@@ -54,6 +57,18 @@ def test_all_mistakes_are_told_at_once():
 
 def test_an_ipv6_address_is_understood():
     assert Settings.from_environ({"NEREUS_HTTP": "[::1]:9000"}).http.url == "http://[::1]:9000"
+
+
+def test_gateways_have_names_that_last_and_that_a_member_may_have():
+    def names(**settings: str) -> tuple[str, ...]:
+        return Settings.from_environ({f"NEREUS_{name}": value for name, value in settings.items()}).gateway_names
+
+    assert names(NODE_NAME="box") == ("box-gateway",)
+    assert names(NODE_NAME="box", GATEWAYS="3") == ("box-gateway", "box-gateway-2", "box-gateway-3")
+    long = names(NODE_NAME="n" * 63, GATEWAYS="64")
+    assert len(set(long)) == 64 and all(re.fullmatch(NAME, name) for name in long)
+    assert long[:2] == names(NODE_NAME="n" * 63, GATEWAYS="2")
+    assert set(long).isdisjoint(names(NODE_NAME="n" * 62 + "m", GATEWAYS="64"))
 
 
 def test_a_deep_home_still_has_sockets_whose_paths_fit(tmp_path):

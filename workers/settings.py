@@ -18,6 +18,8 @@ from pathlib import Path
 
 import msgspec
 
+from . import disk
+
 PREFIX = "NEREUS_"
 #: A unix socket's path must fit into ``sockaddr_un.sun_path``, its closing NUL included.
 SOCKET_PATH_LIMIT = 107
@@ -31,6 +33,8 @@ class SettingsError(Exception):
         self.problems = problems
 
 
+#: gateway processes on one box, at most
+MAX_GATEWAYS = 64
 #: what nodes, applications and variants may be called
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
 
@@ -170,6 +174,8 @@ class Settings:
     """V2 HTTP, the gateway (``NEREUS_HTTP``)."""
     grpc: Address
     """V2 gRPC, the gateway (``NEREUS_GRPC``)."""
+    gateways: int
+    """Gateway processes on this box, which share both addresses (``NEREUS_GATEWAYS``); several bind queries early."""
     console: Address
     """Console, REST and websockets (``NEREUS_CONSOLE``)."""
     node_http: Address
@@ -233,6 +239,7 @@ class Settings:
             home=home,
             http=read.address("HTTP", "127.0.0.1:8000"),
             grpc=read.address("GRPC", "127.0.0.1:8001"),
+            gateways=read.number("GATEWAYS", 1, 1, MAX_GATEWAYS, int),
             console=console,
             node_http=read.address("NODE_HTTP", "127.0.0.1:8090"),
             control_url=read.url("CONTROL_URL", console.url, ("http", "https")),
@@ -279,6 +286,21 @@ class Settings:
     def environ(self) -> dict[str, str]:
         """The paths that every child process must agree on, as variables for its environment."""
         return {PREFIX + "HOME": str(self.home)}
+
+    @property
+    def gateway_names(self) -> tuple[str, ...]:
+        """What this box's gateways are called, the same after each start; a member's name has 63 characters at most."""
+        first = f"{self.node_name}-gateway"
+        names = [first, *(f"{first}-{number}" for number in range(2, self.gateways + 1))]
+        return tuple(disk.safe_name(name, 63) for name in names)
+
+    def gateway_socket(self, number: int) -> Path:
+        """Where gateway ``number`` (from 1) of several is asked for what concerns that process alone."""
+        return self.socket_folder / f"gateway-{number}.sock"
+
+    def gateway_totals(self, number: int) -> Path:
+        """Where gateway ``number`` (from 1) of several keeps its totals, for as long as the appliance runs."""
+        return self.socket_folder / f"gateway-{number}.totals"
 
     @property
     def socket_folder(self) -> Path:

@@ -139,15 +139,30 @@ def services(values: Settings, credentials: dict[str, str], log: Path) -> list[S
             stop_s=3.5,
             log=log,
         ),
-        Service(
-            "gateway",
-            _python("-m", "workers.gateway"),
-            environment=member | single,
-            ready=lambda: get(values.http, "/v2/health/live") == 200,
-            stop_s=3.5,
-            log=log,
-        ),
+        *(_gateway(values, number, member | single, log) for number in range(1, values.gateways + 1)),
     ]
+
+
+def _gateway(values: Settings, number: int, environment: dict[str, str], log: Path) -> Service:
+    """One of the gateways. Of several any may answer at the port that they share, so each is asked at its own."""
+    own = values.gateway_socket(number)
+    return Service(
+        "gateway" if number == 1 else f"gateway-{number}",
+        _python("-m", "workers.gateway", "--number", str(number)),
+        environment=environment,
+        ready=lambda: get(values.http, "/v2/health/live") == 200 if values.gateways == 1 else _listens(own),
+        stop_s=3.5,
+        log=log,
+    )
+
+
+def _listens(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as client:
+        try:
+            client.connect(str(path))
+        except OSError:
+            return False
+    return True
 
 
 def load_service(values: Settings, log: Path) -> Service:
@@ -162,8 +177,7 @@ def load_service(values: Settings, log: Path) -> Service:
 
 
 def stop_order(running: list[Service]) -> list[list[Service]]:
-    """Groups to stop one after the other; those within a group stop together. Load, gateway, node, Celery, web,
+    """Groups to stop one after the other; those within a group stop together. Load, gateways, node, Celery, web,
     Redis: whoever asks goes before whoever answers."""
     order = [["load"], ["gateway"], ["node"], ["beat", "celery", "planning"], ["web"], ["redis"]]
-    by_name = {service.name: service for service in running}
-    return [[by_name[name] for name in names if name in by_name] for names in order]
+    return [[service for service in running if service.name.partition("-")[0] in names] for names in order]

@@ -17,6 +17,7 @@ from redis.exceptions import RedisError
 from registry.models import Gateway, Member, Node
 from scheduler import live, telemetry
 from scheduler.control import requests
+from scheduler.control.bursts import TotalArrivals
 from scheduler.members import admission, devices, push
 from scheduler.profiling import results
 from workers import log
@@ -233,6 +234,8 @@ class GatewayConsumer(MemberConsumer):
     """``/ws/gateway/``: a gateway."""
 
     kind = Gateway
+    #: what all gateways told, in the one process that serves websockets
+    total = TotalArrivals()
 
     def decode(self, text: str):
         return control.decode_from_gateway(text)
@@ -242,11 +245,25 @@ class GatewayConsumer(MemberConsumer):
 
     async def admitted(self) -> None:
         await in_thread(self._remember_address)()
+        self.total.joined(self.member.name, self.channel_name, time.monotonic())
         await self._enter(push.GATEWAYS)
         await self.say(await self.configuration())
+        await self._tell_others()
 
     async def configuration(self) -> control.GatewayConfig:
-        return await in_thread(push.gateway_config)()
+        config = await in_thread(push.gateway_config)()
+        self.total.set_plan(config.plan.bands, config.plan.version, time.monotonic())
+        return msgspec.structs.replace(config, gateways=max(1, len(self.total)))
+
+    async def _tell_others(self) -> None:
+        """Every gateway must know whether it serves alone."""
+        await self.channel_layer.group_send(push.GATEWAYS, {"type": "member.refresh"})
+
+    async def disconnect(self, code: int) -> None:
+        left = self.member is not None and self.total.left(self.member.name, self.channel_name, time.monotonic())
+        await super().disconnect(code)
+        if left:
+            await self._tell_others()
 
     def _remember_address(self) -> None:
         Gateway.objects.filter(pk=self.member.pk).update(address=self.join_message.address[:200])
@@ -257,9 +274,22 @@ class GatewayConsumer(MemberConsumer):
                 second = telemetry.gateway_second(self.member.name, message, time.time())
                 await in_thread(telemetry.record)(telemetry.GATEWAY_STREAM, second)
                 await live.publish_async("gateway_second", second)
+                await self._judge()
             case control.Burst():
-                await in_thread(requests.burst)(message.application, message.rate, message.plan_version)
+                await self._burst(message)
+            case control.Arrivals():
+                self.total.heard(self.member.name, self.channel_name, message, time.monotonic())
+                await self._judge()
             case control.Overload():
                 who = f"gateway {self.member.name}"
                 detail = f"{who} refused {message.refused} of {message.arrived} items of {message.application}"
                 await in_thread(requests.request_plan)("overload", detail, at_most_every_s=3)
+
+    async def _judge(self) -> None:
+        for burst in self.total.check(time.monotonic()):
+            rate = round(burst.rate, 2)
+            logger.info("burst", application=burst.application, rate=rate, plan=burst.plan_version)
+            await self._burst(burst)
+
+    async def _burst(self, burst: control.Burst) -> None:
+        await in_thread(requests.burst)(burst.application, burst.rate, burst.plan_version)

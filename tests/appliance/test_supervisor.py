@@ -50,12 +50,22 @@ def alive(pid: int) -> bool:
 def test_services_stop_in_order_askers_before_answerers(tmp_path):
     supervisor = Supervisor()
     supervisor.guard.start()
-    for name in ("redis", "web", "celery", "node", "gateway", "load"):
+    for name in ("redis", "web", "celery", "node", "gateway", "gateway-2", "load"):
         service = sleeper(tmp_path, name)
         supervisor.start(service)
         supervisor.wait_ready(service)
     supervisor.stop()
-    assert (tmp_path / "stops").read_text().split() == ["load", "gateway", "node", "celery", "web", "redis"]
+    stops = (tmp_path / "stops").read_text().split()
+    # Gateways stop together, in whichever order.
+    assert [name.partition("-")[0] for name in stops] == [
+        "load",
+        "gateway",
+        "gateway",
+        "node",
+        "celery",
+        "web",
+        "redis",
+    ]
     assert not any(service.running for service in supervisor.services)
 
 
@@ -168,6 +178,13 @@ def test_a_taken_port_is_named_with_its_variable(tmp_path):
         taken.bind(("127.0.0.1", http))
         taken.listen()
         with pytest.raises(StartError, match=f"NEREUS_HTTP=127.0.0.1:{http}: another program"):
+            check_ports(values)
+    with socket.socket() as taken:
+        # Another appliance's gateways share their ports, but only among themselves.
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        taken.bind(("127.0.0.1", grpc))
+        taken.listen()
+        with pytest.raises(StartError, match=f"NEREUS_GRPC=127.0.0.1:{grpc}: another program"):
             check_ports(values)
 
 

@@ -34,6 +34,7 @@ from workers.protocol.specs import (
     VariantSpec,
 )
 from workers.protocol.tensors import DATATYPES
+from workers.settings import Settings
 
 KEY = "a-key-for-tests"
 AUTH = {"Authorization": f"Bearer {KEY}"}
@@ -159,16 +160,26 @@ class DeviceProcess:
 
 
 class GatewayProcess:
-    """``python -m workers.gateway`` with a configuration on disk and no control plane."""
+    """``python -m workers.gateway`` with a configuration on disk and no control plane. ``beside``: another one, whose
+    home and ports it shares; ``number``: which of several it is."""
 
-    def __init__(self, home: Path, config: GatewayConfig | None = None, **settings: str):
-        self.home = home
-        self.port = free_port()
-        self.grpc = f"127.0.0.1:{free_port()}"
+    def __init__(
+        self,
+        home: Path,
+        config: GatewayConfig | None = None,
+        beside: GatewayProcess | None = None,
+        number: int = 1,
+        **settings: str,
+    ):
+        self.home = home = home if beside is None else beside.home
+        self.port = free_port() if beside is None else beside.port
+        self.grpc = f"127.0.0.1:{free_port()}" if beside is None else beside.grpc
         self.url = f"http://127.0.0.1:{self.port}"
         members = home / "members"
         members.mkdir(parents=True, exist_ok=True)
-        self.file = members / "gateway-box-gateway-config.json"
+        self.name = "box-gateway" if number == 1 else f"box-gateway-{number}"
+        self.own_socket = Settings.from_environ({"NEREUS_HOME": str(home)}).gateway_socket(number)
+        self.file = members / f"gateway-{self.name}-config.json"
         if config is not None:
             self.file.write_bytes(msgspec.json.encode(config))
         environ = {k: v for k, v in os.environ.items() if not k.startswith("NEREUS_")}
@@ -182,8 +193,12 @@ class GatewayProcess:
             "NEREUS_CONTROL_URL": f"http://127.0.0.1:{free_port()}",
             **settings,
         }
+        self.several = "NEREUS_GATEWAYS" in settings
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "workers.gateway"], env=environ, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-m", "workers.gateway", "--number", str(number)],
+            env=environ,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         self.http = httpx.Client(base_url=self.url, timeout=30, verify=False)
         self.log: list[str] = []
@@ -196,6 +211,8 @@ class GatewayProcess:
 
     def _listens(self) -> bool:
         assert self.process.poll() is None, "".join(self.log)
+        if self.several:
+            return self.own_socket.exists()
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 

@@ -194,10 +194,10 @@ async def test_sigterm_does_not_wait_for_ever(gateways, devices):
         assert "the gateway is stopping" in response.json()["error"]
 
 
-def run(**settings: str) -> subprocess.CompletedProcess:
+def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess:
     environ = {k: v for k, v in os.environ.items() if not k.startswith("NEREUS_")} | settings
     return subprocess.run(
-        [sys.executable, "-m", "workers.gateway"], env=environ, capture_output=True, text=True, timeout=20
+        [sys.executable, "-m", "workers.gateway", *arguments], env=environ, capture_output=True, text=True, timeout=20
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import signal
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.node.conftest import running
+from workers.gateway.own import OwnSocket
 from workers.node import exposition, http
 from workers.protocol import control
 from workers.settings import Address
@@ -135,3 +137,26 @@ def test_pages_become_one_with_each_family_told_of_once():
 def test_a_page_that_is_no_metrics_text_is_refused():
     with pytest.raises(ValueError):
         exposition.merge("", {"a": "rows_total{ 1 2 3\n"})
+
+
+async def test_the_pages_of_several_gateways_are_there_and_one_that_is_nonsense_is_not(settings, control_plane):
+    settings = dataclasses.replace(settings, gateways=3)
+    settings.make_folders()
+    good = b"# HELP made_total things\n# TYPE made_total counter\nmade_total 3.0\n"
+    sockets = [
+        OwnSocket(settings.gateway_socket(number), lambda page=page: page)
+        for number, page in ((1, good), (2, b"no { page"))
+    ]
+    for one in sockets:
+        await one.start()
+    try:
+        async with served(settings) as (_, client):
+            page = await client.get("/metrics")
+    finally:
+        for one in sockets:
+            await one.close()
+    assert page.status_code == 200
+    families = {family.name: family for family in text_string_to_metric_families(page.text)}
+    assert [(s.labels, s.value) for s in families["made"].samples] == [({"gateway": "box-gateway"}, 3.0)]
+    up = {s.labels["gateway"]: s.value for s in families["nereus_node_gateway_up"].samples}
+    assert up == {"box-gateway": 1, "box-gateway-2": 0, "box-gateway-3": 0}

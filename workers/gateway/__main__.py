@@ -1,7 +1,9 @@
-"""``python -m workers.gateway``: one gateway process. Exit status 2: settings are wrong; 1: it cannot listen."""
+"""``python -m workers.gateway [--number N]``: one gateway process, the first or the Nth of ``NEREUS_GATEWAYS``. Exit
+status 2: settings or number are wrong; 1: it cannot listen."""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import gc
 import signal
@@ -14,16 +16,16 @@ from workers.link import MemberLink
 from workers.protocol.control import GatewayConfig, JoinGateway, ToMember
 from workers.settings import Settings, SettingsError
 
-from .gateway import CannotListen, Gateway, GatewayOptions
+from .gateway import Beside, CannotListen, Gateway, GatewayOptions
 
 #: queries under way get this long to end once the process is told to
 GRACE_S = 3.0
 
 
-async def serve(settings: Settings) -> int:
-    """Run until SIGTERM or SIGINT; the exit status."""
+async def serve(settings: Settings, number: int = 1) -> int:
+    """Run gateway ``number`` until SIGTERM or SIGINT; the exit status."""
     logger = log.get("gateway")
-    name = f"{settings.node_name}-gateway"
+    name = settings.gateway_names[number - 1]
     link: MemberLink | None = None
 
     def on_message(message: ToMember) -> None:
@@ -40,6 +42,7 @@ async def serve(settings: Settings) -> int:
             file=settings.home / "members" / f"gateway-{disk.safe_name(name)}-config.json",
             queue_rows=settings.queue_rows,
             max_body_bytes=settings.max_request_bytes,
+            beside=_beside(settings, number),
         ),
         send=lambda message: link.send(message) if link is not None else None,
         control_state=lambda: link.state if link is not None else "none",
@@ -48,6 +51,9 @@ async def serve(settings: Settings) -> int:
         await gateway.start()
     except CannotListen as error:
         logger.error("cannot_listen", setting=error.setting, address=error.address, reason=error.reason)
+        return 1
+    except OSError as error:
+        logger.error("cannot_listen", setting="NEREUS_HOME", address=str(settings.socket_folder), reason=str(error))
         return 1
     link = MemberLink(
         kind="gateway",
@@ -75,6 +81,13 @@ async def serve(settings: Settings) -> int:
     return 0
 
 
+def _beside(settings: Settings, number: int) -> Beside | None:
+    if settings.gateways == 1:
+        return None
+    totals = tuple(settings.gateway_totals(n) for n in range(1, settings.gateways + 1))
+    return Beside(settings.gateway_socket(number), totals, number - 1)
+
+
 def _link_ended(task: asyncio.Task, logger) -> None:
     if not task.cancelled() and task.exception() is not None:
         # Serving goes on with the last plan; only news from the control plane ends.
@@ -83,8 +96,13 @@ def _link_ended(task: asyncio.Task, logger) -> None:
 
 def main() -> int:
     """Check the settings, then serve."""
+    parser = argparse.ArgumentParser(prog="python -m workers.gateway", description="One gateway process.")
+    parser.add_argument("--number", type=int, default=1, help="which of NEREUS_GATEWAYS it is, from 1 (default: 1)")
+    number = parser.parse_args().number
     try:
         settings = Settings.from_environ()
+        if not 1 <= number <= settings.gateways:
+            raise SettingsError([f"--number={number}: must be from 1 to {settings.gateways}, which is NEREUS_GATEWAYS"])
         settings.make_folders()
     except SettingsError as error:
         print("\n".join(error.problems), file=sys.stderr)
@@ -92,8 +110,8 @@ def main() -> int:
     except OSError as error:
         print(f"NEREUS_HOME: {error}", file=sys.stderr)
         return 2
-    log.configure("gateway", settings.log_level)
-    return uvloop.run(serve(settings))
+    log.configure("gateway" if number == 1 else f"gateway-{number}", settings.log_level)
+    return uvloop.run(serve(settings, number))
 
 
 if __name__ == "__main__":

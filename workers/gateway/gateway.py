@@ -23,9 +23,11 @@ from .catalog import Catalog
 from .dataplane import DataPlane
 from .executors import Executors
 from .http1 import HttpServer
+from .marked import MarkedMetrics
 from .menus import Menus
 from .metadata import Metadata
 from .metrics import GatewayMetrics
+from .own import OwnSocket
 from .plan import Adoption
 from .rest import Rest
 from .routing import LATE_BINDING, UnknownRouting
@@ -33,10 +35,12 @@ from .routing.switch import SwitchingRouter
 from .rpc import Rpc
 from .rpc_server import RpcServer
 from .stats import Statistics
+from .totals import SharedTotals
 
 logger = log.get("gateway")
 
-TICK_S = 0.1
+#: a tick comes so much after its slot of arrivals has ended: an event loop's timers count milliseconds
+AFTER_S = 0.002
 #: share of a second's rows, and number of them, from which refusals are called an overload
 OVERLOAD_SHARE = 0.05
 OVERLOAD_ROWS = 3
@@ -55,10 +59,19 @@ class CannotListen(OSError):
 
 
 @dataclass(frozen=True)
+class Beside:
+    """One of several gateways on a box. ``socket``: its own; ``totals``: files of all, ``own`` of which is its own."""
+
+    socket: Path
+    totals: tuple[Path, ...]
+    own: int
+
+
+@dataclass(frozen=True)
 class GatewayOptions:
     """What a gateway needs of the settings. ``host``, ``port``: V2 HTTP; ``grpc_host``, ``grpc_port``: V2 gRPC;
     ``file``: where the configuration is kept; ``queue_rows``: rows that may wait for a device, and the most that one
-    query may have; ``max_body_bytes``: the largest HTTP body or gRPC message."""
+    query may have; ``max_body_bytes``: the largest HTTP body or gRPC message; ``beside``: None for a lone gateway."""
 
     name: str
     host: str
@@ -69,11 +82,12 @@ class GatewayOptions:
     queue_rows: int = 512
     max_body_bytes: int = 16 * 1024 * 1024
     adopt_limit_s: float = 5.0
+    beside: Beside | None = None
 
 
-async def _listen(setting: str, server: HttpServer | RpcServer, host: str, port: int) -> None:
+async def _listen(setting: str, server: HttpServer | RpcServer, host: str, port: int, shared: bool) -> None:
     try:
-        await server.start(host, port)
+        await server.start(host, port, shared)
     except OSError as error:
         raise CannotListen(setting, f"{host}:{port}", str(error)) from None
 
@@ -99,7 +113,9 @@ class Gateway:
         self._router = SwitchingRouter(seed=zlib.crc32(options.name.encode()))
         self._adoption = Adoption(options.adopt_limit_s)
         self._menus = Menus()
-        self._metrics = GatewayMetrics()
+        beside = options.beside
+        self._metrics = GatewayMetrics() if beside is None else MarkedMetrics(options.name)
+        self._totals = SharedTotals(beside.totals, beside.own) if beside is not None else None
         self._executors = Executors(options.name, self)
         self._dataplane = DataPlane(
             self._router, self._executors, self._statistics, self._bursts, self._metrics, self._limits(0)
@@ -112,7 +128,9 @@ class Gateway:
             self._statistics,
             self._metrics,
             control_state,
+            self._totals.elsewhere if self._totals is not None else tuple,
         )
+        self._own = OwnSocket(beside.socket, self._page) if beside is not None else None
         rest = Rest(self._dataplane, self._metadata, self._metrics, options.max_body_bytes)
         self._http = HttpServer(
             rest.handle,
@@ -136,8 +154,12 @@ class Gateway:
         """
         self._load()
         options = self._options
-        await _listen("NEREUS_HTTP", self._http, options.host, options.port)
-        await _listen("NEREUS_GRPC", self._rpc, options.grpc_host, options.grpc_port)
+        shared = options.beside is not None
+        await _listen("NEREUS_HTTP", self._http, options.host, options.port, shared)
+        await _listen("NEREUS_GRPC", self._rpc, options.grpc_host, options.grpc_port, shared)
+        if self._own is not None:
+            # Last: who reaches it may take it that this process listens everywhere.
+            await self._own.start()
         self._ticker = asyncio.create_task(self._tick(), name="gateway-tick")
         logger.info("gateway_started", name=options.name, port=self.port, grpc_port=self._rpc.port)
 
@@ -150,6 +172,11 @@ class Gateway:
         await self._rpc.close()
         if self._ticker is not None:
             self._ticker.cancel()
+        if self._own is not None:
+            await self._own.close()
+        if self._totals is not None:
+            self._totals.write(self._statistics.totals)
+            self._totals.close()
         await self._executors.close()
         logger.info("gateway_stopped", cut_off=left)
         return left
@@ -211,6 +238,9 @@ class Gateway:
             self._adoption.offer(config.plan, now)
             self._menus.plan(config.plan)
             logger.info("plan_offered", version=config.plan.version, devices=len(config.plan.devices))
+        if before.configured and before.config.gateways != config.gateways:
+            self._bursts.restart(now)
+            self._bind()
         self._step(now)
 
     def _route_by(self, routing: str, now: float) -> None:
@@ -220,8 +250,17 @@ class Gateway:
         except UnknownRouting as error:
             # A newer control plane knows more than this gateway: serving goes on as it was.
             logger.error("routing_unknown", reason=str(error), kept=self._router.name)
-        # What is held already is granted all the same.
-        self._dataplane.late_binding = self._router.name == LATE_BINDING
+        self._bind()
+
+    def _bind(self) -> None:
+        """Hold queries only where nobody else does. A dispatcher takes a device's time for its own, and what others
+        grant there makes it late and too accurate; routers get by with what executors tell. What is held already is
+        granted all the same."""
+        alone = self._options.beside is None and self._dataplane.catalog.config.gateways == 1
+        late_binding = alone and self._router.name == LATE_BINDING
+        if late_binding != self._dataplane.late_binding:
+            self._dataplane.late_binding = late_binding
+            logger.info("binding_changed", late_binding=late_binding, routing=self._router.name)
 
     def _step(self, now: float) -> None:
         """Let routes follow what is warm."""
@@ -306,17 +345,18 @@ class Gateway:
     # --- time ---------------------------------------------------------------------------------------------------------
 
     async def _tick(self) -> None:
-        """Ten times a second: time limits of a plan's adoption, bursts; once a second: statistics."""
+        """At the end of each slot of arrivals: time limits of a plan's adoption, bursts; once a second: statistics."""
         second = time.monotonic() + 1.0
         while True:
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(self._bursts.slot_ends_in(time.monotonic()) + AFTER_S)
             try:
                 now = time.monotonic()
                 self._dataplane.sweep(now)
                 if now >= self._adoption.due():
                     self._step(now)
-                for burst in self._bursts.check(now):
-                    self._burst(burst)
+                self._watch_demand(now)
+                if self._totals is not None:
+                    self._totals.write(self._statistics.totals)
                 if now >= second:
                     second = max(second + 1.0, now)
                     applications = list(self._dataplane.catalog.applications)
@@ -326,6 +366,19 @@ class Gateway:
                     self._keep_executors(self._dataplane.catalog)
             except Exception:
                 logger.exception("tick_failed")
+
+    def _page(self) -> bytes:
+        self._metadata.refresh_metrics()
+        return self._metrics.text()
+
+    def _watch_demand(self, now: float) -> None:
+        if self._dataplane.catalog.config.gateways > 1:
+            report = self._bursts.report(now)
+            if report is not None:
+                self._send(report)
+            return
+        for burst in self._bursts.check(now):
+            self._burst(burst)
 
     def _tell_overloads(self, stats: dict[str, ApplicationStats]) -> None:
         """Where more was refused than chance explains, a new plan may help, as where an executor refuses."""

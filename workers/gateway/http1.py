@@ -545,14 +545,16 @@ class HttpServer:
         """Other heads may be admitted from now on."""
         self.heads.clear()
 
-    async def start(self, host: str, port: int) -> None:
-        """Listen.
+    async def start(self, host: str, port: int, reuse_port: bool = False) -> None:
+        """Listen; with ``reuse_port`` beside other processes that do so too.
 
         Raises:
             OSError: the address cannot be used.
         """
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: HttpConnection(self), host, port, backlog=1024)
+        self._server = await loop.create_server(
+            lambda: HttpConnection(self), host, port, backlog=1024, reuse_port=reuse_port
+        )
         self._sweeper = asyncio.create_task(self._sweep())
 
     @property

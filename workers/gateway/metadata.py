@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
+from workers.protocol.gateways import ApplicationTotals
 from workers.protocol.specs import ApplicationSpec, TensorSpec
 
 from .dataplane import DataPlane, parse_version
@@ -13,6 +16,7 @@ from .executors import Executors
 from .metrics import GatewayMetrics
 from .plan import Adoption
 from .stats import Statistics
+from .totals import ByApplication, add
 
 PLATFORM = "onnxruntime_onnx"
 EXTENSIONS = ("binary_tensor_data", "parameters", "model_configuration", "model_repository", "statistics")
@@ -30,6 +34,7 @@ class Metadata:
         statistics: Statistics,
         metrics: GatewayMetrics,
         control_state: Callable[[], str],
+        elsewhere: Callable[[], Sequence[ByApplication]] = tuple,
     ):
         self._name = name
         self._dataplane = dataplane
@@ -38,6 +43,7 @@ class Metadata:
         self._statistics = statistics
         self._metrics = metrics
         self._control_state = control_state
+        self._elsewhere = elsewhere
         self._started = time.time()
 
     # --- readiness ---
@@ -108,16 +114,19 @@ class Metadata:
     def statistics(self, model: str | None, version: str | None) -> dict[str, Any]:
         """Inference statistics since the start, one entry an application, in Triton's form. Raises NotFound.
 
-        They are kept by application, so asking for one variant gives its application's.
+        They are kept by application, so asking for one variant gives its application's. Of several gateways on a box
+        whichever is asked answers for all of them: of the others it knows the state of a moment ago.
         """
         catalog = self._dataplane.catalog
         if model is not None:
             parse_version(catalog, catalog.application(model), version)
         names = sorted(catalog.applications) if model is None else [model]
-        return {"model_stats": [self._model_statistics(name) for name in names]}
+        elsewhere = self._elsewhere()
+        return {"model_stats": [self._model_statistics(name, elsewhere) for name in names]}
 
-    def _model_statistics(self, name: str) -> dict[str, Any]:
-        total = self._statistics.totals.get(name) or self._statistics.total(name)
+    def _model_statistics(self, name: str, elsewhere: Sequence[ByApplication]) -> dict[str, Any]:
+        own = msgspec.convert(self._statistics.total(name), ApplicationTotals, from_attributes=True)
+        total = add(own, *(totals.get(name) for totals in elsewhere))
         done = total.success
         zero = {"count": 0, "ns": 0}
         return {
@@ -157,6 +166,7 @@ class Metadata:
             "plan": {"adopted": adoption.adopted, "newest": adoption.target.version},
             "in_flight": self._dataplane.accounts.queries,
             "held": self._dataplane.held,
+            "late_binding": self._dataplane.late_binding,
             "applications": {
                 name: {"routes": {device: round(share, 4) for device, share in adoption.routes.get(name, ())}}
                 for name in sorted(self._dataplane.catalog.applications)

@@ -35,21 +35,21 @@ class RpcServer:
         self.port = 0
         """the port that it listens on"""
 
-    async def start(self, host: str, port: int) -> None:
-        """Listen.
+    async def start(self, host: str, port: int, reuse_port: bool = False) -> None:
+        """Listen; with ``reuse_port`` beside other processes that do so too.
 
         Raises:
             OSError: the address cannot be used.
         """
-        await _check(host, port)
+        await _check(host, port, reuse_port)
         # Its own lines would stand between the structured ones of the log; what matters it also raises.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         self._server = grpc.aio.server(
             handlers=[self._rpc],
             maximum_concurrent_rpcs=MAX_CALLS,
             options=[
-                # Otherwise two processes could listen on one address, and neither would know.
-                ("grpc.so_reuseport", 0),
+                # Without a wish two processes could listen on one address, and neither would know.
+                ("grpc.so_reuseport", int(reuse_port)),
                 ("grpc.max_receive_message_length", self._max_message_bytes),
                 ("grpc.keepalive_time_ms", KEEPALIVE_MS),
                 ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
@@ -78,11 +78,13 @@ class RpcServer:
             await self._stopped
 
 
-async def _check(host: str, port: int) -> None:
+async def _check(host: str, port: int, reuse_port: bool) -> None:
     """Raises OSError with the reason why nobody can listen there, of which the library tells nothing."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, kind, protocol, _, address = found[0]
     with socket.socket(family, kind, protocol) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reuse_port:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         probe.bind(address)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Metric, ProcessCollector
+from prometheus_client import CollectorRegistry, Gauge, Metric, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from .. import log
-from . import exposition
+from . import exposition, gateways
 
 if TYPE_CHECKING:
     from .daemon import NodeDaemon
@@ -52,7 +52,7 @@ class _DaemonCollector(Collector):
 
 
 class NodeMetrics:
-    """Renders the daemon's metrics and those of its executors as one page."""
+    """Renders the daemon's metrics, those of its executors and those of the box's gateways as one page."""
 
     def __init__(self, daemon: NodeDaemon):
         self._daemon = daemon
@@ -62,19 +62,37 @@ class NodeMetrics:
         self._log = log.get("metrics")
 
     async def page(self) -> str:
-        """Prometheus text; an executor that does not answer in time is left out (see nereus_node_executor_up)."""
-        refs = list(self._daemon.executors)
-        texts = await asyncio.gather(*map(self._daemon.metrics, refs))
+        """Prometheus text; who does not answer in time is left out (see nereus_node_executor_up and
+        nereus_node_gateway_up)."""
+        daemon = self._daemon
+        refs, names = list(daemon.executors), list(daemon.gateways)
+        texts = await asyncio.gather(
+            *map(daemon.metrics, refs), *(gateways.metrics(daemon.gateways[name], daemon.name) for name in names)
+        )
+        devices = self._readable("device", refs, texts[: len(refs)])
+        beside = self._readable("gateway", names, texts[len(refs) :])
+        page = exposition.merge(generate_latest(self._registry).decode(), devices)
+        return exposition.merge(page + _gateways_up(names, beside), beside, "gateway") if names else page
+
+    def _readable(self, kind: str, names: Sequence[str], texts: Sequence[str | None]) -> dict[str, str]:
+        """Pages by name, without those that are missing or no Prometheus text."""
         pages = {}
-        own = generate_latest(self._registry).decode()
-        for ref, text in zip(refs, texts, strict=True):
+        for name, text in zip(names, texts, strict=True):
             if text is None:
                 continue
             try:
-                exposition.merge("", {ref: text})
+                exposition.merge("", {name: text})
             except ValueError as error:
-                # One executor's nonsense must not hide the others' figures.
-                self._log.error("bad_metrics", device=ref, reason=str(error))
+                # One process's nonsense must not hide the others' figures.
+                self._log.error("bad_metrics", **{kind: name}, reason=str(error))
                 continue
-            pages[ref] = text
-        return exposition.merge(own, pages)
+            pages[name] = text
+        return pages
+
+
+def _gateways_up(names: Sequence[str], answered: Collection[str]) -> str:
+    registry = CollectorRegistry()
+    up = Gauge("nereus_node_gateway_up", "Whether the gateway answers.", ["gateway"], registry=registry)
+    for name in names:
+        up.labels(name).set(name in answered)
+    return generate_latest(registry).decode()

@@ -10,6 +10,8 @@ that :class:`Joined` gave it. Close codes tell a member whether to try again.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from .specs import (
@@ -25,6 +27,8 @@ from .specs import (
 )
 
 VERSION = 1
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
 
 CLOSE_UNAUTHORIZED = 4401
 """The token is unknown or revoked: try again slowly, an operator must act."""
@@ -94,6 +98,17 @@ class Burst(FromMember, tag="burst", frozen=True, kw_only=True):
     plan_version: int
 
 
+class Arrivals(FromMember, tag="arrivals", frozen=True, kw_only=True):
+    """What arrived at one of several gateways, told at the end of each slot of 0.1 s in which something did, and of the
+    first one after it: whether demand left the plan's band shows only in the sum over all of them.
+
+    ``slot``: the number of the last slot told, on the gateway's own clock. ``applications``: (rows, queries) of that
+    slot and those before it, oldest first."""
+
+    slot: Annotated[int, msgspec.Meta(ge=0)]
+    applications: dict[str, Annotated[tuple[tuple[Count, Count], ...], msgspec.Meta(min_length=1, max_length=100)]]
+
+
 class Overload(FromMember, tag="overload", frozen=True, kw_only=True):
     """An executor refused ``refused`` of ``arrived`` rows in the last second; or, with an empty ``device``, a gateway
     did, since no device could have answered them in time."""
@@ -142,7 +157,7 @@ class ProfileFailed(FromMember, tag="profile_failed", frozen=True, kw_only=True)
 
 
 FromNode = JoinNode | DeviceStates | NodeStats | Overload | Drift | ProfileProgress | ProfileDone | ProfileFailed
-FromGateway = JoinGateway | GatewayStats | Burst | Overload
+FromGateway = JoinGateway | GatewayStats | Burst | Arrivals | Overload
 
 
 # --- to members -----------------------------------------------------------------------------------------------------
@@ -171,11 +186,13 @@ class NodeConfig(ToMember, tag="node_config", frozen=True, kw_only=True):
 
 
 class GatewayConfig(ToMember, tag="gateway_config", frozen=True, kw_only=True):
-    """Everything that a gateway must know, replacing what it knew. ``key_hashes``: sha256 (hex) of API keys."""
+    """Everything that a gateway must know, replacing what it knew. ``key_hashes``: sha256 (hex) of API keys.
+    ``gateways``: how many serve; one of several sends :class:`Arrivals` where a lone one sends :class:`Burst`."""
 
     applications: tuple[ApplicationSpec, ...]
     key_hashes: tuple[str, ...]
     plan: Plan
+    gateways: int = 1
 
 
 class ProfileOrder(ToMember, tag="profile_order", frozen=True, kw_only=True):

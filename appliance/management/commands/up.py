@@ -75,6 +75,7 @@ class Command(BaseCommand):
 
         started = time.monotonic()
         supervisor.guard.start()
+        _forget_totals(values)
         if not values.redis_url:
             redis = redis_service(values, log_path)
             supervisor.start(redis)
@@ -128,6 +129,12 @@ def _log_file(home: Path) -> Path:
     if path.exists() and path.stat().st_size > LOG_BYTES:
         path.replace(folder / "nereus.log.1")
     return path
+
+
+def _forget_totals(values: Settings) -> None:
+    """Gateways' totals outlive a gateway that dies, not the appliance."""
+    for path in values.socket_folder.glob("gateway-*.totals"):
+        path.unlink(missing_ok=True)
 
 
 def _remove_sockets(values: Settings) -> None:

@@ -1,0 +1,198 @@
+"""``NEREUS_GATEWAYS=2``: a whole appliance whose queries two processes take in, with one set of figures."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import threading
+import time
+from collections import Counter
+
+import httpx
+import pytest
+import redis
+from prometheus_client.parser import text_string_to_metric_families
+
+from scheduler.telemetry import GATEWAY_STREAM
+from tests.running import RunningAppliance, eventually, register, v2_request
+
+NAMES = {"box-gateway", "box-gateway-2"}
+
+
+@pytest.fixture(scope="module")
+def appliance(tmp_path_factory, tiny_models):
+    """A running appliance with two gateways that serves ``tiny``, and plans only when something happens."""
+    running = RunningAppliance(
+        tmp_path_factory.mktemp("two") / "home",
+        environment={"NEREUS_GATEWAYS": "2", "NEREUS_PLAN_PERIOD_S": "600"},
+    )
+    try:
+        running.start()
+        with running.rest() as client:
+            # A batch policy that waits for no company: a client that asks one by one is answered at once.
+            register(client, "tiny", {"quick": tiny_models["quick"]}, late="serve", batch_policy="nexus")
+        eventually(lambda: ready_everywhere(running), why="both gateways serve tiny")
+        yield running
+    finally:
+        running.stop()
+        print(running.log()[-20000:])  # shown by pytest when a test failed
+
+
+def page(appliance) -> dict[tuple[str, str], float]:
+    """The node's metrics that tell of gateways: values by sample and gateway, summed over other labels."""
+    found: Counter = Counter()
+    for family in text_string_to_metric_families(httpx.get(appliance.node_http + "/metrics").text):
+        for sample in family.samples:
+            if "gateway" in sample.labels:
+                found[sample.name, sample.labels["gateway"]] += sample.value
+    return found
+
+
+def ready_everywhere(appliance) -> bool:
+    found = page(appliance)
+    return all(found["nereus_gateway_ready", n] == 1 and found["nereus_gateway_plan_version", n] > 0 for n in NAMES)
+
+
+class Queries:
+    """Queries of ``rows`` each on new connections, about ``rate`` a second, until stopped; a context manager."""
+
+    def __init__(self, appliance, rate: float, rows: int = 1):
+        self._rows = rows
+        self._port = int(appliance.http.rpartition(":")[2])
+        self._headers = {"Authorization": f"Bearer {appliance.credentials['api_key']}"}
+        self._pause_s = 1 / rate
+        self._stop = threading.Event()
+        self.answers: Counter = Counter()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Queries:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.stop()
+
+    def stop(self) -> Counter:
+        """Answers by status; "cut" where the connection ended without one."""
+        self._stop.set()
+        self._thread.join(30)
+        return self.answers
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._pause_s):
+            self.answers[self.one()] += 1
+
+    def one(self) -> int | str:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=20)
+        try:
+            connection.request("POST", "/v2/models/tiny/infer", json.dumps(v2_request(self._rows)), self._headers)
+            return connection.getresponse().status
+        except (OSError, http.client.HTTPException):
+            return "cut"
+        finally:
+            connection.close()
+
+
+def arrived(appliance) -> Counter:
+    """Queries that arrived at each gateway, by the seconds that the control plane was told of; and their rows."""
+    client = redis.Redis(unix_socket_path=str(appliance.home / "run" / "redis.sock"), decode_responses=True)
+    found: Counter = Counter()
+    for _, fields in client.xrange(GATEWAY_STREAM):
+        second = json.loads(fields["d"])
+        for counts in second["applications"].values():
+            found[second["gateway"]] += counts["arrived"]
+            found["rows"] += counts["arrived_rows"]
+    return found
+
+
+def statistics(appliance) -> set[int]:
+    """What the statistics extension says of queries answered, on several connections."""
+    with appliance.inference() as client:
+        headers = dict(client.headers)
+    found = set()
+    for _ in range(12):
+        connection = http.client.HTTPConnection("127.0.0.1", int(appliance.http.rpartition(":")[2]), timeout=20)
+        connection.request("GET", "/v2/models/tiny/stats", headers=headers)
+        found.add(json.loads(connection.getresponse().read())["model_stats"][0]["inference_count"])
+        connection.close()
+    return found
+
+
+def test_both_serve_and_what_they_count_adds_up_to_what_was_sent(appliance):
+    with appliance.rest() as client:
+        gateways = client.get("/gateways/").json()["results"]
+    assert {gateway["name"] for gateway in gateways if gateway["connected"]} == NAMES
+    assert len({gateway["address"] for gateway in gateways}) == 1
+    queries = Queries(appliance, 1, rows=3)
+    assert [queries.one() for _ in range(40)] == [200] * 40
+    eventually(lambda: statistics(appliance) == {120}, 10, why="every process tells of all 120 rows")
+    counted = eventually(lambda: (c := arrived(appliance))["rows"] == 120 and c, 10, why="all rows are reported")
+    assert sum(counted[name] for name in NAMES) == 40 and all(counted[name] for name in NAMES)
+    found = page(appliance)
+    for name in NAMES:
+        assert found["nereus_gateway_queries_total", name] == counted[name]
+        assert found["nereus_node_gateway_up", name] == 1
+
+
+def test_they_bind_early_since_neither_knows_what_the_other_holds(appliance):
+    asked = [json.loads(httpx.get(appliance.http + "/health").text) for _ in range(10)]
+    assert {told["name"] for told in asked} <= NAMES
+    assert [told["late_binding"] for told in asked] == [False] * 10
+
+
+def test_a_burst_over_both_is_one_burst_and_makes_a_plan(appliance):
+    with appliance.rest() as client:
+        plan = client.get("/plan/").json()
+    high, before_version = plan["wire"]["bands"]["tiny"]["high"], plan["version"]
+    before = appliance.events("burst")
+    with Queries(appliance, 40, rows=round(high / 10)):
+        bursts = eventually(lambda: appliance.events("burst")[len(before) :], 15, why="the burst is noticed")
+        with appliance.rest() as client:
+            plans = eventually(
+                lambda: [
+                    p
+                    for p in client.get("/plans/").json()["results"]
+                    if p["trigger"] == "burst" and p["version"] > before_version
+                ],
+                15,
+                why="a plan for it",
+            )
+    # Neither of them judged by its own half.
+    assert not [burst for burst in bursts if burst["process"].startswith("gateway")]
+    assert {burst["application"] for burst in bursts} == {"tiny"}
+    assert "tiny at" in plans[0]["trigger_detail"]
+
+
+def test_one_killed_comes_back_while_the_other_serves(appliance):
+    told = eventually(lambda: one if len(one := statistics(appliance)) == 1 else None, why="they agree")
+    victim = appliance.pid("gateway-2")
+    with Queries(appliance, 50) as queries:
+        time.sleep(0.5)
+        os.kill(victim, signal.SIGKILL)
+        eventually(lambda: page(appliance)["nereus_node_gateway_up", "box-gateway-2"] == 0, 5, why="it is gone")
+        assert page(appliance)["nereus_node_gateway_up", "box-gateway"] == 1
+        eventually(lambda: page(appliance)["nereus_node_gateway_up", "box-gateway-2"] == 1, 20, why="it is back")
+        eventually(lambda: ready_everywhere(appliance), 20, why="it serves again")
+        answers = queries.stop()
+    assert appliance.pid("gateway-2") != victim
+    # Only what it had in hand is lost: with one query at a time, one at the most.
+    assert answers["cut"] <= 1 and set(answers) <= {200, "cut"}
+    # What it counted in its last tenth of a second may have gone with it.
+    (total,) = eventually(lambda: one if len(one := statistics(appliance)) == 1 else None, why="they agree again")
+    assert max(told) + answers[200] - 10 <= total <= max(told) + answers[200]
+    with appliance.rest() as client:
+        eventually(
+            lambda: {g["name"] for g in client.get("/gateways/").json()["results"] if g["connected"]} == NAMES,
+            20,
+            why="both are known by their names",
+        )
+
+
+def test_it_stops_in_order_and_leaves_nothing(appliance):
+    assert appliance.stop() < 15
+    assert appliance.group_members() == [] and appliance.ports_open() == []
+    stopped = {line["service"]: line["status"] for line in appliance.events("service_stopped")}
+    assert stopped["gateway"] == stopped["gateway-2"] == 0
+    assert list((appliance.home / "run").glob("*.sock")) == []

@@ -1,0 +1,256 @@
+"""Several gateway processes on one box: one pair of ports, one set of totals, each with name and metrics of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import os
+import signal
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tritonclient import grpc as triton_grpc
+
+from workers.node import gateways as pages
+from workers.protocol import control
+from workers.protocol.specs import Band
+
+from .conftest import AUTH, DeviceProcess, GatewayProcess, application, config, plan, wait_for
+from .test_failures import BODY, PATH
+from .test_process import run
+
+
+class Pair:
+    """Two gateways with one device behind, by number."""
+
+    def __init__(self, folder: Path):
+        self.device = DeviceProcess(folder, "d0")
+        self.device.warm(("numbers", "big"))
+        made = config(plan(1, {"d0": [("numbers", "big")]}, {"d0": self.device.endpoint}), [application("numbers")])
+        self.first = GatewayProcess(folder / "home", made, NEREUS_GATEWAYS="2")
+        self.second = GatewayProcess(folder / "home", made, beside=self.first, number=2, NEREUS_GATEWAYS="2")
+        wait_for(lambda: all(ready(gateway) for gateway in self), "both are ready")
+
+    def __iter__(self) -> Iterator[GatewayProcess]:
+        return iter((self.first, self.second))
+
+    def restart_second(self) -> None:
+        self.second = GatewayProcess(self.first.home, None, beside=self.first, number=2, NEREUS_GATEWAYS="2")
+
+    def close(self) -> None:
+        for gateway in self:
+            gateway.process.kill()
+            gateway.process.wait()
+        self.device.kill()
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """For all tests here; each leaves both serving, but for the last."""
+    pair = Pair(tmp_path_factory.mktemp("p"))
+    yield pair
+    pair.close()
+
+
+def ready(gateway: GatewayProcess) -> bool:
+    text = asyncio.run(pages.metrics(gateway.own_socket, "box"))
+    return text is not None and samples(text)["nereus_gateway_ready", gateway.name] == 1
+
+
+def settled(gateway: GatewayProcess) -> int:
+    """Queries answered so far, once every process says the same."""
+    return wait_for(lambda: len(set(said := counts(gateway))) == 1 and said, "both say the same")[0]
+
+
+def done(two: Pair) -> dict[str, float]:
+    """Queries that each process has done, by its own metrics."""
+    pages_of = {g.name: samples(asyncio.run(pages.metrics(g.own_socket, "box"))) for g in two}
+    return {name: page["nereus_gateway_queries_total", name] for name, page in pages_of.items()}
+
+
+def samples(text: str) -> dict[tuple[str, str], float]:
+    """Values by sample and gateway, summed over other labels."""
+    found: Counter = Counter()
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found[sample.name, sample.labels.get("gateway", "")] += sample.value
+    return found
+
+
+def ask(gateway: GatewayProcess, method: str, path: str, body: bytes = b"") -> bytes:
+    """The answer on a new connection."""
+    connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=20)
+    try:
+        connection.request(method, path, body, AUTH)
+        answer = connection.getresponse()
+        assert answer.status == 200, answer.read()
+        return answer.read()
+    finally:
+        connection.close()
+
+
+def served_by(gateway: GatewayProcess, connections: int = 40) -> Counter:
+    """How many new connections each process took."""
+    names: Counter = Counter()
+    for _ in range(connections):
+        names[json.loads(ask(gateway, "GET", "/health"))["name"]] += 1
+    return names
+
+
+def infer(gateway: GatewayProcess, connections: int) -> None:
+    """A query on each of so many new connections."""
+    for _ in range(connections):
+        ask(gateway, "POST", PATH, BODY)
+
+
+def counts(gateway: GatewayProcess) -> list[int]:
+    """Queries answered, as statistics say on several new connections."""
+    found = []
+    for _ in range(12):
+        stats = json.loads(ask(gateway, "GET", "/v2/models/numbers/stats"))
+        found.append(stats["model_stats"][0]["inference_stats"]["success"]["count"])
+    return found
+
+
+def test_connections_reach_both_and_whoever_is_asked_knows_all_queries(two):
+    assert set(served_by(two.first)) == {gateway.name for gateway in two}
+    infer(two.first, 40)
+    wait_for(lambda: set(counts(two.first)) == {40}, "both say 40")
+    each = done(two)
+    assert sum(each.values()) == 40 and all(each.values())
+    # A page that comes by the shared port says whose it is.
+    assert {name for _, name in samples(ask(two.first, "GET", "/metrics").decode())} < {g.name for g in two}
+
+
+def test_grpc_is_shared_too(two):
+    before, each_before = settled(two.first), done(two)
+    for _ in range(30):
+        # Each client would otherwise use the connection of the one before.
+        channel = [("grpc.use_local_subchannel_pool", 1)]
+        with triton_grpc.InferenceServerClient(two.first.grpc, channel_args=channel) as client:
+            x = triton_grpc.InferInput("x", [1, 4], "FP32")
+            x.set_data_from_numpy(np.ones((1, 4), np.float32))
+            client.infer("numbers", [x], headers={"authorization": AUTH["Authorization"]})
+    each = {name: count - each_before[name] for name, count in done(two).items()}
+    assert sum(each.values()) == 30 and all(each.values())
+    with triton_grpc.InferenceServerClient(two.first.grpc) as client:
+        asked = {"headers": {"authorization": AUTH["Authorization"]}, "as_json": True}
+        wait_for(
+            lambda: (
+                int(
+                    client.get_inference_statistics("numbers", **asked)["model_stats"][0]["inference_stats"]["success"][
+                        "count"
+                    ]
+                )
+                == before + 30
+            ),
+            "gRPC says so",
+        )
+
+
+def arrivals(control_plane) -> list[int]:
+    """Rows of each report."""
+    return [
+        sum(rows for rows, _ in report.applications.get("numbers", ()))
+        for report in control_plane.heard(control.Arrivals)
+    ]
+
+
+def test_one_of_several_tells_its_arrivals_and_a_lone_one_its_bursts(gateways, devices, control_plane):
+    (only,) = devices("d0")
+    only.warm(("numbers", "big"))
+    made = plan(9, {"d0": [("numbers", "big")]}, {"d0": only.endpoint})
+    made = type(made)(made.version, made.devices, made.routes, {"numbers": Band(0.0, 5.0)})
+    alone = config(made, [application("numbers")])
+    of_two = control.GatewayConfig(
+        applications=alone.applications, key_hashes=alone.key_hashes, plan=alone.plan, gateways=2
+    )
+    control_plane.first = of_two
+    gateway = gateways(None, NEREUS_CONTROL_URL=control_plane.url, NEREUS_JOIN_TOKEN="t")
+    gateway.wait_ready()
+    assert not gateway.health()["late_binding"]
+    for _ in range(30):
+        gateway.infer([[1.0] * 4] * 2)
+    wait_for(lambda: sum(arrivals(control_plane)) == 60, "all rows are told")
+    assert control_plane.heard(control.Burst) == []
+    wait_for(lambda: arrivals(control_plane)[-1] == 0, "the last report says that it has ended")
+    assert told_nothing_more(control_plane)
+    control_plane.send(alone)
+    wait_for(lambda: gateway.infer([[1.0] * 4] * 8) and control_plane.heard(control.Burst), "a burst is reported")
+    gateway.infer([[1.0] * 4] * 8)
+    assert told_nothing_more(control_plane)
+    assert gateway.health()["late_binding"]
+
+
+def told_nothing_more(control_plane) -> bool:
+    """Whether no more arrivals are told for more than a second."""
+    before, seconds = len(arrivals(control_plane)), len(control_plane.heard(control.GatewayStats))
+    wait_for(lambda: len(control_plane.heard(control.GatewayStats)) > seconds + 1, "seconds go by")
+    return len(arrivals(control_plane)) == before
+
+
+def test_a_lone_gateway_shares_its_ports_with_nobody(two):
+    result = run(NEREUS_HOME=str(two.first.home / "other"), NEREUS_HTTP=f"127.0.0.1:{two.first.port}")
+    assert result.returncode == 1
+    assert "NEREUS_HTTP" in result.stderr
+
+
+@pytest.mark.parametrize(("number", "gateways"), [(3, "2"), (0, "2"), (2, "1")])
+def test_a_number_beyond_the_setting_is_named(tmp_path, number, gateways):
+    result = run("--number", str(number), NEREUS_HOME=str(tmp_path), NEREUS_GATEWAYS=gateways)
+    assert result.returncode == 2
+    assert result.stderr.strip() == f"--number={number}: must be from 1 to {gateways}, which is NEREUS_GATEWAYS"
+
+
+def test_nonsense_on_a_gateways_own_socket_harms_nobody(two):
+    for data in (b"GET / HTTP/1.1\r\n\r\n", b"NR" + b"\xff" * 200, b"", os.urandom(100)):
+        with socket.socket(socket.AF_UNIX) as peer:
+            peer.connect(str(two.first.own_socket))
+            peer.sendall(data)
+            peer.shutdown(socket.SHUT_WR)
+            peer.settimeout(5)
+            try:
+                assert peer.recv(10) == b""
+            except ConnectionResetError:
+                pass
+    assert ready(two.first)
+    infer(two.first, 5)
+
+
+def test_a_gateway_that_hangs_is_left_out_in_time(two):
+    os.kill(two.second.process.pid, signal.SIGSTOP)
+    try:
+        assert asyncio.run(pages.metrics(two.second.own_socket, "box", timeout_s=0.3)) is None
+        assert asyncio.run(pages.metrics(two.first.own_socket, "box")) is not None
+        assert asyncio.run(pages.metrics(two.first.own_socket.with_name("none.sock"), "box")) is None
+    finally:
+        os.kill(two.second.process.pid, signal.SIGCONT)
+
+
+def test_one_killed_leaves_the_other_serving_and_its_totals_behind(two):
+    infer(two.first, 30)
+    before = settled(two.first)
+    two.second.process.kill()
+    two.second.process.wait()
+    assert set(served_by(two.first, 10)) == {two.first.name}
+    infer(two.first, 10)
+    assert set(counts(two.first)) == {before + 10}
+    two.restart_second()
+    wait_for(lambda: ready(two.second), "it is back, with the configuration that it kept")
+    assert set(served_by(two.first)) == {gateway.name for gateway in two}
+    infer(two.first, 20)
+    wait_for(lambda: set(counts(two.first)) == {before + 30}, "both count on")
+
+
+def test_one_stopped_in_order_loses_no_count(two):
+    before = settled(two.first)
+    infer(two.first, 30)
+    assert two.second.stop() == 0
+    assert not two.second.own_socket.exists()
+    assert set(counts(two.first)) == {before + 30}

@@ -1,0 +1,58 @@
+"""What one of several gateways is asked by itself: its metrics. A connection to their shared port reaches any of them.
+
+A unix socket for each process, where the box's node daemon fetches the page that it serves with its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from workers import log
+from workers.protocol.frames import Frame, FrameConnection, FrameError, Hello, Metrics, MetricsRequest
+from workers.protocol.gateways import ToGateway
+
+logger = log.get("gateway.own")
+
+
+class OwnSocket:
+    """Listens at ``path``. ``page``: renders the gateway's Prometheus text."""
+
+    def __init__(self, path: Path, page: Callable[[], bytes]):
+        self._path = path
+        self._page = page
+        self._server: asyncio.Server | None = None
+        self._connections: set[FrameConnection] = set()
+
+    async def start(self) -> None:
+        """Listen, in place of an earlier process that was killed.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        self._path.unlink(missing_ok=True)
+        self._server = await asyncio.get_running_loop().create_unix_server(
+            lambda: FrameConnection(ToGateway, self._heard, self._closed, self._connections.add), str(self._path)
+        )
+
+    async def close(self) -> None:
+        """Listen no more."""
+        if self._server is not None:
+            self._server.close()
+            for connection in list(self._connections):
+                connection.close()
+            self._path.unlink(missing_ok=True)
+
+    def _heard(self, connection: FrameConnection, message: Frame, body: memoryview) -> None:
+        if isinstance(message, Hello):
+            connection.peer = message
+        elif connection.peer is None:
+            raise FrameError("the first frame must be Hello")
+        elif isinstance(message, MetricsRequest):
+            connection.send(Metrics(self._page().decode()))
+
+    def _closed(self, connection: FrameConnection, error: Exception | None) -> None:
+        self._connections.discard(connection)
+        if error is not None:
+            logger.warning("peer_lost", error=str(error) or type(error).__name__)

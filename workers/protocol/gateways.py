@@ -1,0 +1,37 @@
+"""Between the gateway processes of one box, and from them to the box's node daemon.
+
+On a gateway's own socket a peer says :class:`~.frames.Hello` and then :class:`~.frames.MetricsRequest`, as often as it
+likes; each is answered by :class:`~.frames.Metrics`. Totals travel by files (:mod:`workers.gateway.totals`).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from . import frames
+
+VERSION = 1
+
+ToGateway = frames.Hello | frames.MetricsRequest
+
+
+class ApplicationTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """One application's queries at one gateway since the appliance started; times in seconds, summed over queries.
+    ``batches``: each query counts the part of its batch that it was. ``last_success_unix``: 0 before the first."""
+
+    success: int = 0
+    success_s: float = 0.0
+    queue_s: float = 0.0
+    run_s: float = 0.0
+    rows: int = 0
+    batches: float = 0.0
+    refused: int = 0
+    cancelled: int = 0
+    last_success_unix: float = 0.0
+
+
+class GatewayTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """All applications of one gateway."""
+
+    applications: dict[str, ApplicationTotals]
+    v: int = VERSION

@@ -48,6 +48,8 @@ SERVE_SLOS = 10.0
 SILENT_S = 2.0
 #: a query with less of its application's SLO left to it was its client's hurry, and says nothing about the plan
 WHOLE = 0.8
+#: different wishes that are remembered while nothing changes
+WISHES = 256
 #: the batch policy whose queries may be held here: it is the dispatcher that forms its batches
 HELD_POLICY = "nereus"
 
@@ -79,6 +81,11 @@ class DataPlane:
         self._sent = Sent(router, executors, metrics)
         self._holding = Holding(self, metrics)
         self._refused: dict[str, int] = {}
+        #: by application and rows, what is warm; by what queries insist on as well, the devices for it; and what each
+        #: device told last, on which both depend
+        self._warm: dict[tuple[str, int], list[wishes.Able]] = {}
+        self._chosen: dict[tuple, frozenset[str]] = {}
+        self._told: dict[str, tuple] = {}
         self._ids = itertools.count(1)
 
     # --- edges --------------------------------------------------------------------------------------------------------
@@ -156,6 +163,7 @@ class DataPlane:
 
     def configure(self, applications: Mapping[str, ApplicationSpec], now: float) -> None:
         """Take over the applications that may have queries held."""
+        self._changed()
         self._holding.configure(applications, now)
 
     def offer(self, device: str, menus: Mapping[str, Menu], now: float) -> None:
@@ -164,6 +172,10 @@ class DataPlane:
 
     def heard(self, device: str, state: ExecutorState, now: float) -> None:
         """A device told its state."""
+        told = state.warm, state.draining
+        if self._told.get(device) != told:
+            self._told[device] = told
+            self._changed()
         self._holding.set_way(device, self._sent.margin(device).seconds)
         self._holding.heard(device, state, now)
 
@@ -183,7 +195,7 @@ class DataPlane:
         if not flight.tries and (idle := self._sent.idle(flight.spec.name)):
             # It knows devices by their latest batches, and must not stay of the opinion that none can for want of any:
             # one that has nothing to do may try.
-            flight.allowed = idle
+            flight.allowed = frozenset(idle)
             self._dispatch(flight, time.monotonic())
         elif flight.error is None and not self._executors.warm(flight.spec.name):
             self._dispatch(flight, time.monotonic())
@@ -199,28 +211,48 @@ class DataPlane:
 
     # --- routing ------------------------------------------------------------------------------------------------------
 
-    def _allowed(self, spec: ApplicationSpec, query: v2.Query, variant: str | None) -> set[str] | None:
+    def _allowed(self, spec: ApplicationSpec, query: v2.Query, variant: str | None) -> frozenset[str] | None:
         """Devices that can do what the query insists on; None: any."""
         if variant is None and query.min_accuracy is None:
             return None
         able = self._able(spec.name, query.rows)
-        if variant is not None:
-            able = [one for one in able if one.variant == variant]
-            if not able:
-                raise Unavailable(f"version {variant!r}: no device has this variant of {spec.name} warm now")
-        try:
-            return wishes.devices(able, query.min_accuracy, query.latency_s)
-        except wishes.Unmet as error:
-            raise Unavailable(str(error)) from None
+        if variant is not None and not any(one.variant == variant for one in able):
+            raise Unavailable(f"version {variant!r}: no device has this variant of {spec.name} warm now")
+        key = spec.name, query.rows, variant, query.min_accuracy, query.latency_s
+        found = self._chosen.get(key)
+        if found is None:
+            try:
+                found = wishes.devices(
+                    [one for one in able if variant is None or one.variant == variant],
+                    query.min_accuracy,
+                    query.latency_s,
+                )
+            except wishes.Unmet as error:
+                raise Unavailable(str(error)) from None
+            if len(self._chosen) >= WISHES:
+                self._chosen.clear()
+            self._chosen[key] = found
+        return found
 
     def _able(self, application: str, rows: int) -> list[wishes.Able]:
         """What is warm for an application, and how long so many rows would take."""
-        residents = self.catalog.residents(application)
-        seconds = {(device, one.variant.id): alone_s(one.profile, rows) for device, one in residents}
-        return [
-            wishes.Able(device, known.name, known.accuracy, seconds.get((device, known.id)))
-            for device, known in self._executors.warm(application)
-        ]
+        able = self._warm.get((application, rows))
+        if able is None:
+            residents = self.catalog.residents(application)
+            seconds = {(device, one.variant.id): alone_s(one.profile, rows) for device, one in residents}
+            able = [
+                wishes.Able(device, known.name, known.accuracy, seconds.get((device, known.id)))
+                for device, known in self._executors.warm(application)
+            ]
+            if len(self._warm) >= WISHES:
+                self._warm.clear()
+            self._warm[application, rows] = able
+        return able
+
+    def _changed(self) -> None:
+        """Something else is warm, or something is planned otherwise."""
+        self._warm.clear()
+        self._chosen.clear()
 
     def _dispatch(self, flight: Flight, now: float) -> None:
         """Send the query to a device, or finish it."""
@@ -388,6 +420,8 @@ class DataPlane:
     def lost(self, device: str, reason: str) -> None:
         """A device's connection ended; the router already knows that it is down."""
         now = time.monotonic()
+        self._told.pop(device, None)
+        self._changed()
         flights = self._sent.lost(device, now)
         # Before anything is booked again, so that nothing is booked there.
         self._holding.lost(device, now)

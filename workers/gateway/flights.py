@@ -70,7 +70,7 @@ class Flight:
     """
 
     # Most flights end with most of these as they are: what is not set costs nothing.
-    allowed: set[str] | None = None
+    allowed: frozenset[str] | None = None
     batch: Any = None
     booking: Any = None
     device: str | None = None

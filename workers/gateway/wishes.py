@@ -25,7 +25,7 @@ class Unmet(ValueError):
     """Nothing that is warm can do what a query insists on; the text names the parameter and the nearest that can."""
 
 
-def devices(able: Sequence[Able], min_accuracy: float | None, latency_s: float | None) -> set[str]:
+def devices(able: Sequence[Able], min_accuracy: float | None, latency_s: float | None) -> frozenset[str]:
     """The devices that can do both.
 
     Raises:
@@ -36,7 +36,9 @@ def devices(able: Sequence[Able], min_accuracy: float | None, latency_s: float |
         best = max((one.accuracy for one in able), default=None)
         now = "nothing is warm now" if best is None else f"the best available now is {best:g}"
         raise Unmet(f"parameters.min_accuracy: {min_accuracy:g} cannot be had; {now}")
-    found = {one.device for one in enough if latency_s is None or one.seconds is None or one.seconds <= latency_s}
+    found = frozenset(
+        one.device for one in enough if latency_s is None or one.seconds is None or one.seconds <= latency_s
+    )
     if found:
         return found
     nearest = min(enough, key=lambda one: one.seconds)

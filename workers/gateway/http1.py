@@ -31,6 +31,9 @@ MAX_HEAD_BYTES = 64 * 1024
 #: seconds without progress after which an unfinished request or an idle connection is closed
 READ_TIMEOUT_S = 30.0
 IDLE_TIMEOUT_S = 120.0
+#: seconds in all for a head; seconds after which a body must have come with so many bytes/s, on average since its head
+HEAD_TIMEOUT_S = 30.0
+BODY_GRACE_S, BODY_BYTES_PER_S = 30.0, 4096
 #: seconds in which what a refused client still sends is read and thrown away; closing at once would reset the
 #: connection and the client would never see why
 LINGER_S = 2.0
@@ -110,6 +113,12 @@ class HttpConnection(asyncio.Protocol):
         self._body = bytearray()
         self._reading_bytes = 0
         self._head_bytes = 0
+        #: the head of what is being read is complete, and since when (``time.monotonic()``) it or its body is awaited
+        self._head_read = False
+        self._since = 0.0
+        #: bytes that the parser took since it last told of anything but a header, and whether it just did
+        self._untold = 0
+        self._told = False
         #: the bytes of the head that the parser is at, if they came in one piece
         self._raw: bytes | None = None
         self._waiting: deque[Exchange] = deque()
@@ -136,6 +145,9 @@ class HttpConnection(asyncio.Protocol):
         self._server.buffered_bytes -= self._reading_bytes
         self._reading_bytes = 0
         self._closing = True
+        # The body goes with its count, not when the garbage collector comes by.
+        self._reading = self._raw = None
+        self._body = bytearray()
         self._waiting.clear()
         active, self._active = self._active, None
         if active is not None and not active.done:
@@ -169,6 +181,7 @@ class HttpConnection(asyncio.Protocol):
         self._parse(data)
 
     def _parse(self, data: bytes) -> None:
+        self._told = False
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -178,11 +191,17 @@ class HttpConnection(asyncio.Protocol):
             else:
                 self.close()
         except httptools.HttpParserError as error:
-            self._refuse(400, f"not a valid HTTP request: {error}")
+            version = "version" in str(error).lower()
+            self._refuse(505 if version else 400, f"not a valid HTTP request: {error}")
         except Exception as error:
             logger.error("http_connection_failed", exc_info=error)
             self._refuse(500, "internal error")
         self._raw = None
+        # The parser holds a header until it is complete, and lets chunk extensions pass without end.
+        self._untold = 0 if self._told else self._untold + len(data)
+        if self._untold > MAX_HEAD_BYTES and not self._refused:
+            what = "chunk extensions and trailers" if self._head_read else "request line and headers"
+            self._refuse(431, f"{what}: at most {MAX_HEAD_BYTES} bytes")
         if self._waiting and self._transport is not None:
             # A pipelining client is read no faster than it is answered.
             self._transport.pause_reading()
@@ -199,6 +218,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _read_in_place(self, head: Head, begun: bytes) -> None:
         self._reading = head
+        self._head_read, self._since = True, self.touched
         self._read_by(BodyReader(self, head.length, begun))
 
     def _read_by(self, protocol: asyncio.BaseProtocol) -> None:
@@ -237,16 +257,25 @@ class HttpConnection(asyncio.Protocol):
         self._reading = Head()
         self._body = bytearray()
         self._head_bytes = 0
-        self._refused = False
+        self._head_read, self._since = False, self.touched
+        self._told = True
+        # What follows in the same piece as a request that ends the connection is not looked at.
+        self._refused = self._lingering or self._closing or self._no_more
 
     def on_url(self, url: bytes) -> None:
         self._reading.target += url
         self._count_head(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self._head_read:
+            # A trailer: what it says comes too late to matter (RFC 9110, section 6.5.1).
+            self._count_head(len(name) + len(value) + 4)
+            return
         name = name.lower()
         headers = self._reading.headers
         known = headers.get(name)
+        if known is not None and name == b"host" and not self._refused:
+            self._refuse(400, "host: at most one header of this name")
         headers[name] = value if known is None else known + b", " + value
         self._count_head(len(name) + len(value) + 4)
 
@@ -257,9 +286,19 @@ class HttpConnection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         raw, self._raw = self._raw, None
+        self._head_read, self._since = True, self.touched
+        self._told = True
         if self._refused:
             return
         head = self._reading
+        version = self._parser.get_http_version()
+        if version not in ("1.0", "1.1"):
+            self._refuse(505, f"HTTP version {version}: not supported; supported are 1.0 and 1.1")
+            return
+        if version == "1.1" and b"host" not in head.headers:
+            # RFC 9112, section 3.2
+            self._refuse(400, "host: missing, and HTTP/1.1 requires it")
+            return
         head.method = self._parser.get_method()
         head.keep_alive = self._parser.should_keep_alive()
         head.target, _, head.query = head.target.partition(b"?")
@@ -284,6 +323,7 @@ class HttpConnection(asyncio.Protocol):
             self._server.remember(raw, head)
 
     def on_body(self, body: bytes) -> None:
+        self._told = True
         if self._refused:
             return
         size = len(body)
@@ -296,6 +336,7 @@ class HttpConnection(asyncio.Protocol):
         self._body += body
 
     def on_message_complete(self) -> None:
+        self._told = True
         self._server.buffered_bytes -= self._reading_bytes
         self._reading_bytes = 0
         head, self._reading = self._reading, None
@@ -449,14 +490,29 @@ class HttpConnection(asyncio.Protocol):
             self._transport.abort()
             return
         if self._active is not None or self._closing or self._lingering:
+            # While a request is worked on the next one may not have been read for the server's own reasons.
+            self._since = now
             return
         if self._write_paused and now - self.touched > IDLE_TIMEOUT_S:
             # It does not read its answers; what waits for it would wait for ever.
             self._transport.abort()
         elif self._reading is not None and now - self.touched > READ_TIMEOUT_S:
             self._refuse(408, f"request: nothing arrived for {READ_TIMEOUT_S:g} s")
+        elif self._reading is not None and self._slow(now - self._since):
+            if self._head_read:
+                self._refuse(408, f"body: at least {BODY_BYTES_PER_S} bytes/s on average after {BODY_GRACE_S:g} s")
+            else:
+                self._refuse(408, f"request line and headers: at most {HEAD_TIMEOUT_S:g} s")
         elif self._reading is None and not self._waiting and now - self.touched > IDLE_TIMEOUT_S:
             self.close()
+
+    def _slow(self, elapsed_s: float) -> bool:
+        if self._write_paused or self._waiting:
+            self._since += elapsed_s
+            return False
+        if not self._head_read:
+            return elapsed_s > HEAD_TIMEOUT_S
+        return elapsed_s > BODY_GRACE_S and self._reading_bytes < BODY_BYTES_PER_S * elapsed_s
 
     def shut(self) -> None:
         """The server stops: close now where nothing is in progress, otherwise after the answer."""
@@ -482,6 +538,8 @@ class BodyReader(asyncio.BufferedProtocol):
         self._connection.body_grew(nbytes, self._view if self._have == len(self._view) else None)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        # The transport may keep its protocol for longer than the body is of use.
+        self._view = memoryview(b"")
         self._connection.connection_lost(exc)
 
     def pause_writing(self) -> None:

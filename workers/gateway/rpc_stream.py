@@ -18,6 +18,9 @@ logger = log.get("gateway.grpc")
 
 #: queries of one stream that may be under way; beyond, the stream is read no further
 QUERIES = 64
+#: bytes of them, counted by query and answer whichever is larger: beyond, the stream is read no further either. One
+#: query is always let in, whatever its size
+BYTES = 16 * 1024 * 1024
 
 Context = grpc.aio.ServicerContext
 #: a serialised answer, or why there is none
@@ -46,10 +49,13 @@ class Stream:
         self._submit = submit
         self._refused = refused
         self._cancel = cancel
-        #: one more is under way than was let in behind another
-        self._room = asyncio.Semaphore(QUERIES - 1)
-        #: (request id, outcome) in the order of arrival; None: no more will come
-        self._begun: asyncio.Queue[tuple[str, asyncio.Future[Rendered]] | None] = asyncio.Queue()
+        self._count = 0
+        self._bytes = 0
+        #: largest answer of this stream so far: what a query must be expected to become
+        self._largest = 0
+        self._room = asyncio.Event()
+        #: (request id, bytes counted, outcome) in the order of arrival; None: no more will come
+        self._begun: asyncio.Queue[tuple[str, int, asyncio.Future[Rendered]] | None] = asyncio.Queue()
         self._under_way: dict[asyncio.Future[Rendered], Flight] = {}
         self._reading: asyncio.Task | None = None
         self._stopping = False
@@ -59,16 +65,23 @@ class Stream:
         self._reading = asyncio.create_task(self._read(messages, context), name="grpc-stream")
         try:
             while (item := await self._begun.get()) is not None:
-                id, answered = item
+                id, counted, answered = item
                 outcome = await answered
                 self._under_way.pop(answered, None)
                 if isinstance(outcome, GatewayError):
                     await context.write(v2_grpc.streamed_error(id, outcome.message))
                 else:
+                    self._largest = max(self._largest, len(outcome))
                     await context.write(v2_grpc.streamed(outcome))
-                self._room.release()
+                del outcome, answered, item
+                self._count -= 1
+                self._bytes -= counted
+                self._room.set()
             if self._stopping:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, Unavailable.STOPPING)
+        except grpc.aio.InternalError:
+            # The client is gone, and with it whoever would have read the rest.
+            pass
         finally:
             self._reading.cancel()
             for flight in self._under_way.values():
@@ -85,8 +98,14 @@ class Stream:
         try:
             async for data in messages:
                 self._begin(data, context.time_remaining())
+                del data
                 # Without room nothing more is read, so that a client that does not take its answers fills no memory.
-                await self._room.acquire()
+                while self._count and (self._count >= QUERIES or self._bytes + self._largest > BYTES):
+                    self._room.clear()
+                    await self._room.wait()
+        except grpc.aio.InternalError:
+            # The client is gone.
+            pass
         except Exception:
             logger.exception("grpc_stream_failed")
         self._begun.put_nowait(None)
@@ -94,6 +113,9 @@ class Stream:
     def _begin(self, data: bytes, left_s: float | None) -> None:
         answered = asyncio.get_running_loop().create_future()
         id = ""
+        counted = max(len(data), self._largest)
+        self._count += 1
+        self._bytes += counted
         try:
             flight = self._submit(data, left_s, lambda outcome: settle(answered, outcome))
             id = flight.query.id
@@ -106,7 +128,7 @@ class Stream:
         except Exception:
             logger.exception("grpc_handler_failed")
             settle(answered, ModelFailed("internal error"))
-        self._begun.put_nowait((id, answered))
+        self._begun.put_nowait((id, counted, answered))
 
 
 def _id(data: bytes) -> str:

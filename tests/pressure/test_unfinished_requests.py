@@ -1,0 +1,116 @@
+"""Heads that no server has to take, and requests that take too long to be complete."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.gateway.conftest import AUTH
+from workers.gateway import http1
+from workers.gateway.http1 import HttpServer
+
+from .conftest import MIB
+from .wire import Client, parse
+
+
+@pytest.mark.parametrize(
+    ("head", "status", "told"),
+    [
+        (b"GET /health HTTP/1.1\r\n\r\n", 400, b"host"),
+        (b"GET /health HTTP/1.1\r\nhost: a\r\nHost: b\r\n\r\n", 400, b"host"),
+        (b"GET /health HTTP/2.0\r\nhost: a\r\n\r\n", 505, b"2.0"),
+        (b"GET /health HTTP/0.9\r\nhost: a\r\n\r\n", 505, b"0.9"),
+        (b"GET /health HTTP/7.3\r\nhost: a\r\n\r\n", 505, b"version"),
+    ],
+)
+def test_a_head_that_is_refused_once_is_refused_again(served, head, status, told):
+    for _ in range(2):
+        with Client(served.gateway.port) as client:
+            client.send(head)
+            answer = client.rest()
+            assert parse(answer[: answer.index(b"\r\n\r\n")])[0] == status
+            assert told in answer
+
+
+def test_http_1_0_needs_no_host(served):
+    with Client(served.gateway.port) as client:
+        client.send(b"GET /v2/health/live HTTP/1.0\r\n\r\n")
+        assert client.answer()[0] == 200
+
+
+@pytest.mark.parametrize("begun", [b"5;x=", b"0\r\nx: "], ids=["chunk extension", "trailer"])
+def test_chunks_with_more_said_about_them_than_a_head_may_hold_are_refused(served, begun):
+    lines = ["POST /v2/models/app/infer HTTP/1.1", "host: a", "transfer-encoding: chunked"]
+    head = "\r\n".join([*lines, *(": ".join(one) for one in AUTH.items()), "\r\n"]).encode()
+    with served.bystanders(), Client(served.gateway.port) as client:
+        client.send(head + begun)
+        try:
+            for _ in range(4):
+                client.send(b"a" * MIB)
+        except (BrokenPipeError, ConnectionResetError):
+            return
+        assert client.rest().startswith(b"HTTP/1.1 431 ")
+
+
+class Wire:
+    """What a connection writes to, in place of a socket."""
+
+    def __init__(self):
+        self.written = b""
+
+    def is_closing(self):
+        return False
+
+    def can_write_eof(self):
+        return False
+
+    def writelines(self, parts):
+        self.written += b"".join(parts)
+
+    def write(self, data):
+        self.written += data
+
+    def pause_reading(self):
+        pass
+
+    resume_reading = close = pause_reading
+
+
+def connected() -> tuple[http1.HttpConnection, Wire]:
+    server = HttpServer(
+        lambda exchange: exchange.respond(200, ()),
+        lambda head: None,
+        lambda exchange: None,
+        lambda status, message: (status, (), (message.encode(),)),
+        MIB,
+        MIB,
+    )
+    connection, wire = http1.HttpConnection(server), Wire()
+    connection.connection_made(wire)
+    return connection, wire
+
+
+async def test_a_head_that_comes_byte_by_byte_has_only_so_long():
+    connection, wire = connected()
+    connection.data_received(b"GET / HTTP/1.1\r\nhost: ")
+    begun = time.monotonic()
+    connection.data_received(b"a")
+    connection.touched = begun + http1.HEAD_TIMEOUT_S
+    connection.sweep(begun + http1.HEAD_TIMEOUT_S - 1)
+    assert wire.written == b""
+    connection.sweep(begun + http1.HEAD_TIMEOUT_S + 1)
+    assert wire.written.startswith(b"HTTP/1.1 408 ")
+
+
+@pytest.mark.parametrize("enough", [True, False])
+async def test_a_body_must_come_with_a_least_rate_once_its_grace_is_over(enough):
+    connection, wire = connected()
+    connection.data_received(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 500000\r\n\r\n")
+    later = time.monotonic() + http1.BODY_GRACE_S + 10
+    due = int(http1.BODY_BYTES_PER_S * (http1.BODY_GRACE_S + 10))
+    connection.data_received(b"a" * (due + 4096 if enough else due - 4096))
+    connection.touched = later
+    connection.sweep(later)
+    assert (wire.written == b"") is enough
+    assert enough or wire.written.startswith(b"HTTP/1.1 408 ")

@@ -2,36 +2,44 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+import tritonclient.grpc as triton
+from tritonclient.utils import InferenceServerException
 
-from workers.gateway.wishes import Able, Unmet, devices
+from workers.gateway import wishes
+from workers.gateway.wishes import Able, Unmet
 
+from .conftest import KEY, application, config, plan, wait_for
+
+X = [[1.0, 2.0, 3.0, 4.0]]
+KEYED = {"authorization": f"Bearer {KEY}"}
 SMALL = Able("d0", "small", 80.0, 0.005)
 BIG = Able("d1", "big", 95.0, 0.040)
 UNKNOWN = Able("d2", "new", 99.0, None)
 
 
 def test_whoever_can_do_both_may():
-    assert devices([SMALL, BIG], None, None) == {"d0", "d1"}
-    assert devices([SMALL, BIG], 90.0, None) == {"d1"}
-    assert devices([SMALL, BIG], None, 0.010) == {"d0"}
-    assert devices([SMALL, BIG], 80.0, 0.040) == {"d0", "d1"}
+    assert wishes.devices([SMALL, BIG], None, None) == {"d0", "d1"}
+    assert wishes.devices([SMALL, BIG], 90.0, None) == {"d1"}
+    assert wishes.devices([SMALL, BIG], None, 0.010) == {"d0"}
+    assert wishes.devices([SMALL, BIG], 80.0, 0.040) == {"d0", "d1"}
 
 
 def test_what_is_not_known_to_be_too_slow_is_tried():
-    assert devices([SMALL, UNKNOWN], 90.0, 0.001) == {"d2"}
+    assert wishes.devices([SMALL, UNKNOWN], 90.0, 0.001) == {"d2"}
 
 
 def test_an_accuracy_that_nothing_has_is_told_with_the_best_there_is():
     with pytest.raises(Unmet, match=r"^parameters.min_accuracy: 97 cannot be had; the best available now is 95$"):
-        devices([SMALL, BIG], 97.0, 1.0)
+        wishes.devices([SMALL, BIG], 97.0, 1.0)
     with pytest.raises(Unmet, match="nothing is warm now"):
-        devices([], 97.0, None)
+        wishes.devices([], 97.0, None)
 
 
 def test_of_two_wishes_that_exclude_each_other_the_nearest_is_named_for_both():
     with pytest.raises(Unmet) as error:
-        devices([SMALL, BIG], 90.0, 0.010)
+        wishes.devices([SMALL, BIG], 90.0, 0.010)
     assert str(error.value) == (
         "parameters.latency_ms: 10 is too short for what can be had now; the nearest is 'big' with an accuracy of 95 "
         "in about 40 ms; within that time the best is 'small' with 80"
@@ -40,4 +48,37 @@ def test_of_two_wishes_that_exclude_each_other_the_nearest_is_named_for_both():
 
 def test_a_time_in_which_nothing_runs_is_told_with_the_quickest_there_is():
     with pytest.raises(Unmet, match=r"the nearest is 'small' with an accuracy of 80 in about 5 ms$"):
-        devices([SMALL, BIG], None, 0.001)
+        wishes.devices([SMALL, BIG], None, 0.001)
+
+
+def test_over_http_and_grpc_alike_the_nearest_is_named_and_what_can_be_had_is_given(gateways, devices):
+    big, small = devices("d0", "d1")
+    big.warm(("numbers", "big"))
+    small.warm(("numbers", "small"))
+    placed = {"d0": [("numbers", "big")], "d1": [("numbers", "small")]}
+    endpoints = {"d0": big.endpoint, "d1": small.endpoint}
+    gateway = gateways(config(plan(1, placed, endpoints, row_s=0.02), [application("numbers")]))
+    gateway.wait_ready()
+    wait_for(lambda: all(d["warm"] for d in gateway.health()["devices"].values()), "both are warm")
+    refused = gateway.infer(X, min_accuracy=90, latency_ms=5)
+    assert refused.status_code == 503
+    expected = (
+        "parameters.latency_ms: 5 is too short for what can be had now; the nearest is 'big' with an accuracy of 95"
+    )
+    assert refused.json()["error"].startswith(expected)
+    assert int(refused.headers["Retry-After"]) >= 1
+    with triton.InferenceServerClient(gateway.grpc) as client:
+        x = triton.InferInput("x", [1, 4], "FP32")
+        x.set_data_from_numpy(np.array(X, np.float32))
+        insists = {"min_accuracy": 90, "latency_ms": 5}
+        with pytest.raises(InferenceServerException) as error:
+            client.infer("numbers", [x], headers=KEYED, parameters=insists)
+        assert error.value.status() == "StatusCode.UNAVAILABLE" and expected in error.value.message()
+        answer = client.infer("numbers", [x], headers=KEYED, parameters=insists | {"latency_ms": 500})
+        assert answer.get_response().model_version == "big"
+    # Nothing is kept of what was so once.
+    big.kill()
+    wait_for(lambda: not gateway.health()["devices"]["d0"]["connected"], "d0 is gone")
+    gone = gateway.infer(X, min_accuracy=90, latency_ms=500)
+    assert gone.status_code == 503
+    assert "min_accuracy: 90 cannot be had; the best available now is 80" in gone.json()["error"]

@@ -191,7 +191,7 @@ class HttpConnection(asyncio.Protocol):
             else:
                 self.close()
         except httptools.HttpParserError as error:
-            version = "version" in str(error).lower()
+            version = "invalid http version" in str(error).lower()
             self._refuse(505 if version else 400, f"not a valid HTTP request: {error}")
         except Exception as error:
             logger.error("http_connection_failed", exc_info=error)

@@ -164,6 +164,12 @@ class Noise:
     """
 
     WEIGHT = 0.05
+    #: batches in a row that took less than the mean by more than the mean deviation: a device whose trouble is over.
+    #: By chance one in a hundred is the last of so many
+    OVER = 3
+    #: what each further one of these counts; by the usual weight a device that was slow for seconds would be left
+    #: alone for as many again
+    WEIGHT_OVER = 0.25
     #: mean deviations above the mean: three are about 2.4 standard deviations of a normal distribution
     DEVIATIONS = 3.0
     #: a single batch counts for no more than this times the mean; a stall says nothing about the next batch
@@ -171,11 +177,12 @@ class Noise:
     #: mean deviation before anything was observed, and what is taken for none
     AT_FIRST, NONE = 0.01, 1e-4
 
-    __slots__ = ("_deviation", "_mean", "factor")
+    __slots__ = ("_below", "_deviation", "_mean", "factor")
 
     def __init__(self) -> None:
         self._mean = 1.0
         self._deviation = self.AT_FIRST
+        self._below = 0
         self.factor = 1.0 + self.DEVIATIONS * self.AT_FIRST
 
     def observe(self, ratio: float) -> None:
@@ -184,6 +191,13 @@ class Noise:
             return
         largest = self.LARGEST * max(1.0, self._mean)
         error = (ratio if ratio < largest else largest) - self._mean
+        self._below = self._below + 1 if error < -self._deviation else 0
+        if self._below > self.OVER:
+            # How far the old mean was off says nothing about how far batches stray from the new one.
+            self._mean += self.WEIGHT_OVER * error
+            self._deviation -= self.WEIGHT_OVER * self._deviation
+            self._sum_up()
+            return
         self._mean += self.WEIGHT * error
         self._deviation += self.WEIGHT * (abs(error) - self._deviation)
         self._sum_up()

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from .devices import SLOW, Batch, Device, Query
 from .fleet import Application, Fleet
 from .menu import Menu, Option
+from .overload import budget, overtakes, pressed, roomy, spacious
 from .placing import ROUNDING_S, anywhere, gap, hurried, joinable, joins, opening, takeover
 from .starting import chosen, waits_until
 from .wakes import Wakes
@@ -364,26 +365,42 @@ class Dispatcher:
 
     # --- booking -----------------------------------------------------------------------------------------------------
 
-    def _place(self, application: Application, query: Query, now: float) -> None:
+    def _place(self, application: Application, query: Query, now: float, again: bool = False) -> None:
+        """``again``: it had a place already, and is not to lose it for want of room for others."""
         rows, deadline = query.rows, query.deadline + ROUNDING_S
         batch = joinable(application, query, deadline, now) if application.open else None
         worth = -math.inf if batch is None else batch.option.worth
         if worth < application.best_worth:
             found = opening(application, query, now, deadline, worth, self._rules.prices)
-            if found is not None:
+            if found is not None and (
+                again or not pressed(application, now) or roomy(*found, rows, now, deadline, budget(application, query))
+            ):
                 self._begin(Batch(application, *found, query), now)
                 return
         if batch is not None:
             self._join(batch, query, now)
-        elif (found := anywhere(application, rows, now, deadline)) is not None:
-            self._begin(Batch(application, *found, query), now)
-        elif not self._squeeze(application, query, now, deadline):
+        elif not self._place_elsewhere(application, query, now, deadline, again):
             if application.serve_late and query.deadline < math.inf and application.groups:
                 query.deadline = math.inf
-                self._place(application, query, now)
+                self._place(application, query, now, again)
             else:
                 application.missed(now)
                 self._refuse_all([query])
+
+    def _place_elsewhere(
+        self, application: Application, query: Query, now: float, deadline: float, again: bool
+    ) -> bool:
+        """Open a batch for a query that has no place where one is usually found."""
+        rows, budget_s = query.rows, None
+        if not again and pressed(application, now):
+            budget_s = budget(application, query)
+            found = spacious(application, rows, now, deadline, budget_s)
+        else:
+            found = anywhere(application, rows, now, deadline)
+        if found is not None:
+            self._begin(Batch(application, *found, query), now)
+            return True
+        return self._squeeze(application, query, now, deadline, budget_s)
 
     def _join(self, batch: Batch, query: Query, now: float) -> None:
         device = batch.device
@@ -448,15 +465,21 @@ class Dispatcher:
         if batch in batch.application.open:
             batch.application.open.remove(batch)
 
-    def _squeeze(self, application: Application, query: Query, now: float, deadline: float) -> bool:
-        """Find a place in front of what can wait, or by running what is booked on quicker variants."""
+    def _squeeze(
+        self, application: Application, query: Query, now: float, deadline: float, budget_s: float | None
+    ) -> bool:
+        """Find a place in front of what can wait, or by running what is booked on quicker variants. With ``budget_s``,
+        as queries are being refused, only for one that is in more of a hurry than others, and with room to grow."""
         if not self._rules.squeezing or application.full(now):
             return False
-        found = gap(application, query.rows, now, deadline)
+        if budget_s is not None and not overtakes(application, deadline):
+            application.looked_in_vain(now)
+            return False
+        found = gap(application, query.rows, now, deadline, budget_s)
         if found is not None:
             option, device, position = found
         else:
-            faster = hurried(application, query.rows, now, deadline)
+            faster = hurried(application, query.rows, now, deadline, budget_s)
             if faster is None:
                 application.looked_in_vain(now)
                 return False
@@ -497,7 +520,7 @@ class Dispatcher:
             if application is None:
                 self._refuse_all([query])
             else:
-                self._place(application, query, now)
+                self._place(application, query, now, again=True)
 
     def _check(self, device: Device, now: float) -> None:
         """After a delay: run what would be late on quicker variants, or book it elsewhere."""

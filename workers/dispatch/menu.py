@@ -25,6 +25,8 @@ FREE_PRICE = 0.5
 STEEPNESS, CURVATURE = 9.0, 8.0
 #: a batch is worth waiting for only if a row of it costs less than this part of what it would cost now
 WORTH_WAITING = 0.9
+#: rows are cheap if one costs no more than so many times what it costs in the best batch
+CHEAP = 1.02
 
 
 class Option:
@@ -37,7 +39,7 @@ class Option:
         at_most: batches of smaller queries take less, which says nothing about the device.
     """
 
-    __slots__ = ("_seconds", "at_most", "cost", "improves", "key", "max_rows", "variant", "worth")
+    __slots__ = ("_seconds", "at_most", "cost", "improves", "key", "max_rows", "thrifty", "variant", "worth")
 
     def __init__(
         self,
@@ -62,6 +64,11 @@ class Option:
             improves.append(least < WORTH_WAITING * seconds)
             least = min(least, seconds)
         self.improves = [True, *reversed(improves)]
+        #: by rows: the smallest batch, up to so many, in which a row is cheap compared with the best of these
+        self.thrifty = [0]
+        for rows in range(1, max_rows + 1):
+            cheap = CHEAP * min(each[:rows])
+            self.thrifty.append(next(i + 1 for i in range(rows) if each[i] <= cheap))
         self.key = (variant, self.worth, at_most, tuple(self._seconds))
 
     def seconds(self, rows: int) -> float:

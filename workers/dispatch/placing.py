@@ -9,6 +9,7 @@ from collections.abc import Iterator, MutableMapping, Sequence
 from .devices import SLOW, Batch, Device, Query
 from .fleet import LOOKS, RESERVE_S, Application, Group, Kind, pressure_of
 from .menu import LEVELS, Option
+from .overload import rows_meant
 
 #: batches that may grow which a query is tried on: far into overload there are hundreds, on which nothing fits
 JOIN_LOOKS = 16
@@ -238,39 +239,47 @@ def anywhere(application: Application, rows: int, now: float, deadline: float) -
     return best
 
 
-def gap(application: Application, rows: int, now: float, deadline: float) -> tuple[Option, Device, int] | None:
+def gap(
+    application: Application, rows: int, now: float, deadline: float, budget_s: float | None = None
+) -> tuple[Option, Device, int] | None:
     """A variant, a device and a position (see :meth:`Device.room`) where the query fits in front of what is booked
-    and can wait so long."""
+    and can wait so long. ``budget_s``: with room to grow (:func:`rows_meant`)."""
     for group, device in _crowded(application):
         start, least = now + device.starts_in(now), group.menu.least(rows) * device.factor
         if start + least > deadline or start + device.booked_s + least > device.booked[-1].deadline + FULL_MARGIN_S:
             continue
-        found = _fitting(group.menu.options, device, device.room(now), rows, deadline)
+        found = _fitting(group.menu.options, device, device.room(now), rows, deadline, budget_s)
         if found is not None:
             return found[0], device, found[1]
     return None
 
 
 def hurried(
-    application: Application, rows: int, now: float, deadline: float
+    application: Application, rows: int, now: float, deadline: float, budget_s: float | None = None
 ) -> tuple[Option, Device, int, list[Option]] | None:
     """As :func:`gap`, or behind all, if what is booked runs on quicker variants: those too, one for each batch."""
     for group, device in _crowded(application):
         if now + device.starts_in(now) + group.menu.least(rows) * device.factor > deadline:
             continue
         quicker = [_quickest(batch, device) for batch in device.booked]
-        found = _fitting(group.menu.options, device, device.room(now, quicker), rows, deadline)
+        found = _fitting(group.menu.options, device, device.room(now, quicker), rows, deadline, budget_s)
         if found is not None:
             return found[0], device, found[1], quicker
     return None
 
 
 def _fitting(
-    options: Sequence[Option], device: Device, room: list[tuple[float, float]], rows: int, deadline: float
+    options: Sequence[Option],
+    device: Device,
+    room: list[tuple[float, float]],
+    rows: int,
+    deadline: float,
+    budget_s: float | None,
 ) -> tuple[Option, int] | None:
     """The first of the options that fits in somewhere, and its last possible position."""
     for option in options:
-        seconds = option.seconds(rows) * device.factor
+        meant = rows if budget_s is None else rows_meant(option, device, rows, budget_s)
+        seconds = option.seconds(meant) * device.factor
         for position in range(len(room) - 1, -1, -1):
             start, most = room[position]
             if seconds <= most + ROUNDING_S and start + seconds <= deadline:

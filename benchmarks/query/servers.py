@@ -114,6 +114,23 @@ class Bare(_Spawned):
         self._made = sent, [request[-4 * OUTPUTS :] for request in sent]
 
 
+class BareGrpc(_Spawned):
+    """The yardstick of gRPC: :mod:`.bare_grpc`, as :class:`Bare`."""
+
+    name = "bare gRPC echo"
+
+    def __init__(self, folder: Path, model: Model):
+        (port,) = free_ports(1)
+        super().__init__(
+            [sys.executable, "-m", "benchmarks.query.bare_grpc", str(port), str(4 * OUTPUTS)], port, folder
+        )
+        sent, _ = v2_grpc_requests(model)
+        self._made = sent, [request[-4 * OUTPUTS :] for request in sent]
+
+    def load(self, **given: Any) -> Load:
+        return Load(self._port, *self._made, grpc_key=KEY, **given)
+
+
 class Mosec(_Spawned):
     """mosec (https://github.com/mosecorg/mosec) with the same model file, one worker, dynamic batches."""
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from .alone import BATCHES, Alone
 from .load import Generator, Spent
 from .models import MODELS, Model
-from .servers import Bare, Mosec, Nereus, Server
+from .servers import Bare, BareGrpc, Mosec, Nereus, Server
 from .stack import Stack
 from .table import Row
 
@@ -58,7 +58,7 @@ class _Measured:
         parts = {f"{part} µs": None for part in PARTS}
         if PARTS[0] in self.spent[0].cpu_us:
             parts = {f"{part} µs": median(lambda spent, part=part: spent.cpu_us[part]) for part in PARTS}
-        has_model = server != Bare.name
+        has_model = server not in (Bare.name, BareGrpc.name)
         return {
             "model": model,
             "server": server,
@@ -94,6 +94,8 @@ def section(name: str, effort: Effort, against: Sequence[type[Mosec]] = ()) -> l
             servers.append(Nereus(stack, model, grpc=True))
         servers += [running.enter_context(rival(folder, model, core)) for rival in against]
         servers.append(running.enter_context(Bare(folder, model)))
+        if stack.grpc:
+            servers.append(running.enter_context(BareGrpc(folder, model)))
         generator = running.enter_context(Generator())
         return _rounds(model, effort, alone, servers, generator)
 

@@ -95,3 +95,27 @@ def test_a_full_batch_goes_ahead_however_short_its_run():
     made.advance(0.0004)
     queries = made.submit_together([("q", 1, None, None)] * 2)
     assert [query.state for query in queries] == [GRANTED, GRANTED]
+
+
+def test_who_comes_with_others_is_booked_behind_what_they_have_become():
+    """Eight rows of another application take the device for longer than one of them would, and longer than the last
+    query of this turn can wait: it goes elsewhere, and nobody is refused."""
+    long, short = option("long", 90, {1: 0.01, 8: 0.2}), option("short", 90, {1: 0.005})
+    made = World({"a": 1.0, "b": 0.1}, {"d0": {"a": menu(long), "b": menu(short)}, "d1": {"b": menu(short)}})
+    made.settle()
+    queries = made.submit_together([("a", 1, None, None)] * 8 + [("b", 1, None, None)] * 2)
+    made.advance(1.0)
+    assert {query.state for query in queries} == {ANSWERED}
+    assert {query.device for query in queries if query.application == "b"} == {"d1"}
+
+
+def test_the_time_between_arrivals_is_counted_alike_in_whatever_order_applications_come():
+    gaps = []
+    for order in ([("a", 1, None, None)] * 4 + [("b", 1, None, None)] * 4, [(n, 1, None, None) for n in "ab" * 4]):
+        made = World({"a": 1.0, "b": 1.0}, {"d0": {"a": menu(BATCHES), "b": menu(BATCHES)}})
+        for _ in range(50):
+            made.submit_together(order)
+            made.advance(0.1)
+        gaps.append([made.dispatcher._fleet.applications[name].gap_s for name in "ab"])
+    assert gaps[0] == pytest.approx(gaps[1])
+    assert gaps[0] == pytest.approx([0.025, 0.025], rel=0.1)

@@ -58,9 +58,18 @@ GOOD = ResultTensor("y", "FP32", (3, 2), 24)
         (msgspec.structs.replace(GOOD, sizes=(8, 8, 9)), (), 24, "y: sizes of 3 parts do not add up to 24 bytes"),
         (GOOD, (1, 2), 24, "rows: has 2 numbers for 3 queries"),
         (GOOD, (1, 1, 2), 24, "y: has shape [3, 2], its queries 4 rows"),
+        (msgspec.structs.replace(GOOD, shape=(0, 2), nbytes=0), (0, 0, 0), 0, "rows: must be at least 1 each, not 0"),
     ],
 )
 def test_what_does_not_add_up_is_said(output, rows, size, words):
     with pytest.raises(FrameError) as error:
         answers(results((output,), (1, 2, 3), rows), memoryview(bytes(size)))
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize("field", ["queue_s", "run_s", "held_s", "accuracy", "accuracy_normalized"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_number_that_no_statistics_could_hold_is_refused(field, value):
+    broken = msgspec.structs.replace(results((GOOD,), (1, 2, 3)), **{field: value})
+    with pytest.raises(FrameError, match="must be finite"):
+        answers(broken, memoryview(bytes(24)))

@@ -180,19 +180,25 @@ class Dispatcher:
         have found their places, so that an idle device does not run the first one without the others."""
         if now >= self._sweep_at:
             self._sweep(now)
+        counts: dict[str, int] = {}
+        for name, _ in arrivals:
+            counts[name] = counts.get(name, 0) + 1
+        for name, count in counts.items():
+            if (known := self._fleet.applications.get(name)) is not None:
+                known.arrived(count, now)
         self._gathering = True
         try:
             last, known, batch = None, None, None
             for name, query in arrivals:
-                if name is not last:
-                    last, known, batch = name, self._fleet.applications.get(name), None
-                    if known is not None:
-                        known.arrived(sum([other is name for other, _ in arrivals]), now)
+                if name != last:
+                    last, known = name, self._fleet.applications.get(name)
                 if known is None:
                     self._refuse_all([query])
-                elif batch is None or not joins(batch, query, now):
+                elif batch is None or batch.application is not known or not joins(batch, query, now):
                     if batch is not None:
+                        # How long it takes by now counts for whoever is placed next.
                         batch.device.recount()
+                        self._fleet.note(batch.device, now)
                     self._place(known, query, now)
                     batch = query.booking
                 else:

@@ -20,6 +20,7 @@ from workers.protocol import v2
 from workers.protocol.frames import ExecutorState, FrameError, Refusal, Result, Results, split_body
 from workers.protocol.results import Answer as PackedAnswer
 from workers.protocol.results import answers as split_results
+from workers.protocol.results import check_finite
 from workers.protocol.specs import ApplicationSpec
 
 from . import wishes
@@ -316,15 +317,14 @@ class DataPlane:
         now = time.monotonic()
         spec, sent_at, run_s = flights[0].spec, flights[0].sent_at, results.run_s
         rows = sum([flight.rows for flight in flights])
-        self._router.done(device, spec.name, rows, now, True, results.queue_s, run_s, results.batch_rows)
-        # First, so that the device has its next batch while this one's answers are written.
-        self._holding.landed(flights, now, results.batch_rows, results.held_s)
         try:
             answers = split_results(results, body)
         except FrameError as error:
-            for flight in flights:
-                self._finish(flight, ModelFailed(f"device {device}: broken answer: {error}"))
+            self._broken(device, flights, error, now)
             return
+        self._router.done(device, spec.name, rows, now, True, results.queue_s, run_s, results.batch_rows)
+        # First, so that the device has its next batch while this one's answers are written.
+        self._holding.landed(flights, now, results.batch_rows, results.held_s)
         run = Run(device, results.variant, results.accuracy, results.accuracy_normalized, run_s, results.batch_rows)
         self._deliver(landed, run, results.queue_s, answers)
         self._returned(device, time.monotonic() - sent_at - results.queue_s - (results.held_s or run_s))
@@ -335,18 +335,29 @@ class DataPlane:
         if flight is None:
             return
         now = time.monotonic()
+        try:
+            check_finite(result)
+            parts = split_body(result.outputs, body)
+        except FrameError as error:
+            self._broken(device, [flight], error, now)
+            return
         name, rows, held_s = flight.spec.name, flight.rows, result.held_s
+        if flight.batch is not None:
+            self._holding.landed([flight], now)
         self._router.done(device, name, rows, now, True, result.queue_s, result.run_s, result.batch_rows)
         if self.late_binding and held_s and result.batch_rows == rows:
             self._observe(device, flight, result, now)
-        try:
-            parts = split_body(result.outputs, body)
-        except FrameError as error:
-            self._finish(flight, ModelFailed(f"device {device}: broken answer: {error}"))
-            return
         run = Run(device, result.variant, result.accuracy, result.accuracy_normalized, result.run_s, result.batch_rows)
         self._deliver([flight], run, result.queue_s, [(result.outputs, parts)])
         self._returned(device, time.monotonic() - flight.sent_at - result.queue_s - (held_s or result.run_s))
+
+    def _broken(self, device: str, flights: Sequence[Flight], error: FrameError, now: float) -> None:
+        """What a device sent is no answer to these queries."""
+        for flight in flights:
+            self._router.done(device, flight.spec.name, flight.rows, now, False)
+        self._holding.landed(flights, now)
+        for flight in flights:
+            self._finish(flight, ModelFailed(f"device {device}: broken answer: {error}"))
 
     def _observe(self, device: str, flight: Flight, result: Result, now: float) -> None:
         """Have the dispatcher learn from a query that ran by itself and was bound early."""

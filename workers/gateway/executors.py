@@ -78,17 +78,21 @@ class Executor:
         self._reason = ""
         self._task = asyncio.create_task(self._run(), name=f"executor-{device}")
 
-    def send(self, message: Frame, body: Sequence[Buffer] = ()) -> bool:
-        """Queue a frame; False when the executor is away or does not read."""
+    def send(self, message: Frame) -> bool:
+        """Queue a frame; False when the executor is away."""
         connection = self._connection
         if connection is None or self.state is None:
             return False
-        if isinstance(message, (Grant, Submit)):
-            if connection.pending_bytes() > MAX_PENDING_BYTES:
-                return False
-            if self.owed_since is None:
-                self.owed_since = time.monotonic()
-        return connection.send(message, body)
+        return connection.send(message)
+
+    def ask(self, messages: Sequence[tuple[Submit | Grant, Sequence[Buffer]]]) -> bool:
+        """Queue frames that want answers, all of them or none: False when the executor is away or does not read."""
+        connection = self._connection
+        if connection is None or self.state is None or connection.pending_bytes() > MAX_PENDING_BYTES:
+            return False
+        if self.owed_since is None:
+            self.owed_since = time.monotonic()
+        return connection.send_all(messages)
 
     def drop(self, reason: str) -> None:
         """Give up the connection at once (it is made anew)."""
@@ -214,10 +218,15 @@ class Executors:
             if variant.application == application
         ]
 
-    def send(self, device: str, message: Frame, body: Sequence[Buffer] = ()) -> bool:
+    def send(self, device: str, message: Frame) -> bool:
         """Queue a frame; False when the device cannot take it."""
         executor = self._by_device.get(device)
-        return executor is not None and executor.send(message, body)
+        return executor is not None and executor.send(message)
+
+    def ask(self, device: str, messages: Sequence[tuple[Submit | Grant, Sequence[Buffer]]]) -> bool:
+        """Queue frames that want answers, all of them or none; False when the device cannot take them."""
+        executor = self._by_device.get(device)
+        return executor is not None and executor.ask(messages)
 
     def broadcast(self, message: Frame) -> None:
         """Queue a frame for every executor that is up."""

@@ -204,6 +204,10 @@ class Holding:
         """Granted queries of one batch have their answers, or none will come. ``rows`` and ``held_s`` are the batch's,
         where it ran."""
         under_way: UnderWay | None = flights[0].batch
+        others = [flight for flight in flights if flight.batch is not under_way]
+        if others:
+            # No executor answers two batches at once; if one does, neither is left without an end.
+            self.landed(others, now)
         if under_way is None:
             return
         for flight in flights:

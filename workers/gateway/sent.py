@@ -62,7 +62,7 @@ class Sent:
         message = Submit(
             flight.id, name, budget, form.rows, form.inputs, form.outputs, flight.variant, query.min_accuracy
         )
-        if not self._executors.send(device, message, query.parts):
+        if not self._executors.ask(device, [(message, query.parts)]):
             return False
         flight.device, flight.sent_at = device, now
         self._of(device)[flight.id] = flight
@@ -73,10 +73,9 @@ class Sent:
         """Send a batch to its device; False where that is impossible just now."""
         device, name, option = batch.device.name, batch.application.owner, batch.option
         latest = now + self.margin(device).seconds
-        for flights in _pieces(batch.queries):
-            message, body = _granted(next(self._grants), name, option, flights, latest)
-            if not self._executors.send(device, message, body):
-                return False
+        grants = [_granted(next(self._grants), name, option, some, latest) for some in _pieces(batch.queries)]
+        if not self._executors.ask(device, grants):
+            return False
         known = self._of(device)
         first = (device,)
         for flight in batch.queries:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 
-from .frames import FrameError, Results, ResultTensor, TensorHeader
+from .frames import FrameError, Result, Results, ResultTensor, TensorHeader
 
 Answer = tuple[tuple[TensorHeader, ...], Sequence[memoryview]]
 
@@ -18,6 +19,7 @@ def answers(results: Results, body: memoryview) -> list[Answer]:
         FrameError: numbers of rows or bytes that do not add up.
     """
     count = len(results.ids)
+    check_finite(results)
     if len(results.outputs) == 1 and not results.rows:
         # One output, and a row a query: this is what most answers are.
         output = results.outputs[0]
@@ -30,6 +32,8 @@ def answers(results: Results, body: memoryview) -> list[Answer]:
     rows = results.rows or (1,) * count
     if len(rows) != count:
         raise FrameError(f"rows: has {len(rows)} numbers for {count} queries")
+    if min(rows) < 1:
+        raise FrameError(f"rows: must be at least 1 each, not {min(rows)}")
     total = sum(rows)
     columns: list[list[memoryview]] = []
     offset = 0
@@ -56,6 +60,12 @@ def answers(results: Results, body: memoryview) -> list[Answer]:
 def _alike(name: str, datatype: str, shape: tuple[int, ...], nbytes: int) -> tuple[TensorHeader, ...]:
     """The same object for the same output, so that what depends on it alone is found by its identity."""
     return (TensorHeader(name, datatype, shape, nbytes),)
+
+
+def check_finite(result: Results | Result) -> None:
+    """Raises FrameError: a time or an accuracy is no number that statistics could hold."""
+    if not math.isfinite(result.queue_s + result.run_s + result.held_s + result.accuracy + result.accuracy_normalized):
+        raise FrameError("queue_s, run_s, held_s, accuracy and accuracy_normalized: must be finite")
 
 
 def _sizes(output: ResultTensor, rows: Sequence[int], total: int) -> list[int]:

@@ -1,8 +1,8 @@
 """Queries over HTTP that are spelled as others before them: what was found out about those is not found out again.
 
 Clients send the same JSON with ever new tensors behind it. Where all inputs are binary data, all that their bytes can
-get wrong is their number; everything else is in the JSON, and the same JSON means the same. (Of a key that is given twice
-the last one counts, as ever; here the first ones' types are not looked at.)
+get wrong is their number; everything else is in the JSON, and the same JSON means the same. (Of a key given twice the
+last one counts, as ever; here the first ones' types are not looked at.)
 """
 
 from __future__ import annotations

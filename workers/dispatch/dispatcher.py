@@ -37,6 +37,9 @@ FORGET_S = 10.0
 SHY_S, SHY_AGAIN, SHY_MOST_S = 0.02, 4.0, 1.0
 #: a batch goes to a device ahead of an answer only if that takes more seconds than this, or if it is full
 AHEAD_S = 0.001
+#: while queries are refused, all of an application's devices are looked at for each one that has no usual place if there
+#: are no more than this; of more, now and then
+MANY = 32
 
 
 @dataclass(frozen=True)
@@ -399,8 +402,16 @@ class Dispatcher:
         """Open a batch for a query that has no place where one is usually found."""
         rows, budget_s = query.rows, None
         if not again and pressed(application, now):
+            many = len(application.crowd) > MANY
+            if many and application.full(now):
+                return False
             budget_s = budget(application, query)
             found = spacious(application, rows, now, deadline, budget_s)
+            if found is None and many:
+                placed = self._squeeze(application, query, now, deadline, budget_s)
+                if not placed:
+                    application.looked_everywhere(now)
+                return placed
         else:
             found = anywhere(application, rows, now, deadline)
         if found is not None:

@@ -143,6 +143,10 @@ class Application:
             self._vain, self._vain_since = 0, now
         self._vain += 1
 
+    def looked_everywhere(self, now: float) -> None:
+        """A query found no place on any device."""
+        self._vain, self._vain_since = len(self.crowd), now
+
     def missed(self, now: float) -> None:
         """A query was refused: others are to leave it more devices for a while."""
         reserve = self.reserve + 1 if now - self.refused_at < RESERVE_S else 2

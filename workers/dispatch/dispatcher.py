@@ -37,8 +37,8 @@ FORGET_S = 10.0
 SHY_S, SHY_AGAIN, SHY_MOST_S = 0.02, 4.0, 1.0
 #: a batch goes to a device ahead of an answer only if that takes more seconds than this, or if it is full
 AHEAD_S = 0.001
-#: while queries are refused, all of an application's devices are looked at for each one that has no usual place if there
-#: are no more than this; of more, now and then
+#: while queries are refused, all of an application's devices are looked at for each one that has no usual place if
+#: there are no more than this; of more, now and then
 MANY = 32
 
 

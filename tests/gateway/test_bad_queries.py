@@ -177,7 +177,11 @@ def raw(served, data: bytes) -> bytes:
         (b"nonsense\r\n\r\n", 400, b"not a valid HTTP request"),
         (b"GET /health HTTP/1.1\r\nh: " + b"x" * 70_000 + b"\r\n\r\n", 431, b"at most 65536 bytes"),
         (b"POST /v2/models/numbers/infer HTTP/1.1\r\ncontent-length: x\r\n\r\n", 400, b"not a valid HTTP request"),
-        (b"POST /v2/models/numbers/infer HTTP/1.1\r\nhost: a\r\ncontent-length: 99999999\r\n\r\n", 413, b"at most 1048576"),
+        (
+            b"POST /v2/models/numbers/infer HTTP/1.1\r\nhost: a\r\ncontent-length: 99999999\r\n\r\n",
+            413,
+            b"at most 1048576",
+        ),
     ],
 )
 def test_broken_http_is_refused_in_the_same_form(served, data, status, words):

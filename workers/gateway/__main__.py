@@ -68,7 +68,7 @@ async def serve(settings: Settings, number: int = 1) -> int:
     # the collector is for what errors and connections tie together, and need not come by every few queries.
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
+    gc.set_threshold(5_000, 20, 50)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -384,7 +384,7 @@ class DataPlane:
         for flight, (headers, parts) in zip(flights, answers, strict=True):
             if flight is None:
                 continue
-            answer, flight.answer = flight.answer, None
+            answer, flight.answer, flight.booking = flight.answer, None, None
             left += 1
             left_rows += flight.rows
             left_bytes += flight.query.terms.nbytes
@@ -495,7 +495,8 @@ class DataPlane:
             self._holding.abandoned(flight, now)
 
     def _forget(self, flight: Flight) -> Callable[[Flight, Outcome], None]:
-        answer, flight.answer = flight.answer, None
+        # A batch knows its queries: no circle is to be left for the collector.
+        answer, flight.answer, flight.booking = flight.answer, None, None
         self.accounts.leave(1, flight.rows, flight.query.terms.nbytes)
         return answer
 

@@ -89,7 +89,7 @@ class Exchange:
         """Hand the response to the socket. False: the client is gone, or this request was answered already."""
         if self.done:
             return False
-        self.done = True
+        self.done, self.waiter = True, None
         return self._connection.write_response(self, status, headers, body, close)
 
     def succeed(self, rest: bytes) -> bool:
@@ -97,7 +97,7 @@ class Exchange:
         line, and the body. As :meth:`respond`; to be used for requests other than HEAD."""
         if self.done:
             return False
-        self.done = True
+        self.done, self.waiter = True, None
         return self._connection.write_success(self, rest)
 
 
@@ -154,6 +154,7 @@ class HttpConnection(asyncio.Protocol):
             active.done = True
             self._server.active -= 1
             self._server.disconnected(active)
+            active.waiter = None
         self._transport = None
         self._parser = None
         self._server.check_idle()

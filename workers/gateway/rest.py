@@ -187,7 +187,9 @@ class Rest:
         except v2.V2Error as error:
             raise Invalid(str(error)) from None
         flight = dataplane.submit(infer.spec, query, infer.variant, exchange.read_at, self._answer, exchange)
-        exchange.waiter = flight
+        if not exchange.done:
+            # Undone with the answer: what goes round in a circle stays until the collector comes by, body and all.
+            exchange.waiter = flight
 
     def _what_for(self, admitted: _Admitted) -> _Infer:
         dataplane = self._dataplane

@@ -1,0 +1,87 @@
+"""What a query leaves behind goes with its last reference: bodies are not to wait for the collector."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import weakref
+
+from workers.batching.latency import LatencyModel
+from workers.dispatch.menu import Menu, Option
+from workers.gateway.accounts import Limits
+from workers.gateway.bursts import BurstDetector
+from workers.gateway.dataplane import DataPlane
+from workers.gateway.errors import GatewayError
+from workers.gateway.executors import Executors
+from workers.gateway.metrics import GatewayMetrics
+from workers.gateway.routing.switch import SwitchingRouter
+from workers.gateway.stats import Statistics
+from workers.protocol.frames import Form, Results, ResultTensor, TensorHeader
+from workers.protocol.v2 import Query, Terms
+
+from .conftest import application
+
+
+class Body(bytes):
+    """Bytes of which it can be told when they are gone."""
+
+
+class Device(Executors):
+    """Takes every grant and answers when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__("gateway", None)
+        self.grants = []
+
+    def ask(self, device, messages) -> bool:
+        self.grants += [message for message, _ in messages]
+        return True
+
+
+async def test_answered_refused_and_cancelled_queries_leave_no_circles():
+    devices = Device()
+    plane = DataPlane(
+        SwitchingRouter(seed=1), devices, Statistics(), BurstDetector(), GatewayMetrics(), Limits(100, 100, 1 << 20, 8)
+    )
+    plane.late_binding = True
+    spec = application("numbers", 1.0)
+    now = asyncio.get_running_loop().time()
+    plane.configure({"numbers": spec}, now)
+    plane.offer("d0", {"numbers": Menu([Option(1, 100.0, LatencyModel([(1, 0.01)]), 1)])}, now)
+    plane._holding.set_up("d0", True, now)
+    bodies = weakref.WeakSet()
+    ended: list[type] = []
+    ids = itertools.count()
+
+    def ask(latency_s: float):
+        body = Body(b"x" * 16)
+        bodies.add(body)
+        terms = Terms(Form(1, (TensorHeader("x", "FP32", (1, 4), 16),)), 1, (("y", True),), 16, latency_s)
+        query = Query(str(next(ids)), terms, (body,), latency_s)
+        return plane.submit(spec, query, None, now, lambda flight, outcome: ended.append(type(outcome)))
+
+    gc.collect()
+    gc.disable()
+    try:
+        flights = [ask(1.0), ask(1.0), ask(0.001)]
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert issubclass(ended[0], GatewayError)
+        (grant,) = devices.grants
+        plane.results(
+            "d0",
+            Results(
+                1, (grant.queries[0][0],), "v", 90.0, 95.0, 0.0, 0.01, 1, 0.01, (ResultTensor("y", "FP32", (1, 4), 16),)
+            ),
+            memoryview(bytes(16)),
+        )
+        plane.cancel(flights[1])
+        assert len(ended) == 2 and plane.accounts.queries == 0
+        flights.clear()
+        devices.grants.clear()
+        del grant
+        await asyncio.sleep(0)
+        assert len(bodies) <= 1, "the one that was granted may still be at its device"
+    finally:
+        gc.enable()

@@ -43,9 +43,9 @@ def rows_meant(option: Option, device: Device, rows: int, budget_s: float) -> in
 
 
 def roomy(option: Option, device: Device, rows: int, now: float, deadline: float, budget_s: float) -> bool:
-    """Whether a batch that the query opens on the device could grow to what it is meant for. On an idle device it need
-    not: whatever it is, it is better than nothing."""
-    if not (device.booked or device.granted or device.free_at > now):
+    """Whether a batch that the query opens on the device could grow to what it is meant for. Where the device has no
+    other to run, be it idle or loading something, it need not: whatever it is, it is better than nothing."""
+    if not (device.booked or device.granted):
         return True
     meant = rows_meant(option, device, rows, budget_s)
     return now + device.starts_in(now) + device.booked_s + device.seconds(option, meant) <= deadline

@@ -28,6 +28,9 @@ def check(dispatcher: Dispatcher, now: float) -> None:
         ]
         assert len(application.open) == len(may_grow), "a batch is open that may not grow, or the other way round"
         assert all(any(batch is other for other in application.open) for batch in may_grow)
+        mine = [b for device in devices for b in (*device.booked, *device.granted) if b.application is application]
+        assert application.under_way == sum(len(batch.queries) for batch in mine)
+        assert application.under_way <= application.most_under_way or not mine
         _check_groups(application, devices)
     for kind in {id(device.kind): device.kind for device in devices if device.kind is not None}.values():
         _check_kind(kind, now)

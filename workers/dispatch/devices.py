@@ -32,6 +32,7 @@ class Batch:
     """Queries that shall run together: booked (``granted`` False), then granted and no longer changed.
 
     ``key``: its queries'. ``deadline``: the earliest of theirs. ``end``: when its answers are expected, once granted.
+    ``ready_at``: since when it could have been; inf: not yet.
     """
 
     __slots__ = (
@@ -44,6 +45,7 @@ class Batch:
         "key",
         "option",
         "queries",
+        "ready_at",
         "rows",
     )
 
@@ -58,6 +60,7 @@ class Batch:
         self.granted = False
         self.granted_at = 0.0
         self.end = 0.0
+        self.ready_at = math.inf
         query.booking = self
 
 

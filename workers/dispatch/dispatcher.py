@@ -228,6 +228,7 @@ class Dispatcher:
         if batch is None or batch.granted:
             return False
         query.booking = None
+        batch.application.under_way -= 1
         if len(batch.queries) == 1:
             self._unbook(batch, now)
         else:
@@ -247,6 +248,7 @@ class Dispatcher:
         if batch not in granted:
             return
         granted.remove(batch)
+        batch.application.under_way -= len(batch.queries)
         if run_s is not None:
             self._learn(device, batch.option, batch.rows, run_s, now)
             device.shy_s, device.shy_until = 0.0, -math.inf
@@ -310,11 +312,16 @@ class Dispatcher:
                 device.shy_s = min(device.shy_s * SHY_AGAIN, SHY_MOST_S) if device.shy_s else SHY_S
                 device.shy_until = now + device.shy_s
                 self.set_busy(device.name, max(device.free_at, device.shy_until), now)
+        for query in queries:
+            if query.booking is not None:
+                query.booking.application.under_way += 1
         self._book_again(queries, now)
 
     def lost(self, device: Hashable, now: float) -> None:
         """The device is gone with all that it was granted; :meth:`declined` brings back what the caller still wants."""
         known = self._fleet.device(device)
+        for batch in known.granted:
+            batch.application.under_way -= len(batch.queries)
         known.granted.clear()
         known.free_at = now
         self._fleet.set_away(known, False, now)
@@ -394,6 +401,7 @@ class Dispatcher:
                 self._place(application, query, now, again)
             else:
                 application.missed(now)
+                application.under_way -= 1
                 self._refuse_all([query])
 
     def _place_elsewhere(
@@ -446,7 +454,7 @@ class Dispatcher:
             self._book(batch, now)
             return
         pressure = device.kind.groups[application.name].pressure(now, application.slo_s)
-        until = now
+        until = batch.ready_at = now
         if rows < option.max_rows and option.improves[rows]:
             until = waits_until(batch, device, pressure, now) if self._rules.waiting else now
         if until <= now:
@@ -532,11 +540,14 @@ class Dispatcher:
 
     def _book_again(self, queries: list[Query], now: float) -> None:
         for query in sorted(queries, key=lambda query: query.deadline):
-            application = self._fleet.applications.get(query.booking.application.name) if query.booking else None
+            known = query.booking.application if query.booking is not None else None
+            application = self._fleet.applications.get(known.name) if known is not None else None
             query.booking = None
             if application is None:
                 self._refuse_all([query])
             else:
+                if application is not known:
+                    application.under_way += 1
                 self._place(application, query, now, again=True)
 
     def _check(self, device: Device, now: float) -> None:
@@ -610,6 +621,8 @@ class Dispatcher:
                 continue
             pressure = device.kind.groups[batch.application.name].pressure(now, batch.application.slo_s)
             if len(booked) == 1 and not granted and self._rules.waiting:
+                if now < batch.ready_at:
+                    batch.ready_at = now
                 until = waits_until(batch, device, pressure, now)
                 if until > now:
                     # On the way others' work there may end, of which nothing else tells.

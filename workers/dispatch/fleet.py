@@ -27,6 +27,8 @@ FULL = 0.01
 
 #: how much an arrival counts in the running mean of the time between two, and the longest such time that counts
 GAP_WEIGHT, LONGEST_GAP_S = 0.1, 1.0
+#: for how long, in seconds, it is remembered at least how many queries were under way at once
+REMEMBERED_S = 0.05
 
 
 class Kind:
@@ -83,11 +85,16 @@ class Application:
     grow. ``serve_late``: late queries are answered rather than refused.
     ``hosts``: where it depends on few or cannot wait, its devices, with the seconds after which a query that has just
     arrived must start there; ``reserve`` of them, besides the one in question, are to stay able to take its next query.
-    ``crowd``: all its devices with their groups, and ``looked_at``, where the next look at some begins."""
+    ``crowd``: all its devices with their groups, and ``looked_at``, where the next look at some begins.
+    ``under_way``: its queries that are booked or granted; ``most_under_way``: the most that were of late. Clients that
+    wait for an answer before they ask again are no more than that."""
 
     __slots__ = (
+        "_most_before",
+        "_most_since",
         "_vain",
         "_vain_since",
+        "_window_at",
         "best_worth",
         "crowd",
         "gap_s",
@@ -95,6 +102,7 @@ class Application:
         "hosts",
         "last_at",
         "looked_at",
+        "most_under_way",
         "name",
         "open",
         "owner",
@@ -102,6 +110,7 @@ class Application:
         "reserve",
         "serve_late",
         "slo_s",
+        "under_way",
     )
 
     def __init__(self, name: str, slo_s: float, serve_late: bool = False) -> None:
@@ -121,6 +130,9 @@ class Application:
         #: seconds between two arrivals, as a running mean, and when the last one was; company is expected at first
         self.gap_s = 0.0
         self.last_at = math.inf
+        self.under_way = self.most_under_way = 0
+        self._most_before = self._most_since = 0
+        self._window_at = -math.inf
 
     def arrived(self, count: int, now: float) -> None:
         """So many queries arrived at once."""
@@ -132,6 +144,14 @@ class Application:
             since = LONGEST_GAP_S
         weight = GAP_WEIGHT * count
         self.gap_s += (weight if weight < 1.0 else 1.0) * (since / count - self.gap_s)
+        self.under_way += count
+        if now - self._window_at > REMEMBERED_S:
+            self._most_before = self._most_since if now - self._window_at <= 2.0 * REMEMBERED_S else 0
+            self._most_since, self._window_at = 0, now
+        if self.under_way > self._most_since:
+            self._most_since = self.under_way
+        before, since = self._most_before, self._most_since
+        self.most_under_way = before if before > since else since
 
     def full(self, now: float) -> bool:
         """Whether queries have looked at all devices of late for a place between others, and in vain."""

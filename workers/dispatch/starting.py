@@ -14,14 +14,20 @@ from .placing import ROUNDING_S
 WAIT, WAIT_UNDER_PRESSURE = 0.25, 0.5
 #: nor longer than it will run, or so many times as long at full pressure: company halves what a row costs at best
 LONGER_UNDER_PRESSURE = 8.0
-#: a wait that is shorter is none: clocks of event loops count milliseconds
+#: a wait that is shorter is none
 SHORTEST_S = 0.001
+#: a batch that is over sooner than this waits so long for queries that follow each other more closely still: to hand
+#: a batch over and to take its answers back costs more than such a run, however small the batch (network cards coalesce
+#: interrupts for the same reason)
+COALESCE_S = 0.0005
+#: queries that must be expected in that time
+COALESCED = 2.0
 
 
 def waits_until(batch: Batch, device: Device, pressure: float, now: float) -> float:
-    """Until when a batch on an idle device waits for company; ``now`` or earlier: not at all, as when none is to be
-    expected before."""
-    option, rows = batch.option, batch.rows
+    """Until when a batch that is the only one on an idle device waits for company; ``now`` or earlier: not at all, as
+    when none is to be expected before."""
+    application, option, rows = batch.application, batch.option, batch.rows
     if rows >= option.max_rows or not option.improves[rows] or batch.deadline == math.inf:
         return now
     arrived = batch.queries[0].arrived
@@ -34,7 +40,16 @@ def waits_until(batch: Batch, device: Device, pressure: float, now: float) -> fl
     if last < until:
         until = last
     left = until - now
-    return until if left >= SHORTEST_S and left >= batch.application.gap_s else now
+    if left >= SHORTEST_S and left >= application.gap_s:
+        return until
+    if (
+        COALESCED * application.gap_s <= COALESCE_S
+        and application.under_way < application.most_under_way
+        and option.seconds(rows) * factor <= COALESCE_S <= wait
+    ):
+        until = batch.ready_at + COALESCE_S
+        return last if last < until else until
+    return now
 
 
 def chosen(batch: Batch, device: Device, start: float, pressure: float, now: float) -> Option:

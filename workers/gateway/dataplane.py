@@ -150,6 +150,10 @@ class DataPlane:
             self._withdraw(flight, now)
             self._finish(flight, Unavailable(Unavailable.STOPPING))
 
+    def close(self) -> None:
+        """Decide nothing more by itself."""
+        self._holding.close()
+
     @property
     def outstanding(self) -> dict[str, int]:
         """Queries sent and not yet answered, by device."""

@@ -178,6 +178,7 @@ class Gateway:
             self._totals.write(self._statistics.totals)
             self._totals.close()
         await self._executors.close()
+        self._dataplane.close()
         logger.info("gateway_stopped", cut_off=left)
         return left
 

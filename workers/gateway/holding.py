@@ -7,12 +7,12 @@ the batches that were granted, ends the queries that were refused, and sees that
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from workers import log
+from workers.alarm import Alarm
 from workers.dispatch.classes import class_of
 from workers.dispatch.devices import Batch
 from workers.dispatch.dispatcher import Dispatcher
@@ -26,9 +26,8 @@ from .metrics import GatewayMetrics
 
 logger = log.get("gateway.holding")
 
-#: what is due within this time is due now: an event loop's timers count milliseconds, and a grant that is late by one
-#: leaves a device idle, where one that is early costs nothing
-TIMER_S = 0.001
+#: what is due within this time is due now: it would be over by the time that an alarm has rung
+SOON_S = 0.00005
 #: a device that could not be sent a batch gets nothing for so long
 REST_S = 0.1
 
@@ -75,8 +74,7 @@ class Holding:
         #: answers of :meth:`offered` since these two last changed
         self._offered: dict[str, bool] = {}
         self._acting = False
-        self._timer: asyncio.Handle | None = None
-        self._timer_at = math.inf
+        self._alarm = Alarm(asyncio.get_running_loop(), self._rang)
 
     # --- what may be held ---------------------------------------------------------------------------------------------
 
@@ -170,6 +168,10 @@ class Holding:
         self._offered.clear()
         self._dispatcher.lost(device, now)
         self._act(now)
+
+    def close(self) -> None:
+        """Wake up no more."""
+        self._alarm.close()
 
     # --- queries ------------------------------------------------------------------------------------------------------
 
@@ -274,8 +276,8 @@ class Holding:
                             self._carrier.refused(flight)
             finally:
                 self._acting = False
-        if dispatcher.wake_at < self._timer_at:
-            self._arm()
+        if dispatcher.wake_at < self._alarm.at:
+            self._alarm.set(dispatcher.wake_at)
 
     def _grant(self, batch: Batch, now: float) -> None:
         under_way = UnderWay(batch)
@@ -300,20 +302,17 @@ class Holding:
         if self._carrier.usable(device):
             self.set_up(device, True, time.monotonic())
 
-    def _arm(self) -> None:
-        """See that the dispatcher is woken in time; a timer that fires too early looks again."""
-        if self._timer is not None:
-            self._timer.cancel()
-        at = self._timer_at = self._dispatcher.wake_at
-        left, loop = at - time.monotonic(), asyncio.get_running_loop()
-        self._timer = loop.call_later(left, self._wake) if left > TIMER_S else loop.call_soon(self._wake)
+    def _rang(self) -> None:
+        # What arrives in this turn of the loop as well is booked before.
+        asyncio.get_running_loop().call_soon(self._wake)
 
     def _wake(self) -> None:
-        self._timer, self._timer_at = None, math.inf
+        if self._arrived:
+            self._book()
         now, at = time.monotonic(), self._dispatcher.wake_at
-        if at - now > TIMER_S:
-            if at < math.inf:
-                self._arm()
+        if at - now > SOON_S:
+            if at != self._alarm.at:
+                self._alarm.set(at)
             return
         try:
             self._dispatcher.wake(max(now, at))

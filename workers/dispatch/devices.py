@@ -153,9 +153,11 @@ class Device:
     def recount(self) -> None:
         """After a change of what is booked."""
         total = 0.0
-        for batch in self.booked:
-            total += batch.option.seconds(batch.rows)
-        self.booked_s = total * self.factor
+        if self.booked:
+            for batch in self.booked:
+                total += batch.option.seconds(batch.rows)
+            total *= self.factor
+        self.booked_s = total
 
 
 class Noise:

@@ -74,9 +74,11 @@ class Dispatcher:
         #: devices on which something is booked behind something granted
         self._behind: dict[Device, None] = {}
         self._sweep_at = -math.inf
-        #: while queries that arrived together are booked: devices to be considered once all are
+        #: while queries that arrived together are booked: devices to be considered once all are, and the one whose sums
+        #: are not up to date
         self._gathering = False
         self._gathered: dict[Device, None] = {}
+        self._stale: Device | None = None
 
     @property
     def wake_at(self) -> float:
@@ -198,10 +200,8 @@ class Dispatcher:
                 if known is None:
                     self._refuse_all([query])
                 elif batch is None or batch.application is not known or not joins(batch, query, now):
-                    if batch is not None:
-                        # How long it takes by now counts for whoever is placed next.
-                        batch.device.recount()
-                        self._fleet.note(batch.device, now)
+                    # How long batches take by now counts for whoever is placed next.
+                    self._freshen(now)
                     self._place(known, query, now)
                     batch = query.booking
                 else:
@@ -211,15 +211,14 @@ class Dispatcher:
                     batch.rows += query.rows
                     if query.deadline < batch.deadline:
                         batch.deadline = query.deadline
-                    self._gathered[batch.device] = None
+                    self._stale = batch.device
                     if batch.rows >= batch.option.max_rows:
                         known.open.remove(batch)
         finally:
             self._gathering = False
+            self._freshen(now)
             gathered, self._gathered = self._gathered, {}
             for device in gathered:
-                device.recount()
-                self._fleet.note(device, now)
                 self._consider(device, now)
 
     def withdraw(self, query: Query, now: float) -> bool:
@@ -436,12 +435,7 @@ class Dispatcher:
             batch.deadline = query.deadline
         if batch.rows >= batch.option.max_rows:
             batch.application.open.remove(batch)
-        device.recount()
-        if self._gathering:
-            self._gathered[device] = None
-        else:
-            self._fleet.note(device, now)
-            self._consider(device, now)
+        self._changed(device, now)
 
     def _begin(self, batch: Batch, now: float) -> None:
         """Book a new batch behind what is booked on its device; on an idle one it is granted if it need not wait."""
@@ -471,16 +465,31 @@ class Dispatcher:
         """Behind what is booked on the batch's device, or in front of the batch at a position."""
         device = batch.device
         device.booked.insert(len(device.booked) if position is None else position, batch)
-        device.recount()
-        self._fleet.note(device, now)
         if device.granted or len(device.booked) > 1:
             self._behind[device] = None
         if batch.rows < batch.option.max_rows:
             batch.application.open.append(batch)
+        self._changed(device, now)
+
+    def _changed(self, device: Device, now: float) -> None:
+        """More is booked on the device."""
         if self._gathering:
+            # Others that arrived with it may follow: the sums wait for them, too.
+            if self._stale is not device:
+                self._freshen(now)
+                self._stale = device
             self._gathered[device] = None
         else:
+            device.recount()
+            self._fleet.note(device, now)
             self._consider(device, now)
+
+    def _freshen(self, now: float) -> None:
+        """Bring a device's sums up to date."""
+        device, self._stale = self._stale, None
+        if device is not None:
+            device.recount()
+            self._fleet.note(device, now)
 
     def _unbook(self, batch: Batch, now: float) -> None:
         device = batch.device

@@ -158,7 +158,7 @@ class Executor:
         if connection is not self._connection:
             return
         self.owed_since = None
-        if isinstance(message, Results):
+        if type(message) is Results:
             self._listener.executor_results(self.device, message, body)
         elif isinstance(message, Result):
             self._listener.executor_result(self.device, message, body)

@@ -74,7 +74,8 @@ class Holding:
         #: answers of :meth:`offered` since these two last changed
         self._offered: dict[str, bool] = {}
         self._acting = False
-        self._alarm = Alarm(asyncio.get_running_loop(), self._rang)
+        self._loop = asyncio.get_running_loop()
+        self._alarm = Alarm(self._loop, self._rang)
 
     # --- what may be held ---------------------------------------------------------------------------------------------
 
@@ -178,7 +179,7 @@ class Holding:
     def submit(self, flight: Flight) -> None:
         """Hold a query. It is booked once all that has arrived in this turn of the event loop is here."""
         if not self._arrived:
-            asyncio.get_running_loop().call_soon(self._book)
+            self._loop.call_soon(self._book)
         self._held[flight.id] = flight
         self._arrived.append((flight.booked_as, flight))
 
@@ -236,7 +237,7 @@ class Holding:
         under_way.left -= 1
         if not under_way.left:
             rest_s = under_way.batch.end - now
-            asyncio.get_running_loop().call_later(max(0.0, rest_s), self._expected_end, under_way.batch)
+            self._loop.call_later(max(0.0, rest_s), self._expected_end, under_way.batch)
 
     def _expected_end(self, batch: Batch) -> None:
         now = time.monotonic()
@@ -296,7 +297,7 @@ class Holding:
         self._dispatcher.set_up(device, False, now)
         self._dispatcher.ended(batch, now)
         self.declined(batch.queries, now)
-        asyncio.get_running_loop().call_later(REST_S, self._rested, device)
+        self._loop.call_later(REST_S, self._rested, device)
 
     def _rested(self, device: str) -> None:
         if self._carrier.usable(device):
@@ -304,7 +305,7 @@ class Holding:
 
     def _rang(self) -> None:
         # What arrives in this turn of the loop as well is booked before.
-        asyncio.get_running_loop().call_soon(self._wake)
+        self._loop.call_soon(self._wake)
 
     def _wake(self) -> None:
         if self._arrived:

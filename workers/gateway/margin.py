@@ -22,16 +22,19 @@ class ReturnMargin:
     ):
         self._quantile = quantile
         self._samples: deque[float] = deque(maxlen=window)
+        self._window = window
         self._every = every
         self._new = 0
         self._longest_s = longest_s
         self.seconds = initial_s
 
     def add(self, sample_s: float) -> None:
-        """Take in one round trip; the quantile is renewed once in ``every`` samples, so that this costs nothing."""
-        self._samples.append(max(0.0, sample_s))
+        """Take in one round trip; the quantile is renewed once in ``every`` samples, and four times a window once that
+        is full, so that this costs nothing."""
+        samples = self._samples
+        samples.append(sample_s if sample_s > 0.0 else 0.0)
         self._new += 1
-        if self._new >= self._every:
+        if self._new >= self._every and (4 * self._new >= self._window or len(samples) < self._window):
             self._new = 0
-            ordered = sorted(self._samples)
+            ordered = sorted(samples)
             self.seconds = min(self._longest_s, ordered[int(self._quantile * (len(ordered) - 1))])

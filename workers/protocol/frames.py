@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -359,11 +359,15 @@ class FrameConnection(asyncio.BufferedProtocol):
         transport.writelines(encode(message, body))
         return True
 
-    def send_all(self, messages: Iterable[tuple[Frame, Sequence[Buffer]]]) -> bool:
+    def send_all(self, messages: Sequence[tuple[Frame, Sequence[Buffer]]]) -> bool:
         """Queue frames in one write, which takes one call of the system instead of one each; as :meth:`send`."""
-        if not self.open:
+        transport = self.transport
+        if transport is None or transport.is_closing():
             return False
-        self.transport.writelines([part for message, body in messages for part in encode(message, body)])
+        if len(messages) == 1:
+            transport.writelines(encode(*messages[0]))
+        else:
+            transport.writelines([part for message, body in messages for part in encode(message, body)])
         return True
 
     def pending_bytes(self) -> int:

@@ -23,7 +23,6 @@ from workers.protocol.results import answers as split_results
 from workers.protocol.results import check_finite
 from workers.protocol.specs import ApplicationSpec
 
-from . import wishes
 from .accounts import Accounts, Limits
 from .bursts import BurstDetector
 from .catalog import Catalog
@@ -31,7 +30,7 @@ from .errors import GatewayError, Invalid, ModelFailed, NotFound, Overloaded, Ti
 from .executors import Executors
 from .flights import Answer, Flight, Outcome, Run
 from .holding import Holding
-from .menus import alone_s
+from .insisting import Insisting
 from .metrics import GatewayMetrics
 from .router import QueryRouter
 from .sent import Sent
@@ -49,8 +48,6 @@ SERVE_SLOS = 10.0
 SILENT_S = 2.0
 #: a query with less of its application's SLO left to it was its client's hurry, and says nothing about the plan
 WHOLE = 0.8
-#: different wishes that are remembered while nothing changes
-WISHES = 256
 #: the batch policy whose queries may be held here: it is the dispatcher that forms its batches
 HELD_POLICY = "nereus"
 
@@ -82,11 +79,7 @@ class DataPlane:
         self._sent = Sent(router, executors, metrics)
         self._holding = Holding(self, metrics)
         self._refused: dict[str, int] = {}
-        #: by application and rows, what is warm; by what queries insist on as well, the devices for it; and what each
-        #: device told last, on which both depend
-        self._warm: dict[tuple[str, int], list[wishes.Able]] = {}
-        self._chosen: dict[tuple, frozenset[str]] = {}
-        self._told: dict[str, tuple] = {}
+        self._insisting = Insisting(self.catalog, executors)
         self._ids = itertools.count(1)
 
     # --- edges --------------------------------------------------------------------------------------------------------
@@ -111,9 +104,9 @@ class DataPlane:
         flight = Flight(next(self._ids), spec, query, variant, read_at, answer, context)
         self._bursts.arrived(spec.name, flight.rows, read_at)
         error: GatewayError | None = self.accounts.enter(flight)
-        if error is None and (variant is not None or query.min_accuracy is not None):
+        if error is None and (variant is not None or query.terms.min_accuracy is not None):
             try:
-                flight.allowed = self._allowed(spec, query, variant)
+                flight.allowed = self._insisting.devices(spec, query, variant)
             except GatewayError as refused:
                 error = refused
         if error is not None:
@@ -166,10 +159,11 @@ class DataPlane:
 
     # --- what is known of devices -------------------------------------------------------------------------------------
 
-    def configure(self, applications: Mapping[str, ApplicationSpec], now: float) -> None:
-        """Take over the applications that may have queries held."""
-        self._changed()
-        self._holding.configure(applications, now)
+    def configure(self, catalog: Catalog, now: float) -> None:
+        """Take over the catalog; queries that are held for applications that are not in it are refused."""
+        self.catalog = catalog
+        self._insisting.adopt(catalog)
+        self._holding.configure(catalog.applications, now)
 
     def offer(self, device: str, menus: Mapping[str, Menu], now: float) -> None:
         """What the device can run now."""
@@ -177,10 +171,7 @@ class DataPlane:
 
     def heard(self, device: str, state: ExecutorState, now: float) -> None:
         """A device told its state."""
-        told = state.warm, state.draining
-        if self._told.get(device) != told:
-            self._told[device] = told
-            self._changed()
+        self._insisting.heard(device, state)
         self._holding.set_way(device, self._sent.margin(device).seconds)
         self._holding.heard(device, state, now)
 
@@ -216,49 +207,6 @@ class DataPlane:
 
     # --- routing ------------------------------------------------------------------------------------------------------
 
-    def _allowed(self, spec: ApplicationSpec, query: v2.Query, variant: str | None) -> frozenset[str] | None:
-        """Devices that can do what the query insists on; None: any."""
-        if variant is None and query.min_accuracy is None:
-            return None
-        able = self._able(spec.name, query.rows)
-        if variant is not None and not any(one.variant == variant for one in able):
-            raise Unavailable(f"version {variant!r}: no device has this variant of {spec.name} warm now")
-        key = spec.name, query.rows, variant, query.min_accuracy, query.latency_s
-        found = self._chosen.get(key)
-        if found is None:
-            try:
-                found = wishes.devices(
-                    [one for one in able if variant is None or one.variant == variant],
-                    query.min_accuracy,
-                    query.latency_s,
-                )
-            except wishes.Unmet as error:
-                raise Unavailable(str(error)) from None
-            if len(self._chosen) >= WISHES:
-                self._chosen.clear()
-            self._chosen[key] = found
-        return found
-
-    def _able(self, application: str, rows: int) -> list[wishes.Able]:
-        """What is warm for an application, and how long so many rows would take."""
-        able = self._warm.get((application, rows))
-        if able is None:
-            residents = self.catalog.residents(application)
-            seconds = {(device, one.variant.id): alone_s(one.profile, rows) for device, one in residents}
-            able = [
-                wishes.Able(device, known.name, known.accuracy, seconds.get((device, known.id)))
-                for device, known in self._executors.warm(application)
-            ]
-            if len(self._warm) >= WISHES:
-                self._warm.clear()
-            self._warm[application, rows] = able
-        return able
-
-    def _changed(self) -> None:
-        """Something else is warm, or something is planned otherwise."""
-        self._warm.clear()
-        self._chosen.clear()
-
     def _dispatch(self, flight: Flight, now: float) -> None:
         """Send the query to a device, or finish it."""
         spec, query = flight.spec, flight.query
@@ -293,14 +241,10 @@ class DataPlane:
         return min(able, key=lambda device: (outstanding.get(device, 0), device), default=None)
 
     def _too_late(self, flight: Flight) -> GatewayError:
-        name, latency_s = flight.spec.name, flight.query.latency_s
-        text = f"model {name!r}: cannot be answered within {(flight.due - flight.arrived) * 1e3:.0f} ms"
-        if latency_s is not None and (able := self._able(name, flight.rows)):
-            try:
-                wishes.devices(able, flight.query.min_accuracy, latency_s)
-            except wishes.Unmet as error:
-                # Not for want of a free device: it never could.
-                text = str(error)
+        text = self._insisting.never(flight.spec, flight.query)
+        if text is None:
+            within_ms = (flight.due - flight.arrived) * 1e3
+            text = f"model {flight.spec.name!r}: cannot be answered within {within_ms:.0f} ms"
         return Overloaded(f"{text}; try again")
 
     def _nobody(self, flight: Flight) -> GatewayError:
@@ -435,8 +379,7 @@ class DataPlane:
     def lost(self, device: str, reason: str) -> None:
         """A device's connection ended; the router already knows that it is down."""
         now = time.monotonic()
-        self._told.pop(device, None)
-        self._changed()
+        self._insisting.lost(device)
         flights = self._sent.lost(device, now)
         # Before anything is booked again, so that nothing is booked there.
         self._holding.lost(device, now)

@@ -227,12 +227,12 @@ class Gateway:
     def _apply(self, config: GatewayConfig) -> None:
         now = time.monotonic()
         before = self._dataplane.catalog
-        catalog = self._dataplane.catalog = Catalog(config)
+        catalog = Catalog(config)
         self._http.forget()
         self._dataplane.accounts.limits = self._limits(len(config.plan.devices))
         self._metrics.forget(before.applications.keys() - catalog.applications.keys())
         self._menus.configure(catalog.applications, self._options.queue_rows)
-        self._dataplane.configure(catalog.applications, now)
+        self._dataplane.configure(catalog, now)
         if not before.configured or before.config.plan != config.plan:
             self._bursts.set_plan(config.plan.bands, config.plan.version, now)
             self._route_by(config.plan.routing, now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workers.dispatch.devices import Noise
-from workers.dispatch.dispatcher import SHY_AGAIN, SHY_MOST_S, SHY_S
+from workers.dispatch.lateness import SHY_AGAIN, SHY_MOST_S, SHY_S
 
 from .driver import ANSWERED, GRANTED, REFUSED, WAITING, World, menu, option
 

@@ -17,24 +17,17 @@ import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .devices import SLOW, Batch, Device, Query
+from .devices import Batch, Device, Query
 from .fleet import Application, Fleet
+from .lateness import OVERDUE_S, expect_later, find_option, forget_slowness, gave_back, learn, overdue_at
 from .menu import Menu, Option
 from .overload import budget, overtakes, pressed, roomy, spacious
 from .placing import ROUNDING_S, anywhere, gap, hurried, joinable, joins, opening, takeover
 from .starting import chosen, waits_until
 from .wakes import Wakes
 
-#: a device whose answers are later than by this part of their time, and by this many seconds, may be stuck; it is
-#: expected to need so many seconds more, or as many as it is late by already, again and again
-OVERDUE, OVERDUE_S = 0.25, 0.005
 #: how often, in seconds, devices are looked at of which no event tells
 SWEEP_S = 0.1
-#: how slow a device was is forgotten by and by when it has run nothing for so many seconds
-FORGET_S = 10.0
-#: seconds for which a device that gave queries back is not asked again; so many times as long each time it does so
-#: again before it answered anything, up to a most
-SHY_S, SHY_AGAIN, SHY_MOST_S = 0.02, 4.0, 1.0
 #: a batch goes to a device ahead of an answer only if that takes more seconds than this, or if it is full
 AHEAD_S = 0.001
 #: while queries are refused, all of an application's devices are looked at for each one that has no usual place if
@@ -249,7 +242,7 @@ class Dispatcher:
         granted.remove(batch)
         batch.application.under_way -= len(batch.queries)
         if run_s is not None:
-            self._learn(device, batch.option, batch.rows, run_s, now)
+            learn(device, batch.option, batch.rows, run_s, now)
             device.shy_s, device.shy_until = 0.0, -math.inf
         if granted:
             # What it was granted meanwhile has just begun, or is on its way, whatever was expected.
@@ -283,33 +276,18 @@ class Dispatcher:
         Else a device that was slow for a while, and gets nothing for it, could never show that it is not any more.
         ``application``: in whose menu the variant is looked for; None: in any."""
         known = self._fleet.device(device)
-        menus = (menu for name, menu in known.menus.items() if application is None or name == application)
-        options = (option for menu in menus for option in menu.options)
-        option = next((option for option in options if option.variant == variant), None)
+        option = find_option(known, variant, application)
         if option is not None:
-            self._learn(known, option, rows, run_s, now)
+            learn(known, option, rows, run_s, now)
             self._fleet.note(known, now)
-
-    @staticmethod
-    def _learn(device: Device, option: Option, rows: int, run_s: float, now: float) -> None:
-        ratio = run_s / option.seconds(rows)
-        if ratio < 1.0 and option.at_most:
-            ratio = 1.0
-        noise = device.noise
-        noise.observe(ratio)
-        device.heard_at = now
-        if noise.factor != device.factor:
-            device.factor = noise.factor
-            device.recount()
 
     def declined(self, queries: Iterable[Query], now: float) -> None:
         """Queries of a granted batch that the device gave back; they are booked again, as far as their time lasts, and
-        elsewhere if that can be: the device is left alone for :data:`SHY_S`, and longer if it gives back more."""
+        elsewhere if that can be: the device is left alone for a moment, and longer if it gives back more."""
         queries = list(queries)
         for device in dict.fromkeys(query.booking.device for query in queries if query.booking is not None):
             if device.up and now >= device.shy_until:
-                device.shy_s = min(device.shy_s * SHY_AGAIN, SHY_MOST_S) if device.shy_s else SHY_S
-                device.shy_until = now + device.shy_s
+                gave_back(device, now)
                 self.set_busy(device.name, max(device.free_at, device.shy_until), now)
         for query in queries:
             if query.booking is not None:
@@ -341,7 +319,7 @@ class Dispatcher:
     def wake(self, now: float) -> None:
         """Start what has waited long enough. It may be called too early, or in vain."""
         for device in self._wakes.due(now):
-            if device.booked and device.granted and self._overdue(device, now):
+            if device.booked and device.granted and now > overdue_at(device):
                 # Its answers are late, nobody knows by how much: what can go elsewhere goes in time.
                 self._expect_later(device, now)
                 self._check(device, now)
@@ -350,18 +328,8 @@ class Dispatcher:
                 # Others' work there has ended.
                 self._fleet.note(device, now)
 
-    @staticmethod
-    def _overdue(device: Device, now: float) -> bool:
-        first = device.granted[0]
-        return now > first.end + max(OVERDUE_S, OVERDUE * (first.end - first.granted_at))
-
     def _expect_later(self, device: Device, now: float) -> None:
-        """The first answer of a device is overdue: as late as it is, as much longer it may take."""
-        end = now + max(OVERDUE_S, now - device.granted[0].end)
-        for other in device.granted[1:]:
-            end += device.seconds(other.option, other.rows)
-        if not device.away or end > device.free_at:
-            device.free_at = end
+        expect_later(device, now)
         self._fleet.note(device, now)
 
     def _sweep(self, now: float) -> None:
@@ -369,13 +337,9 @@ class Dispatcher:
         nobody would learn that they are slow no more."""
         self._sweep_at = now + SWEEP_S
         for device in self._fleet.devices.values():
-            if device.granted and not device.booked and device.free_at <= now and self._overdue(device, now):
+            if device.granted and not device.booked and device.free_at <= now and now > overdue_at(device):
                 self._expect_later(device, now)
-            if device.factor > SLOW and now - device.heard_at > FORGET_S and not device.granted:
-                device.heard_at = now
-                device.noise.forget()
-                device.factor = device.noise.factor
-                device.recount()
+            if forget_slowness(device, now):
                 self._fleet.note(device, now)
 
     # --- booking -----------------------------------------------------------------------------------------------------
@@ -608,12 +572,11 @@ class Dispatcher:
         while booked and device.up:
             granted = device.granted
             if granted and (
-                len(granted) > 1 or not device.way_s or not _ahead(booked[0], device) or self._overdue(device, now)
+                len(granted) > 1 or not device.way_s or not _ahead(booked[0], device) or now > overdue_at(device)
             ):
                 # Nothing more before an answer comes; but if none does, what is booked must not wait for ever.
-                first = granted[0]
-                at = first.end + 1.01 * max(OVERDUE_S, OVERDUE * (first.end - first.granted_at))
-                self._wakes.set(device, max(at, now + OVERDUE_S))
+                at, first = overdue_at(device), granted[0]
+                self._wakes.set(device, max(at + 0.01 * (at - first.end), now + OVERDUE_S))
                 return
             if device.free_at > now:
                 # Just in time: it arrives as the device becomes free.

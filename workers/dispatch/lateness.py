@@ -1,0 +1,72 @@
+"""What devices' times teach: how far they stray, which are overdue, slow, or to be left alone. Pure; books nothing.
+
+Every function changes the device that it is given, and those that say so must be followed by :meth:`.fleet.Fleet.note`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from .devices import SLOW, Device
+from .menu import Option
+
+#: a device whose answers are later than by this part of their time, and by this many seconds, may be stuck; it is
+#: expected to need so many seconds more, or as many as it is late by already, again and again
+OVERDUE, OVERDUE_S = 0.25, 0.005
+#: how slow a device was is forgotten by and by when it has run nothing for so many seconds
+FORGET_S = 10.0
+#: seconds for which a device that gave queries back is not asked again; so many times as long each time it does so
+#: again before it answered anything, up to a most
+SHY_S, SHY_AGAIN, SHY_MOST_S = 0.02, 4.0, 1.0
+
+
+def overdue_at(device: Device) -> float:
+    """When the first answer of a device that was granted something is overdue."""
+    first = device.granted[0]
+    return first.end + max(OVERDUE_S, OVERDUE * (first.end - first.granted_at))
+
+
+def expect_later(device: Device, now: float) -> None:
+    """The first answer of a device is overdue: as late as it is, as much longer it may take. To be noted."""
+    end = now + max(OVERDUE_S, now - device.granted[0].end)
+    for other in device.granted[1:]:
+        end += device.seconds(other.option, other.rows)
+    if not device.away or end > device.free_at:
+        device.free_at = end
+
+
+def learn(device: Device, option: Option, rows: int, run_s: float, now: float) -> None:
+    """A batch of so many rows took ``run_s`` seconds. To be noted."""
+    ratio = run_s / option.seconds(rows)
+    if ratio < 1.0 and option.at_most:
+        ratio = 1.0
+    noise = device.noise
+    noise.observe(ratio)
+    device.heard_at = now
+    if noise.factor != device.factor:
+        device.factor = noise.factor
+        device.recount()
+
+
+def forget_slowness(device: Device, now: float) -> bool:
+    """Where a slow device gets nothing to run, so that nobody would learn that it is slow no more: believe less of it.
+    True: it has changed, and is to be noted."""
+    if device.factor <= SLOW or now - device.heard_at <= FORGET_S or device.granted:
+        return False
+    device.heard_at = now
+    device.noise.forget()
+    device.factor = device.noise.factor
+    device.recount()
+    return True
+
+
+def gave_back(device: Device, now: float) -> None:
+    """The device gave queries back: it is left alone until :attr:`.Device.shy_until`."""
+    device.shy_s = min(device.shy_s * SHY_AGAIN, SHY_MOST_S) if device.shy_s else SHY_S
+    device.shy_until = now + device.shy_s
+
+
+def find_option(device: Device, variant: Hashable, application: str | None) -> Option | None:
+    """The variant in the device's menu for an application; None for the application: in any."""
+    menus = (menu for name, menu in device.menus.items() if application is None or name == application)
+    return next((option for menu in menus for option in menu.options if option.variant == variant), None)

@@ -499,3 +499,17 @@ def test_a_withdrawn_query_leaves_its_place_to_the_next():
     assert fifth.booking is fourth.booking
     world.finish()
     assert third.batch is None and fourth.state == fifth.state == ANSWERED
+
+
+def test_a_device_that_says_nothing_for_long_is_looked_at_ever_less_often():
+    world = World({"q": (1.0, True)}, {"stuck": {"q": menu(option("only", 90, {1: 0.01}))}}, exact=False)
+    world.settle()
+    first = world.submit("q")
+    world.hang(first.batch)
+    behind = world.submit("q")
+    wakes = 0
+    while world.now < 600.0 and world.dispatcher.wake_at < 600.0:
+        world.wake()
+        wakes += 1
+    assert behind.state == WAITING, "it may be late, and there is nobody else"
+    assert 10 < wakes < 500

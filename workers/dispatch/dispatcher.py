@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from .devices import Batch, Device, Query
 from .fleet import Application, Fleet
-from .lateness import OVERDUE_S, expect_later, find_option, forget_slowness, gave_back, learn, overdue_at
+from .lateness import expect_later, find_option, forget_slowness, gave_back, learn, looked_at_again, overdue_at
 from .menu import Menu, Option
 from .overload import budget, overtakes, pressed, roomy, spacious
 from .placing import ROUNDING_S, anywhere, gap, hurried, joinable, joins, opening, takeover
@@ -575,8 +575,7 @@ class Dispatcher:
                 len(granted) > 1 or not device.way_s or not _ahead(booked[0], device) or now > overdue_at(device)
             ):
                 # Nothing more before an answer comes; but if none does, what is booked must not wait for ever.
-                at, first = overdue_at(device), granted[0]
-                self._wakes.set(device, max(at + 0.01 * (at - first.end), now + OVERDUE_S))
+                self._wakes.set(device, looked_at_again(device, now))
                 return
             if device.free_at > now:
                 # Just in time: it arrives as the device becomes free.

@@ -13,6 +13,8 @@ from .menu import Option
 #: a device whose answers are later than by this part of their time, and by this many seconds, may be stuck; it is
 #: expected to need so many seconds more, or as many as it is late by already, again and again
 OVERDUE, OVERDUE_S = 0.25, 0.005
+#: one that is overdue is looked at again after this part of the time by which it is late
+AGAIN = 0.1
 #: how slow a device was is forgotten by and by when it has run nothing for so many seconds
 FORGET_S = 10.0
 #: seconds for which a device that gave queries back is not asked again; so many times as long each time it does so
@@ -24,6 +26,13 @@ def overdue_at(device: Device) -> float:
     """When the first answer of a device that was granted something is overdue."""
     first = device.granted[0]
     return first.end + max(OVERDUE_S, OVERDUE * (first.end - first.granted_at))
+
+
+def looked_at_again(device: Device, now: float) -> float:
+    """When to look again whether the first answer of a device is overdue, or how overdue it is."""
+    end, at = device.granted[0].end, overdue_at(device)
+    # A little later than that, not to come too early by a rounding; and the later it is, the less often.
+    return max(at + 0.01 * (at - end), now + max(OVERDUE_S, AGAIN * (now - end)))
 
 
 def expect_later(device: Device, now: float) -> None:

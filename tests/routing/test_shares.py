@@ -93,6 +93,17 @@ def test_each_query_is_shared_by_those_it_may_go_to_and_the_others_neither_gain_
     assert made.take(1, tuple(shares)) is None
 
 
+def test_a_device_that_every_other_query_may_not_go_to_gets_its_share_of_the_rest():
+    shares = named([1.0] * 20)
+    made, due = present(shares), dict.fromkeys(shares, 0.0)
+    for turn in range(400):
+        able = {name: share for name, share in shares.items() if turn % 2 or name != "d0"}
+        due[made.take(1, () if turn % 2 else ("d0",))] -= 1
+        for name in able:
+            due[name] += 1 / len(able)
+        assert all(abs(rows) < 2 for rows in due.values())
+
+
 def test_with_many_devices_none_is_two_queries_from_its_share():
     shares = named([1.0 + i % 7 for i in range(300)] + [200.0])
     total, made, got = sum(shares.values()), present(shares), dict.fromkeys(shares, 0)

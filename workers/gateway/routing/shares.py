@@ -134,7 +134,11 @@ class Round:
         while started and found is None:
             finish, order, seat = item = heappop(started)
             if finish != seat.start + seat.stride:
-                heappush(to_start, (seat.start, order, seat))
+                # Put off since, for a query that it was not to have; if not beyond now, it is in turn all the same.
+                if seat.start <= begun:
+                    heappush(started, (seat.start + seat.stride, order, seat))
+                else:
+                    heappush(to_start, (seat.start, order, seat))
             elif seat.barred:
                 aside.append(item)
             else:

@@ -163,3 +163,23 @@ def test_as_many_sets_of_devices_as_there_may_be_are_not_all_remembered():
     for first in range(39):
         assert router.pick("app", 0.0, 0.5, allowed={names[first], names[first + 1]}) in names[first : first + 2]
     assert sum(len(router._devices[name].watchers) for name in names) <= 40
+
+
+@pytest.mark.parametrize("asks", ["between", "after", "never"])
+def test_however_often_a_device_is_busy_and_idle_again_there_is_no_more_to_remember(asks):
+    known = {"quick": Device(), "slow": Device()}
+    for device, seconds in zip(known.values(), (0.01, 1.0), strict=True):
+        device.up = device.usable = True
+        device.lane("app").serve(LatencyModel([(1, seconds)]), 1)
+    search, most = Soonest("app", 1, list(known.items())), 0
+    for step in range(4000):
+        now = 0.2 * step
+        known["slow"].reported({}, 0.05, now)
+        if asks == "between":
+            # It works through somebody's queue, and is idle again: from one heap to the other, behind the quick one.
+            assert search.first(now, now + 0.5, 1, ()) == "quick"
+        if asks != "never":
+            assert search.first(now + 0.1, now + 0.6, 1, ()) == "quick"
+        most = max(most, len(search._by_moment) + len(search._by_time) + len(search._news))
+    assert most < 3000
+    assert search.first(1e4, 1e9, 1, ("quick",)) == "slow"

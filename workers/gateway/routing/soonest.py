@@ -103,6 +103,9 @@ class Soonest:
         else:
             item = member.item = (takes, member.order, member, takes)
             heap = self._by_time
+        self._keep(heap, item)
+
+    def _keep(self, heap: list[tuple[float, int, Member, float]], item: tuple[float, int, Member, float]) -> None:
         heappush(heap, item)
         if len(heap) > 2 * len(self._members) + _OUT_OF_DATE:
             # Entries that do not count any more are dropped where they come up, and those that never do, here.
@@ -145,7 +148,7 @@ class Soonest:
                 if item[0] > now + takes:
                     break
                 member.item = (takes, order, member, takes)
-                heappush(by_time, member.item)
+                self._keep(by_time, member.item)
             heappop(by_moment)
         while by_time:
             item = by_time[0]

@@ -183,3 +183,14 @@ def test_however_often_a_device_is_busy_and_idle_again_there_is_no_more_to_remem
         most = max(most, len(search._by_moment) + len(search._by_time) + len(search._news))
     assert most < 3000
     assert search.first(1e4, 1e9, 1, ("quick",)) == "slow"
+
+
+def test_a_query_more_never_makes_a_device_seem_sooner():
+    (device,) = devices(1).values()
+    device.sent("other", 3, 0.0)
+    device.reported({"other": 3}, 1.0, 0.0)
+    before = device.outlook("app", 1)
+    assert before == pytest.approx((1.1, 0.1 + 1 / 6)), "once the running batch has ended it may be the next"
+    device.sent("app", 1, 0.0)
+    after = device.outlook("app", 1)
+    assert after[0] >= before[0] and after[1] >= before[1]

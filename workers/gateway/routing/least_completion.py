@@ -135,7 +135,11 @@ class Router:
         self._uses(known, up=False, draining=known.draining)
 
     def state(self, device: str, queued: Mapping[str, int], busy_s: float, draining: bool, now: float) -> None:
-        """See :class:`QueryRouter`."""
+        """See :class:`QueryRouter`.
+
+        Raises:
+            ValueError: ``busy_s`` is no finite time; the report changes nothing then.
+        """
         known = self._device(device)
         known.reported(queued, busy_s, now)
         self._uses(known, up=known.up, draining=draining)

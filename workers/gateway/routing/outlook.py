@@ -147,7 +147,14 @@ class Device:
         self.happened()
 
     def reported(self, queued: Mapping[str, int], busy_s: float, now: float) -> None:
-        """An executor's report: rows that wait, of all gateways, and the time left of the running batch."""
+        """An executor's report: rows that wait, of all gateways, and the time left of the running batch.
+
+        Raises:
+            ValueError: ``busy_s`` is no finite time; the report changes nothing then.
+        """
+        # One that compares with nothing would put the other devices out of order, too.
+        if not -math.inf < busy_s < math.inf:
+            raise ValueError(f"busy_s: must be a finite time, not {busy_s}")
         self.busy_until = now + busy_s
         self.reported_at = now
         for application, rows in queued.items():
@@ -185,7 +192,7 @@ class Device:
         if lane is None or not lane.max_batch:
             return busy_until, 0.0
         ahead = lane.outstanding
-        work = lane.work_s(ahead + rows)
+        work = own = lane.work_s(ahead + rows)
         running = lane.full_s if ahead >= lane.max_batch else 0.0
         if len(self.lanes) > 1:
             turns = -(-(ahead + rows) // lane.max_batch)
@@ -196,7 +203,7 @@ class Device:
                 if other.outstanding >= other.max_batch > 0 and other.full_s > running:
                     running = other.full_s
         work *= slowness
-        alone = work if not ahead else slowness * lane.work_s(rows)
+        alone = slowness * (lane.work_s(rows) if ahead else own)
         at, takes = busy_until + alone, alone
         if running:
             running *= slowness

@@ -97,8 +97,8 @@ class SwitchingRouter:
         self._router.done(device, application, rows, now, served, queue_s, run_s, batch_rows)
 
     def state(self, device: str, queued: Mapping[str, int], busy_s: float, draining: bool, now: float) -> None:
-        self._states[device] = (queued, busy_s, draining, now)
         self._router.state(device, queued, busy_s, draining, now)
+        self._states[device] = (queued, busy_s, draining, now)
 
     def service(self, device: str, application: str, latency: LatencyModel, max_batch: int) -> None:
         self._router.service(device, application, latency, max_batch)

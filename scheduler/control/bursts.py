@@ -76,6 +76,9 @@ class TotalArrivals:
 
     def joined(self, gateway: str, visit: str, now: float) -> None:
         """A gateway serves from now on, under a new connection."""
+        if len(self._gateways) < 2 and gateway not in self._gateways:
+            # What arrived until now the others judged by themselves, one at a time.
+            self._judged = max(self._judged, slot_at(now))
         self._gateways[gateway] = _Gateway(visit)
         self._rule.restart(slot_at(now))
 

@@ -218,6 +218,37 @@ def test_a_lone_gateway_is_left_to_judge_for_itself():
     assert total.check(START_S + 60) == []
 
 
+def test_what_a_lone_gateway_has_reported_is_not_reported_again_once_another_one_joins():
+    total, one, other = TotalArrivals(), BurstDetector(), BurstDetector()
+    for known in (total, one, other):
+        known.set_plan({"a": Band(0.0, 20.0)}, 1, START_S)
+    total.joined("g0", "first", START_S)
+    reported = []
+    for slot in range(81):
+        if slot == 80:
+            total.joined("g1", "first", START_S + 80.5 * SLOT_S)
+        for _ in range(10 if 20 <= slot < 35 else 1):
+            one.arrived("a", 1, START_S + (slot + 0.5) * SLOT_S)
+        now = START_S + (slot + 1) * SLOT_S + AFTER_S
+        if slot < 80:
+            reported += one.check(now)
+            assert total.check(now) == []
+    assert reported
+    # Its first report tells of the last ten seconds, so that what is judged from now on has its whole window.
+    total.heard("g0", "first", one.report(now), now)
+    assert total.check(now) == []
+    for slot in range(81, 84):
+        now = START_S + (slot + 1) * SLOT_S + AFTER_S
+        for gateway, known in (("g0", one), ("g1", other)):
+            for _ in range(5):
+                known.arrived("a", 1, now - 0.5 * SLOT_S)
+            total.heard(gateway, "first", known.report(now), now)
+        reported = total.check(now)
+        if reported:
+            break
+    assert [burst.application for burst in reported] == ["a"], "a burst that is new is reported"
+
+
 def test_an_older_plan_that_is_read_late_changes_nothing():
     total = TotalArrivals()
     total.set_plan({"a": Band(0.0, 10.0)}, 7, START_S)

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -246,6 +247,32 @@ def test_one_killed_leaves_the_other_serving_and_its_totals_behind(two):
     assert set(served_by(two.first)) == {gateway.name for gateway in two}
     infer(two.first, 20)
     wait_for(lambda: set(counts(two.first)) == {before + 30}, "both count on")
+
+
+def test_one_that_comes_back_takes_connections_only_once_it_has_found_its_devices(two):
+    two.second.process.kill()
+    two.second.process.wait()
+    # A device that says nothing for a moment.
+    two.device.signal(signal.SIGSTOP)
+    try:
+        two.restart_second()
+        wait_for(lambda: any("config_loaded" in line for line in two.second.log), "it knows which devices there are")
+        time.sleep(0.3)
+    finally:
+        two.device.signal(signal.SIGCONT)
+    wait_for(lambda: any("gateway_started" in line for line in two.second.log), "it listens")
+    assert ready(two.second)
+    said = [name for line in two.second.log for name in ("executor_up", "gateway_started") if name in line]
+    assert said == ["executor_up", "gateway_started"]
+
+
+def test_one_of_several_that_knows_nothing_yet_is_told_before_it_is_asked(gateways, devices, control_plane):
+    (only,) = devices("d0")
+    only.warm(("numbers", "big"))
+    control_plane.first = config(plan(1, {"d0": [("numbers", "big")]}, {"d0": only.endpoint}), [application("numbers")])
+    linked = {"NEREUS_GATEWAYS": "2", "NEREUS_CONTROL_URL": control_plane.url, "NEREUS_JOIN_TOKEN": "t"}
+    gateway = gateways(None, **linked)
+    assert gateway.infer([[1.0] * 4]).status_code == 200
 
 
 def test_one_stopped_in_order_loses_no_count(two):

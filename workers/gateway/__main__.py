@@ -47,14 +47,6 @@ async def serve(settings: Settings, number: int = 1) -> int:
         send=lambda message: link.send(message) if link is not None else None,
         control_state=lambda: link.state if link is not None else "none",
     )
-    try:
-        await gateway.start()
-    except CannotListen as error:
-        logger.error("cannot_listen", setting=error.setting, address=error.address, reason=error.reason)
-        return 1
-    except OSError as error:
-        logger.error("cannot_listen", setting="NEREUS_HOME", address=str(settings.socket_folder), reason=str(error))
-        return 1
     link = MemberLink(
         kind="gateway",
         name=name,
@@ -64,20 +56,32 @@ async def serve(settings: Settings, number: int = 1) -> int:
         join=lambda: JoinGateway(name=name, address=settings.http.url),
         on_message=on_message,
     )
+    stop = asyncio.Event()
+    for one in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(one, stop.set)
+    # One of several gets its first configuration before it listens, if it can. One that serves alone listens first: if
+    # it is started twice, the second must not take over the first one's link.
+    linking = _keep_linked(link, logger) if settings.gateways > 1 else None
+    try:
+        await gateway.start()
+    except OSError as error:
+        if isinstance(error, CannotListen):
+            logger.error("cannot_listen", setting=error.setting, address=error.address, reason=error.reason)
+        else:
+            logger.error("cannot_listen", setting="NEREUS_HOME", address=str(settings.socket_folder), reason=str(error))
+        if linking is not None:
+            await _end(linking)
+        return 1
     # What is here now stays: nothing of it needs to be looked at again. A query's objects go with their last reference;
     # the collector is for what errors and connections tie together, and need not come by every few queries.
     gc.collect()
     gc.freeze()
     gc.set_threshold(5_000, 20, 50)
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    linking = asyncio.create_task(link.run(), name="member-link")
-    linking.add_done_callback(lambda task: _link_ended(task, logger))
+    if linking is None:
+        linking = _keep_linked(link, logger)
     await stop.wait()
     await gateway.stop(GRACE_S)
-    linking.cancel()
-    await asyncio.gather(linking, return_exceptions=True)
+    await _end(linking)
     return 0
 
 
@@ -86,6 +90,17 @@ def _beside(settings: Settings, number: int) -> Beside | None:
         return None
     totals = tuple(settings.gateway_totals(n) for n in range(1, settings.gateways + 1))
     return Beside(settings.gateway_socket(number), totals, number - 1)
+
+
+def _keep_linked(link: MemberLink, logger) -> asyncio.Task:
+    linking = asyncio.create_task(link.run(), name="member-link")
+    linking.add_done_callback(lambda task: _link_ended(task, logger))
+    return linking
+
+
+async def _end(linking: asyncio.Task) -> None:
+    linking.cancel()
+    await asyncio.gather(linking, return_exceptions=True)
 
 
 def _link_ended(task: asyncio.Task, logger) -> None:

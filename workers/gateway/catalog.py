@@ -7,7 +7,10 @@ import hashlib
 from workers.protocol.control import GatewayConfig
 from workers.protocol.specs import ApplicationSpec, Plan, Resident, VariantSpec
 
-from .errors import NotFound, Unauthenticated
+from .errors import NotFound, Unauthenticated, Unavailable
+
+#: why nothing can be asked of a gateway yet
+NOT_CONFIGURED = "no configuration from the control plane yet"
 
 
 class Catalog:
@@ -28,12 +31,15 @@ class Catalog:
 
         Raises:
             Unauthenticated: none, another scheme, or a key that is not known.
+            Unavailable: no key is known yet.
         """
         if authorization is None:
             raise Unauthenticated("Authorization: missing; send 'Authorization: Bearer KEY' with an API key")
         scheme, _, key = authorization.partition(b" ")
         if scheme.lower() != b"bearer" or not key.strip():
             raise Unauthenticated("Authorization: must be 'Bearer KEY'")
+        if not self.configured:
+            raise Unavailable(NOT_CONFIGURED + "; try again")
         # Only hashes are compared, so the time that it takes tells nothing about a key.
         if hashlib.sha256(key.strip()).hexdigest() not in self._keys:
             raise Unauthenticated("Authorization: this API key is not known")

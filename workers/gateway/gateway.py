@@ -41,6 +41,8 @@ logger = log.get("gateway")
 
 #: a tick comes so much after its slot of arrivals has ended: an event loop's timers count milliseconds
 AFTER_S = 0.002
+#: one of several gateways takes connections once it can serve, or after so many seconds
+PREPARE_S, LOOK_EVERY_S = 1.0, 0.01
 #: share of a second's rows, and number of them, from which refusals are called an overload
 OVERLOAD_SHARE = 0.05
 OVERLOAD_ROWS = 3
@@ -155,6 +157,8 @@ class Gateway:
         self._load()
         options = self._options
         shared = options.beside is not None
+        if shared:
+            await self._prepare()
         await _listen("NEREUS_HTTP", self._http, options.host, options.port, shared)
         await _listen("NEREUS_GRPC", self._rpc, options.grpc_host, options.grpc_port, shared)
         if self._own is not None:
@@ -162,6 +166,12 @@ class Gateway:
             await self._own.start()
         self._ticker = asyncio.create_task(self._tick(), name="gateway-tick")
         logger.info("gateway_started", name=options.name, port=self.port, grpc_port=self._rpc.port)
+
+    async def _prepare(self) -> None:
+        """Be able to serve before the kernel gives this process connections that others would get instead."""
+        end = time.monotonic() + PREPARE_S
+        while not self.ready and time.monotonic() < end:
+            await asyncio.sleep(LOOK_EVERY_S)
 
     async def stop(self, grace_s: float = 3.0) -> int:
         """Accept nothing more, finish what is under way for up to ``grace_s``, close all; how many were cut off."""

@@ -11,6 +11,7 @@ import msgspec
 from workers.protocol.gateways import ApplicationTotals
 from workers.protocol.specs import ApplicationSpec, TensorSpec
 
+from .catalog import NOT_CONFIGURED
 from .dataplane import DataPlane, parse_version
 from .executors import Executors
 from .metrics import GatewayMetrics
@@ -51,7 +52,7 @@ class Metadata:
     def not_ready(self) -> str:
         """Why the server is not ready; empty when it is: every planned application has a warm variant."""
         if not self._dataplane.catalog.configured:
-            return "no configuration from the control plane yet"
+            return NOT_CONFIGURED
         cold = self._adoption.cold
         return f"no warm variant yet of: {', '.join(cold)}" if cold else ""
 

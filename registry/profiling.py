@@ -72,6 +72,20 @@ def cancel(jobs: Iterable[ProfileJob], detail: str) -> None:
             events.changed("profile_job", str(job.pk))
 
 
+def order_anew(application: Application) -> list[ProfileJob]:
+    """Orders for every ready variant after a change of what profiles depend on. A job that is being measured, with what
+    was, is replaced, whatever its variant's state; one that is queued goes by what is."""
+    jobs = []
+    for variant in application.variants.exclude(state=Variant.State.DRAINING):
+        begun = list(variant.profile_jobs.filter(state=ProfileJob.State.RUNNING))
+        cancel(begun, "the application changed meanwhile")
+        for job in begun:
+            jobs += order(variant, job.reason, [job.device_type])
+        if variant.state == Variant.State.READY:
+            jobs += order(variant, ProfileJob.Reason.DEMAND)
+    return jobs
+
+
 def measure_again(application: Application) -> list[ProfileJob]:
     """Orders for every measured variant after its validation set changed. One device type is enough for an accuracy;
     an open job, which may be half through with the old set, is replaced."""

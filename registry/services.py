@@ -61,8 +61,7 @@ def change_application(application: Application, fields: dict[str, Any]) -> Appl
             Application.objects.filter(pk=current.pk).update(**changes)
             events.changed("application", current.name)
         if changes.get("slo_ms", 0) > current.slo_ms or "sizes" in changes:
-            for variant in current.variants.filter(state=Variant.State.READY):
-                profiling.order(variant, ProfileJob.Reason.DEMAND)
+            profiling.order_anew(current)
         current.refresh_from_db()
     return current
 

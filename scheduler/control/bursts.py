@@ -18,6 +18,8 @@ from workers.protocol.specs import Band
 DRIFT = 1e-3
 #: slots by which the clocks must be off before the numbering follows: no wavering between two numbers
 STRAY = 0.75
+#: for so many seconds a gateway that is not connected any more is taken to serve on
+LINGERS_S = 60.0
 
 
 class _Gateway:
@@ -55,11 +57,12 @@ class _Gateway:
 
 class TotalArrivals:
     """What arrives at all gateways together. Calls tell of gateways by name and ``visit``, which tells one connection
-    of a gateway from the next, and of time in seconds on one clock. ``len``: how many gateways serve."""
+    of a gateway from the next, and of time in seconds on one clock. ``len``: how many gateways are connected."""
 
     def __init__(self) -> None:
         self._rule = BurstRule()
         self._gateways: dict[str, _Gateway] = {}
+        self._gone: dict[str, float] = {}
         self._judged = -1
 
     def set_plan(self, bands: Mapping[str, Band], plan_version: int, now: float) -> None:
@@ -76,8 +79,11 @@ class TotalArrivals:
 
     def joined(self, gateway: str, visit: str, now: float) -> None:
         """A gateway serves from now on, under a new connection."""
-        if len(self._gateways) < 2 and gateway not in self._gateways:
-            # What arrived until now the others judged by themselves, one at a time.
+        self.forget(now)
+        alone = self.serving < 2
+        self._gone.pop(gateway, None)
+        if alone:
+            # What arrived until now the one that there was has judged by itself.
             self._judged = max(self._judged, slot_at(now))
         self._gateways[gateway] = _Gateway(visit)
         self._rule.restart(slot_at(now))
@@ -88,8 +94,23 @@ class TotalArrivals:
         if known is None or known.visit != visit:
             return False
         del self._gateways[gateway]
+        self._gone[gateway] = now
         self._rule.restart(slot_at(now))
         return True
+
+    @property
+    def serving(self) -> int:
+        """How many gateways serve, as far as is known: those connected, and those that lost their connection not long
+        ago. It may be their link alone that is lost, and whoever takes itself for the only one does harm then."""
+        return len(self._gateways) + len(self._gone)
+
+    def forget(self, now: float) -> bool:
+        """Give up those that have been away for :data:`LINGERS_S`; whether there were any, and the others must be
+        told."""
+        over = [name for name, left in self._gone.items() if now - left >= LINGERS_S]
+        for name in over:
+            del self._gone[name]
+        return bool(over)
 
     def heard(self, gateway: str, visit: str, report: Arrivals, now: float) -> None:
         """A gateway's report, at the moment at which it came."""
@@ -103,7 +124,7 @@ class TotalArrivals:
         Judged are the slots of which every gateway has told, and at the latest one slot after their end: a gateway at
         which nothing arrives tells nothing. A lone gateway judges for itself.
         """
-        if len(self._gateways) < 2:
+        if not self._gateways or self.serving < 2:
             return []
         end = int(max(slot_at(now) - 1, min(gateway.told for gateway in self._gateways.values())))
         first, self._judged = max(self._judged + 1, end - LONG), max(self._judged, end)

@@ -253,17 +253,16 @@ class GatewayConsumer(MemberConsumer):
     async def configuration(self) -> control.GatewayConfig:
         config = await in_thread(push.gateway_config)()
         self.total.set_plan(config.plan.bands, config.plan.version, time.monotonic())
-        return msgspec.structs.replace(config, gateways=max(1, len(self.total)))
+        return msgspec.structs.replace(config, gateways=max(1, self.total.serving))
 
     async def _tell_others(self) -> None:
         """Every gateway must know whether it serves alone."""
         await self.channel_layer.group_send(push.GATEWAYS, {"type": "member.refresh"})
 
     async def disconnect(self, code: int) -> None:
-        left = self.member is not None and self.total.left(self.member.name, self.channel_name, time.monotonic())
+        if self.member is not None:
+            self.total.left(self.member.name, self.channel_name, time.monotonic())
         await super().disconnect(code)
-        if left:
-            await self._tell_others()
 
     def _remember_address(self) -> None:
         Gateway.objects.filter(pk=self.member.pk).update(address=self.join_message.address[:200])
@@ -286,6 +285,8 @@ class GatewayConsumer(MemberConsumer):
                 await in_thread(requests.request_plan)("overload", detail, at_most_every_s=3)
 
     async def _judge(self) -> None:
+        if self.total.forget(time.monotonic()):
+            await self._tell_others()
         for burst in self.total.check(time.monotonic()):
             rate = round(burst.rate, 2)
             logger.info("burst", application=burst.application, rate=rate, plan=burst.plan_version)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from scheduler.control.bursts import TotalArrivals
+from scheduler.control.bursts import LINGERS_S, TotalArrivals
 from workers.gateway.bursts import SLOT_S, BurstDetector
 from workers.protocol import control
 from workers.protocol.specs import Band
@@ -216,6 +216,37 @@ def test_a_lone_gateway_is_left_to_judge_for_itself():
     total.set_plan({"a": Band(50.0, 100.0)}, 1, START_S)
     total.joined("g0", "first", START_S)
     assert total.check(START_S + 60) == []
+
+
+def test_a_gateway_that_is_away_for_a_moment_leaves_nobody_alone():
+    total = TotalArrivals()
+    total.set_plan({"a": Band(0.0, 20.0)}, 1, START_S)
+    for name in ("g0", "g1"):
+        total.joined(name, "first", START_S)
+    total.left("g1", "first", START_S + 1)
+    assert total.serving == 2 and not total.forget(START_S + 1 + LINGERS_S - 0.1)
+    # The other one goes on telling its arrivals, and somebody must judge them.
+    slot = int((START_S + 30) / SLOT_S) - 1
+    total.heard("g0", "first", control.Arrivals(slot=slot, applications={"a": ((50, 50),)}), START_S + 30.01)
+    assert [burst.application for burst in total.check(START_S + 30.01)] == ["a"]
+    total.joined("g1", "second", START_S + 40)
+    assert total.serving == 2 and not total.forget(START_S + 40 + LINGERS_S), "it is back"
+    total.left("g1", "second", START_S + 200)
+    assert total.forget(START_S + 200 + LINGERS_S) and total.serving == 1, "the other one is told, once"
+    assert not total.forget(START_S + 200 + LINGERS_S) and total.check(START_S + 300) == []
+
+
+def test_after_an_outage_only_those_that_come_back_count():
+    total = TotalArrivals()
+    for name in ("g0", "g1", "g2"):
+        total.joined(name, "first", START_S)
+    for name in ("g0", "g1", "g2"):
+        total.left(name, "first", START_S + 10)
+    total.joined("g0", "second", START_S + 11)
+    assert total.serving == 3
+    total.left("g0", "second", START_S + 12)
+    total.joined("g1", "second", START_S + 12 + LINGERS_S)
+    assert total.serving == 1
 
 
 def test_what_a_lone_gateway_has_reported_is_not_reported_again_once_another_one_joins():

@@ -57,9 +57,14 @@ class _Gateway:
 
 class TotalArrivals:
     """What arrives at all gateways together. Calls tell of gateways by name and ``visit``, which tells one connection
-    of a gateway from the next, and of time in seconds on one clock. ``len``: how many gateways are connected."""
+    of a gateway from the next, and of time in seconds on one clock. ``len``: how many gateways are connected.
 
-    def __init__(self) -> None:
+    Args:
+        lingers_s: for so long one that is not connected any more is taken to serve on.
+    """
+
+    def __init__(self, lingers_s: float = LINGERS_S) -> None:
+        self._lingers_s = lingers_s
         self._rule = BurstRule()
         self._gateways: dict[str, _Gateway] = {}
         self._gone: dict[str, float] = {}
@@ -105,9 +110,8 @@ class TotalArrivals:
         return len(self._gateways) + len(self._gone)
 
     def forget(self, now: float) -> bool:
-        """Give up those that have been away for :data:`LINGERS_S`; whether there were any, and the others must be
-        told."""
-        over = [name for name, left in self._gone.items() if now - left >= LINGERS_S]
+        """Give up those that have been away for ``lingers_s``; whether there were any, and the others must be told."""
+        over = [name for name, left in self._gone.items() if now - left >= self._lingers_s]
         for name in over:
             del self._gone[name]
         return bool(over)

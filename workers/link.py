@@ -167,7 +167,12 @@ class MemberLink:
                 # Members and control plane share a site; a proxy meant for the internet must not come between.
                 proxy=None,
             ) as socket:
-                return await self._converse(socket)
+                try:
+                    return await self._converse(socket)
+                except asyncio.CancelledError:
+                    # Told to end: the library would call that an internal error.
+                    await socket.close()
+                    raise
         except InvalidStatus as error:
             status = error.response.status_code
             if status in (401, 403):

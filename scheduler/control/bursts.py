@@ -93,13 +93,15 @@ class TotalArrivals:
         self._gateways[gateway] = _Gateway(visit)
         self._rule.restart(slot_at(now))
 
-    def left(self, gateway: str, visit: str, now: float) -> bool:
-        """A connection ended; False where that changes nothing, as a newer one of the gateway took over."""
+    def left(self, gateway: str, visit: str, now: float, stopped: bool = False) -> bool:
+        """A connection ended; False where that changes nothing, as a newer one of the gateway took over. ``stopped``:
+        the gateway said so itself, and serves no more."""
         known = self._gateways.get(gateway)
         if known is None or known.visit != visit:
             return False
         del self._gateways[gateway]
-        self._gone[gateway] = now
+        if not stopped:
+            self._gone[gateway] = now
         self._rule.restart(slot_at(now))
         return True
 

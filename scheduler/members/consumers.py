@@ -32,6 +32,8 @@ in_thread = functools.partial(database_sync_to_async, thread_sensitive=False)
 MAX_MESSAGE = 4 * 1024 * 1024
 #: how often a live connection refreshes ``last_seen``
 SEEN_EVERY_S = 3.0
+#: the close code of a member that ends its link by itself (RFC 6455, section 7.4.1)
+CLOSED_IN_ORDER = 1000
 
 
 class MemberConsumer(AsyncWebsocketConsumer):
@@ -260,9 +262,12 @@ class GatewayConsumer(MemberConsumer):
         await self.channel_layer.group_send(push.GATEWAYS, {"type": "member.refresh"})
 
     async def disconnect(self, code: int) -> None:
-        if self.member is not None:
-            self.total.left(self.member.name, self.channel_name, time.monotonic())
+        # A gateway that stops closes its link; of one that dies, or whose link breaks, nothing is heard.
+        stopped, now = code == CLOSED_IN_ORDER, time.monotonic()
+        left = self.member is not None and self.total.left(self.member.name, self.channel_name, now, stopped)
         await super().disconnect(code)
+        if left and stopped:
+            await self._tell_others()
 
     def _remember_address(self) -> None:
         Gateway.objects.filter(pk=self.member.pk).update(address=self.join_message.address[:200])

@@ -68,8 +68,8 @@ class Link:
                 found.add(message.gateways)
         return found
 
-    async def lose(self) -> None:
-        await self.socket.send_input({"type": "websocket.disconnect", "code": 1006})
+    async def lose(self, code: int = 1006) -> None:
+        await self.socket.send_input({"type": "websocket.disconnect", "code": code})
         await self.socket.wait(5)
 
 
@@ -109,5 +109,13 @@ async def test_one_that_stays_away_is_given_up_and_the_others_are_told(lingering
     await two.lose()
     await asyncio.sleep(0.25)
     await one.say(NOTHING)
+    await one.told_that_there_are(1)
+    await one.lose()
+
+
+async def test_of_one_that_stops_in_order_the_others_are_told_at_once(lingering):
+    lingering(600.0)
+    one, two = await linked("one", "two")
+    await two.lose(code=1000)
     await one.told_that_there_are(1)
     await one.lose()

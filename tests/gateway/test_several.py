@@ -281,3 +281,14 @@ def test_one_stopped_in_order_loses_no_count(two):
     assert two.second.stop() == 0
     assert not two.second.own_socket.exists()
     assert set(counts(two.first)) == {before + 30}
+
+
+def test_a_gateway_that_stops_ends_its_link_in_order_and_one_that_dies_does_not(gateways, control_plane):
+    control_plane.first = config(plan(1, {}, {}), [])
+    for end, code in ((GatewayProcess.stop, 1000), (lambda gateway: gateway.process.kill(), 1006)):
+        control_plane.connection = None
+        gateway = gateways(None, NEREUS_CONTROL_URL=control_plane.url, NEREUS_JOIN_TOKEN="t")
+        wait_for(lambda: control_plane.connection is not None, "it is linked")
+        end(gateway)
+        wait_for(lambda: control_plane.connection.protocol.close_code is not None, "its link ends")
+        assert control_plane.connection.protocol.close_code == code

@@ -29,7 +29,8 @@ _DECODERS = {"node": control.decode_to_node, "gateway": control.decode_to_gatewa
 class LinkTiming:
     """Seconds. ``first`` to ``longest``: pause between tries, doubled each time. ``refused_first`` to
     ``refused_longest``: the same where an operator has to act (token refused, versions differ, name taken).
-    A peer that is dead is noticed within ``ping_every + ping_answer``."""
+    A peer that is dead is noticed within ``ping_every + ping_answer``. ``last_words``: for what waits to be sent when
+    the member ends."""
 
     first: float = 0.2
     longest: float = 10.0
@@ -38,6 +39,7 @@ class LinkTiming:
     connect: float = 5.0
     ping_every: float = 5.0
     ping_answer: float = 5.0
+    last_words: float = 0.3
 
 
 class _Refused(Exception):
@@ -170,8 +172,7 @@ class MemberLink:
                 try:
                     return await self._converse(socket)
                 except asyncio.CancelledError:
-                    # Told to end: the library would call that an internal error.
-                    await socket.close()
+                    await self._take_leave(socket)
                     raise
         except InvalidStatus as error:
             status = error.response.status_code
@@ -214,6 +215,17 @@ class MemberLink:
                 self._log.warning("link_lost", code=socket.close_code, reason=socket.close_reason or "")
                 self._call(self._on_down)
         return admitted
+
+    async def _take_leave(self, socket: ClientConnection) -> None:
+        """Say what is still to be said, and close in order: the library would call the end an internal error."""
+        try:
+            async with asyncio.timeout(self._timing.last_words):
+                while self.state == "up" and (message := self._outbox.pop(time.monotonic())) is not None:
+                    await socket.send(control.encode(message))
+            await socket.close()
+        except Exception as error:
+            # Whatever it is, it must not keep the member from ending.
+            self._log.warning("left_unsaid", messages=len(self._outbox), reason=str(error) or type(error).__name__)
 
     def _understood(self, text: str | bytes) -> control.ToMember | None:
         try:

@@ -283,6 +283,20 @@ def test_one_stopped_in_order_loses_no_count(two):
     assert set(counts(two.first)) == {before + 30}
 
 
+def test_what_arrived_in_the_last_second_before_a_stop_is_told(gateways, devices, control_plane):
+    (only,) = devices("d0")
+    only.warm(("numbers", "big"))
+    control_plane.first = config(plan(1, {"d0": [("numbers", "big")]}, {"d0": only.endpoint}), [application("numbers")])
+    gateway = gateways(None, NEREUS_CONTROL_URL=control_plane.url, NEREUS_JOIN_TOKEN="t")
+    gateway.wait_ready()
+    for _ in range(7):
+        assert gateway.infer([[1.0] * 4] * 2).status_code == 200
+    assert gateway.stop() == 0
+    wait_for(lambda: control_plane.connection.protocol.close_code is not None, "its link ends")
+    told = [report.applications["numbers"] for report in control_plane.heard(control.GatewayStats)]
+    assert sum(counts.arrived for counts in told) == sum(counts.in_time for counts in told) == 7
+
+
 def test_a_gateway_that_stops_ends_its_link_in_order_and_one_that_dies_does_not(gateways, control_plane):
     control_plane.first = config(plan(1, {}, {}), [])
     for end, code in ((GatewayProcess.stop, 1000), (lambda gateway: gateway.process.kill(), 1006)):

@@ -182,6 +182,7 @@ class Gateway:
         await self._rpc.close()
         if self._ticker is not None:
             self._ticker.cancel()
+        self._report()
         if self._own is not None:
             await self._own.close()
         if self._totals is not None:
@@ -370,13 +371,16 @@ class Gateway:
                     self._totals.write(self._statistics.totals)
                 if now >= second:
                     second = max(second + 1.0, now)
-                    applications = list(self._dataplane.catalog.applications)
-                    stats = self._statistics.take(applications)
-                    self._send(GatewayStats(applications=stats, ready=self.ready))
-                    self._tell_overloads(stats)
+                    self._tell_overloads(self._report())
                     self._keep_executors(self._dataplane.catalog)
             except Exception:
                 logger.exception("tick_failed")
+
+    def _report(self) -> dict[str, ApplicationStats]:
+        """Tell the control plane of the second that ends now."""
+        stats = self._statistics.take(list(self._dataplane.catalog.applications))
+        self._send(GatewayStats(applications=stats, ready=self.ready))
+        return stats
 
     def _page(self) -> bytes:
         self._metadata.refresh_metrics()

@@ -25,8 +25,8 @@ BYTES = 16 * 1024 * 1024
 Context = grpc.aio.ServicerContext
 #: a serialised answer, or why there is none
 Rendered = bytes | GatewayError
-#: takes a serialised query, the time left (s) or None, and who takes its outcome. Raises GatewayError.
-Submit = Callable[[bytes, float | None, Callable[[Rendered], None]], Flight]
+#: takes a serialised query, the time left (s) or None, and what gets its outcome. Raises GatewayError.
+Submit = Callable[[bytes, float | None, asyncio.Future[Rendered]], Flight]
 
 
 def settle(answered: asyncio.Future[Rendered], outcome: Rendered) -> None:
@@ -117,7 +117,7 @@ class Stream:
         self._count += 1
         self._bytes += counted
         try:
-            flight = self._submit(data, left_s, lambda outcome: settle(answered, outcome))
+            flight = self._submit(data, left_s, answered)
             id = flight.query.id
             if not answered.done():
                 self._under_way[answered] = flight

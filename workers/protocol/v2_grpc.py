@@ -29,7 +29,8 @@ from .v2 import V2Error
 LARGE = 64 * 1024
 
 _RAW_INPUT = pb.ModelInferRequest.DESCRIPTOR.fields_by_name["raw_input_contents"].number << 3 | 2
-_RAW_OUTPUT = bytes([pb.ModelInferResponse.DESCRIPTOR.fields_by_name["raw_output_contents"].number << 3 | 2])
+#: in front of each output's packed data and its length
+RAW_OUTPUT = bytes([pb.ModelInferResponse.DESCRIPTOR.fields_by_name["raw_output_contents"].number << 3 | 2])
 _STREAMED = bytes([pb.ModelStreamInferResponse.DESCRIPTOR.fields_by_name["infer_response"].number << 3 | 2])
 #: which of InferTensorContents' fields holds a datatype; the others have none and are sent raw
 _CONTENTS = {
@@ -55,28 +56,33 @@ def read(data: bytes) -> tuple[pb.ModelInferRequest, Sequence[Buffer]]:
         V2Error: not such a message.
     """
     if len(data) >= LARGE:
-        fields, contents = _apart(data)
-        if contents:
-            return _parsed(fields), contents
-    message = _parsed(data)
+        places = raw_places(data)
+        if places:
+            return parsed(_without(data, places)), [memoryview(data)[start:end] for _, start, end in places]
+    message = parsed(data)
     return message, message.raw_input_contents
 
 
-def _parsed(data: bytes) -> pb.ModelInferRequest:
+def parsed(data: Buffer) -> pb.ModelInferRequest:
+    """Raises V2Error."""
     try:
         return pb.ModelInferRequest.FromString(data)
     except DecodeError:
         raise V2Error("message: is not a valid inference.ModelInferRequest") from None
 
 
-def _apart(data: bytes) -> tuple[bytes, list[memoryview]]:
-    """The message without its raw contents, and those. Raises V2Error."""
-    view, size, offset = memoryview(data), len(data), 0
-    kept: list[memoryview] = []
-    contents: list[memoryview] = []
+def raw_places(data: Buffer) -> list[tuple[int, int, int]]:
+    """Of each of the raw contents of a serialised ModelInferRequest: where its field begins, where its bytes begin, and
+    where both end. Nothing where there are groups, which no field of this message is and only protobuf should judge.
+
+    Raises:
+        V2Error: it is cut off.
+    """
+    size, offset = len(data), 0
+    places: list[tuple[int, int, int]] = []
     try:
         while offset < size:
-            start = offset
+            field = offset
             tag, offset = _varint(data, offset)
             kind = tag & 7
             if kind == 2:
@@ -84,21 +90,26 @@ def _apart(data: bytes) -> tuple[bytes, list[memoryview]]:
                 if length > size - offset:
                     raise IndexError
                 if tag == _RAW_INPUT:
-                    contents.append(view[offset : offset + length])
-                    offset += length
-                    continue
+                    places.append((field, offset, offset + length))
                 offset += length
             elif kind == 0:
                 _, offset = _varint(data, offset)
             elif kind in (1, 5):
                 offset += 8 if kind == 1 else 4
             else:
-                # Groups, which no field of this message is and only protobuf should judge.
-                return data, []
-            kept.append(view[start:offset])
+                return []
     except IndexError:
         raise V2Error("message: is not a valid inference.ModelInferRequest; it is cut off") from None
-    return b"".join(kept), contents
+    return places
+
+
+def _without(data: Buffer, places: list[tuple[int, int, int]]) -> bytes:
+    """The message without its raw contents."""
+    view, kept, offset = memoryview(data), [], 0
+    for field, _, end in places:
+        kept.append(view[offset:field])
+        offset = end
+    return b"".join([*kept, view[offset:]])
 
 
 def _varint(data: bytes, offset: int) -> tuple[int, int]:
@@ -214,6 +225,17 @@ def render(
         V2Error: an output is missing.
     """
     message = pb.ModelInferResponse(model_name=model, model_version=version, id=query.id)
+    set_parameters(message, parameters)
+    pieces: list[Buffer] = [b""]
+    for name, _, header, part in v2.wanted(query, headers, parts):
+        message.outputs.add(name=name, datatype=header.datatype, shape=header.shape)
+        pieces += (RAW_OUTPUT, varint(len(part)), part)
+    pieces[0] = message.SerializeToString()
+    return b"".join(pieces)
+
+
+def set_parameters(message: pb.ModelInferResponse, parameters: Mapping[str, str | bool | int | float]) -> None:
+    """Have a response tell these."""
     for name, value in parameters.items():
         parameter = message.parameters[name]
         if isinstance(value, str):
@@ -224,17 +246,11 @@ def render(
             parameter.int64_param = value
         else:
             parameter.double_param = value
-    pieces: list[Buffer] = [b""]
-    for name, _, header, part in v2.wanted(query, headers, parts):
-        message.outputs.add(name=name, datatype=header.datatype, shape=header.shape)
-        pieces += (_RAW_OUTPUT, _length(part), part)
-    pieces[0] = message.SerializeToString()
-    return b"".join(pieces)
 
 
 def streamed(response: bytes) -> bytes:
     """A serialised ModelStreamInferResponse around a serialised ModelInferResponse."""
-    return b"".join((_STREAMED, _length(response), response))
+    return b"".join((_STREAMED, varint(len(response)), response))
 
 
 def streamed_error(id: str, message: str) -> bytes:
@@ -244,11 +260,11 @@ def streamed_error(id: str, message: str) -> bytes:
     ).SerializeToString()
 
 
-def _length(data: Buffer) -> bytes:
-    """``len(data)`` as a varint."""
-    size, encoded = len(data), bytearray()
-    while size > 0x7F:
-        encoded.append(size & 0x7F | 0x80)
-        size >>= 7
-    encoded.append(size)
+def varint(value: int) -> bytes:
+    """As protobuf spells it (https://protobuf.dev/programming-guides/encoding/#varints)."""
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
     return bytes(encoded)

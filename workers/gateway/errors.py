@@ -58,6 +58,12 @@ class MethodNotAllowed(GatewayError):
         super().__init__(f"method {method}: not allowed here; allowed: {names}", headers=((b"allow", names.encode()),))
 
 
+class UnsupportedMethod(GatewayError):
+    """gRPC has no such method here. Permanent."""
+
+    status, grpc, outcome = 404, "UNIMPLEMENTED", None
+
+
 class TooLarge(GatewayError):
     """The body, decompressed, is larger than the limit. Permanent."""
 

@@ -50,6 +50,8 @@ OVERLOAD_ROWS = 3
 MAX_QUERIES = 20_000
 #: bytes of inputs that may be under way at once, at least
 MIN_BYTES = 512 * 1024 * 1024
+#: bytes of requests that may be read at once over HTTP, and over gRPC, at least
+MIN_BUFFERED_BYTES = 256 * 1024 * 1024
 
 
 class CannotListen(OSError):
@@ -133,6 +135,7 @@ class Gateway:
             self._totals.elsewhere if self._totals is not None else tuple,
         )
         self._own = OwnSocket(beside.socket, self._page) if beside is not None else None
+        buffered_bytes = max(MIN_BUFFERED_BYTES, 4 * options.max_body_bytes)
         rest = Rest(self._dataplane, self._metadata, self._metrics, options.max_body_bytes)
         self._http = HttpServer(
             rest.handle,
@@ -140,9 +143,10 @@ class Gateway:
             rest.disconnected,
             rest.render_error,
             max_body_bytes=options.max_body_bytes,
-            max_buffered_bytes=max(256 * 1024 * 1024, 4 * options.max_body_bytes),
+            max_buffered_bytes=buffered_bytes,
         )
-        self._rpc = RpcServer(Rpc(self._dataplane, self._metadata, self._metrics), options.max_body_bytes)
+        rpc = Rpc(self._dataplane, self._metadata, self._metrics)
+        self._rpc = RpcServer(rpc, options.max_body_bytes, buffered_bytes)
         self._ticker: asyncio.Task | None = None
         self._moved: int | None = None
 

@@ -1,19 +1,14 @@
 """The V2 gRPC edge: calls of ``inference.GRPCInferenceService`` to calls of the handlers behind, and back. No decisions
 here.
 
-Methods take and give bytes: what a message holds is for :mod:`~workers.protocol.v2_grpc`, and a message that is none is
-a clear error instead of whatever the library says. A call is admitted by its method and key before its message is read,
-so that nobody can make the gateway read what it would refuse anyway.
+A call is admitted by its head (method, key, deadline, compression) before its message is read, so that nobody can make
+the gateway read what it would refuse anyway. What a message holds is for :mod:`~workers.protocol.v2_grpc`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import AsyncIterable, Awaitable, Callable
+from collections.abc import Callable
 
-import grpc
-import grpc.aio
 from google.protobuf.message import DecodeError, Message
 from tritonclient.grpc import service_pb2 as pb
 
@@ -21,128 +16,112 @@ from workers import log
 from workers.protocol import v2, v2_grpc
 from workers.protocol.frames import TensorHeader
 from workers.protocol.specs import ApplicationSpec
+from workers.protocol.tensors import Buffer
 from workers.protocol.v2_grpc_repeated import Memory
 from workers.protocol.v2_grpc_response import Template, fits
 
 from .catalog import Catalog
 from .dataplane import DataPlane, parse_version
-from .errors import GatewayError, Invalid, ModelFailed, NotFound
+from .errors import GatewayError, Invalid, ModelFailed, NotFound, UnsupportedEncoding, UnsupportedMethod
 from .flights import Answer, Flight, Outcome
+from .http2_heads import Head
 from .metadata import Metadata
 from .metrics import GatewayMetrics
-from .rpc_stream import Context, Rendered, Stream, settle
+from .rpc_call import Admitted, Call, Endpoint, timeout_s
+from .rpc_stream import Streaming, Waits
 
 logger = log.get("gateway.grpc")
 
-SERVICE = "/inference.GRPCInferenceService/"
+SERVICE = b"/inference.GRPCInferenceService/"
 #: what the answer's way to the client takes off a call's deadline, which is the client's to have it by: seconds, but at
 #: most this share of what is left
 WAY_S, WAY_SHARE = 0.002, 0.05
 #: kinds of answers that are remembered
 TEMPLATES = 1024
+#: how messages may be compressed
+ENCODINGS = (b"identity", b"gzip", b"deflate")
 
 _Rendered = tuple[v2.Terms, tuple[TensorHeader, ...], Template | None]
 
 
-class Rpc(grpc.GenericRpcHandler):
-    """Finds who answers a call.
-
-    The methods are not registered with the server one by one, as generated code does: it would wait for each of them
-    separately, and pay for all of them at each call.
-    """
+class Rpc:
+    """Admits calls and answers them."""
 
     def __init__(self, dataplane: DataPlane, metadata: Metadata, metrics: GatewayMetrics):
         self._dataplane = dataplane
         self._metadata = metadata
         self._metrics = metrics
-        self._streams: set[Stream] = set()
         self._answer = self._answered
         #: of queries to the applications of the catalog that came last
         self._memory = Memory()
         self._remembers: Catalog | None = None
         self._templates: dict[tuple, _Rendered] = {}
-        self._open = {
-            "ServerLive": self._unary(pb.ServerLiveRequest, self._live),
-            "ServerReady": self._unary(pb.ServerReadyRequest, self._ready),
+        self._open: dict[bytes, Endpoint] = {
+            b"ServerLive": _Plain(pb.ServerLiveRequest, self._live),
+            b"ServerReady": _Plain(pb.ServerReadyRequest, self._ready),
         }
-        self._keyed = {
-            "ServerMetadata": self._unary(pb.ServerMetadataRequest, self._server),
-            "ModelReady": self._unary(pb.ModelReadyRequest, self._model_ready),
-            "ModelMetadata": self._unary(pb.ModelMetadataRequest, self._model),
-            "ModelConfig": self._unary(pb.ModelConfigRequest, self._config),
-            "ModelStatistics": self._unary(pb.ModelStatisticsRequest, self._statistics),
-            "RepositoryIndex": self._unary(pb.RepositoryIndexRequest, self._index),
-            "ModelInfer": grpc.unary_unary_rpc_method_handler(self._infer),
-            "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(self._stream),
+        self._streaming = Streaming(self._submit, self.refused, dataplane.cancel)
+        self._keyed: dict[bytes, Endpoint] = {
+            b"ServerMetadata": _Plain(pb.ServerMetadataRequest, self._server),
+            b"ModelReady": _Plain(pb.ModelReadyRequest, self._model_ready),
+            b"ModelMetadata": _Plain(pb.ModelMetadataRequest, self._model),
+            b"ModelConfig": _Plain(pb.ModelConfigRequest, self._config),
+            b"ModelStatistics": _Plain(pb.ModelStatisticsRequest, self._statistics),
+            b"RepositoryIndex": _Plain(pb.RepositoryIndexRequest, self._index),
+            b"ModelInfer": _Infer(self._submit, dataplane.cancel),
+            b"ModelStreamInfer": self._streaming,
         }
 
     # --- admission ---
 
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        """Who answers the call; None: no such method, which the server says."""
-        method = handler_call_details.method
-        if not method.startswith(SERVICE):
-            return None
-        name = method[len(SERVICE) :]
-        handler = self._open.get(name)
-        if handler is not None:
-            return handler
+    def admit(self, head: Head) -> Admitted:
+        """What a call's head means: who answers it, or the error that does."""
+        catalog = self._dataplane.catalog
+        fields = head.fields
         try:
-            self._dataplane.catalog.authenticate(_authorization(handler_call_details.invocation_metadata))
+            endpoint = self._endpoint(fields)
+            timeout = fields.get(b"grpc-timeout")
+            encoding = fields.get(b"grpc-encoding", b"identity")
+            if encoding not in ENCODINGS:
+                known = "gzip, deflate and identity"
+                raise UnsupportedEncoding(f"grpc-encoding: {_shown(encoding)!r} is not supported; {known} are")
+            return Admitted(catalog, endpoint, None, None if timeout is None else timeout_s(timeout), encoding)
         except GatewayError as error:
-            return self._refusing(error.grpc, error.message)
-        handler = self._keyed.get(name)
-        if handler is not None:
-            return handler
-        known = ", ".join([*self._open, *self._keyed])
-        return self._refusing("UNIMPLEMENTED", f"method {name[:80]}: not supported; supported are {known}")
+            return Admitted(catalog, None, error)
 
-    def _refusing(self, code: str, message: str) -> grpc.RpcMethodHandler:
-        """Refuses the call without reading what it sends, which only a handler of streams can leave unread."""
+    def current(self, admitted: Admitted) -> bool:
+        """Whether a head means that still: a key that is taken back is so at once."""
+        return admitted.catalog is self._dataplane.catalog
 
-        async def refuse(_: AsyncIterable[bytes], context: Context) -> None:
-            self._metrics.invalid(code)
-            await context.abort(grpc.StatusCode[code], message)
+    def _endpoint(self, fields: dict[bytes, bytes]) -> Endpoint:
+        """Raises GatewayError."""
+        path = fields[b":path"]
+        if fields[b":method"] != b"POST" or not fields.get(b"content-type", b"").startswith(b"application/grpc"):
+            raise Invalid("request: must be a POST of application/grpc")
+        if not path.startswith(SERVICE):
+            raise UnsupportedMethod(f"method {_shown(path)}: no such service; {_shown(SERVICE)} is served")
+        name = path[len(SERVICE) :]
+        endpoint = self._open.get(name)
+        if endpoint is not None:
+            return endpoint
+        self._dataplane.catalog.authenticate(fields.get(b"authorization"))
+        endpoint = self._keyed.get(name)
+        if endpoint is None:
+            known = b", ".join([*self._open, *self._keyed]).decode()
+            raise UnsupportedMethod(f"method {_shown(name)}: not supported; supported are {known}")
+        return endpoint
 
-        return grpc.stream_unary_rpc_method_handler(refuse)
-
-    def _unary(self, kind: type[Message], call: Callable[[Message], Message]) -> grpc.RpcMethodHandler:
-        async def answer(data: bytes, context: Context) -> bytes:
-            try:
-                try:
-                    request = kind.FromString(data)
-                except DecodeError:
-                    raise Invalid(f"message: is not a valid {kind.DESCRIPTOR.full_name}") from None
-                return call(request).SerializeToString()
-            except GatewayError as error:
-                return await self._abort(context, error)
-            except Exception as error:
-                logger.error("grpc_handler_failed", exc_info=error)
-                return await self._abort(context, ModelFailed("internal error"))
-
-        return grpc.unary_unary_rpc_method_handler(answer)
-
-    def _abort(self, context: Context, error: GatewayError) -> Awaitable[bytes]:
-        """End the call with the error; raises what the server expects of an aborted call."""
-        self._refused(error)
-        trailing = ()
-        if error.retry_after_s is not None:
-            # https://github.com/grpc/proposal/blob/master/A6-client-retries.md#pushback
-            trailing = (("grpc-retry-pushback-ms", str(round(error.retry_after_s * 1e3))),)
-        return context.abort(grpc.StatusCode[error.grpc], error.message, trailing)
-
-    def _refused(self, error: GatewayError) -> None:
-        if error.outcome is None:
-            self._metrics.invalid(error.grpc)
+    def refused(self, error: GatewayError) -> None:
+        """Count a call that ends in an error without having been a query."""
+        self._metrics.invalid(error.grpc)
 
     # --- infer ---
 
-    def _submit(self, data: bytes, left_s: float | None, answered: asyncio.Future[Rendered]) -> Flight:
-        """Hand a serialised query on; ``answered`` gets its serialised answer or error, perhaps before this returns.
+    def _submit(self, data: Buffer, left_s: float | None, read_at: float, waits: Waits) -> Flight:
+        """Hand a serialised query on; ``waits`` gets its serialised answer or error, perhaps before this returns.
 
         Raises GatewayError where it is none that the data plane could take.
         """
-        read_at = time.monotonic()
         dataplane = self._dataplane
         if self._remembers is not dataplane.catalog:
             self._remembers = dataplane.catalog
@@ -155,9 +134,9 @@ class Rpc(grpc.GenericRpcHandler):
             left_s -= min(WAY_S, WAY_SHARE * left_s)
             if query.latency_s is None or left_s < query.latency_s:
                 query.latency_s = left_s
-        return dataplane.submit(spec, query, variant, read_at, self._answer, answered)
+        return dataplane.submit(spec, query, variant, read_at, self._answer, waits)
 
-    def _read(self, data: bytes) -> tuple[v2.Query, tuple[ApplicationSpec, str | None]]:
+    def _read(self, data: Buffer) -> tuple[v2.Query, tuple[ApplicationSpec, str | None]]:
         """The query, and which application and variant it is for. Raises GatewayError."""
         dataplane = self._dataplane
         try:
@@ -171,10 +150,10 @@ class Rpc(grpc.GenericRpcHandler):
         return query, (spec, variant)
 
     def _answered(self, flight: Flight, outcome: Outcome) -> None:
-        """Give an outcome to the call that waits; raises where it could not be rendered, and the call was told."""
-        answered: asyncio.Future[Rendered] = flight.context
+        """Give an outcome to whoever waits; raises where it could not be rendered, and that was told."""
+        waits: Waits = flight.context
         if isinstance(outcome, GatewayError):
-            settle(answered, outcome)
+            waits.settle(outcome)
             return
         query = flight.query
         try:
@@ -183,17 +162,18 @@ class Rpc(grpc.GenericRpcHandler):
                 rendered = outcome.run.rendered = self._rendered(flight, outcome)
             template = rendered[2]
             if template is not None:
-                settle(answered, template.fill(query.id, round(outcome.queue_s * 1e3, 3), outcome.parts))
-                return
-            response = _render(query, flight.spec.name, outcome)
+                response = template.fill(query.id, round(outcome.queue_s * 1e3, 3), outcome.parts)
+            else:
+                version, parameters = outcome.run.variant, outcome.parameters()
+                response = v2_grpc.render(query, flight.spec.name, version, parameters, outcome.headers, outcome.parts)
         except v2.V2Error as error:
             failed = ModelFailed(str(error))
-            settle(answered, failed)
+            waits.settle(failed)
             raise failed from None
         except Exception:
-            settle(answered, ModelFailed("internal error: the answer could not be rendered"))
+            waits.settle(ModelFailed("internal error: the answer could not be rendered"))
             raise
-        settle(answered, response)
+        waits.settle(response)
 
     def _rendered(self, flight: Flight, answer: Answer) -> _Rendered:
         """What the answer has in common with others of the same terms and headers; no template where there is no such
@@ -211,36 +191,9 @@ class Rpc(grpc.GenericRpcHandler):
             known = self._templates[key] = terms, headers, template
         return known
 
-    async def _infer(self, data: bytes, context: Context) -> bytes:
-        answered = asyncio.get_running_loop().create_future()
-        try:
-            flight = self._submit(data, context.time_remaining(), answered)
-        except GatewayError as error:
-            return await self._abort(context, error)
-        except Exception as error:
-            logger.error("grpc_handler_failed", exc_info=error)
-            return await self._abort(context, ModelFailed("internal error"))
-        try:
-            outcome = await answered
-        except asyncio.CancelledError:
-            self._dataplane.cancel(flight)
-            raise
-        if isinstance(outcome, GatewayError):
-            return await self._abort(context, outcome)
-        return outcome
-
-    async def _stream(self, messages: AsyncIterable[bytes], context: Context) -> None:
-        stream = Stream(self._submit, self._refused, self._dataplane.cancel)
-        self._streams.add(stream)
-        try:
-            await stream.run(messages, context)
-        finally:
-            self._streams.discard(stream)
-
     def stop(self) -> None:
         """The gateway stops: streams take no more queries."""
-        for stream in self._streams:
-            stream.stop()
+        self._streaming.stop()
 
     # --- the rest ---
 
@@ -275,12 +228,63 @@ class Rpc(grpc.GenericRpcHandler):
         return pb.RepositoryIndexResponse(models=self._metadata.index(request.ready))
 
 
-def _authorization(metadata: tuple[tuple[str, str | bytes], ...]) -> bytes | None:
-    for name, value in metadata:
-        if name == "authorization":
-            return value if isinstance(value, bytes) else value.encode()
-    return None
+class _Quiet:
+    """An endpoint that takes one message and minds nothing else."""
+
+    streams = False
+
+    def opened(self, call: Call) -> None:
+        """See :class:`Endpoint`."""
+
+    def ended(self, call: Call) -> None:
+        """See :class:`Endpoint`."""
+
+    def gone(self, call: Call) -> None:
+        """See :class:`Endpoint`."""
+
+    def drained(self, call: Call) -> None:
+        """See :class:`Endpoint`."""
 
 
-def _render(query: v2.Query, model: str, answer: Answer) -> bytes:
-    return v2_grpc.render(query, model, answer.run.variant, answer.parameters(), answer.headers, answer.parts)
+class _Plain(_Quiet):
+    """Answers a message at once."""
+
+    def __init__(self, kind: type[Message], answer: Callable[[Message], Message]):
+        self._kind = kind
+        self._answer = answer
+
+    def message(self, call: Call, data: Buffer) -> None:
+        """See :class:`Endpoint`."""
+        try:
+            request = self._kind.FromString(data)
+        except DecodeError:
+            raise Invalid(f"message: is not a valid {self._kind.DESCRIPTOR.full_name}") from None
+        call.answer(self._answer(request).SerializeToString())
+
+
+class _Infer(_Quiet):
+    """Answers a query."""
+
+    def __init__(
+        self, submit: Callable[[Buffer, float | None, float, Waits], Flight], cancel: Callable[[Flight], None]
+    ):
+        self._submit = submit
+        self._cancel = cancel
+
+    def message(self, call: Call, data: Buffer) -> None:
+        """See :class:`Endpoint`."""
+        read_at = call.connection.touched
+        flight = self._submit(data, call.left_s(read_at), read_at, call)
+        if not call.done:
+            # Undone with the answer: what goes round in a circle stays until the collector comes by, body and all.
+            call.waiter = flight
+
+    def gone(self, call: Call) -> None:
+        """See :class:`Endpoint`."""
+        flight, call.waiter = call.waiter, None
+        if flight is not None:
+            self._cancel(flight)
+
+
+def _shown(text: bytes) -> str:
+    return text[:80].decode("latin-1")

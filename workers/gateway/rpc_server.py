@@ -3,37 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
+import itertools
 
-import grpc.aio
-
+from .errors import GatewayError
+from .http2 import Connection
+from .http2_heads import Head
 from .rpc import Rpc
+from .rpc_call import Admitted, Call
 
 #: calls under way at once, whatever they do: open streams, too
 MAX_CALLS = 20_000
-#: calls that are told that the gateway stops get this long to be told (s)
+MAX_CONNECTIONS = 4096
+#: clients that were told that the gateway stops get this long to read it (s)
 FAREWELL_S = 0.3
-#: a connection that says nothing for so long is asked whether it is still there (ms), and given up after the second
-KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS = 120_000, 20_000
-#: clients may ask so often (ms); the library's own 5 minutes cuts off clients with an ordinary keep-alive setting
-CLIENT_KEEPALIVE_MS = 10_000
 
 
 class RpcServer:
-    """Listens for gRPC in the running event loop.
+    """Listens for gRPC in the running event loop. Also what its calls share (:class:`~.rpc_call.Calls`) and who its
+    connections belong to (:class:`~.http2.Server`).
 
-    ``max_message_bytes``: largest message, as it came and decompressed; the library refuses a larger one with
-    RESOURCE_EXHAUSTED before this gateway sees it.
+    ``message_bytes``: largest message, as it came and decompressed. ``most_bytes``: all messages that are being read,
+    together, and all answers that clients do not take, together.
     """
 
-    def __init__(self, rpc: Rpc, max_message_bytes: int):
+    def __init__(self, rpc: Rpc, message_bytes: int, most_bytes: int):
         self._rpc = rpc
-        self._max_message_bytes = max_message_bytes
-        self._server: grpc.aio.Server | None = None
-        self._stopped: asyncio.Task | None = None
+        self.message_bytes = message_bytes
+        self.most_bytes = most_bytes
+        self.reading = self.unsent = self.streams = 0
+        self.connections: set[Connection] = set()
         self.port = 0
         """the port that it listens on"""
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.Task | None = None
+        self._idle = asyncio.Event()
 
     async def start(self, host: str, port: int, reuse_port: bool = False) -> None:
         """Listen; with ``reuse_port`` beside other processes that do so too.
@@ -41,50 +44,81 @@ class RpcServer:
         Raises:
             OSError: the address cannot be used.
         """
-        await _check(host, port, reuse_port)
-        # Its own lines would stand between the structured ones of the log; what matters it also raises.
-        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-        self._server = grpc.aio.server(
-            handlers=[self._rpc],
-            maximum_concurrent_rpcs=MAX_CALLS,
-            options=[
-                # Without a wish two processes could listen on one address, and neither would know.
-                ("grpc.so_reuseport", int(reuse_port)),
-                ("grpc.max_receive_message_length", self._max_message_bytes),
-                ("grpc.keepalive_time_ms", KEEPALIVE_MS),
-                ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-                ("grpc.keepalive_permit_without_calls", 1),
-                ("grpc.http2.min_ping_interval_without_data_ms", CLIENT_KEEPALIVE_MS),
-            ],
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: Connection(self), host, port, backlog=1024, reuse_port=reuse_port
         )
-        name = f"[{host}]" if ":" in host else host
-        try:
-            self.port = self._server.add_insecure_port(f"{name}:{port}")
-        except RuntimeError as error:
-            raise OSError(str(error)) from None
-        await self._server.start()
+        self.port = self._server.sockets[0].getsockname()[1]
+        self._sweeper = asyncio.create_task(self._sweep(), name="grpc-sweep")
 
     async def drain(self, grace_s: float) -> None:
         """Take no more calls, and let those under way finish for up to ``grace_s``."""
         if self._server is None:
             return
+        self._server.close()
+        self._sweeper.cancel()
         self._rpc.stop()
-        self._stopped = asyncio.create_task(self._server.stop(grace_s + FAREWELL_S), name="grpc-stop")
-        await asyncio.wait([self._stopped], timeout=grace_s)
+        for connection in list(self.connections):
+            connection.stop()
+        try:
+            async with asyncio.timeout(grace_s):
+                while self.streams:
+                    self._idle.clear()
+                    await self._idle.wait()
+        except TimeoutError:
+            pass
 
     async def close(self) -> None:
-        """End; what was not answered until now is cut off, after a moment for answers on their way."""
-        if self._stopped is not None:
-            await self._stopped
+        """Close all connections, once what was written to them is sent, or after a moment."""
+        for connection in list(self.connections):
+            connection.close()
+        try:
+            async with asyncio.timeout(FAREWELL_S):
+                while self.connections:
+                    self._idle.clear()
+                    await self._idle.wait()
+        except TimeoutError:
+            pass
 
+    # --- for connections ---
 
-async def _check(host: str, port: int, reuse_port: bool) -> None:
-    """Raises OSError with the reason why nobody can listen there, of which the library tells nothing."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, kind, protocol, _, address = found[0]
-    with socket.socket(family, kind, protocol) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if reuse_port:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        probe.bind(address)
+    def admits(self) -> bool:
+        """See :class:`~.http2.Server`."""
+        return self.streams < MAX_CALLS
+
+    def full(self) -> bool:
+        """See :class:`~.http2.Server`."""
+        return len(self.connections) >= MAX_CONNECTIONS
+
+    def open(self, connection: Connection, number: int, head: Head) -> Call:
+        """See :class:`~.http2.Server`."""
+        return Call(self, connection, number, head)
+
+    def closed(self, connection: Connection) -> None:
+        """See :class:`~.http2.Server`."""
+        self._idle.set()
+
+    # --- for calls ---
+
+    def admit(self, head: Head) -> Admitted:
+        """See :class:`~.rpc_call.Calls`."""
+        return self._rpc.admit(head)
+
+    def current(self, admitted: Admitted) -> bool:
+        """See :class:`~.rpc_call.Calls`."""
+        return self._rpc.current(admitted)
+
+    def refused(self, error: GatewayError) -> None:
+        """See :class:`~.rpc_call.Calls`."""
+        self._rpc.refused(error)
+
+    async def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        for second in itertools.count(1):
+            await asyncio.sleep(1.0)
+            now = loop.time()
+            for connection in list(self.connections):
+                connection.sweep(now)
+                if second % 5 == 0:
+                    for call in list(connection.streams.values()):
+                        call.sweep(now)

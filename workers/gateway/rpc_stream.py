@@ -1,18 +1,18 @@
-"""One ``ModelStreamInfer`` call: queries one after the other on one stream, over the same handler as single ones."""
+"""``ModelStreamInfer`` calls: queries one after the other on one stream, over the same handler as single ones."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterable, Callable
-
-import grpc
-import grpc.aio
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
 
 from workers import log
 from workers.protocol import v2, v2_grpc
+from workers.protocol.tensors import Buffer
 
 from .errors import GatewayError, ModelFailed, Unavailable
 from .flights import Flight
+from .rpc_call import Call
 
 logger = log.get("gateway.grpc")
 
@@ -22,22 +22,46 @@ QUERIES = 64
 #: query is always let in, whatever its size
 BYTES = 16 * 1024 * 1024
 
-Context = grpc.aio.ServicerContext
 #: a serialised answer, or why there is none
-Rendered = bytes | GatewayError
-#: takes a serialised query, the time left (s) or None, and what gets its outcome. Raises GatewayError.
-Submit = Callable[[bytes, float | None, asyncio.Future[Rendered]], Flight]
+Rendered = Buffer | GatewayError
 
 
-def settle(answered: asyncio.Future[Rendered], outcome: Rendered) -> None:
-    """Give an outcome to whoever awaits it, if anybody still does: an answer may come between the cancellation of a
-    call and its coming through."""
-    if not answered.done():
-        answered.set_result(outcome)
+class Waits(Protocol):
+    """Who waits for a query's outcome."""
+
+    def settle(self, outcome: Rendered) -> None:
+        """Take it; called once."""
 
 
-class Stream:
-    """Answers a stream's queries in the order in which they came. An error is one query's, not the stream's.
+#: takes a serialised query, the time left (s) or None, when it was read, and who waits for its outcome. Raises
+#: GatewayError.
+Submit = Callable[[Buffer, float | None, float, Waits], Flight]
+
+
+class _Asked:
+    """A query of a stream. ``counted``: bytes."""
+
+    __slots__ = ("_stream", "counted", "flight", "id", "outcome")
+
+    def __init__(self, stream: _Stream, counted: int):
+        self._stream: _Stream | None = stream
+        self.counted = counted
+        self.flight: Flight | None = None
+        self.id = ""
+        self.outcome: Rendered | None = None
+
+    def settle(self, outcome: Rendered) -> None:
+        """See :class:`Waits`."""
+        # Nothing goes round in a circle any more.
+        stream, self._stream, self.flight = self._stream, None, None
+        self.outcome = outcome
+        if stream is not None:
+            stream.tell()
+
+
+class Streaming:
+    """The endpoint of such calls (:class:`~.rpc_call.Endpoint`). Answers a stream's queries in the order in which they
+    came. An error is one query's, not the stream's.
 
     Args:
         submit: hands a query on.
@@ -45,93 +69,159 @@ class Stream:
         cancel: forgets a query whose client is gone.
     """
 
+    streams = True
+
     def __init__(self, submit: Submit, refused: Callable[[GatewayError], None], cancel: Callable[[Flight], None]):
-        self._submit = submit
-        self._refused = refused
-        self._cancel = cancel
-        self._count = 0
+        self.submit = submit
+        self.refused = refused
+        self.cancel = cancel
+        self.open: set[_Stream] = set()
+
+    def opened(self, call: Call) -> None:
+        """A stream begins."""
+        call.waiter = stream = _Stream(self, call)
+        self.open.add(stream)
+
+    def message(self, call: Call, data: Buffer) -> None:
+        """A query came."""
+        call.waiter.take(data)
+
+    def ended(self, call: Call) -> None:
+        """The client has no more queries."""
+        call.waiter.end(None)
+
+    def gone(self, call: Call) -> None:
+        """The client is gone, and with it whoever would have read the rest."""
+        call.waiter.forget()
+
+    def drained(self, call: Call) -> None:
+        """The client takes answers again."""
+        call.waiter.tell()
+
+    def stop(self) -> None:
+        """Take nothing more; what is under way is answered, then the streams end."""
+        for stream in list(self.open):
+            stream.end(Unavailable(Unavailable.STOPPING))
+
+
+class _Stream:
+    """One call. Without room its client is read no further, so that one that does not take its answers fills no
+    memory."""
+
+    def __init__(self, streaming: Streaming, call: Call):
+        self._streaming = streaming
+        self._call: Call | None = call
+        self._asked: deque[_Asked] = deque()
         self._bytes = 0
         #: largest answer of this stream so far: what a query must be expected to become
         self._largest = 0
-        self._room = asyncio.Event()
-        #: (request id, bytes counted, outcome) in the order of arrival; None: no more will come
-        self._begun: asyncio.Queue[tuple[str, int, asyncio.Future[Rendered]] | None] = asyncio.Queue()
-        self._under_way: dict[asyncio.Future[Rendered], Flight] = {}
-        self._reading: asyncio.Task | None = None
-        self._stopping = False
+        #: read, but without room so far
+        self._waiting: deque[Buffer] = deque()
+        self._ended = False
+        self._error: GatewayError | None = None
+        self._telling = False
 
-    async def run(self, messages: AsyncIterable[bytes], context: Context) -> None:
-        """Serve the stream until its client ends it."""
-        self._reading = asyncio.create_task(self._read(messages, context), name="grpc-stream")
-        try:
-            while (item := await self._begun.get()) is not None:
-                id, counted, answered = item
-                outcome = await answered
-                self._under_way.pop(answered, None)
-                if isinstance(outcome, GatewayError):
-                    await context.write(v2_grpc.streamed_error(id, outcome.message))
-                else:
-                    self._largest = max(self._largest, len(outcome))
-                    await context.write(v2_grpc.streamed(outcome))
-                del outcome, answered, item
-                self._count -= 1
-                self._bytes -= counted
-                self._room.set()
-            if self._stopping:
-                await context.abort(grpc.StatusCode.UNAVAILABLE, Unavailable.STOPPING)
-        except grpc.aio.InternalError:
-            # The client is gone, and with it whoever would have read the rest.
-            pass
-        finally:
-            self._reading.cancel()
-            for flight in self._under_way.values():
-                self._cancel(flight)
+    def take(self, data: Buffer) -> None:
+        """A query came."""
+        if self._ended:
+            return
+        self._waiting.append(data)
+        self._begin()
 
-    def stop(self) -> None:
-        """Take nothing more; what is under way is answered, then the stream ends."""
-        if not self._stopping:
-            self._stopping = True
-            self._reading.cancel()
-            self._begun.put_nowait(None)
+    def end(self, error: GatewayError | None) -> None:
+        """No more queries are taken; the stream ends once all are answered, in the error if there is one."""
+        if self._call is None:
+            return
+        if error is not None:
+            self._error = error
+            self._waiting.clear()
+        self._ended = True
+        self.tell()
 
-    async def _read(self, messages: AsyncIterable[bytes], context: Context) -> None:
-        try:
-            async for data in messages:
-                self._begin(data, context.time_remaining())
-                del data
-                # Without room nothing more is read, so that a client that does not take its answers fills no memory.
-                while self._count and (self._count >= QUERIES or self._bytes + self._largest > BYTES):
-                    self._room.clear()
-                    await self._room.wait()
-        except grpc.aio.InternalError:
-            # The client is gone.
-            pass
-        except Exception:
-            logger.exception("grpc_stream_failed")
-        self._begun.put_nowait(None)
+    def forget(self) -> None:
+        """Nobody waits for the rest any more."""
+        call, self._call = self._call, None
+        if call is None:
+            return
+        self._streaming.open.discard(self)
+        call.waiter = None
+        self._waiting.clear()
+        asked, self._asked = self._asked, deque()
+        for one in asked:
+            flight, one.flight = one.flight, None
+            if flight is not None:
+                self._streaming.cancel(flight)
 
-    def _begin(self, data: bytes, left_s: float | None) -> None:
-        answered = asyncio.get_running_loop().create_future()
-        id = ""
+    def _begin(self) -> None:
+        """Hand on what there is room for."""
+        call = self._call
+        asked = self._asked
+        while self._waiting and not (asked and (len(asked) >= QUERIES or self._bytes + self._largest > BYTES)):
+            self._ask(self._waiting.popleft(), call)
+        if call.held != bool(self._waiting):
+            if call.held:
+                call.proceed()
+            else:
+                call.held = True
+
+    def _ask(self, data: Buffer, call: Call) -> None:
         counted = max(len(data), self._largest)
-        self._count += 1
+        one = _Asked(self, counted)
+        self._asked.append(one)
         self._bytes += counted
+        read_at = call.connection.touched
         try:
-            flight = self._submit(data, left_s, answered)
-            id = flight.query.id
-            if not answered.done():
-                self._under_way[answered] = flight
+            flight = self._streaming.submit(data, call.left_s(read_at), read_at, one)
+            one.id = flight.query.id
+            if one.outcome is None:
+                one.flight = flight
         except GatewayError as error:
-            self._refused(error)
-            id = _id(data)
-            settle(answered, error)
+            self._streaming.refused(error)
+            one.id = _id(data)
+            one.settle(error)
         except Exception:
             logger.exception("grpc_handler_failed")
-            settle(answered, ModelFailed("internal error"))
-        self._begun.put_nowait((id, counted, answered))
+            one.settle(ModelFailed("internal error"))
+
+    def tell(self) -> None:
+        """Send the answers that are there and whose turn it is, as far as the client takes them."""
+        if self._telling:
+            # An answer made room for the next query, and that is answered already: whoever is at it below goes on.
+            return
+        self._telling = True
+        try:
+            self._tell()
+        finally:
+            self._telling = False
+
+    def _tell(self) -> None:
+        call, asked = self._call, self._asked
+        while call is not None and call.outbox is None and asked and asked[0].outcome is not None:
+            one = asked.popleft()
+            self._bytes -= one.counted
+            outcome = one.outcome
+            if isinstance(outcome, GatewayError):
+                message = v2_grpc.streamed_error(one.id, outcome.message)
+            else:
+                self._largest = max(self._largest, len(outcome))
+                message = v2_grpc.streamed(outcome)
+            if not call.tell(message):
+                self.forget()
+                return
+            if self._waiting:
+                self._begin()
+            call = self._call
+        if call is not None and self._ended and not asked and not self._waiting and call.outbox is None:
+            self._call = None
+            self._streaming.open.discard(self)
+            call.waiter = None
+            if self._error is not None:
+                call.fail(self._error)
+            else:
+                call.complete()
 
 
-def _id(data: bytes) -> str:
+def _id(data: Buffer) -> str:
     """The id of a query that was refused, as far as it can be read."""
     try:
         message, _ = v2_grpc.read(data)

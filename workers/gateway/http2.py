@@ -1,0 +1,626 @@
+"""HTTP/2 for the gateway's gRPC edge (RFC 9113): connections, their streams, and flow control in both directions.
+
+One protocol object a connection and one :class:`Stream` a request; no task, no timer and no future. What a stream
+means is for whoever extends it. Only what gRPC needs of a server is here: no push, no priorities, and responses' heads
+go into no table. Why this and not a library's server: ``docs/decisions/0017-grpc-over-http2-of-its-own.md``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+from workers import log
+from workers.protocol.tensors import Buffer
+
+from . import http2_frames as h2
+from .http2_frames import Http2Error
+from .http2_heads import MOST_BYTES, Head, Heads, Malformed
+
+logger = log.get("gateway.grpc")
+
+#: bytes that a client may send unread on one stream and on one connection, and in one frame of data
+STREAM_WINDOW, CONNECTION_WINDOW, DATA_FRAME = 1024 * 1024, 8 * 1024 * 1024, 256 * 1024
+#: streams of one connection at once
+STREAMS = 1024
+#: frames other than requests and their data that one connection may send in a second
+CONTROLS = 20_000
+#: a connection without a greeting is given up after so many seconds; one that says nothing for so long is asked whether
+#: it is still there, and given up where it says nothing even then
+GREETING_S, KEEPALIVE_S, KEEPALIVE_TIMEOUT_S = 20.0, 120.0, 20.0
+
+_SETTINGS = h2.settings(
+    {
+        h2.MAX_CONCURRENT_STREAMS: STREAMS,
+        h2.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
+        h2.MAX_FRAME_SIZE: DATA_FRAME,
+        h2.MAX_HEADER_LIST_SIZE: MOST_BYTES,
+    }
+) + h2.window_update(0, CONNECTION_WINDOW - h2.WINDOW)
+_SETTINGS_ACK = h2.frame(h2.SETTINGS, h2.ACK, 0)
+_PING = h2.frame(h2.PING, 0, 0, b"stillup?")
+
+
+class Server(Protocol):
+    """Who the connections belong to."""
+
+    connections: set[Connection]
+    #: streams that are open, of all connections
+    streams: int
+
+    def full(self) -> bool:
+        """Whether there are as many connections as there may be."""
+
+    def admits(self) -> bool:
+        """Whether one stream more may be opened."""
+
+    def open(self, connection: Connection, number: int, head: Head) -> Stream:
+        """A stream for a request with this head; it may end it at once."""
+
+    def closed(self, connection: Connection) -> None:
+        """A connection has ended, or has no stream any more."""
+
+
+class Stream:
+    """One request and its response. To be extended: ``opened``, ``received``, ``gone`` and ``drained`` are called from
+    the event loop."""
+
+    __slots__ = (
+        "begun",
+        "connection",
+        "done",
+        "head",
+        "held",
+        "moved",
+        "number",
+        "outbox",
+        "reading",
+        "trailers",
+        "unread",
+        "window",
+    )
+
+    def __init__(self, connection: Connection, number: int, head: Head):
+        self.connection = connection
+        self.number = number
+        self.head = head
+        #: bytes that the client takes
+        self.window = connection.initial_window
+        #: bytes of it that came since it was last told that there is room again, and whether it is to wait for that
+        self.unread = 0
+        self.held = False
+        #: its client may send more
+        self.reading = True
+        #: ``time.monotonic()`` when something last came or went
+        self.moved = connection.touched
+        #: the response's head was sent
+        self.begun = False
+        self.done = False
+        #: what the windows do not let through yet, and the block behind it
+        self.outbox: deque[memoryview] | None = None
+        self.trailers: bytes | None = None
+
+    # --- for whoever extends it ---
+
+    def opened(self) -> None:
+        """The request's head is there."""
+
+    def received(self, data: bytes, end: bool) -> None:
+        """More of its body, and whether this is the end of it."""
+
+    def gone(self) -> None:
+        """The client does not want the rest any more, or went away. Called only before the stream's end."""
+
+    def drained(self) -> None:
+        """All that was written has gone to the socket, after some of it had to wait."""
+
+    def over(self) -> None:
+        """The stream has ended, however it did. Called once."""
+
+    # --- the response ---
+
+    def write(self, block: bytes, pieces: Sequence[Buffer], size: int, trailers: bytes | None = None) -> bool:
+        """Send data of ``size`` bytes, behind the head that ``block`` says unless it was sent; with ``trailers``, a
+        block, it is the last. False: nobody is there any more."""
+        if self.done:
+            return False
+        connection, number = self.connection, self.number
+        out: list[Buffer] = []
+        if not self.begun:
+            self.begun = True
+            out.append(h2.frame(h2.HEADERS, h2.END_HEADERS, number, block))
+        if (
+            self.outbox is None
+            and size <= self.window
+            and size <= connection.window
+            and size <= connection.frame
+            and not connection.paused
+        ):
+            self.window -= size
+            connection.window -= size
+            out.append(h2.head(size, h2.DATA, 0, number))
+            out += pieces
+            if trailers is not None:
+                self._ending(out, trailers)
+            connection.write(b"".join(out))
+            if trailers is not None:
+                connection.finished(self)
+            return True
+        connection.write(b"".join(out))
+        if self.outbox is None:
+            self.outbox = deque()
+        self.outbox += [memoryview(piece).cast("B") for piece in pieces if len(piece)]
+        self.trailers = trailers
+        connection.blocked[number] = self
+        connection.pump()
+        return True
+
+    def end(self, block: bytes) -> bool:
+        """End the response with a block behind what was written; without a response so far it is all of it."""
+        if self.done:
+            return False
+        if self.outbox is not None:
+            self.trailers = block
+            return True
+        out: list[Buffer] = []
+        self._ending(out, block)
+        self.connection.write(b"".join(out))
+        self.connection.finished(self)
+        return True
+
+    def reset(self, code: int) -> None:
+        """End the stream without a response."""
+        if not self.done:
+            self.reading = False
+            self.connection.write(h2.rst_stream(self.number, code))
+            self.connection.finished(self)
+
+    def proceed(self) -> None:
+        """Let the client send on after :attr:`held` was set."""
+        self.held = False
+        if not self.done:
+            self.connection.give_room(self)
+
+    def _ending(self, out: list[Buffer], block: bytes) -> None:
+        out.append(h2.frame(h2.HEADERS, h2.END_STREAM | h2.END_HEADERS, self.number, block))
+        if self.reading:
+            # What else it sends is of no use (RFC 9113, section 8.1).
+            out.append(h2.rst_stream(self.number, h2.NO_ERROR))
+
+    def pump(self) -> None:
+        """Send what one frame and the windows take."""
+        connection, number, outbox = self.connection, self.number, self.outbox
+        room = min(self.window, connection.window, connection.frame)
+        if outbox and room > 0:
+            piece = outbox[0]
+            if len(piece) > room:
+                outbox[0] = piece[room:]
+                piece = piece[:room]
+            else:
+                outbox.popleft()
+            self.moved = time.monotonic()
+            self.window -= len(piece)
+            connection.window -= len(piece)
+            connection.write_all((h2.head(len(piece), h2.DATA, 0, number), piece))
+        if outbox:
+            return
+        self.outbox = None
+        connection.blocked.pop(number, None)
+        if self.trailers is not None:
+            block, self.trailers = self.trailers, None
+            self.end(block)
+        else:
+            self.drained()
+
+
+class Connection(asyncio.Protocol):
+    """One client connection."""
+
+    def __init__(self, server: Server):
+        self._server = server
+        self._transport: asyncio.Transport | None = None
+        self._heads = Heads()
+        self.streams: dict[int, Stream] = {}
+        #: those with something to send that must wait
+        self.blocked: dict[int, Stream] = {}
+        #: bytes that the client takes, on the connection and at first on each stream, and in one frame
+        self.window = self.initial_window = h2.WINDOW
+        self.frame = h2.FRAME
+        self.paused = False
+        #: ``time.monotonic()`` when something last came
+        self.touched = time.monotonic()
+        self._asked_at = 0.0
+        self._controls = 0
+        self._greeted = self._set = False
+        self._closing = self._stopping = False
+        self._last = 0
+        self._unread = 0
+        #: the beginning of a frame
+        self._rest = b""
+        #: of a frame of data that has not come whole: its stream, its flags, and the bytes that are missing
+        self._data: tuple[int, int, int] | None = None
+        #: a head in several frames: its stream, whether its request has no body, and its pieces
+        self._block: tuple[int, bool, bytearray] | None = None
+
+    # --- transport callbacks ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+        full = self._server.full()
+        self._server.connections.add(self)
+        if full:
+            self._fail(h2.ENHANCE_YOUR_CALM, "connections: as many as there may be are open")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        self._transport = None
+        self._rest, self._block = b"", None
+        for stream in list(self.streams.values()):
+            self._gone(stream)
+        self._server.connections.discard(self)
+        self._server.closed(self)
+
+    def pause_writing(self) -> None:
+        # Whoever does not take what it gets is not read either.
+        self.paused = True
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self.paused = False
+        if self._transport is not None and not self._closing:
+            self._transport.resume_reading()
+        self.pump()
+
+    def data_received(self, data: bytes) -> None:
+        self.touched = time.monotonic()
+        if self._closing:
+            return
+        if self._rest:
+            data = self._rest + data
+            self._rest = b""
+        try:
+            self._rest = self._read(data)
+        except Http2Error as error:
+            self._fail(error.code, str(error))
+        except Exception:
+            logger.exception("grpc_connection_failed")
+            self._fail(h2.INTERNAL_ERROR, "internal error")
+
+    # --- frames ---
+
+    def _read(self, data: bytes) -> bytes:
+        """Take whole frames, and data as far as it has come; what is left."""
+        offset, size = 0, len(data)
+        if not self._greeted:
+            if not h2.PREFACE.startswith(data[: len(h2.PREFACE)]):
+                raise Http2Error(h2.PROTOCOL_ERROR, "not HTTP/2: the connection preface is missing")
+            if size < len(h2.PREFACE):
+                return data
+            self._greeted = True
+            self.write(_SETTINGS)
+            offset = len(h2.PREFACE)
+        elif self._data is not None:
+            offset = self._more_data(data, 0)
+        while size - offset >= h2.HEAD and not self._closing:
+            high, low, kind, flags, number = h2.unpack_head(data, offset)
+            length = high << 8 | low
+            number &= h2.MOST_WINDOW
+            begin = offset + h2.HEAD
+            end = begin + length
+            if kind == h2.DATA:
+                if length > DATA_FRAME:
+                    raise Http2Error(h2.FRAME_SIZE_ERROR, f"DATA: at most {DATA_FRAME} bytes in a frame")
+                if not self._set or self._block is not None or not number:
+                    raise Http2Error(h2.PROTOCOL_ERROR, "DATA: out of place")
+                if end <= size:
+                    self._on_data(number, flags, data[begin:end], length, flags & h2.END_STREAM > 0)
+                elif flags & h2.PADDED:
+                    break
+                else:
+                    self._data = number, flags, length
+                    end = self._more_data(data, begin)
+            else:
+                if length > h2.FRAME:
+                    raise Http2Error(h2.FRAME_SIZE_ERROR, f"frame of kind {kind}: at most {h2.FRAME} bytes")
+                if end > size:
+                    break
+                self._on_frame(kind, flags, number, data[begin:end])
+            offset = end
+        return data[offset:]
+
+    def _more_data(self, data: bytes, offset: int) -> int:
+        """Take what has come of a frame of data; where that ends."""
+        number, flags, missing = self._data
+        piece = data[offset : offset + missing]
+        missing -= len(piece)
+        self._data = (number, flags, missing) if missing else None
+        if piece or not missing:
+            self._on_data(number, 0, piece, len(piece), not missing and flags & h2.END_STREAM > 0)
+        return offset + len(piece)
+
+    def _on_data(self, number: int, flags: int, payload: bytes, length: int, end: bool) -> None:
+        self._unread += length
+        if self._unread > CONNECTION_WINDOW:
+            raise Http2Error(h2.FLOW_CONTROL_ERROR, "DATA: more than the connection's window")
+        if self._unread >= CONNECTION_WINDOW // 2:
+            self.write(h2.window_update(0, self._unread))
+            self._unread = 0
+        if flags & h2.PADDED:
+            payload = h2.unpadded(flags, payload)
+        stream = self.streams.get(number)
+        if stream is None or not stream.reading:
+            if number > self._last or not number & 1:
+                raise Http2Error(h2.PROTOCOL_ERROR, "DATA: on a stream that is not open")
+            if stream is not None:
+                raise Http2Error(h2.STREAM_CLOSED, "DATA: behind a stream's end")
+            return
+        if not payload and not end:
+            self._control()
+        stream.unread += length
+        if stream.unread > STREAM_WINDOW:
+            raise Http2Error(h2.FLOW_CONTROL_ERROR, "DATA: more than the stream's window")
+        stream.moved = self.touched
+        if end:
+            stream.reading = False
+        stream.received(payload, end)
+        if stream.unread >= STREAM_WINDOW // 2:
+            self.give_room(stream)
+
+    def give_room(self, stream: Stream) -> None:
+        """Let a stream's client send on, unless it is to wait."""
+        if stream.reading and not stream.held and not stream.done and stream.unread:
+            self.write(h2.window_update(stream.number, stream.unread))
+            stream.unread = 0
+
+    def _on_frame(self, kind: int, flags: int, number: int, payload: bytes) -> None:
+        if not self._set and kind != h2.SETTINGS:
+            raise Http2Error(h2.PROTOCOL_ERROR, "SETTINGS: must come first")
+        if (self._block is not None) != (kind == h2.CONTINUATION):
+            raise Http2Error(h2.PROTOCOL_ERROR, f"frame of kind {kind}: out of place")
+        if kind == h2.HEADERS:
+            self._on_headers(number, flags, payload)
+            return
+        if kind == h2.CONTINUATION:
+            self._on_continuation(number, flags, payload)
+            return
+        self._control()
+        size = len(payload)
+        if kind == h2.WINDOW_UPDATE:
+            _long(size, 4)
+            self._on_window(number, h2.unpack_u32(payload)[0] & h2.MOST_WINDOW)
+        elif kind == h2.PING:
+            _long(size, 8)
+            _place(not number)
+            if not flags & h2.ACK:
+                self.write(h2.frame(h2.PING, h2.ACK, 0, payload))
+        elif kind == h2.SETTINGS:
+            _place(not number)
+            self._on_settings(flags, payload)
+        elif kind == h2.RST_STREAM:
+            _long(size, 4)
+            _place(0 < number <= self._last)
+            stream = self.streams.get(number)
+            if stream is not None:
+                stream.reading = False
+                self._gone(stream)
+        elif kind == h2.PRIORITY:
+            _long(size, 5)
+            _place(number > 0)
+            if h2.unpack_u32(payload)[0] & h2.MOST_WINDOW == number:
+                raise Http2Error(h2.PROTOCOL_ERROR, "PRIORITY: a stream cannot depend on itself")
+        elif kind == h2.GOAWAY:
+            _place(not number)
+        elif kind == h2.PUSH_PROMISE:
+            raise Http2Error(h2.PROTOCOL_ERROR, "PUSH_PROMISE: clients do not push")
+        # Kinds that nobody knows are ignored (RFC 9113, section 4.1).
+
+    def _control(self) -> None:
+        self._controls += 1
+        if self._controls > CONTROLS:
+            raise Http2Error(h2.ENHANCE_YOUR_CALM, f"at most {CONTROLS} frames of control a second")
+
+    # --- heads ---
+
+    def _on_headers(self, number: int, flags: int, payload: bytes) -> None:
+        _place(number & 1 == 1)
+        if flags & h2.PADDED:
+            payload = h2.unpadded(flags, payload)
+        if flags & h2.WITH_PRIORITY:
+            if len(payload) < 5:
+                raise Http2Error(h2.FRAME_SIZE_ERROR, "HEADERS: cut off")
+            if h2.unpack_u32(payload)[0] & h2.MOST_WINDOW == number:
+                raise Http2Error(h2.PROTOCOL_ERROR, "HEADERS: a stream cannot depend on itself")
+            payload = payload[5:]
+        end = flags & h2.END_STREAM > 0
+        if flags & h2.END_HEADERS:
+            self._on_head(number, payload, end)
+        else:
+            self._block = number, end, bytearray(payload)
+
+    def _on_continuation(self, number: int, flags: int, payload: bytes) -> None:
+        expected, end, block = self._block
+        _place(number == expected)
+        if len(block) + len(payload) > MOST_BYTES or not payload:
+            raise Http2Error(h2.ENHANCE_YOUR_CALM, f"headers: at most {MOST_BYTES} bytes, and some in each frame")
+        block += payload
+        if flags & h2.END_HEADERS:
+            self._block = None
+            self._on_head(number, bytes(block), end)
+
+    def _on_head(self, number: int, block: bytes, end: bool) -> None:
+        stream = self.streams.get(number)
+        if stream is not None or number <= self._last:
+            self._on_trailers(number, stream, block, end)
+            return
+        self._last = number
+        try:
+            # Whatever becomes of the request: the table must be kept as the client keeps it.
+            head = self._heads.read(block)
+        except Malformed:
+            self.write(h2.rst_stream(number, h2.PROTOCOL_ERROR))
+            return
+        if self._stopping or len(self.streams) >= STREAMS or not self._server.admits():
+            # Not begun: clients may send it again, elsewhere (RFC 9113, section 8.7).
+            self.write(h2.rst_stream(number, h2.REFUSED_STREAM))
+            return
+        stream = self._server.open(self, number, head)
+        self.streams[number] = stream
+        self._server.streams += 1
+        if end:
+            stream.reading = False
+        stream.opened()
+        if end and not stream.done:
+            stream.received(b"", True)
+
+    def _on_trailers(self, number: int, stream: Stream | None, block: bytes, end: bool) -> None:
+        try:
+            self._heads.read(block)
+        except Malformed:
+            # They have no pseudo fields, and what they say comes too late to matter.
+            pass
+        if stream is None:
+            # It was answered and closed while they were on their way.
+            return
+        if not stream.reading:
+            raise Http2Error(h2.STREAM_CLOSED, "HEADERS: behind a stream's end")
+        if not end:
+            raise Http2Error(h2.PROTOCOL_ERROR, "HEADERS: within a stream they must be its end")
+        stream.reading = False
+        stream.received(b"", True)
+
+    # --- settings and windows ---
+
+    def _on_settings(self, flags: int, payload: bytes) -> None:
+        if flags & h2.ACK:
+            _long(len(payload), 0)
+            return
+        self._set = True
+        for name, value in h2.read_settings(payload):
+            if name == h2.INITIAL_WINDOW_SIZE:
+                for stream in self.streams.values():
+                    stream.window += value - self.initial_window
+                    if stream.window > h2.MOST_WINDOW:
+                        raise Http2Error(h2.FLOW_CONTROL_ERROR, "SETTINGS_INITIAL_WINDOW_SIZE: a window is too large")
+                self.initial_window = value
+            elif name == h2.MAX_FRAME_SIZE:
+                self.frame = value
+        self.write(_SETTINGS_ACK)
+        self.pump()
+
+    def _on_window(self, number: int, more: int) -> None:
+        if not number:
+            if not more:
+                raise Http2Error(h2.PROTOCOL_ERROR, "WINDOW_UPDATE: must be 1 or more")
+            self.window += more
+            if self.window > h2.MOST_WINDOW:
+                raise Http2Error(h2.FLOW_CONTROL_ERROR, "WINDOW_UPDATE: the window is too large")
+        else:
+            _place(number <= self._last)
+            stream = self.streams.get(number)
+            if stream is None:
+                return
+            stream.window += more
+            if not more or stream.window > h2.MOST_WINDOW:
+                stream.reading = False
+                self.write(h2.rst_stream(number, h2.FLOW_CONTROL_ERROR if more else h2.PROTOCOL_ERROR))
+                self._gone(stream)
+                return
+        if self.blocked:
+            self.pump()
+
+    # --- sending ---
+
+    def write(self, data: bytes) -> None:
+        """Hand bytes to the socket."""
+        if self._transport is not None and data:
+            self._transport.write(data)
+
+    def write_all(self, pieces: Sequence[Buffer]) -> None:
+        """As :meth:`write`, of large pieces."""
+        if self._transport is not None:
+            self._transport.writelines(pieces)
+
+    def pump(self) -> None:
+        """Send what waits, a frame of each stream in turn."""
+        moved = True
+        while moved and self.blocked and not self.paused and not self._closing:
+            moved = False
+            for stream in list(self.blocked.values()):
+                if self.paused:
+                    break
+                before = self.window, stream.outbox and len(stream.outbox)
+                if stream.number in self.blocked:
+                    stream.pump()
+                moved = moved or (self.window, stream.outbox and len(stream.outbox)) != before
+
+    def finished(self, stream: Stream) -> None:
+        """A stream has come to its end."""
+        if stream.done:
+            return
+        stream.done = True
+        stream.outbox = None
+        self.streams.pop(stream.number, None)
+        self.blocked.pop(stream.number, None)
+        self._server.streams -= 1
+        stream.over()
+        if self._stopping and not self.streams:
+            self.close()
+        if not self.streams:
+            self._server.closed(self)
+
+    def _gone(self, stream: Stream) -> None:
+        if stream.done:
+            return
+        self.finished(stream)
+        stream.gone()
+
+    # --- life ---
+
+    def _fail(self, code: int, message: str) -> None:
+        """End the connection with the reason why."""
+        if self._transport is None:
+            return
+        self._transport.write(h2.goaway(self._last, code, message[:200]))
+        self.close()
+        for stream in list(self.streams.values()):
+            self._gone(stream)
+
+    def sweep(self, now: float) -> None:
+        """Give up a client that is not there any more; called each second."""
+        self._controls = 0
+        silent_s = now - self.touched
+        if self._transport is None:
+            return
+        if silent_s > KEEPALIVE_S + KEEPALIVE_TIMEOUT_S or (not self._set and silent_s > GREETING_S):
+            self._transport.abort()
+        elif silent_s > KEEPALIVE_S and self._asked_at <= self.touched and not self._closing:
+            self._asked_at = now
+            self.write(_PING)
+
+    def stop(self) -> None:
+        """Take no more requests, and close once those under way are answered."""
+        if self._stopping:
+            return
+        self._stopping = True
+        self.write(h2.goaway(self._last, h2.NO_ERROR))
+        if not self.streams:
+            self.close()
+
+    def close(self) -> None:
+        """Close once what was written is sent."""
+        self._closing = True
+        if self._transport is not None:
+            self._transport.close()
+
+
+def _long(size: int, expected: int) -> None:
+    if size != expected:
+        raise Http2Error(h2.FRAME_SIZE_ERROR, f"frame: has {size} bytes, must have {expected}")
+
+
+def _place(right: bool) -> None:
+    if not right:
+        raise Http2Error(h2.PROTOCOL_ERROR, "frame: on a stream where it has no place")

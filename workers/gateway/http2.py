@@ -595,7 +595,7 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             return
         if silent_s > KEEPALIVE_S + KEEPALIVE_TIMEOUT_S or (not self._set and silent_s > GREETING_S):
-            self._transport.abort()
+            self.abort()
         elif silent_s > KEEPALIVE_S and self._asked_at <= self.touched and not self._closing:
             self._asked_at = now
             self.write(_PING)
@@ -614,6 +614,11 @@ class Connection(asyncio.Protocol):
         self._closing = True
         if self._transport is not None:
             self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
 
 
 def _long(size: int, expected: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
+import time
 
 from .errors import GatewayError
 from .http2 import Connection
@@ -78,7 +78,8 @@ class RpcServer:
                     self._idle.clear()
                     await self._idle.wait()
         except TimeoutError:
-            pass
+            for connection in list(self.connections):
+                connection.abort()
 
     # --- for connections ---
 
@@ -113,12 +114,10 @@ class RpcServer:
         self._rpc.refused(error)
 
     async def _sweep(self) -> None:
-        loop = asyncio.get_running_loop()
-        for second in itertools.count(1):
+        while True:
             await asyncio.sleep(1.0)
-            now = loop.time()
+            now = time.monotonic()
             for connection in list(self.connections):
                 connection.sweep(now)
-                if second % 5 == 0:
-                    for call in list(connection.streams.values()):
-                        call.sweep(now)
+                for call in list(connection.streams.values()):
+                    call.sweep(now)

@@ -1,0 +1,172 @@
+"""HTTP/2 frame by frame, for what no client's library would send, and a gRPC server that gives back what it gets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import struct
+from collections.abc import AsyncIterator
+
+import hpack
+
+from workers.gateway import http2_frames as h2
+from workers.gateway.errors import GatewayError, UnsupportedMethod
+from workers.gateway.http2_heads import Head
+from workers.gateway.rpc_call import Admitted, Call, timeout_s
+from workers.gateway.rpc_server import RpcServer
+
+HEAD = [
+    (":method", "POST"),
+    (":scheme", "http"),
+    (":path", "/echo"),
+    (":authority", "test"),
+    ("te", "trailers"),
+    ("content-type", "application/grpc"),
+]
+
+
+def prefixed(message: bytes, flag: int = 0) -> bytes:
+    return struct.pack(">BI", flag, len(message)) + message
+
+
+class Peer:
+    """A client's end of one connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
+        self.reader, self.writer = reader, writer
+        self.encoder, self.decoder = hpack.Encoder(), hpack.Decoder()
+
+    def send(self, *frames: bytes) -> None:
+        self.writer.write(b"".join(frames))
+
+    def head(self, number: int, flags: int = h2.END_HEADERS, fields=HEAD) -> bytes:
+        return h2.frame(h2.HEADERS, flags, number, self.encoder.encode(fields))
+
+    def ask(self, number: int, message: bytes, fields=HEAD) -> None:
+        self.send(self.head(number, fields=fields), h2.frame(h2.DATA, h2.END_STREAM, number, prefixed(message)))
+
+    async def frame(self) -> tuple[int, int, int, bytes]:
+        """The next one: (kind, flags, stream, payload)."""
+        high, low, kind, flags, number = h2.unpack_head(await asyncio.wait_for(self.reader.readexactly(h2.HEAD), 10))
+        return kind, flags, number, await asyncio.wait_for(self.reader.readexactly(high << 8 | low), 10)
+
+    async def until(self, kind: int) -> tuple[int, int, bytes]:
+        """(flags, stream, payload) of the next frame of a kind; what comes before is thrown away."""
+        while True:
+            found, *rest = await self.frame()
+            if found == kind:
+                return tuple(rest)
+
+    async def response(self, number: int) -> tuple[bytes, dict[bytes, bytes]]:
+        """(data, head and trailers) of a stream."""
+        data, fields = b"", {}
+        while True:
+            kind, flags, stream, payload = await self.frame()
+            if kind == h2.HEADERS:
+                told = dict(self.decoder.decode(payload, raw=True))
+                fields |= told if stream == number else {}
+            assert kind != h2.RST_STREAM or stream != number, "reset"
+            if stream != number:
+                continue
+            data += payload if kind == h2.DATA else b""
+            if flags & h2.END_STREAM and kind in (h2.DATA, h2.HEADERS):
+                return data, fields
+
+    async def ended(self) -> tuple[int, str]:
+        """Why the server hung up: code and words."""
+        _, _, payload = await self.until(h2.GOAWAY)
+        assert await asyncio.wait_for(self.reader.read(), 10) == b""
+        return struct.unpack_from(">I", payload, 4)[0], payload[8:].decode()
+
+
+@contextlib.asynccontextmanager
+async def connected(port: int, settings: dict[int, int] | None = None) -> AsyncIterator[Peer]:
+    """A connection that has been greeted."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    peer = Peer(reader, writer)
+    peer.send(h2.PREFACE, h2.settings(settings or {}))
+    try:
+        yield peer
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+class Echo:
+    """Answers with what it is asked; ``held`` are calls of ``/hold``, which wait. ``/streams`` takes any number."""
+
+    def __init__(self) -> None:
+        self.held: list[Call] = []
+        self.got: list[bytes] = []
+        self.gone: list[Call] = []
+        self.refusals: list[GatewayError] = []
+        self.key = object()
+
+    def admit(self, head: Head) -> Admitted:
+        path = head.fields[b":path"]
+        timeout = head.fields.get(b"grpc-timeout")
+        endpoint = {
+            b"/echo": _Endpoint(self),
+            b"/hold": _Endpoint(self, True),
+            b"/streams": _Endpoint(self, True, True),
+        }
+        if path not in endpoint:
+            return Admitted(self.key, None, UnsupportedMethod("method: not known"))
+        encoding = head.fields.get(b"grpc-encoding", b"identity")
+        return Admitted(self.key, endpoint[path], None, None if timeout is None else timeout_s(timeout), encoding)
+
+    def current(self, admitted: Admitted) -> bool:
+        return admitted.catalog is self.key
+
+    def refused(self, error: GatewayError) -> None:
+        self.refusals.append(error)
+
+    def stop(self) -> None:
+        pass
+
+
+class _Endpoint:
+    def __init__(self, echo: Echo, hold: bool = False, streams: bool = False):
+        self.echo, self.hold, self.streams = echo, hold, streams
+
+    def opened(self, call: Call) -> None:
+        call.waiter = self
+
+    def message(self, call: Call, data) -> None:
+        self.echo.got.append(bytes(data))
+        if self.hold:
+            call.waiter = self
+            self.echo.held.append(call)
+        else:
+            call.answer(data)
+
+    def ended(self, call: Call) -> None:
+        call.complete()
+
+    def gone(self, call: Call) -> None:
+        self.echo.gone.append(call)
+
+    def drained(self, call: Call) -> None:
+        pass
+
+
+@contextlib.asynccontextmanager
+async def serving(message_bytes: int = 1 << 20, most_bytes: int = 4 << 20) -> AsyncIterator[tuple[RpcServer, Echo]]:
+    """A server with an echo behind it."""
+    echo = Echo()
+    server = RpcServer(echo, message_bytes, most_bytes)
+    await server.start("127.0.0.1", 0)
+    try:
+        yield server, echo
+    finally:
+        await server.drain(0.1)
+        await server.close()
+
+
+async def eventually(true, what: str) -> None:
+    for _ in range(500):
+        if true():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(what)

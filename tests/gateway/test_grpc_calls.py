@@ -1,0 +1,241 @@
+"""Calls over HTTP/2: messages however they are cut up, one limit for all that are being read, and slow clients."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import zlib
+
+import grpc
+import grpc.aio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workers.gateway import http2_frames as h2
+from workers.gateway import rpc_call
+from workers.gateway.errors import Invalid
+from workers.gateway.grpc_messages import IN_PLACE, MessageError, Messages
+from workers.gateway.rpc_call import timeout_s
+
+from .http2_client import HEAD, Peer, connected, eventually, prefixed, serving
+
+CODE = grpc.StatusCode
+KIB = 1024
+MIB = 1024 * KIB
+
+
+def to(path: str, *more: tuple[str, str]) -> list[tuple[str, str]]:
+    return [(name, path if name == ":path" else value) for name, value in HEAD] + list(more)
+
+
+async def status(peer: Peer, number: int) -> tuple[grpc.StatusCode, str]:
+    _, fields = await peer.response(number)
+    codes = {code.value[0]: code for code in CODE}
+    return codes[int(fields[b"grpc-status"])], fields.get(b"grpc-message", b"").decode()
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+BODIES = st.lists(
+    st.tuples(st.booleans(), st.integers(0, 40) | st.sampled_from([IN_PLACE - 6, IN_PLACE + 1, 2 * IN_PLACE])),
+    max_size=6,
+)
+
+
+@given(BODIES, st.lists(st.integers(1, 2 * IN_PLACE), max_size=40))
+def test_messages_are_the_same_however_they_are_cut_up(bodies, sizes):
+    sent = [(flag, bytes([place % 251]) * size) for place, (flag, size) in enumerate(bodies)]
+    stream = b"".join(prefixed(body, flag) for flag, body in sent)
+    messages, found = Messages(4 * IN_PLACE), []
+    for size in [*sizes, len(stream) + 1]:
+        piece, stream = stream[:size], stream[size:]
+        found += messages.feed(piece)
+    assert [(flag, bytes(body)) for flag, body in found] == sent
+    assert messages.partial == 0
+
+
+@pytest.mark.parametrize(
+    ("data", "words", "too_large"),
+    [
+        (b"\x02\0\0\0\0", "its first byte must be 0, or 1", False),
+        (prefixed(b"ok") + b"\xff\0\0\0\0", "its first byte must be 0, or 1", False),
+        (b"\0\0\0\0\x65", "has 101 bytes, which is larger than max (100 bytes)", True),
+        (b"\1\xff\xff\xff\xff", "larger than max", True),
+    ],
+)
+def test_what_is_no_message_is_refused_before_it_is_there(data, words, too_large):
+    with pytest.raises(MessageError) as caught:
+        Messages(100).feed(data)
+    assert words in str(caught.value)
+    assert caught.value.too_large == too_large
+
+
+@pytest.mark.parametrize(
+    ("frames", "words"),
+    [
+        ([b""], "message: missing; one is needed"),
+        ([b"\0\0\0"], "message: cut off"),
+        ([prefixed(b"abc")[:-1]], "message: cut off"),
+        ([prefixed(b"a"), prefixed(b"b")], "message: one is taken, two came"),
+        ([prefixed(b"a") + prefixed(b"b")], "message: one is taken, two came"),
+        ([b"\x07" + prefixed(b"")], "message: its first byte must be"),
+        ([prefixed(b"a", 1)], "message: is compressed, and grpc-encoding does not say how"),
+    ],
+)
+async def test_a_call_that_takes_one_message_says_what_is_wrong_with_it(frames, words):
+    async with serving() as (server, echo), connected(server.port) as peer:
+        peer.send(peer.head(1), *[h2.frame(h2.DATA, 0, 1, frame) for frame in frames])
+        peer.send(h2.frame(h2.DATA, h2.END_STREAM, 1))
+        code, said = await status(peer, 1)
+        assert (code, words in said) == (CODE.INVALID_ARGUMENT, True), said
+        peer.ask(3, b"next")
+        assert (await peer.response(3))[0] == prefixed(b"next")
+        assert (echo.got, server.reading, len(echo.refusals)) == ([b"next"], 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "packed", "code"),
+    [
+        ("gzip", gzip.compress(b"a" * 1000), None),
+        ("deflate", zlib.compress(b"a" * 1000), None),
+        ("gzip", gzip.compress(bytes(5000)), CODE.RESOURCE_EXHAUSTED),
+        ("gzip", b"not at all", CODE.INVALID_ARGUMENT),
+    ],
+)
+async def test_compressed_messages_are_taken_up_to_the_same_size(encoding, packed, code):
+    async with serving(message_bytes=4000) as (server, _), connected(server.port) as peer:
+        peer.send(peer.head(1, fields=to("/echo", ("grpc-encoding", encoding))))
+        peer.send(h2.frame(h2.DATA, h2.END_STREAM, 1, prefixed(packed, 1)))
+        data, fields = await peer.response(1)
+        if code is None:
+            assert (data, fields[b"grpc-status"]) == (prefixed(b"a" * 1000), b"0")
+        else:
+            assert fields[b"grpc-status"] == b"%d" % code.value[0]
+
+
+# --- heads ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [(b"1S", 1.0), (b"250m", 0.25), (b"99999999u", 99.999999), (b"0n", 0.0), (b"2H", 7200.0), (b"3M", 180.0)],
+)
+def test_deadlines_have_units(value, seconds):
+    assert timeout_s(value) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("value", [b"", b"S", b"1", b"1s", b"-1S", b"1.5S", b"123456789S", b"\xb2S"])
+def test_what_is_no_deadline_is_refused(value):
+    with pytest.raises(Invalid, match="grpc-timeout: must be up to 8 digits"):
+        timeout_s(value)
+
+
+async def test_what_was_remembered_of_a_head_ends_with_what_it_was_judged_by():
+    async with serving() as (server, echo), connected(server.port) as peer:
+        for number in (1, 3):
+            peer.ask(number, b"x")
+            assert (await peer.response(number))[0] == prefixed(b"x")
+        echo.admit, echo.key = (lambda head: rpc_call.Admitted(echo.key, None, Invalid("no more"))), object()
+        peer.ask(5, b"x")
+        assert await status(peer, 5) == (CODE.INVALID_ARGUMENT, "no more")
+
+
+async def test_any_text_of_a_status_comes_through():
+    text = "at 100 %, “quoted”\n\x00 \ud800 end"
+    async with serving() as (server, echo), grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        echo.admit = lambda head: rpc_call.Admitted(echo.key, None, Invalid(text))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await channel.unary_unary("/echo")(b"")
+        assert caught.value.details() == text.replace("\ud800", "?")
+
+
+# --- limits -----------------------------------------------------------------------------------------------------------
+
+
+async def test_all_messages_that_are_being_read_have_one_limit():
+    """Each of them is small enough, and so is each client."""
+    part = prefixed(bytes(400 * KIB))[: 300 * KIB]
+    frames = [part[place : place + 16 * KIB] for place in range(0, len(part), 16 * KIB)]
+    async with serving(message_bytes=MIB, most_bytes=MIB) as (server, echo):
+        async with connected(server.port) as one, connected(server.port) as two:
+            for peer, number in ((one, 1), (two, 1), (one, 3)):
+                peer.send(peer.head(number), *[h2.frame(h2.DATA, 0, number, frame) for frame in frames])
+            await eventually(lambda: server.reading > 890 * KIB, "three are being read")
+            two.send(two.head(3), *[h2.frame(h2.DATA, 0, 3, frame) for frame in frames])
+            _, fields = await two.response(3)
+            assert fields[b"grpc-status"] == b"8"
+            assert fields[b"grpc-message"] == b"too many messages are being read at once; try again"
+            assert fields[b"grpc-retry-pushback-ms"] == b"1000"
+            assert server.reading < 910 * KIB
+            # Who is there already is not pushed out, and small calls go on.
+            one.ask(5, b"small")
+            assert (await one.response(5))[0] == prefixed(b"small")
+            one.send(*[h2.frame(h2.DATA, 0, 1, bytes(10 * KIB))] * 9, h2.frame(h2.DATA, 0, 1, bytes(10 * KIB + 5)))
+            one.send(h2.window_update(0, MIB), h2.window_update(1, MIB), h2.frame(h2.DATA, h2.END_STREAM, 1))
+            assert len((await one.response(1))[0]) == 400 * KIB + 5
+        await eventually(lambda: (server.reading, server.streams) == (0, 0), "who goes away leaves nothing")
+        assert len(echo.gone) == 2
+
+
+async def test_answers_that_nobody_takes_have_one_limit():
+    async with serving(message_bytes=MIB, most_bytes=MIB) as (server, echo), connected(server.port) as peer:
+        for number in (1, 3, 5):
+            peer.ask(number, b"x", to("/hold"))
+        await eventually(lambda: len(echo.held) == 3, "all are there")
+        for call in echo.held:
+            call.answer(bytes(400 * KIB))
+        assert server.unsent == 800 * KIB
+        # The third is given up, the others come once they are taken.
+        number = (await peer.until(h2.RST_STREAM))[1]
+        assert number == 5
+        peer.send(h2.window_update(0, MIB), h2.window_update(1, MIB), h2.window_update(3, MIB))
+        await eventually(lambda: server.unsent == 0, "all is sent")
+
+
+async def test_a_message_that_does_not_go_on_is_given_up(monkeypatch):
+    monkeypatch.setattr(rpc_call, "READ_TIMEOUT_S", 0.5)
+    async with serving() as (server, _), connected(server.port) as peer:
+        peer.send(peer.head(1), h2.frame(h2.DATA, 0, 1, prefixed(b"abc")[:6]))
+        peer.send(peer.head(3, fields=to("/streams")))
+        peer.send(peer.head(5, fields=to("/streams")), h2.frame(h2.DATA, 0, 5, prefixed(b"abc")[:6]))
+        peer.ask(7, b"x", to("/hold"))
+        found = {}
+        while len(found) < 2:
+            kind, flags, number, payload = await peer.frame()
+            if kind == h2.HEADERS and flags & h2.END_STREAM:
+                found[number] = dict(peer.decoder.decode(payload, raw=True))[b"grpc-message"]
+        assert found == dict.fromkeys((1, 5), b"message: nothing arrived for 0.5 s")
+        # A stream between its messages, and a call that waits for its answer, have all the time that they like.
+        assert [call.number for connection in server.connections for call in connection.streams.values()] == [3, 7]
+
+
+async def test_an_answer_that_is_not_taken_is_given_up(monkeypatch):
+    monkeypatch.setattr(rpc_call, "WRITE_TIMEOUT_S", 0.5)
+    async with serving() as (server, _), connected(server.port, {h2.INITIAL_WINDOW_SIZE: 4}) as peer:
+        peer.ask(1, b"a" * 100)
+        assert await peer.until(h2.RST_STREAM) == (0, 1, b"\0\0\0\x08")
+        assert (server.unsent, server.streams) == (0, 0)
+
+
+async def test_a_client_that_reads_nothing_is_read_no_further():
+    async with (
+        serving(message_bytes=MIB, most_bytes=64 * MIB) as (server, echo),
+        connected(server.port, {h2.INITIAL_WINDOW_SIZE: h2.MOST_WINDOW}) as peer,
+    ):
+        peer.send(h2.window_update(0, h2.MOST_WINDOW - h2.WINDOW))
+        peer.writer.transport.pause_reading()
+        body = prefixed(bytes(200 * KIB))
+        for number in range(1, 400, 2):
+            peer.send(peer.head(number))
+            for place in range(0, len(body), 16 * KIB):
+                piece = body[place : place + 16 * KIB]
+                peer.send(h2.frame(h2.DATA, h2.END_STREAM * (place + 16 * KIB >= len(body)), number, piece))
+            if number > 40:
+                await asyncio.sleep(0.005)
+        await asyncio.sleep(0.3)
+        assert 0 < len(echo.got) < 150
+        answered = len(echo.got)
+        await asyncio.sleep(0.2)
+        assert len(echo.got) == answered
+        peer.writer.transport.abort()

@@ -1,0 +1,383 @@
+"""HTTP/2 as RFC 9113 has it: what is right is understood however it is cut up, and what is wrong ends no more than it
+must."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+
+import grpc
+import grpc.aio
+import hpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workers.gateway import http2
+from workers.gateway import http2_frames as h2
+from workers.gateway.http2_heads import Heads, Malformed, leaves_table
+
+from .http2_client import HEAD, Peer, connected, eventually, prefixed, serving
+
+U32 = struct.Struct(">I").pack
+OK = {b"grpc-status": b"0"}
+
+
+async def still_serves(peer: Peer, number: int) -> None:
+    peer.ask(number, b"still there?")
+    data, fields = await peer.response(number)
+    assert (data, fields[b"grpc-status"]) == (prefixed(b"still there?"), b"0")
+
+
+# --- what is right ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_request_may_come_in_any_pieces():
+    async with serving() as (server, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        peer = Peer(reader, writer)
+        request = h2.PREFACE + h2.settings({}) + peer.head(1)
+        request += h2.frame(h2.DATA, h2.END_STREAM, 1, prefixed(b"piece by piece"))
+        writer.transport.set_write_buffer_limits(0)
+        for place in range(len(request)):
+            writer.write(request[place : place + 1])
+            await writer.drain()
+            if not place % 16:
+                await asyncio.sleep(0)
+        data, fields = await peer.response(1)
+        assert data == prefixed(b"piece by piece")
+        assert fields == OK | {
+            b":status": b"200",
+            b"content-type": b"application/grpc",
+            b"grpc-accept-encoding": b"gzip,deflate",
+        }
+        writer.close()
+
+
+async def test_heads_may_be_padded_have_a_priority_and_go_on_in_further_frames():
+    async with serving() as (server, _), connected(server.port) as peer:
+        block = peer.encoder.encode(HEAD)
+        padded = bytes([3]) + U32(0) + b"\x10" + block[:5] + bytes(3)
+        peer.send(
+            h2.frame(h2.HEADERS, h2.PADDED | h2.WITH_PRIORITY, 1, padded),
+            h2.frame(h2.CONTINUATION, 0, 1, block[5:9]),
+            h2.frame(h2.CONTINUATION, h2.END_HEADERS, 1, block[9:]),
+            h2.frame(h2.DATA, h2.PADDED, 1, bytes([2]) + prefixed(b"abc")[:4] + bytes(2)),
+            h2.frame(h2.DATA, 0, 1, prefixed(b"abc")[4:]),
+            h2.frame(h2.DATA, h2.END_STREAM, 1),
+        )
+        assert (await peer.response(1))[0] == prefixed(b"abc")
+
+
+async def test_a_request_may_end_in_trailers():
+    async with serving() as (server, _), connected(server.port) as peer:
+        peer.send(peer.head(1), h2.frame(h2.DATA, 0, 1, prefixed(b"abc")))
+        peer.send(peer.head(1, h2.END_HEADERS | h2.END_STREAM, [("x-checksum", "1")]))
+        assert (await peer.response(1))[0] == prefixed(b"abc")
+
+
+async def test_an_answer_goes_no_further_than_the_client_s_windows():
+    message = bytes(range(256)) * 400
+    async with serving() as (server, _), connected(server.port, {h2.INITIAL_WINDOW_SIZE: 10}) as peer:
+        peer.send(peer.head(1))
+        body = prefixed(message)
+        for place in range(0, len(body), 16_384):
+            peer.send(h2.frame(h2.DATA, 0, 1, body[place : place + 16_384]))
+        peer.send(h2.frame(h2.DATA, h2.END_STREAM, 1))
+        await peer.until(h2.HEADERS)
+        data = b""
+        while len(data) < 10:
+            data += (await peer.until(h2.DATA))[2]
+        assert server.unsent == len(message)
+        # Another stream's small answer is not held up by the first one's window.
+        peer.ask(3, b"tiny")
+        while (await peer.frame())[:3] != (h2.HEADERS, h2.END_STREAM | h2.END_HEADERS, 3):
+            pass
+        peer.send(h2.settings({h2.INITIAL_WINDOW_SIZE: 40_000}))
+        while len(data) < 40_000:
+            data += (await peer.until(h2.DATA))[2]
+        assert len(data) == 40_000
+        peer.send(h2.window_update(1, 1 << 20))
+        while len(data) < h2.WINDOW - len(prefixed(b"tiny")):
+            data += (await peer.until(h2.DATA))[2]
+        # Now it is the connection's window that is used up.
+        assert len(data) == h2.WINDOW - len(prefixed(b"tiny"))
+        peer.send(h2.window_update(0, 1 << 20))
+        rest, fields = await peer.response(1)
+        assert data + rest == body
+        assert fields[b"grpc-status"] == b"0"
+        assert server.unsent == 0
+
+
+async def test_windows_are_given_back_so_that_any_amount_can_be_sent():
+    message = b"x" * (3 * http2.STREAM_WINDOW)
+    async with (
+        serving(message_bytes=1 << 23, most_bytes=1 << 25) as (server, _),
+        grpc.aio.insecure_channel(
+            f"127.0.0.1:{server.port}", [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+        ) as channel,
+    ):
+        answers = await asyncio.gather(*[channel.unary_unary("/echo")(message) for _ in range(4)])
+        assert answers == [message] * 4
+        assert (server.reading, server.unsent) == (0, 0)
+
+
+async def test_many_streams_of_one_connection_are_answered_in_any_order():
+    async with serving() as (server, echo), connected(server.port) as peer:
+        hold = [(name, "/hold" if name == ":path" else value) for name, value in HEAD]
+        for number in range(1, 200, 2):
+            peer.ask(number, b"%d" % number, hold)
+        await eventually(lambda: len(echo.held) == 100, "all are there")
+        for call in reversed(echo.held):
+            call.answer(b"to %d" % call.number)
+        for number in range(199, 0, -2):
+            assert (await peer.response(number))[0] == prefixed(b"to %d" % number)
+
+
+async def test_pings_and_settings_are_acknowledged_and_unknown_frames_ignored():
+    async with serving() as (server, _), connected(server.port) as peer:
+        peer.send(
+            h2.frame(h2.PING, 0, 0, b"12345678"), h2.frame(0x42, 0, 0, b"?"), h2.frame(h2.PRIORITY, 0, 9, bytes(5))
+        )
+        assert await peer.until(h2.PING) == (h2.ACK, 0, b"12345678")
+        peer.send(h2.frame(h2.PING, h2.ACK, 0, b"12345678"), h2.settings({0x99: 1}))
+        assert await peer.until(h2.SETTINGS) == (h2.ACK, 0, b"")
+        await still_serves(peer, 1)
+
+
+async def test_a_server_that_stops_says_so_and_answers_what_is_under_way():
+    async with serving() as (server, echo), connected(server.port) as peer:
+        peer.ask(1, b"before", [(name, "/hold" if name == ":path" else value) for name, value in HEAD])
+        await eventually(lambda: len(echo.held) == 1, "it is there")
+        draining = asyncio.create_task(server.drain(5))
+        _, _, payload = await peer.until(h2.GOAWAY)
+        assert payload == U32(1) + U32(h2.NO_ERROR)
+        peer.ask(3, b"after")
+        assert await peer.until(h2.RST_STREAM) == (0, 3, U32(h2.REFUSED_STREAM))
+        echo.held[0].answer(b"answered")
+        assert (await peer.response(1))[0] == prefixed(b"answered")
+        await draining
+        assert await peer.reader.read() == b""
+        assert [call.number for call in echo.held] == [1]
+
+
+# --- what is wrong ----------------------------------------------------------------------------------------------------
+
+BROKEN = {
+    "settings do not come first": (h2.PREFACE + h2.frame(h2.PING, 0, 0, bytes(8)), h2.PROTOCOL_ERROR),
+    "data before settings": (h2.PREFACE + h2.frame(h2.DATA, 0, 1, b"x"), h2.PROTOCOL_ERROR),
+    "another protocol": (b"GET / HTTP/1.1\r\nHost: test\r\n\r\n", h2.PROTOCOL_ERROR),
+}
+GREETED = {
+    "data on no stream": (h2.frame(h2.DATA, 0, 0, b"x"), h2.PROTOCOL_ERROR),
+    "data on a stream that is not open": (h2.frame(h2.DATA, 0, 5, b"x"), h2.PROTOCOL_ERROR),
+    "data on a stream of the server's": (h2.frame(h2.DATA, 0, 2, b"x"), h2.PROTOCOL_ERROR),
+    "a frame that is too large": (h2.head(h2.FRAME + 1, h2.HEADERS, 0, 1), h2.FRAME_SIZE_ERROR),
+    "data that is too large": (h2.head(http2.DATA_FRAME + 1, h2.DATA, 0, 1), h2.FRAME_SIZE_ERROR),
+    "headers on no stream": (h2.frame(h2.HEADERS, h2.END_HEADERS, 0, b"\x82"), h2.PROTOCOL_ERROR),
+    "headers on a stream of the server's": (h2.frame(h2.HEADERS, h2.END_HEADERS, 2, b"\x82"), h2.PROTOCOL_ERROR),
+    "headers that cannot be unpacked": (
+        h2.frame(h2.HEADERS, h2.END_HEADERS, 1, b"\xff\xff\xff\xff"),
+        h2.COMPRESSION_ERROR,
+    ),
+    "headers of a table entry that is not there": (
+        h2.frame(h2.HEADERS, h2.END_HEADERS, 1, b"\xc8"),
+        h2.COMPRESSION_ERROR,
+    ),
+    "headers with something in between": (
+        h2.frame(h2.HEADERS, 0, 1, b"\x82") + h2.frame(h2.PING, 0, 0, bytes(8)),
+        h2.PROTOCOL_ERROR,
+    ),
+    "headers that go on in another stream": (
+        h2.frame(h2.HEADERS, 0, 1, b"\x82") + h2.frame(h2.CONTINUATION, h2.END_HEADERS, 3, b"\x82"),
+        h2.PROTOCOL_ERROR,
+    ),
+    "headers that never end": (
+        h2.frame(h2.HEADERS, 0, 1, b"\x82") + 3 * h2.frame(h2.CONTINUATION, 0, 1, bytes(8000)),
+        h2.ENHANCE_YOUR_CALM,
+    ),
+    "headers in frames without any": (
+        h2.frame(h2.HEADERS, 0, 1, b"\x82") + h2.frame(h2.CONTINUATION, 0, 1),
+        h2.ENHANCE_YOUR_CALM,
+    ),
+    "headers that grow when unpacked": (
+        h2.frame(h2.HEADERS, h2.END_HEADERS, 1, h2.literal(b"a" * 3000, b"").replace(b"\0", b"\x40", 1) + b"\xbe" * 9),
+        h2.ENHANCE_YOUR_CALM,
+    ),
+    "a continuation of nothing": (h2.frame(h2.CONTINUATION, h2.END_HEADERS, 1, b""), h2.PROTOCOL_ERROR),
+    "more padding than frame": (h2.frame(h2.HEADERS, h2.PADDED, 1, b"\x09ab"), h2.PROTOCOL_ERROR),
+    "a priority that is cut off": (h2.frame(h2.HEADERS, h2.WITH_PRIORITY, 1, b"ab"), h2.FRAME_SIZE_ERROR),
+    "a stream that depends on itself": (h2.frame(h2.PRIORITY, 0, 3, U32(3) + b"\0"), h2.PROTOCOL_ERROR),
+    "a reset of a stream that is not open": (h2.rst_stream(7, h2.CANCEL), h2.PROTOCOL_ERROR),
+    "a reset that is cut off": (h2.frame(h2.RST_STREAM, 0, 1, b"ab"), h2.FRAME_SIZE_ERROR),
+    "a ping that is cut off": (h2.frame(h2.PING, 0, 0, b"ab"), h2.FRAME_SIZE_ERROR),
+    "a ping on a stream": (h2.frame(h2.PING, 0, 1, bytes(8)), h2.PROTOCOL_ERROR),
+    "a push": (h2.frame(h2.PUSH_PROMISE, h2.END_HEADERS, 1, U32(2)), h2.PROTOCOL_ERROR),
+    "settings on a stream": (h2.frame(h2.SETTINGS, 0, 1), h2.PROTOCOL_ERROR),
+    "settings that are cut off": (h2.frame(h2.SETTINGS, 0, 0, b"abc"), h2.FRAME_SIZE_ERROR),
+    "an acknowledgement that says something": (h2.frame(h2.SETTINGS, h2.ACK, 0, bytes(6)), h2.FRAME_SIZE_ERROR),
+    "a window that is too large at first": (h2.settings({h2.INITIAL_WINDOW_SIZE: 1 << 31}), h2.FLOW_CONTROL_ERROR),
+    "frames that are too small": (h2.settings({h2.MAX_FRAME_SIZE: 100}), h2.PROTOCOL_ERROR),
+    "a push that is a number": (h2.settings({h2.ENABLE_PUSH: 2}), h2.PROTOCOL_ERROR),
+    "no more window": (h2.window_update(0, 0), h2.PROTOCOL_ERROR),
+    "too much window": (h2.window_update(0, h2.MOST_WINDOW), h2.FLOW_CONTROL_ERROR),
+    "window for a stream that is not open": (h2.window_update(5, 1), h2.PROTOCOL_ERROR),
+    "a flood of pings": (h2.frame(h2.PING, 0, 0, bytes(8)) * (http2.CONTROLS + 1), h2.ENHANCE_YOUR_CALM),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+async def test_what_is_no_http2_is_hung_up_on(name):
+    data, code = BROKEN[name]
+    async with serving() as (server, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        peer = Peer(reader, writer)
+        peer.send(data)
+        assert (await peer.ended())[0] == code
+        writer.close()
+
+
+@pytest.mark.parametrize("name", GREETED)
+async def test_who_breaks_the_protocol_is_told_why_and_nobody_else_notices(name):
+    data, code = GREETED[name]
+    async with serving() as (server, _), connected(server.port) as other:
+        await still_serves(other, 1)
+        async with connected(server.port) as peer:
+            peer.send(data)
+            found, words = await peer.ended()
+            assert (found, bool(words)) == (code, True)
+        await still_serves(other, 3)
+        assert (server.streams, server.reading) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [*HEAD[1:]],
+        [*HEAD, (":path", "/echo")],
+        [*HEAD[:2], *HEAD[3:]],
+        [*HEAD, ("connection", "close")],
+        [*HEAD, ("te", "gzip")],
+        [*HEAD, ("Upper", "1")],
+        [(":status", "200"), *HEAD],
+    ],
+    ids=["no method", "two paths", "no path", "of a connection", "te", "upper case", "a response's"],
+)
+async def test_a_head_that_no_request_may_have_ends_its_stream_alone(fields):
+    async with serving() as (server, echo), connected(server.port) as peer:
+        peer.send(peer.head(1, h2.END_HEADERS | h2.END_STREAM, fields))
+        assert await peer.until(h2.RST_STREAM) == (0, 1, U32(h2.PROTOCOL_ERROR))
+        await still_serves(peer, 3)
+        assert echo.got == [b"still there?"]
+
+
+async def test_who_sends_more_than_a_window_is_hung_up_on():
+    async with serving(message_bytes=1 << 24, most_bytes=1 << 26) as (server, _), connected(server.port) as peer:
+        fields = [(name, "/streams" if name == ":path" else value) for name, value in HEAD]
+        peer.send(peer.head(1, fields=fields))
+        await eventually(lambda: server.streams == 1, "it is open")
+        (connection,) = server.connections
+        connection.streams[1].held = True
+        # A held stream's client is told of no room, so this is all that it may send.
+        part = h2.frame(h2.DATA, 0, 1, prefixed(bytes(1 << 23))[: 1 << 14])
+        peer.send(part * (http2.STREAM_WINDOW >> 14))
+        await eventually(lambda: server.reading > http2.STREAM_WINDOW - (1 << 14), "all of it is there")
+        peer.send(h2.frame(h2.DATA, 0, 1, b"x"))
+        assert (await peer.ended())[0] == h2.FLOW_CONTROL_ERROR
+        await eventually(lambda: server.streams == server.reading == 0, "nothing is left of it")
+
+
+async def test_data_behind_a_stream_s_end():
+    async with serving() as (server, _), connected(server.port) as peer:
+        fields = [(name, "/hold" if name == ":path" else value) for name, value in HEAD]
+        peer.ask(1, b"x", fields)
+        peer.send(h2.frame(h2.DATA, 0, 1, b"y"))
+        assert (await peer.ended())[0] == h2.STREAM_CLOSED
+
+
+async def test_what_comes_for_a_stream_that_was_answered_is_ignored():
+    async with serving() as (server, _), connected(server.port) as peer:
+        nothing = [(name, "/nothing" if name == ":path" else value) for name, value in HEAD]
+        peer.send(peer.head(1, fields=nothing))
+        _, fields = await peer.response(1)
+        assert fields[b"grpc-status"] == b"12"
+        # The client learns that the rest is of no use, and may have sent some of it.
+        assert await peer.until(h2.RST_STREAM) == (0, 1, U32(h2.NO_ERROR))
+        peer.send(
+            h2.frame(h2.DATA, 0, 1, bytes(1000)),
+            h2.window_update(1, 5),
+            peer.head(1, h2.END_HEADERS | h2.END_STREAM, [("x", "y")]),
+            h2.rst_stream(1, h2.CANCEL),
+        )
+        await still_serves(peer, 3)
+
+
+async def test_more_streams_than_there_may_be_are_refused_one_by_one(monkeypatch):
+    monkeypatch.setattr(http2, "STREAMS", 3)
+    async with serving() as (server, echo), connected(server.port) as peer:
+        fields = [(name, "/hold" if name == ":path" else value) for name, value in HEAD]
+        for number in (1, 3, 5, 7):
+            peer.ask(number, b"x", fields)
+        assert await peer.until(h2.RST_STREAM) == (0, 7, U32(h2.REFUSED_STREAM))
+        for call in echo.held:
+            call.answer(b"y")
+        await still_serves(peer, 9)
+
+
+async def test_a_client_that_is_gone_is_noticed_by_its_silence(monkeypatch):
+    monkeypatch.setattr(http2, "KEEPALIVE_S", 0.5)
+    monkeypatch.setattr(http2, "KEEPALIVE_TIMEOUT_S", 1.0)
+    async with serving() as (server, echo), connected(server.port) as peer:
+        peer.ask(1, b"x", [(name, "/hold" if name == ":path" else value) for name, value in HEAD])
+        flags, _, payload = await peer.until(h2.PING)
+        assert not flags
+        peer.send(h2.frame(h2.PING, h2.ACK, 0, payload))
+        assert not (await peer.until(h2.PING))[0]
+        # This one is not answered.
+        await eventually(lambda: not server.connections, "it is given up")
+        assert (echo.gone, server.streams) == (echo.held, 0)
+
+
+# --- heads ------------------------------------------------------------------------------------------------------------
+
+FIELDS = st.lists(
+    st.tuples(
+        st.sampled_from([b"authorization", b"grpc-timeout", b"x-trace", b"user-agent"]),
+        st.sampled_from([b"", b"1", b"Bearer abc", b"x" * 300]) | st.binary(max_size=8),
+        st.booleans(),
+    ),
+    max_size=6,
+)
+
+
+@given(st.lists(st.tuples(FIELDS, st.sampled_from([None, 0, 100, 4096]), st.booleans()), max_size=12))
+def test_heads_mean_the_same_whether_or_not_they_are_remembered(requests):
+    encoder, plain, heads = hpack.Encoder(), hpack.Decoder(), Heads()
+    start = [(b":method", b"POST", False), (b":scheme", b"http", False), (b":path", b"/p", False)]
+    for fields, size, huffman in requests:
+        if size is not None:
+            encoder.header_table_size = size
+        for _ in range(2):
+            block = encoder.encode(start + fields, huffman=huffman)
+            expected: dict[bytes, bytes] = {}
+            for name, value in plain.decode(block, raw=True):
+                expected[name] = expected[name] + b"," + value if name in expected else value
+            assert heads.read(block).fields == expected
+
+
+def test_only_blocks_that_leave_the_table_alone_are_taken_for_such():
+    encoder = hpack.Encoder()
+    first = encoder.encode(HEAD)
+    again = encoder.encode(HEAD)
+    assert (leaves_table(first), leaves_table(again)) == (False, True)
+    assert leaves_table(encoder.encode([("authorization", "secret", True)]))
+    assert not leaves_table(again[:-1] + b"\xff")
+    assert not leaves_table(b"\x00\x03ab")
+    assert not leaves_table(b"\x20" + again)
+
+
+def test_a_head_that_is_malformed_stays_so():
+    heads, block = Heads(), b"\x83\x86"
+    for _ in range(2):
+        with pytest.raises(Malformed, match=":path"):
+            heads.read(block)

@@ -1,15 +1,14 @@
 """HTTP/2 for the gateway's gRPC edge (RFC 9113): connections, their streams, and flow control in both directions.
 
-One protocol object a connection and one :class:`Stream` a request; no task, no timer and no future. What a stream
-means is for whoever extends it. Only what gRPC needs of a server is here: no push, no priorities, and responses' heads
-go into no table. Why this and not a library's server: ``docs/decisions/0017-grpc-over-http2-of-its-own.md``.
+One protocol object a connection and one :class:`~.http2_stream.Stream` a request; no task, no timer and no future. What
+a stream means is for whoever extends it. Only what gRPC needs of a server is here: no push, no priorities, and
+responses' heads go into no table. Why this and not a library's server: ``docs/decisions/0017-grpc-over-own-http2.md``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -19,6 +18,7 @@ from workers.protocol.tensors import Buffer
 from . import http2_frames as h2
 from .http2_frames import Http2Error
 from .http2_heads import MOST_BYTES, Head, Heads, Malformed
+from .http2_stream import Stream
 
 logger = log.get("gateway.grpc")
 
@@ -64,158 +64,6 @@ class Server(Protocol):
         """A connection has ended, or has no stream any more."""
 
 
-class Stream:
-    """One request and its response. To be extended: ``opened``, ``received``, ``gone`` and ``drained`` are called from
-    the event loop."""
-
-    __slots__ = (
-        "begun",
-        "connection",
-        "done",
-        "head",
-        "held",
-        "moved",
-        "number",
-        "outbox",
-        "reading",
-        "trailers",
-        "unread",
-        "window",
-    )
-
-    def __init__(self, connection: Connection, number: int, head: Head):
-        self.connection = connection
-        self.number = number
-        self.head = head
-        #: bytes that the client takes
-        self.window = connection.initial_window
-        #: bytes of it that came since it was last told that there is room again, and whether it is to wait for that
-        self.unread = 0
-        self.held = False
-        #: its client may send more
-        self.reading = True
-        #: ``time.monotonic()`` when something last came or went
-        self.moved = connection.touched
-        #: the response's head was sent
-        self.begun = False
-        self.done = False
-        #: what the windows do not let through yet, and the block behind it
-        self.outbox: deque[memoryview] | None = None
-        self.trailers: bytes | None = None
-
-    # --- for whoever extends it ---
-
-    def opened(self) -> None:
-        """The request's head is there."""
-
-    def received(self, data: bytes, end: bool) -> None:
-        """More of its body, and whether this is the end of it."""
-
-    def gone(self) -> None:
-        """The client does not want the rest any more, or went away. Called only before the stream's end."""
-
-    def drained(self) -> None:
-        """All that was written has gone to the socket, after some of it had to wait."""
-
-    def over(self) -> None:
-        """The stream has ended, however it did. Called once."""
-
-    # --- the response ---
-
-    def write(self, block: bytes, pieces: Sequence[Buffer], size: int, trailers: bytes | None = None) -> bool:
-        """Send data of ``size`` bytes, behind the head that ``block`` says unless it was sent; with ``trailers``, a
-        block, it is the last. False: nobody is there any more."""
-        if self.done:
-            return False
-        connection, number = self.connection, self.number
-        out: list[Buffer] = []
-        if not self.begun:
-            self.begun = True
-            out.append(h2.frame(h2.HEADERS, h2.END_HEADERS, number, block))
-        if (
-            self.outbox is None
-            and size <= self.window
-            and size <= connection.window
-            and size <= connection.frame
-            and not connection.paused
-        ):
-            self.window -= size
-            connection.window -= size
-            out.append(h2.head(size, h2.DATA, 0, number))
-            out += pieces
-            if trailers is not None:
-                self._ending(out, trailers)
-            connection.write(b"".join(out))
-            if trailers is not None:
-                connection.finished(self)
-            return True
-        connection.write(b"".join(out))
-        if self.outbox is None:
-            self.outbox = deque()
-        self.outbox += [memoryview(piece).cast("B") for piece in pieces if len(piece)]
-        self.trailers = trailers
-        connection.blocked[number] = self
-        connection.pump()
-        return True
-
-    def end(self, block: bytes) -> bool:
-        """End the response with a block behind what was written; without a response so far it is all of it."""
-        if self.done:
-            return False
-        if self.outbox is not None:
-            self.trailers = block
-            return True
-        out: list[Buffer] = []
-        self._ending(out, block)
-        self.connection.write(b"".join(out))
-        self.connection.finished(self)
-        return True
-
-    def reset(self, code: int) -> None:
-        """End the stream without a response."""
-        if not self.done:
-            self.reading = False
-            self.connection.write(h2.rst_stream(self.number, code))
-            self.connection.finished(self)
-
-    def proceed(self) -> None:
-        """Let the client send on after :attr:`held` was set."""
-        self.held = False
-        if not self.done:
-            self.connection.give_room(self)
-
-    def _ending(self, out: list[Buffer], block: bytes) -> None:
-        out.append(h2.frame(h2.HEADERS, h2.END_STREAM | h2.END_HEADERS, self.number, block))
-        if self.reading:
-            # What else it sends is of no use (RFC 9113, section 8.1).
-            out.append(h2.rst_stream(self.number, h2.NO_ERROR))
-
-    def pump(self) -> None:
-        """Send what one frame and the windows take."""
-        connection, number, outbox = self.connection, self.number, self.outbox
-        room = min(self.window, connection.window, connection.frame)
-        if outbox and room > 0:
-            piece = outbox[0]
-            if len(piece) > room:
-                outbox[0] = piece[room:]
-                piece = piece[:room]
-            else:
-                outbox.popleft()
-            self.moved = time.monotonic()
-            self.window -= len(piece)
-            connection.window -= len(piece)
-            connection.write_all((h2.head(len(piece), h2.DATA, 0, number), piece))
-        if outbox:
-            return
-        self.outbox = None
-        connection.blocked.pop(number, None)
-        if self.trailers is not None:
-            block, self.trailers = self.trailers, None
-            self.end(block)
-        else:
-            self.drained()
-
-
 class Connection(asyncio.Protocol):
     """One client connection."""
 
@@ -224,7 +72,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._heads = Heads()
         self.streams: dict[int, Stream] = {}
-        #: those with something to send that must wait
+        #: those that have something to send and would be let by their own windows
         self.blocked: dict[int, Stream] = {}
         #: bytes that the client takes, on the connection and at first on each stream, and in one frame
         self.window = self.initial_window = h2.WINDOW
@@ -417,8 +265,8 @@ class Connection(asyncio.Protocol):
             raise Http2Error(h2.PROTOCOL_ERROR, "PUSH_PROMISE: clients do not push")
         # Kinds that nobody knows are ignored (RFC 9113, section 4.1).
 
-    def _control(self) -> None:
-        self._controls += 1
+    def _control(self, weight: int = 1) -> None:
+        self._controls += weight
         if self._controls > CONTROLS:
             raise Http2Error(h2.ENHANCE_YOUR_CALM, f"at most {CONTROLS} frames of control a second")
 
@@ -498,12 +346,15 @@ class Connection(asyncio.Protocol):
             _long(len(payload), 0)
             return
         self._set = True
+        # All streams are looked at.
+        self._control(len(self.streams))
         for name, value in h2.read_settings(payload):
             if name == h2.INITIAL_WINDOW_SIZE:
                 for stream in self.streams.values():
                     stream.window += value - self.initial_window
                     if stream.window > h2.MOST_WINDOW:
                         raise Http2Error(h2.FLOW_CONTROL_ERROR, "SETTINGS_INITIAL_WINDOW_SIZE: a window is too large")
+                    stream.wait()
                 self.initial_window = value
             elif name == h2.MAX_FRAME_SIZE:
                 self.frame = value
@@ -528,6 +379,7 @@ class Connection(asyncio.Protocol):
                 self.write(h2.rst_stream(number, h2.FLOW_CONTROL_ERROR if more else h2.PROTOCOL_ERROR))
                 self._gone(stream)
                 return
+            stream.wait()
         if self.blocked:
             self.pump()
 
@@ -545,16 +397,12 @@ class Connection(asyncio.Protocol):
 
     def pump(self) -> None:
         """Send what waits, a frame of each stream in turn."""
-        moved = True
-        while moved and self.blocked and not self.paused and not self._closing:
-            moved = False
-            for stream in list(self.blocked.values()):
-                if self.paused:
-                    break
-                before = self.window, stream.outbox and len(stream.outbox)
-                if stream.number in self.blocked:
-                    stream.pump()
-                moved = moved or (self.window, stream.outbox and len(stream.outbox)) != before
+        blocked = self.blocked
+        while blocked and self.window > 0 and not self.paused and not self._closing:
+            number = next(iter(blocked))
+            stream = blocked.pop(number)
+            stream.pump()
+            stream.wait()
 
     def finished(self, stream: Stream) -> None:
         """A stream has come to its end."""

@@ -9,14 +9,18 @@ from typing import Any, Protocol
 
 import grpc
 
+from workers import log
 from workers.protocol.tensors import Buffer
 
 from . import encodings
 from . import http2_frames as h2
-from .errors import GatewayError, Invalid, Overloaded, TooLarge
+from .errors import GatewayError, Invalid, ModelFailed, Overloaded, TooLarge
 from .grpc_messages import PREFIX, MessageError, Messages, prefixed
-from .http2 import Connection, Stream
+from .http2 import Connection
 from .http2_heads import Head
+from .http2_stream import Stream
+
+logger = log.get("gateway.grpc")
 
 #: seconds without progress after which a message that is being read, or an answer that is not taken, is given up
 READ_TIMEOUT_S, WRITE_TIMEOUT_S = 30.0, 120.0
@@ -86,7 +90,18 @@ class Calls(Protocol):
 class Call(Stream):
     """One call. ``waiter``: its endpoint's own."""
 
-    __slots__ = ("_admitted", "_calls", "_counted", "_messages", "_unsent", "_whole", "opened_at", "waiter")
+    __slots__ = (
+        "_admitted",
+        "_answers",
+        "_calls",
+        "_counted",
+        "_kept",
+        "_messages",
+        "_unsent",
+        "_whole",
+        "opened_at",
+        "waiter",
+    )
 
     def __init__(self, calls: Calls, connection: Connection, number: int, head: Head):
         super().__init__(connection, number, head)
@@ -95,7 +110,9 @@ class Call(Stream):
         self._messages: Messages | None = None
         #: the message of a call that takes one, before its client has said that it was the only one
         self._whole: Buffer | None = None
-        self._counted = self._unsent = 0
+        #: bytes: that are counted as being read, and of these those that the endpoint keeps; of written answers that
+        #: wait, and of answers that the endpoint keeps
+        self._counted = self._kept = self._unsent = self._answers = 0
         #: ``time.monotonic()`` when it began
         self.opened_at = connection.touched
         self.waiter: Any = None
@@ -147,7 +164,6 @@ class Call(Stream):
             found = self._messages.feed(data)
         except MessageError as error:
             raise TooLarge(str(error)) if error.too_large else Invalid(str(error)) from None
-        held = self._messages.partial
         streams = self._admitted.endpoint.streams
         for compressed, message in found:
             if streams:
@@ -158,6 +174,7 @@ class Call(Stream):
                 self._whole = self._plain(message, compressed)
             else:
                 raise Invalid("message: one is taken, two came")
+        held = self._messages.partial + self._kept
         if self._whole is not None:
             held += len(self._whole)
         calls.reading += held - self._counted
@@ -182,6 +199,9 @@ class Call(Stream):
             self._admitted.endpoint.message(self, self._plain(message, compressed))
         except GatewayError as error:
             self.refuse(error)
+        except Exception:
+            logger.exception("grpc_handler_failed")
+            self.refuse(ModelFailed("internal error"))
 
     def _plain(self, message: Buffer, compressed: bool) -> Buffer:
         """A message as it was before compression. Raises GatewayError."""
@@ -206,12 +226,25 @@ class Call(Stream):
 
     def over(self) -> None:
         self._uncount()
-        self._calls.unsent -= self._unsent
-        self._unsent = 0
+        self._calls.unsent -= self._unsent + self._answers
+        self._unsent = self._answers = 0
 
     def _uncount(self) -> None:
         self._calls.reading -= self._counted
-        self._counted = 0
+        self._counted = self._kept = 0
+
+    def keep(self, messages: int, answers: int) -> bool:
+        """The endpoint keeps so many bytes of messages that it has not begun with, and of answers whose turn has not
+        come. False: these are too much for the gateway, and the call has ended."""
+        if self.done:
+            return False
+        calls = self._calls
+        calls.reading += messages - self._kept
+        self._counted += messages - self._kept
+        self._kept = messages
+        calls.unsent += answers - self._answers
+        self._answers = answers
+        return self._affordable()
 
     # --- what goes ---
 
@@ -238,13 +271,16 @@ class Call(Stream):
     def _sent(self, size: int) -> bool:
         if self.outbox is not None:
             self._unsent += size
-            calls = self._calls
-            calls.unsent += size
-            if calls.unsent > calls.most_bytes:
-                # Nobody is owed the gateway's memory: of all that is not taken, the latest is given up.
-                self.reset(h2.ENHANCE_YOUR_CALM)
-                return False
+            self._calls.unsent += size
+            return self._affordable()
         return True
+
+    def _affordable(self) -> bool:
+        if self._calls.unsent <= self._calls.most_bytes:
+            return True
+        # Nobody is owed the gateway's memory: of all that is not taken, the latest is given up.
+        self.reset(h2.ENHANCE_YOUR_CALM)
+        return False
 
     def complete(self) -> bool:
         """All answers were told."""

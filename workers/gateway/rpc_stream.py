@@ -56,7 +56,7 @@ class _Asked:
         stream, self._stream, self.flight = self._stream, None, None
         self.outcome = outcome
         if stream is not None:
-            stream.tell()
+            stream.settled(self)
 
 
 class Streaming:
@@ -115,6 +115,8 @@ class _Stream:
         self._bytes = 0
         #: largest answer of this stream so far: what a query must be expected to become
         self._largest = 0
+        #: bytes of answers whose turn has not come
+        self._answers = 0
         #: read, but without room so far
         self._waiting: deque[Buffer] = deque()
         self._ended = False
@@ -158,11 +160,26 @@ class _Stream:
         asked = self._asked
         while self._waiting and not (asked and (len(asked) >= QUERIES or self._bytes + self._largest > BYTES)):
             self._ask(self._waiting.popleft(), call)
-        if call.held != bool(self._waiting):
+        if self._keep(call) and call.held != bool(self._waiting):
             if call.held:
                 call.proceed()
             else:
                 call.held = True
+
+    def _keep(self, call: Call) -> bool:
+        """Have what is kept here counted; False: it was too much, and the stream has ended."""
+        if call.keep(sum([len(data) for data in self._waiting]), self._answers):
+            return True
+        self.forget()
+        return False
+
+    def settled(self, one: _Asked) -> None:
+        """A query has its outcome."""
+        if self._call is None:
+            return
+        if not isinstance(one.outcome, GatewayError):
+            self._answers += len(one.outcome)
+        self.tell()
 
     def _ask(self, data: Buffer, call: Call) -> None:
         counted = max(len(data), self._largest)
@@ -193,6 +210,8 @@ class _Stream:
             self._tell()
         finally:
             self._telling = False
+        if self._call is not None:
+            self._keep(self._call)
 
     def _tell(self) -> None:
         call, asked = self._call, self._asked
@@ -204,6 +223,7 @@ class _Stream:
                 message = v2_grpc.streamed_error(one.id, outcome.message)
             else:
                 self._largest = max(self._largest, len(outcome))
+                self._answers -= len(outcome)
                 message = v2_grpc.streamed(outcome)
             if not call.tell(message):
                 self.forget()

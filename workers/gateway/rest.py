@@ -235,8 +235,8 @@ class Rest:
         """What the answer has in common with others of the same terms and headers; no template where there is no such
         thing."""
         run, terms, headers = answer.run, flight.query.terms, answer.headers
-        # By identity, which is enough where it matters; both are kept, so no other objects can take their places.
-        key = (id(terms), id(headers), run.variant, run.accuracy, run.device, run.rows)
+        # Terms by identity, which is enough where it matters; they are kept, so no other object can take their place.
+        key = (id(terms), headers, run.variant, run.accuracy, run.device, run.rows)
         known = self._templates.get(key)
         if known is None:
             if len(self._templates) >= TEMPLATES:

@@ -1,7 +1,7 @@
 """A bare echo over gRPC, the yardstick of the library: ``python -m benchmarks.query.bare_grpc PORT ANSWER_BYTES``.
 
-grpc.aio on uvloop and nothing else, messages left as bytes: what a query takes here is what gRPC alone takes on this
-machine at this moment.
+grpc.aio on uvloop and nothing else, messages left as bytes: what a query takes here is what the usual server takes for
+gRPC alone on this machine at this moment. (The gateway does without it: docs/decisions/0017-grpc-over-own-http2.md.)
 """
 
 from __future__ import annotations

@@ -87,7 +87,8 @@ class Rpc:
                 raise UnsupportedEncoding(f"grpc-encoding: {_shown(encoding)!r} is not supported; {known} are")
             return Admitted(catalog, endpoint, None, None if timeout is None else timeout_s(timeout), encoding)
         except GatewayError as error:
-            return Admitted(catalog, None, error)
+            # It is kept, and what it was raised in is not to be.
+            return Admitted(catalog, None, error.with_traceback(None))
 
     def current(self, admitted: Admitted) -> bool:
         """Whether a head means that still: a key that is taken back is so at once."""

@@ -195,7 +195,8 @@ class _Stream:
         except GatewayError as error:
             self._streaming.refused(error)
             one.id = _id(data)
-            one.settle(error)
+            # Where it was raised knows of this query: no circle is to be left for the collector.
+            one.settle(error.with_traceback(None))
         except Exception:
             logger.exception("grpc_handler_failed")
             one.settle(ModelFailed("internal error"))

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import grpc
 import grpc.aio
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2 as pb
 
@@ -48,6 +48,7 @@ BODIES = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(BODIES, st.lists(st.integers(1, 2 * IN_PLACE), max_size=40))
 def test_messages_are_the_same_however_they_are_cut_up(bodies, sizes):
     sent = [(flag, bytes([place % 251]) * size) for place, (flag, size) in enumerate(bodies)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import queue
 import re
@@ -13,13 +14,16 @@ import time
 
 import grpc
 import grpc.aio
+import msgspec
 import numpy as np
 import pytest
 import tritonclient.grpc as triton
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.utils import InferenceServerException
 
-from .conftest import AUTH, GatewayProcess, wait_for
+from workers.gateway.gateway import Gateway, GatewayOptions
+
+from .conftest import AUTH, GatewayProcess, application, config, free_port, plan, wait_for
 from .test_failures import BODY, PATH, X, start
 from .test_grpc_errors import CODE, KEYED, SERVICE, call, refused, request
 from .test_process import run
@@ -130,6 +134,33 @@ def test_a_stream_is_read_no_faster_than_it_is_answered(gateways, devices):
         assert gateway.health()["in_flight"] == 64
         client.stop_stream(cancel_requests=True)
         wait_for(lambda: idle(gateway), "all are forgotten")
+
+
+async def test_a_key_that_is_taken_back_and_an_application_that_is_gone_are_so_in_open_channels(tmp_path):
+    """Nothing is warm, so what is admitted is told so, and what is not says why."""
+    options = GatewayOptions("g", "127.0.0.1", free_port(), "127.0.0.1", free_port(), tmp_path / "config")
+    gateway = Gateway(options)
+    known = config(plan(1, {}, {}), [application("numbers"), application("words")])
+    gateway.configure(known)
+    await gateway.start()
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{options.grpc_port}") as channel:
+
+            async def code() -> grpc.StatusCode:
+                return await channel.unary_unary(SERVICE + "ModelInfer")(
+                    request().SerializeToString(), metadata=KEYED
+                ).code()
+
+            assert [await code() for _ in range(4)] == [CODE.UNAVAILABLE] * 4
+            gateway.configure(config(plan(2, {}, {}), [application("words")]))
+            assert [await code() for _ in range(2)] == [CODE.NOT_FOUND] * 2
+            gateway.configure(config(plan(3, {}, {}), [application("numbers")]))
+            assert await code() is CODE.UNAVAILABLE
+            another = hashlib.sha256(b"another key").hexdigest()
+            gateway.configure(msgspec.structs.replace(known, key_hashes=(another,)))
+            assert await code() is CODE.UNAUTHENTICATED
+    finally:
+        await gateway.stop(0.1)
 
 
 async def test_sigterm_finishes_what_is_under_way(gateways, devices):

@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 import hpack
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workers.gateway import http2
@@ -350,6 +350,7 @@ FIELDS = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(FIELDS, st.sampled_from([None, 0, 100, 4096]), st.booleans()), max_size=12))
 def test_heads_mean_the_same_whether_or_not_they_are_remembered(requests):
     encoder, plain, heads = hpack.Encoder(), hpack.Decoder(), Heads()

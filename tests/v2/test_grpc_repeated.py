@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2 as pb
 
@@ -117,6 +117,7 @@ class Remembering:
         return query, owner
 
 
+@settings(deadline=None)
 @given(st.lists(BYTES, min_size=1, max_size=12))
 def test_each_is_read_as_if_it_were_the_first(messages):
     remembering = Remembering()
@@ -125,6 +126,7 @@ def test_each_is_read_as_if_it_were_the_first(messages):
             assert outcome(remembering.read, given_as) == outcome(full, given_as)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(MESSAGES, st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=3)), max_size=8)
 )
@@ -201,6 +203,7 @@ HEADERS = (
 PARAMETERS = {"variant": "big", "accuracy": 95.5, "device": "d0", "queue_ms": 0.0, "batch_size": 4, "cold": True}
 
 
+@settings(deadline=None)
 @given(
     st.sampled_from([("p",), ("q",), ("q", "p"), ("p", "q", "z"), ()]),
     st.sampled_from(["", "id", "é" * 100, "x" * v2.MAX_ID]),

@@ -49,7 +49,7 @@ class Messages:
         """Bytes that wait for the rest of their message."""
         return len(self._buffer) + self._have
 
-    def feed(self, data: bytes) -> list[tuple[bool, Buffer]]:
+    def feed(self, data: Buffer) -> list[tuple[bool, Buffer]]:
         """The messages that are complete with these bytes: (compressed, message).
 
         Raises:
@@ -87,12 +87,13 @@ class Messages:
             if end > size:
                 self._needs = PREFIX + length
                 break
-            found.append((bool(flag), data[offset + PREFIX : end]))
+            # Not a view: a small message is not to keep all that came with it.
+            found.append((bool(flag), bytes(data[offset + PREFIX : end])))
             offset = end
         self._buffer += data[offset:]
         return found
 
-    def _fill(self, data: bytes) -> bytes:
+    def _fill(self, data: Buffer) -> Buffer:
         """Put as much in place as belongs there; the rest."""
         piece = data[: len(self._place) - self._have]
         self._place[self._have : self._have + len(piece)] = piece

@@ -24,6 +24,8 @@ logger = log.get("gateway.grpc")
 
 #: bytes that a client may send unread on one stream and on one connection, and in one frame of data
 STREAM_WINDOW, CONNECTION_WINDOW, DATA_FRAME = 1024 * 1024, 8 * 1024 * 1024, 256 * 1024
+#: of so many bytes a copy costs less than a view
+SMALL = 4096
 #: streams of one connection at once
 STREAMS = 1024
 #: frames other than requests and their data that one connection may send in a second
@@ -164,7 +166,9 @@ class Connection(asyncio.Protocol):
                 if not self._set or self._block is not None or not number:
                     raise Http2Error(h2.PROTOCOL_ERROR, "DATA: out of place")
                 if end <= size:
-                    self._on_data(number, flags, data[begin:end], length, flags & h2.END_STREAM > 0)
+                    # Of what is small a copy costs less than a view.
+                    payload = data[begin:end] if length <= SMALL else memoryview(data)[begin:end]
+                    self._on_data(number, flags, payload, length, flags & h2.END_STREAM > 0)
                 elif flags & h2.PADDED:
                     break
                 else:
@@ -182,14 +186,14 @@ class Connection(asyncio.Protocol):
     def _more_data(self, data: bytes, offset: int) -> int:
         """Take what has come of a frame of data; where that ends."""
         number, flags, missing = self._data
-        piece = data[offset : offset + missing]
+        piece = memoryview(data)[offset : offset + missing]
         missing -= len(piece)
         self._data = (number, flags, missing) if missing else None
         if piece or not missing:
             self._on_data(number, 0, piece, len(piece), not missing and flags & h2.END_STREAM > 0)
         return offset + len(piece)
 
-    def _on_data(self, number: int, flags: int, payload: bytes, length: int, end: bool) -> None:
+    def _on_data(self, number: int, flags: int, payload: Buffer, length: int, end: bool) -> None:
         self._unread += length
         if self._unread > CONNECTION_WINDOW:
             raise Http2Error(h2.FLOW_CONTROL_ERROR, "DATA: more than the connection's window")

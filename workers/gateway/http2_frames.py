@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import struct
 
+from workers.protocol.tensors import Buffer
+
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 #: bytes in front of each frame
 HEAD = 9
@@ -87,7 +89,7 @@ def goaway(last: int, code: int, message: str = "") -> bytes:
     return frame(GOAWAY, 0, 0, _U32.pack(last) + _U32.pack(code) + message.encode())
 
 
-def unpadded(flags: int, payload: bytes) -> bytes:
+def unpadded(flags: int, payload: Buffer) -> Buffer:
     """A DATA or HEADERS frame's payload without padding. Raises Http2Error."""
     if not flags & PADDED:
         return payload

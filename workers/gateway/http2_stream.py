@@ -60,8 +60,8 @@ class Stream:
     def opened(self) -> None:
         """The request's head is there."""
 
-    def received(self, data: bytes, end: bool) -> None:
-        """More of its body, and whether this is the end of it."""
+    def received(self, data: Buffer, end: bool) -> None:
+        """More of its body, perhaps a view of more than that, and whether this is the end of it."""
 
     def gone(self) -> None:
         """The client does not want the rest any more, or went away. Called only before the stream's end."""

@@ -135,7 +135,7 @@ class Call(Stream):
         elif admitted.endpoint.streams:
             admitted.endpoint.opened(self)
 
-    def received(self, data: bytes, end: bool) -> None:
+    def received(self, data: Buffer, end: bool) -> None:
         if self.trailers is not None:
             # It has ended in an error that is still on its way.
             return
@@ -150,7 +150,7 @@ class Call(Stream):
                 and int.from_bytes(data[1:PREFIX]) == size <= self._calls.message_bytes
             ):
                 # The whole call in one frame.
-                self._take(data[PREFIX:], False)
+                self._take(bytes(data[PREFIX:]), False)
                 return
             self._messages = Messages(self._calls.message_bytes)
         try:
@@ -158,7 +158,7 @@ class Call(Stream):
         except GatewayError as error:
             self.refuse(error)
 
-    def _feed(self, data: bytes, end: bool) -> None:
+    def _feed(self, data: Buffer, end: bool) -> None:
         calls = self._calls
         try:
             found = self._messages.feed(data)

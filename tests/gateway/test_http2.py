@@ -222,6 +222,7 @@ GREETED = {
     "no more window": (h2.window_update(0, 0), h2.PROTOCOL_ERROR),
     "too much window": (h2.window_update(0, h2.MOST_WINDOW), h2.FLOW_CONTROL_ERROR),
     "window for a stream that is not open": (h2.window_update(5, 1), h2.PROTOCOL_ERROR),
+    "a flood of settings": (h2.settings(dict.fromkeys(range(100, 2100), 1)) * 11, h2.ENHANCE_YOUR_CALM),
     "a flood of pings": (h2.frame(h2.PING, 0, 0, bytes(8)) * (http2.CONTROLS + 1), h2.ENHANCE_YOUR_CALM),
 }
 
@@ -336,6 +337,18 @@ async def test_a_client_that_is_gone_is_noticed_by_its_silence(monkeypatch):
         # This one is not answered.
         await eventually(lambda: not server.connections, "it is given up")
         assert (echo.gone, server.streams) == (echo.held, 0)
+
+
+async def test_greetings_and_heads_that_do_not_end_are_given_up(monkeypatch):
+    monkeypatch.setattr(http2, "GREETING_S", 0.5)
+    async with serving() as (server, _), connected(server.port) as good, connected(server.port) as half:
+        _, silent = await asyncio.open_connection("127.0.0.1", server.port)
+        silent.write(h2.PREFACE[:5])
+        half.send(h2.frame(h2.HEADERS, 0, 1, half.encoder.encode(HEAD)))
+        assert (await half.ended())[0] == h2.ENHANCE_YOUR_CALM
+        await eventually(lambda: len(server.connections) == 1, "only the one that was greeted is left")
+        await still_serves(good, 1)
+        silent.close()
 
 
 # --- heads ------------------------------------------------------------------------------------------------------------

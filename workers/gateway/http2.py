@@ -30,9 +30,13 @@ SMALL = 4096
 STREAMS = 1024
 #: frames other than requests and their data that one connection may send in a second
 CONTROLS = 20_000
-#: a connection without a greeting is given up after so many seconds; one that says nothing for so long is asked whether
-#: it is still there, and given up where it says nothing even then
+#: a connection without a greeting, or with half a head, is given up after so many seconds; one that says nothing for so
+#: long is asked whether it is still there, and given up where it says nothing even then
 GREETING_S, KEEPALIVE_S, KEEPALIVE_TIMEOUT_S = 20.0, 120.0, 20.0
+
+#: seconds in which what a client still sends is thrown away; closing at once would reset the connection, and the client
+#: would never see why
+LINGER_S = 2.0
 
 _SETTINGS = h2.settings(
     {
@@ -82,6 +86,7 @@ class Connection(asyncio.Protocol):
         self.paused = False
         #: ``time.monotonic()`` when something last came
         self.touched = time.monotonic()
+        self._opened_at = self.touched
         self._asked_at = 0.0
         self._controls = 0
         self._greeted = self._set = False
@@ -94,6 +99,7 @@ class Connection(asyncio.Protocol):
         self._data: tuple[int, int, int] | None = None
         #: a head in several frames: its stream, whether its request has no body, and its pieces
         self._block: tuple[int, bool, bytearray] | None = None
+        self._block_at = 0.0
 
     # --- transport callbacks ---
 
@@ -290,7 +296,7 @@ class Connection(asyncio.Protocol):
         if flags & h2.END_HEADERS:
             self._on_head(number, payload, end)
         else:
-            self._block = number, end, bytearray(payload)
+            self._block, self._block_at = (number, end, bytearray(payload)), self.touched
 
     def _on_continuation(self, number: int, flags: int, payload: bytes) -> None:
         expected, end, block = self._block
@@ -350,9 +356,10 @@ class Connection(asyncio.Protocol):
             _long(len(payload), 0)
             return
         self._set = True
-        # All streams are looked at.
-        self._control(len(self.streams))
-        for name, value in h2.read_settings(payload):
+        told = h2.read_settings(payload)
+        # All streams may be looked at for each.
+        self._control(len(told) * (1 + len(self.streams)))
+        for name, value in told:
             if name == h2.INITIAL_WINDOW_SIZE:
                 for stream in self.streams.values():
                     stream.window += value - self.initial_window
@@ -391,12 +398,12 @@ class Connection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Hand bytes to the socket."""
-        if self._transport is not None and data:
+        if self._transport is not None and data and not self._closing:
             self._transport.write(data)
 
     def write_all(self, pieces: Sequence[Buffer]) -> None:
         """As :meth:`write`, of large pieces."""
-        if self._transport is not None:
+        if self._transport is not None and not self._closing:
             self._transport.writelines(pieces)
 
     def pump(self) -> None:
@@ -433,10 +440,13 @@ class Connection(asyncio.Protocol):
 
     def _fail(self, code: int, message: str) -> None:
         """End the connection with the reason why."""
-        if self._transport is None:
+        if self._transport is None or self._closing:
             return
+        self._closing = True
         self._transport.write(h2.goaway(self._last, code, message[:200]))
-        self.close()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        asyncio.get_running_loop().call_later(LINGER_S, self.abort)
         for stream in list(self.streams.values()):
             self._gone(stream)
 
@@ -446,15 +456,17 @@ class Connection(asyncio.Protocol):
         silent_s = now - self.touched
         if self._transport is None:
             return
-        if silent_s > KEEPALIVE_S + KEEPALIVE_TIMEOUT_S or (not self._set and silent_s > GREETING_S):
+        if silent_s > KEEPALIVE_S + KEEPALIVE_TIMEOUT_S or (not self._set and now - self._opened_at > GREETING_S):
             self.abort()
+        elif self._block is not None and now - self._block_at > GREETING_S:
+            self._fail(h2.ENHANCE_YOUR_CALM, f"headers: at most {GREETING_S:g} s")
         elif silent_s > KEEPALIVE_S and self._asked_at <= self.touched and not self._closing:
             self._asked_at = now
             self.write(_PING)
 
     def stop(self) -> None:
         """Take no more requests, and close once those under way are answered."""
-        if self._stopping:
+        if self._stopping or self._closing:
             return
         self._stopping = True
         self.write(h2.goaway(self._last, h2.NO_ERROR))

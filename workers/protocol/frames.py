@@ -341,6 +341,8 @@ class FrameConnection(asyncio.BufferedProtocol):
         self.transport: asyncio.Transport | None = None
         self.peer: Hello | None = None
         """the client's Hello, kept here by servers"""
+        self.reads = 0
+        """how often the socket was read: messages that come with the same number came in one piece"""
 
     @property
     def open(self) -> bool:
@@ -382,6 +384,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         return self._framing.space()
 
     def buffer_updated(self, nbytes: int) -> None:
+        self.reads += 1
         try:
             for header, body in self._framing.filled(nbytes):
                 self._on_message(self, self._decoder.decode(header), body)

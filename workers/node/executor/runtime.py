@@ -16,7 +16,7 @@ from workers.protocol.specs import DeviceInfo, Signature, TensorSpec
 from workers.protocol.tensors import ONNXRUNTIME_TYPES
 
 from . import bfloat16, codec
-from .bound import Bound
+from .bound import Bound, Packed
 from .padding import Axes
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -54,9 +54,9 @@ class Model:
         open_sizes = any(size < 0 and not spec.most for spec in signature.inputs for size in spec.shape[1:])
         self._open_size: int | None = None if open_sizes else 1
         self._bound = Bound(session, signature)
-        #: rows of a run that goes through :meth:`run_soon`'s short way; elsewhere than on the CPU there is none
+        #: rows of a run that :meth:`run_soon` can do; elsewhere than on the CPU there is none
         on_cpu = session.get_providers()[0] == "CPUExecutionProvider"
-        self._soon_rows = min(self._bound.most_rows, self.most_rows or self._bound.most_rows) if on_cpu else 0
+        self.soon_rows = min(self._bound.most_rows, self.most_rows or self._bound.most_rows) if on_cpu else 0
 
     def sample(self, rows: int, options: ort.RunOptions | None = None, size: int = 0) -> dict[str, np.ndarray]:
         """Valid inputs of ``rows`` rows for warming up and measuring, see :func:`sample_inputs`. Where the application
@@ -102,18 +102,14 @@ class Model:
         except ValueError as error:
             raise RunError(f"outputs of two pieces do not fit together: {error}") from None
 
-    def run_soon(self, inputs: Arrays, rows: int, max_rows: int) -> tuple[Arrays, float]:
-        """As :meth:`run`, but the outputs are to be packed before the model runs again."""
-        if rows > self._soon_rows or rows > max_rows:
-            return self.run(inputs, max_rows)
-        started = time.perf_counter()
-        outputs = self._bound.run(inputs, rows)
-        if outputs is not None:
-            return outputs, time.perf_counter() - started
-        outcome = self.run(inputs, max_rows)
-        # What runs only otherwise is not tried again.
-        self._soon_rows = 0
-        return outcome
+    def run_soon(self, inputs: memoryview, rows: int, outputs: tuple[str, ...]) -> Packed | None:
+        """Run at most :attr:`soon_rows` rows in a shorter way. ``inputs``: their bytes, one input behind the other in
+        the signature's order; ``outputs``: names wanted. None: :meth:`run` has to be called instead."""
+        packed = self._bound.run(inputs, rows, outputs)
+        if packed is None:
+            # What runs only otherwise is not tried again.
+            self.soon_rows = 0
+        return packed
 
     def _once(self, inputs: Arrays, rows: int, options) -> tuple[dict[str, np.ndarray], float]:
         started = time.perf_counter()

@@ -371,6 +371,8 @@ class FrameConnection(asyncio.BufferedProtocol):
         self.transport: asyncio.Transport | None = None
         self.peer: Hello | None = None
         """the client's Hello, kept here by servers"""
+        self.backed_up = False
+        """whether the socket takes less than is written: :meth:`pending_bytes` tells how much is left"""
         self.reads = 0
         """how often the socket was read: messages that come with the same number came in one piece"""
 
@@ -413,6 +415,12 @@ class FrameConnection(asyncio.BufferedProtocol):
     def close(self) -> None:
         if self.transport is not None:
             self.transport.close()
+
+    def pause_writing(self) -> None:
+        self.backed_up = True
+
+    def resume_writing(self) -> None:
+        self.backed_up = False
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._framing.space()

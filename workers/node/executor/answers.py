@@ -62,12 +62,19 @@ def _answer(part: Part, names: Sequence[str]) -> Answer:
 
 def of_granted(model: Model, batch: Granted) -> Outcome:
     """Runs a granted batch; every query is in one answer or has an error of its own."""
-    if batch.body is not None and batch.rows <= model.soon_rows and batch.rows <= batch.limit:
-        wanted = _wanted(batch)
-        answer = model.run_soon(batch.body, batch.rows, wanted) if wanted is not None else None
-        if answer is not None:
-            return [Together(None, answer.headers, answer.body)], [], answer.run_s
+    bound, rows, tried = model.bound, batch.rows, False
+    if rows <= bound.most_rows and rows <= batch.limit and batch.body is not None:
+        wanted = batch.layouts[0].outputs if batch.same else _wanted(batch)
+        if wanted is not None:
+            packed = bound.run(batch.body, rows, wanted)
+            if packed is not None:
+                headers, body, run_s = packed
+                return [Together(None, headers, body)], [], run_s
+            tried = True
     parts, seconds = batches.granted(model, batch)
+    if tried and all(part.error is None for part in parts):
+        # What runs only otherwise is not tried again.
+        bound.most_rows = 0
     if len(parts) == 1 and parts[0].outputs is not None:
         together = _whole(batch, parts[0].outputs)
         if together is not None:

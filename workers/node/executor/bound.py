@@ -31,14 +31,21 @@ class Packed(NamedTuple):
 
 
 class Bound:
-    """A session's bindings, by rows. For one thread at a time, on the CPU."""
+    """A session's bindings, by rows. For one thread at a time, on the CPU.
 
-    def __init__(self, session: ort.InferenceSession, signature: Signature):
+    Args:
+        most_rows: that the model may be run with; None: any number.
+    """
+
+    def __init__(self, session: ort.InferenceSession, signature: Signature, most_rows: int | None):
         self._session = session
         self._signature = signature
         self._bindings: dict[int, _Binding] = {}
-        #: rows that are small enough; 0: none, as some tensor's size or type is not known beforehand
+        #: rows that are small enough; 0: none, as some tensor's size or type is not known beforehand. Whoever finds
+        #: that the model can only be run in another way sets it to that.
         self.most_rows = _most_rows(signature)
+        if most_rows is not None:
+            self.most_rows = min(self.most_rows, most_rows)
 
     def run(self, inputs: memoryview, rows: int, outputs: tuple[str, ...]) -> Packed | None:
         """None where the model has to be run in another way: it raised, or gives other shapes than its signature says.

@@ -25,10 +25,11 @@ class Granted(msgspec.Struct, eq=False):
     """A granted batch that waits.
 
     ``variant``: id. ``limit``: rows that one run may take. ``arrived``: seconds on the event loop's clock. ``ids``,
-    ``budgets`` (seconds from then) and ``layouts`` are columns, one value a query. ``body``: the run's inputs, each in one
-    piece, in the signature's order, rows of all queries in theirs; None where they cannot stand in one array: then
+    ``budgets`` (seconds from then) and ``layouts`` are columns, one value a query. ``body``: the run's inputs, each in
+    one piece, in the signature's order, rows of all queries in theirs; None where they cannot stand in one array: then
     ``arrays`` has each query's. ``soonest``: no query's deadline is earlier; ``largest``: nor has any more rows.
-    ``same``: whether all have one layout.
+    ``same``: whether all have one layout. ``extent``: the largest open dimension of its queries, see
+    :class:`.forms.Layout`.
     """
 
     number: int
@@ -45,6 +46,7 @@ class Granted(msgspec.Struct, eq=False):
     largest: int
     soonest: float
     same: bool
+    extent: int
     body: memoryview | None
     arrays: list[dict[str, np.ndarray]] | None
 
@@ -57,14 +59,6 @@ class Granted(msgspec.Struct, eq=False):
             # A column begins anywhere; kernels may rely on elements standing where their type wants them.
             whole[name] = (array if array.flags.aligned else array.copy()).reshape((rows, *tail))
         return whole
-
-    @property
-    def extent(self) -> int:
-        """The largest open dimension of its queries, see :class:`.forms.Layout`."""
-        layouts = self.layouts
-        if self.same and layouts:
-            return layouts[0].extent
-        return max([layout.extent for layout in layouts], default=0)
 
     def deadline(self, after: float) -> float:
         """The earliest deadline from ``after`` on; inf: there is none."""
@@ -89,7 +83,7 @@ class Granted(msgspec.Struct, eq=False):
             self.arrays = _without(self.arrays, gone)
         self.ids, self.budgets = _without(self.ids, gone), _without(self.budgets, gone)
         self.layouts = _without(self.layouts, gone)
-        self.rows, self.largest, self.same = _sizes(self.layouts)
+        self.rows, self.largest, self.same, self.extent = _sizes(self.layouts)
         self.soonest = self.arrived + min(self.budgets, default=0.0)
         return out
 
@@ -107,12 +101,13 @@ class Granted(msgspec.Struct, eq=False):
         ]
 
 
-def _sizes(layouts: Sequence[Layout]) -> tuple[int, int, bool]:
-    """Rows of all queries, most rows of one, and whether all have one layout."""
+def _sizes(layouts: Sequence[Layout]) -> tuple[int, int, bool, int]:
+    """Rows of all queries, most rows of one, whether all have one layout, and the largest extent."""
     if not layouts:
-        return 0, 0, True
+        return 0, 0, True, 0
     rows = [layout.rows for layout in layouts]
-    return sum(rows), max(rows), layouts.count(layouts[0]) == len(layouts)
+    extent = max([layout.extent for layout in layouts])
+    return sum(rows), max(rows), layouts.count(layouts[0]) == len(layouts), extent
 
 
 def _without(column: Sequence, gone: set[int]) -> list:
@@ -143,7 +138,7 @@ def _alike(
         first = known[0]
         if type(first) is str or first.tails is None or not first.ordered:
             return None
-        layouts, largest = known * count, first.rows
+        layouts, largest, extent = known * count, first.rows, first.extent
         rows, same, size = largest * count, True, first.nbytes * count
     else:
         if not 0 <= min(places) <= max(places) < len(known) or any(type(layout) is str for layout in known):
@@ -152,7 +147,7 @@ def _alike(
         if tails is None or any(layout.tails != tails or not layout.ordered for layout in known):
             return None
         layouts = [known[place] for place in places]
-        rows, largest, same = _sizes(layouts)
+        rows, largest, same, extent = _sizes(layouts)
         size = sum([layout.nbytes for layout in layouts])
     if size != len(body):
         return None
@@ -171,6 +166,7 @@ def _alike(
         largest,
         now + least,
         same,
+        extent,
         body,
         None,
     )
@@ -202,7 +198,7 @@ def _one_by_one(
         except Invalid as error:
             wrong.append((id, str(error)))
     ids, budgets, kept, arrays = map(list, zip(*columns, strict=True)) if columns else ([], [], [], [])
-    rows, largest, same = _sizes(kept)
+    rows, largest, same, extent = _sizes(kept)
     batch = Granted(
         message.number,
         message.application,
@@ -218,6 +214,7 @@ def _one_by_one(
         largest,
         now + min(budgets, default=0.0),
         same,
+        extent,
         None,
         arrays,
     )

@@ -16,7 +16,7 @@ from workers.protocol.specs import DeviceInfo, Signature, TensorSpec
 from workers.protocol.tensors import ONNXRUNTIME_TYPES
 
 from . import bfloat16, codec
-from .bound import Bound, Packed
+from .bound import Bound
 from .padding import Axes
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -53,10 +53,9 @@ class Model:
         self._bfloat16 = any(spec.datatype == "BF16" for spec in (*signature.inputs, *signature.outputs))
         open_sizes = any(size < 0 and not spec.most for spec in signature.inputs for size in spec.shape[1:])
         self._open_size: int | None = None if open_sizes else 1
-        self._bound = Bound(session, signature)
-        #: rows of a run that :meth:`run_soon` can do; elsewhere than on the CPU there is none
         on_cpu = session.get_providers()[0] == "CPUExecutionProvider"
-        self.soon_rows = min(self._bound.most_rows, self.most_rows or self._bound.most_rows) if on_cpu else 0
+        #: a shorter way for small batches
+        self.bound = Bound(session, signature, self.most_rows if on_cpu else 0)
 
     def sample(self, rows: int, options: ort.RunOptions | None = None, size: int = 0) -> dict[str, np.ndarray]:
         """Valid inputs of ``rows`` rows for warming up and measuring, see :func:`sample_inputs`. Where the application
@@ -101,15 +100,6 @@ class Model:
             return {name: np.concatenate([piece[name] for piece in pieces]) for name in self._outputs}, seconds
         except ValueError as error:
             raise RunError(f"outputs of two pieces do not fit together: {error}") from None
-
-    def run_soon(self, inputs: memoryview, rows: int, outputs: tuple[str, ...]) -> Packed | None:
-        """Run at most :attr:`soon_rows` rows in a shorter way. ``inputs``: their bytes, one input behind the other in
-        the signature's order; ``outputs``: names wanted. None: :meth:`run` has to be called instead."""
-        packed = self._bound.run(inputs, rows, outputs)
-        if packed is None:
-            # What runs only otherwise is not tried again.
-            self.soon_rows = 0
-        return packed
 
     def _once(self, inputs: Arrays, rows: int, options) -> tuple[dict[str, np.ndarray], float]:
         started = time.perf_counter()

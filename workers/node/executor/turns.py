@@ -38,8 +38,8 @@ TIMER_S = 0.001
 HERE_S = 0.0002
 #: the same on a device of one core, where the loop could do nothing else meanwhile but take that core from the model
 HERE_ONE_CORE_S = 0.002
-#: batches that came in one piece may run as they are read until the first of them began so long ago: then the loop reads
-#: its clock and its other sockets
+#: batches that came in one piece may run as they are read until the first of them began so long ago: then the loop
+#: reads its clock and its other sockets
 AT_ONCE_S = 0.0005
 #: a guard that leaves no policy any time to wait on purpose
 HURRY_S = 1e6
@@ -131,7 +131,7 @@ class Turns:
 
     def at_once(self, granted: Granted, loaded: Loaded) -> bool:
         """Start a batch that arrives while nothing else waits, if the device is idle; False: it has to be queued."""
-        if self._held or self._looking or self._exclusive:
+        if self._held or self._looking or self._exclusive.requests:
             return False
         now, read = granted.arrived, (granted.connection, granted.connection.reads)
         if read != self._read:
@@ -144,7 +144,8 @@ class Turns:
                 self._intake.refuse_all(late, "late", _LATE)
             if granted.rows:
                 self._overslept_s = 0.0
-                self._lanes.forget_waits(now)
+                if self._lanes.contended:
+                    self._lanes.forget_waits(now)
                 self._run_granted(granted, loaded, now)
         except Exception as error:
             self._fail(error)

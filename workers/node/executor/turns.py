@@ -37,7 +37,7 @@ TIMER_S = 0.001
 #: takes more CPU time than such a batch does
 HERE_S = 0.0002
 #: the same on a device of one core, where the loop could do nothing else meanwhile but take that core from the model
-HERE_ONE_CORE_S = 0.002
+HERE_ONE_CORE_S = 0.01
 #: batches that came in one piece may run as they are read until the first of them began so long ago: then the loop
 #: reads its clock and its other sockets
 AT_ONCE_S = 0.0005

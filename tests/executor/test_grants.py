@@ -24,6 +24,7 @@ from workers.protocol.frames import (
     Grant,
     Metrics,
     MetricsRequest,
+    RawGrant,
     Refusal,
     Results,
     Submit,
@@ -304,7 +305,8 @@ def test_a_long_turn_concerns_lanes_beside_only_while_batches_come():
     loaded = {1: SimpleNamespace(at=lambda extent, one=LatencyEstimate(profile(0.2)): one, application=application())}
     grants = Grants()
     header, data = encode("x", rows(1)["x"])
-    message = Grant(1, "app", 1, 8, (Form(1, (header,)),), ((1, 0, 10.0),))
+    granted = Grant(1, "app", 1, 8, (Form(1, (header,)),), ((1, 0, 10.0),))
+    message = msgspec.msgpack.decode(msgspec.msgpack.encode(granted), type=RawGrant)
     for now in (0.0, 1.0):
         batch, wrong = admit(message, memoryview(bytes(data)), Forms(application()), None, now)
         assert not wrong

@@ -114,6 +114,18 @@ class Grant(Frame, frozen=True):
     queries: tuple[tuple[int, int, float], ...]
 
 
+class RawGrant(Frame, frozen=True, tag="Grant"):
+    """A :class:`Grant` as an executor reads it: its ``forms`` (see :func:`read_forms`) come again with each batch, and
+    are known by their bytes. These may be used as long as the header, which is until the next frame is read."""
+
+    number: int
+    application: str
+    variant: int
+    max_rows: int
+    forms: msgspec.Raw
+    queries: tuple[tuple[int, int, float], ...]
+
+
 class Cancel(Frame, frozen=True):
     """The client went away; a query that still waits is forgotten and not answered."""
 
@@ -284,6 +296,8 @@ class Metrics(Frame, frozen=True):
 
 
 ToExecutor = Hello | Submit | Grant | Cancel | Moved | Apply | Measure | MeasureCancel | MetricsRequest
+#: the same messages as an executor reads them
+ToExecutorRaw = Hello | Submit | RawGrant | Cancel | Moved | Apply | Measure | MeasureCancel | MetricsRequest
 FromExecutor = (
     ExecutorState
     | Result
@@ -300,16 +314,32 @@ FromExecutor = (
 )
 
 _encoder = msgspec.msgpack.Encoder()
+_forms = msgspec.msgpack.Decoder(tuple[Form, ...])
 Buffer = bytes | bytearray | memoryview
+#: bytes of a body that are rather copied behind their header than handed to the system apart from it
+_JOINED = 4096
+
+
+def read_forms(raw: msgspec.Raw | bytes) -> tuple[Form, ...]:
+    """The forms of a :class:`RawGrant`.
+
+    Raises:
+        msgspec.DecodeError: these are none.
+    """
+    return _forms.decode(raw)
 
 
 def encode(message: Frame, body: Sequence[Buffer] = ()) -> list[Buffer]:
-    """A frame as buffers for ``transport.writelines``; ``body`` is not copied."""
+    """A frame as buffers for ``transport.writelines``; ``body`` is not copied, unless it is so small that all of the
+    frame is rather one buffer."""
     header = _encoder.encode(message)
     size = 0
     for part in body:
         size += part.nbytes if isinstance(part, memoryview) else len(part)
-    return [PREFIX.pack(b"NR", VERSION, 0, len(header), size) + header, *body]
+    prefix = PREFIX.pack(b"NR", VERSION, 0, len(header), size)
+    if size <= _JOINED:
+        return [b"".join((prefix, header, *body))]
+    return [prefix + header, *body]
 
 
 class FrameConnection(asyncio.BufferedProtocol):
@@ -341,6 +371,10 @@ class FrameConnection(asyncio.BufferedProtocol):
         self.transport: asyncio.Transport | None = None
         self.peer: Hello | None = None
         """the client's Hello, kept here by servers"""
+        self.backed_up = False
+        """whether the socket takes less than is written: :meth:`pending_bytes` tells how much is left"""
+        self.reads = 0
+        """how often the socket was read: messages that come with the same number came in one piece"""
 
     @property
     def open(self) -> bool:
@@ -356,7 +390,11 @@ class FrameConnection(asyncio.BufferedProtocol):
         transport = self.transport
         if transport is None or transport.is_closing():
             return False
-        transport.writelines(encode(message, body))
+        parts = encode(message, body)
+        if len(parts) == 1:
+            transport.write(parts[0])
+        else:
+            transport.writelines(parts)
         return True
 
     def send_all(self, messages: Sequence[tuple[Frame, Sequence[Buffer]]]) -> bool:
@@ -378,10 +416,17 @@ class FrameConnection(asyncio.BufferedProtocol):
         if self.transport is not None:
             self.transport.close()
 
+    def pause_writing(self) -> None:
+        self.backed_up = True
+
+    def resume_writing(self) -> None:
+        self.backed_up = False
+
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._framing.space()
 
     def buffer_updated(self, nbytes: int) -> None:
+        self.reads += 1
         try:
             for header, body in self._framing.filled(nbytes):
                 self._on_message(self, self._decoder.decode(header), body)

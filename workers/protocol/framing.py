@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 VERSION = 1
@@ -61,7 +61,7 @@ class Framing:
             return self._large[self._at :]
         return self._whole[self._have :] if self._have else self._view
 
-    def filled(self, count: int) -> Iterator[tuple[memoryview, memoryview]]:
+    def filled(self, count: int) -> Iterable[tuple[memoryview, memoryview]]:
         """(header, body) of each frame that is whole now. The header may be used until the next frame is asked for,
         the body for as long as it is referenced.
 
@@ -69,14 +69,22 @@ class Framing:
             FrameError: these are no frames of this version, or one is too large.
         """
         if self._large is None:
-            self._have += count
+            have = self._have = self._have + count
+            if have >= _PREFIX_BYTES:
+                room = self._whole
+                magic, version, _, header, body = PREFIX.unpack_from(room)
+                middle = _PREFIX_BYTES + header
+                if middle + body == have and magic == b"NR" and version == VERSION:
+                    # One frame in one piece, as it mostly is.
+                    self._have, self._view = 0, room
+                    return ((room[_PREFIX_BYTES:middle], memoryview(bytes(room[middle:have]))),)
             return self._cut()
         self._at += count
         if self._at < len(self._large):
-            return iter(())
+            return ()
         large, (header, _), self._large = self._large, self._sizes, None
         self._view = self._beginning
-        return iter(((large[:header], large[header:].toreadonly()),))
+        return ((large[:header], large[header:].toreadonly()),)
 
     def _cut(self) -> Iterator[tuple[memoryview, memoryview]]:
         room, offset, have = self._whole, 0, self._have

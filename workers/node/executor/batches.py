@@ -45,14 +45,15 @@ class _One:
 
 def granted(model: Model, batch: Granted) -> tuple[list[Part], float]:
     """The parts of a granted batch, which together hold each of its queries once, and the seconds spent inside
-    ``session.run``. The outputs are to be packed before the model runs again.
+    ``session.run``.
 
     If the run fails, each of its queries is tried once by itself, so that one poisonous query does not fail its
     neighbours."""
-    if batch.whole is None:
+    if batch.body is None:
         return singly(model, _queries(batch, batch.arrays), batch.limit)
+    whole = batch.whole()
     try:
-        outputs, seconds = model.run_soon(batch.whole, batch.rows, batch.limit)
+        outputs, seconds = model.run(whole, batch.limit)
         return [Part(range(len(batch.ids)), outputs)], seconds
     except RunError as error:
         if len(batch.ids) == 1:
@@ -60,9 +61,7 @@ def granted(model: Model, batch: Granted) -> tuple[list[Part], float]:
     parts, seconds, start = [], 0.0, 0
     for place, layout in enumerate(batch.layouts):
         end = start + layout.rows
-        part, took = _attempt(
-            model, {name: array[start:end] for name, array in batch.whole.items()}, place, batch.limit
-        )
+        part, took = _attempt(model, {name: array[start:end] for name, array in whole.items()}, place, batch.limit)
         parts.append(part)
         seconds += took
         start = end

@@ -1,14 +1,16 @@
-"""Runs of small batches through buffers that stay bound to the session: onnxruntime then neither takes arrays apart nor
-makes new ones, which for the smallest models is a good part of a run (measured: 8 instead of 13 us for a model of two
-layers)."""
+"""Runs of small batches through buffers that stay bound to the session: bytes in, bytes out. onnxruntime then neither
+takes arrays apart nor makes new ones, which for the smallest models is a good part of a run, and nothing is worked out
+again that is the same for all batches of as many rows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from typing import NamedTuple
 
 import numpy as np
 import onnxruntime as ort
 
+from workers.protocol.frames import ResultTensor
 from workers.protocol.specs import Signature, TensorSpec
 from workers.protocol.tensors import NUMPY
 
@@ -16,50 +18,89 @@ from .codec import SMALL
 
 #: bytes of a run's inputs, above which to copy them into place costs more than it saves
 _INPUTS = 8 * 1024
-#: numbers of rows that are kept ready
+#: numbers of rows that are kept ready, and choices of outputs of each
 _KEPT = 32
 
-Arrays = Mapping[str, np.ndarray]
+
+class Packed(NamedTuple):
+    """Outputs as they go on the wire, and the seconds that the run took."""
+
+    headers: tuple[ResultTensor, ...]
+    body: list[bytes]
+    run_s: float
 
 
 class Bound:
-    """A session's bindings, by rows. For one thread at a time, on the CPU."""
+    """A session's bindings, by rows. For one thread at a time, on the CPU.
 
-    def __init__(self, session: ort.InferenceSession, signature: Signature):
+    Args:
+        most_rows: that the model may be run with; None: any number.
+    """
+
+    def __init__(self, session: ort.InferenceSession, signature: Signature, most_rows: int | None):
         self._session = session
         self._signature = signature
-        self._bindings: dict[int, tuple[ort.IOBinding, list[tuple[str, np.ndarray]], Arrays]] = {}
-        #: rows that are small enough; 0: none, as some tensor's size or type is not known beforehand
+        self._bindings: dict[int, _Binding] = {}
+        #: rows that are small enough; 0: none, as some tensor's size or type is not known beforehand. Whoever finds
+        #: that the model can only be run in another way sets it to that.
         self.most_rows = _most_rows(signature)
+        if most_rows is not None:
+            self.most_rows = min(self.most_rows, most_rows)
 
-    def run(self, inputs: Arrays, rows: int) -> Arrays | None:
-        """The outputs, to be used before the next call: each is small enough for :func:`~.codec.packed` to copy it.
-        None where the model has to be run in another way: it raised, or gives other shapes than its signature says.
-        ``rows``: at most :attr:`most_rows`."""
-        binding = self._bindings.get(rows)
+    def run(self, inputs: memoryview, rows: int, outputs: tuple[str, ...]) -> Packed | None:
+        """None where the model has to be run in another way: it raised, or gives other shapes than its signature says.
+
+        Args:
+            inputs: one behind the other in the signature's order.
+            rows: at most :attr:`most_rows`.
+            outputs: names wanted.
+        """
+        started = time.perf_counter()
         try:
-            if binding is None:
-                binding = self._bind(rows)
-            io, places, outputs = binding
-            for name, place in places:
-                place[...] = inputs[name]
-            self._session.run_with_iobinding(io)
+            binding = self._bindings.get(rows) or self._bind(rows)
+            start = 0
+            for place in binding.places:
+                end = start + place.nbytes
+                place[:] = inputs[start:end]
+                start = end
+            self._session.run_with_iobinding(binding.io)
         except Exception:  # onnxruntime raises many types of its own; the other way will say what is wrong
             return None
-        return outputs
+        headers, arrays = binding.wanted.get(outputs) or binding.want(outputs)
+        return Packed(headers, [array.tobytes() for array in arrays], time.perf_counter() - started)
 
-    def _bind(self, rows: int) -> tuple[ort.IOBinding, list[tuple[str, np.ndarray]], Arrays]:
-        io = self._session.io_binding()
-        places = {spec.name: _buffer(spec, rows) for spec in self._signature.inputs}
-        outputs = {spec.name: _buffer(spec, rows) for spec in self._signature.outputs}
-        for name, array in places.items():
-            io.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
-        for name, array in outputs.items():
-            io.bind_output(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+    def _bind(self, rows: int) -> _Binding:
         if len(self._bindings) >= _KEPT:
             del self._bindings[next(iter(self._bindings))]
-        binding = self._bindings[rows] = io, list(places.items()), outputs
+        binding = self._bindings[rows] = _Binding(self._session.io_binding(), self._signature, rows)
         return binding
+
+
+class _Binding:
+    """Buffers of so many rows. ``places``: the inputs' bytes; ``wanted``: headers and arrays by names of outputs."""
+
+    __slots__ = ("_outputs", "io", "places", "wanted")
+
+    def __init__(self, io: ort.IOBinding, signature: Signature, rows: int):
+        self.io = io
+        self.places: list[memoryview] = []
+        for spec in signature.inputs:
+            array = _buffer(spec, rows)
+            io.bind_input(spec.name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+            self.places.append(memoryview(array.reshape(-1).view(np.uint8)))
+        self._outputs: dict[str, tuple[ResultTensor, np.ndarray]] = {}
+        for spec in signature.outputs:
+            array = _buffer(spec, rows)
+            io.bind_output(spec.name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+            self._outputs[spec.name] = ResultTensor(spec.name, spec.datatype, array.shape, array.nbytes), array
+        self.wanted: dict[tuple[str, ...], tuple[tuple[ResultTensor, ...], list[np.ndarray]]] = {}
+
+    def want(self, names: tuple[str, ...]) -> tuple[tuple[ResultTensor, ...], list[np.ndarray]]:
+        if len(self.wanted) >= _KEPT:
+            del self.wanted[next(iter(self.wanted))]
+        tensors = [self._outputs[name] for name in names]
+        wanted = self.wanted[names] = tuple(tensor for tensor, _ in tensors), [array for _, array in tensors]
+        return wanted
 
 
 def _buffer(spec: TensorSpec, rows: int) -> np.ndarray:

@@ -48,33 +48,30 @@ class Exclusive:
 
     def __init__(self, share: float):
         self._share = share
-        self._requests: list[Request] = []
+        #: those that wait; for others to look at
+        self.requests: list[Request] = []
         self._plan_turn = True
         self._push_in_at = 0.0
 
-    def __bool__(self) -> bool:
-        """Whether anything waits."""
-        return bool(self._requests)
-
     def add(self, request: Request) -> None:
-        self._requests.append(request)
+        self.requests.append(request)
 
     def _first(self, kind: Kind) -> Request | None:
-        self._requests = [request for request in self._requests if not request.future.done()]
-        return next((request for request in self._requests if request.kind is kind), None)
+        self.requests = [request for request in self.requests if not request.future.done()]
+        return next((request for request in self.requests if request.kind is kind), None)
 
     def _pop(self, request: Request | None) -> Request | None:
         if request is not None:
-            self._requests.remove(request)
+            self.requests.remove(request)
         return request
 
     def may_hold(self) -> float:
         """Seconds for which the next step may hold the device between two batches."""
-        return max((request.expected_s for request in self._requests if request.kind is Kind.MEASURE), default=0.0)
+        return max((request.expected_s for request in self.requests if request.kind is Kind.MEASURE), default=0.0)
 
     def before_batches(self, now: float, queued_rows: int) -> Request | None:
         """What goes before any batch at ``now``."""
-        if not self._requests:
+        if not self.requests:
             return None
         request = self._first(Kind.PLAN)
         if request is not None and self._plan_turn:
@@ -93,7 +90,7 @@ class Exclusive:
         self, now: float, until: float, last_arrival: float, tightest_slo_s: float
     ) -> tuple[Request | None, float]:
         """What may run when no batch does before ``until``, and otherwise when to ask again."""
-        if not self._requests:
+        if not self.requests:
             return None, until
         request = self._first(Kind.PLAN)
         if request is not None:

@@ -10,10 +10,11 @@ import itertools
 import math
 from collections.abc import Hashable
 
+import msgspec
 import numpy as np
 
 from workers.protocol import shapes
-from workers.protocol.frames import Form, TensorHeader
+from workers.protocol.frames import Form, TensorHeader, read_forms
 from workers.protocol.specs import ApplicationSpec, TensorSpec
 
 from .codec import DTYPES, CodecError, decode
@@ -22,8 +23,10 @@ from .codec import DTYPES, CodecError, decode
 MAX_ROWS = 1_000_000
 #: seconds that a query's budget may say; one that was due long ago is late, not wrong
 BUDGETS = (-3600.0, 86400.0)
-#: forms of one application that are kept; with many lengths of text there may be any number
+#: forms of one application that are kept, and lists of them; with many lengths of text there may be any number
 _KEPT = 1024
+#: a list of forms of more bytes is not kept
+_SHORT = 4096
 
 
 class Invalid(ValueError):
@@ -107,6 +110,7 @@ class Forms:
         self.application = application
         self.padding = application.padding
         self._layouts: dict[Form, Layout] = {}
+        self._lists: dict[bytes, tuple[Layout | str, ...]] = {}
 
     def layout(self, form: Form) -> Layout:
         """The form's layout.
@@ -121,6 +125,28 @@ class Forms:
                 del self._layouts[next(iter(self._layouts))]
             layout = self._layouts[form] = Layout(form, self.application)
         return layout
+
+    def layouts(self, raw: msgspec.Raw) -> tuple[Layout | str, ...]:
+        """The layout of each of the forms of a :class:`~workers.protocol.frames.RawGrant`, or what is wrong with it.
+
+        Raises:
+            msgspec.DecodeError: it is no list of forms.
+        """
+        key = bytes(raw)
+        layouts = self._lists.get(key)
+        if layouts is None:
+            layouts = tuple([self._layout_or_fault(form) for form in read_forms(raw)])
+            if len(key) <= _SHORT:
+                if len(self._lists) >= _KEPT:
+                    del self._lists[next(iter(self._lists))]
+                self._lists[key] = layouts
+        return layouts
+
+    def _layout_or_fault(self, form: Form) -> Layout | str:
+        try:
+            return self.layout(form)
+        except Invalid as error:
+            return str(error)
 
 
 def _check(form: Form, application: ApplicationSpec) -> None:

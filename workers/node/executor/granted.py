@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 import numpy as np
 
-from workers.protocol.frames import FrameConnection, Grant
+from workers.protocol.frames import FrameConnection, RawGrant, read_forms
 
 from .forms import BUDGETS, Forms, Invalid, Layout
 from .queries import Ticket, check_budget
@@ -25,10 +25,11 @@ class Granted(msgspec.Struct, eq=False):
     """A granted batch that waits.
 
     ``variant``: id. ``limit``: rows that one run may take. ``arrived``: seconds on the event loop's clock. ``ids``,
-    ``budgets`` (seconds from then) and ``layouts`` are columns, one value a query. ``whole``: the run's inputs by name,
-    rows of all queries in their order; None where they cannot stand in one array: then ``arrays`` has each query's.
-    ``soonest``: no query's deadline is earlier; ``largest``: nor has any more rows.
-    ``same``: whether all have one layout.
+    ``budgets`` (seconds from then) and ``layouts`` are columns, one value a query. ``body``: the run's inputs, each in
+    one piece, in the signature's order, rows of all queries in theirs; None where they cannot stand in one array: then
+    ``arrays`` has each query's. ``soonest``: no query's deadline is earlier; ``largest``: nor has any more rows.
+    ``same``: whether all have one layout. ``extent``: the largest open dimension of its queries, see
+    :class:`.forms.Layout`.
     """
 
     number: int
@@ -45,16 +46,19 @@ class Granted(msgspec.Struct, eq=False):
     largest: int
     soonest: float
     same: bool
-    whole: dict[str, np.ndarray] | None
+    extent: int
+    body: memoryview | None
     arrays: list[dict[str, np.ndarray]] | None
 
-    @property
-    def extent(self) -> int:
-        """The largest open dimension of its queries, see :class:`.forms.Layout`."""
-        layouts = self.layouts
-        if self.same and layouts:
-            return layouts[0].extent
-        return max([layout.extent for layout in layouts], default=0)
+    def whole(self) -> dict[str, np.ndarray]:
+        """``body`` as arrays by name; views of it where they can be."""
+        rows, start, whole = self.rows, 0, {}
+        for name, dtype, tail, elements in self.layouts[0].tails:
+            array = np.frombuffer(self.body, dtype, rows * elements, start)
+            start += array.nbytes
+            # A column begins anywhere; kernels may rely on elements standing where their type wants them.
+            whole[name] = (array if array.flags.aligned else array.copy()).reshape((rows, *tail))
+        return whole
 
     def deadline(self, after: float) -> float:
         """The earliest deadline from ``after`` on; inf: there is none."""
@@ -72,14 +76,14 @@ class Granted(msgspec.Struct, eq=False):
             return []
         out = self._tickets(places)
         gone = set(places)
-        if self.whole is not None:
+        if self.body is not None:
             stay = np.repeat([k not in gone for k in range(len(self.ids))], [layout.rows for layout in self.layouts])
-            self.whole = {name: array[stay] for name, array in self.whole.items()}
+            self.body = memoryview(b"".join([array[stay].tobytes() for array in self.whole().values()]))
         else:
             self.arrays = _without(self.arrays, gone)
         self.ids, self.budgets = _without(self.ids, gone), _without(self.budgets, gone)
         self.layouts = _without(self.layouts, gone)
-        self.rows, self.largest, self.same = _sizes(self.layouts)
+        self.rows, self.largest, self.same, self.extent = _sizes(self.layouts)
         self.soonest = self.arrived + min(self.budgets, default=0.0)
         return out
 
@@ -97,12 +101,13 @@ class Granted(msgspec.Struct, eq=False):
         ]
 
 
-def _sizes(layouts: Sequence[Layout]) -> tuple[int, int, bool]:
-    """Rows of all queries, most rows of one, and whether all have one layout."""
+def _sizes(layouts: Sequence[Layout]) -> tuple[int, int, bool, int]:
+    """Rows of all queries, most rows of one, whether all have one layout, and the largest extent."""
     if not layouts:
-        return 0, 0, True
+        return 0, 0, True, 0
     rows = [layout.rows for layout in layouts]
-    return sum(rows), max(rows), layouts.count(layouts[0]) == len(layouts)
+    extent = max([layout.extent for layout in layouts])
+    return sum(rows), max(rows), layouts.count(layouts[0]) == len(layouts), extent
 
 
 def _without(column: Sequence, gone: set[int]) -> list:
@@ -110,51 +115,42 @@ def _without(column: Sequence, gone: set[int]) -> list:
 
 
 def admit(
-    message: Grant, body: memoryview, forms: Forms, connection: FrameConnection, now: float
+    message: RawGrant, body: memoryview, forms: Forms, connection: FrameConnection, now: float
 ) -> tuple[Granted, list[tuple[int, str]]]:
     """The batch of those queries that are right, and (id, what is wrong) of the others."""
     alike = _alike(message, body, forms, connection, now)
     return (alike, []) if alike is not None else _one_by_one(message, body, forms, connection, now)
 
 
-def _alike(message: Grant, body: memoryview, forms: Forms, connection: FrameConnection, now: float) -> Granted | None:
+def _alike(
+    message: RawGrant, body: memoryview, forms: Forms, connection: FrameConnection, now: float
+) -> Granted | None:
     """The batch, if every query is right and all stand in one array an input."""
-    queries = message.queries
-    if not queries or not message.forms:
-        return None
-    try:
-        layouts = [forms.layout(form) for form in message.forms]
-    except Invalid:
+    queries, known = message.queries, forms.layouts(message.forms)
+    if not queries or not known:
         return None
     ids, places, budgets = zip(*queries, strict=True)
     count, least = len(ids), min(budgets)
     # A budget that is no number may hide from min and max.
     if not _LEAST <= least <= max(budgets) <= _MOST or math.isnan(sum(budgets)) or len(set(ids)) != count:
         return None
-    first = layouts[0]
-    tails = first.tails
-    if tails is None or not first.ordered:
-        return None
-    if len(layouts) == 1 and not any(places):
-        layouts *= count
-        largest = first.rows
+    if len(known) == 1 and not any(places):
+        first = known[0]
+        if type(first) is str or first.tails is None or not first.ordered:
+            return None
+        layouts, largest, extent = known * count, first.rows, first.extent
         rows, same, size = largest * count, True, first.nbytes * count
     else:
-        if not 0 <= min(places) <= max(places) < len(layouts):
+        if not 0 <= min(places) <= max(places) < len(known) or any(type(layout) is str for layout in known):
             return None
-        if any(layout.tails != tails or not layout.ordered for layout in layouts):
+        tails = known[0].tails
+        if tails is None or any(layout.tails != tails or not layout.ordered for layout in known):
             return None
-        layouts = [layouts[place] for place in places]
-        rows, largest, same = _sizes(layouts)
+        layouts = [known[place] for place in places]
+        rows, largest, same, extent = _sizes(layouts)
         size = sum([layout.nbytes for layout in layouts])
     if size != len(body):
         return None
-    whole, start = {}, 0
-    for name, dtype, tail, elements in tails:
-        array = np.frombuffer(body, dtype, rows * elements, start)
-        start += array.nbytes
-        # A column begins anywhere; kernels may rely on elements standing where their type wants them.
-        whole[name] = (array if array.flags.aligned else array.copy()).reshape((rows, *tail))
     return Granted(
         message.number,
         message.application,
@@ -170,20 +166,16 @@ def _alike(message: Grant, body: memoryview, forms: Forms, connection: FrameConn
         largest,
         now + least,
         same,
-        whole,
+        extent,
+        body,
         None,
     )
 
 
 def _one_by_one(
-    message: Grant, body: memoryview, forms: Forms, connection: FrameConnection, now: float
+    message: RawGrant, body: memoryview, forms: Forms, connection: FrameConnection, now: float
 ) -> tuple[Granted, list[tuple[int, str]]]:
-    layouts: list[Layout | Invalid] = []
-    for form in message.forms:
-        try:
-            layouts.append(_in_order(forms.layout(form), forms))
-        except Invalid as error:
-            layouts.append(error)
+    layouts = [_in_order(layout, forms) for layout in forms.layouts(message.forms)]
     starts, wanted = _starts(message)
     known: set[int] = set()
     columns: list[tuple[int, float, Layout, dict[str, np.ndarray]]] = []
@@ -197,8 +189,8 @@ def _one_by_one(
                 raise Invalid(f"inputs: body has {len(body)} bytes, its tensors {wanted}")
             check_budget(budget_s)
             layout = layouts[place]
-            if isinstance(layout, Invalid):
-                raise layout
+            if isinstance(layout, str):
+                raise Invalid(layout)
             if id in known:
                 raise Invalid(waits_already(id))
             columns.append((id, budget_s, layout, layout.arrays(body, at)))
@@ -206,7 +198,7 @@ def _one_by_one(
         except Invalid as error:
             wrong.append((id, str(error)))
     ids, budgets, kept, arrays = map(list, zip(*columns, strict=True)) if columns else ([], [], [], [])
-    rows, largest, same = _sizes(kept)
+    rows, largest, same, extent = _sizes(kept)
     batch = Granted(
         message.number,
         message.application,
@@ -222,6 +214,7 @@ def _one_by_one(
         largest,
         now + min(budgets, default=0.0),
         same,
+        extent,
         None,
         arrays,
     )
@@ -233,16 +226,16 @@ def waits_already(id: int) -> str:
     return f"id: {id} is waiting already"
 
 
-def _in_order(layout: Layout, forms: Forms) -> Layout:
-    if not layout.ordered:
-        raise Invalid(f"inputs: must be in the order of {forms.application.name}: {', '.join(layout.names)}")
-    return layout
+def _in_order(layout: Layout | str, forms: Forms) -> Layout | str:
+    if isinstance(layout, str) or layout.ordered:
+        return layout
+    return f"inputs: must be in the order of {forms.application.name}: {', '.join(layout.names)}"
 
 
-def _starts(message: Grant) -> tuple[list[tuple[int, ...]], int]:
+def _starts(message: RawGrant) -> tuple[list[tuple[int, ...]], int]:
     """Where each query's inputs begin in the body, and how long the body has to be. A query of no known form has
     none."""
-    known = [[max(0, header.nbytes) for header in form.inputs] for form in message.forms]
+    known = [[max(0, header.nbytes) for header in form.inputs] for form in read_forms(message.forms)]
     sizes = [known[place] if 0 <= place < len(known) else [] for _, place, _ in message.queries]
     starts: list[list[int]] = [[] for _ in sizes]
     at = 0

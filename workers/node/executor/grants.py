@@ -30,17 +30,18 @@ class Grants:
     """The granted batches of a device that wait for their turn."""
 
     def __init__(self) -> None:
-        self._waiting: deque[Granted] = deque()
+        #: in order of arrival; for others to look at
+        self.waiting: deque[Granted] = deque()
         self._longest_s = 0.0
         self._wished_at = -math.inf
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self.waiting)
 
     @property
     def rows(self) -> int:
         """Rows that wait."""
-        return sum([granted.rows for granted in self._waiting])
+        return sum([granted.rows for granted in self.waiting])
 
     def longest_s(self, now: float) -> float:
         """The longest turn of late, in seconds: what lanes beside must expect; 0 where none came for a while."""
@@ -48,28 +49,28 @@ class Grants:
 
     def queued(self, totals: dict[str, int]) -> None:
         """Add the rows that wait to ``totals``, by application."""
-        for granted in self._waiting:
+        for granted in self.waiting:
             if granted.rows:
                 totals[granted.application] = totals.get(granted.application, 0) + granted.rows
 
     def needs(self, variant: int) -> bool:
         """Whether a batch waits for this variant."""
-        return any(granted.variant == variant and granted.rows for granted in self._waiting)
+        return any(granted.variant == variant and granted.rows for granted in self.waiting)
 
     def holds(self, connection: FrameConnection, ids: Collection[int]) -> set[int]:
         """Which of these queries of a gateway wait here."""
         found: set[int] = set()
-        for granted in self._waiting:
+        for granted in self.waiting:
             if granted.connection is connection:
                 found.update(granted.ids)
         return found.intersection(ids) if found else found
 
     def add(self, granted: Granted) -> None:
-        self._waiting.append(granted)
+        self.waiting.append(granted)
 
     def cancel(self, connection: FrameConnection, id: int) -> bool:
         """Take one query out; False where it does not wait here."""
-        for granted in self._waiting:
+        for granted in self.waiting:
             if granted.connection is connection and id in granted.ids:
                 granted.take_out([granted.ids.index(id)])
                 return True
@@ -77,37 +78,37 @@ class Grants:
 
     def forget(self, connection: FrameConnection) -> None:
         """Let all batches of a gateway go that is not there any more."""
-        self._waiting = deque(granted for granted in self._waiting if granted.connection is not connection)
+        self.waiting = deque(granted for granted in self.waiting if granted.connection is not connection)
 
     def clear(self) -> list[Ticket]:
         """Every query that waits, taken out."""
-        out = [ticket for granted in self._waiting for ticket in granted.tickets()]
-        self._waiting.clear()
+        out = [ticket for granted in self.waiting for ticket in granted.tickets()]
+        self.waiting.clear()
         return out
 
     def strand(self, loaded: Mapping[int, Loaded]) -> list[Ticket]:
         """The queries of batches whose variant is not loaded (any more), taken out."""
-        stranded = [granted for granted in self._waiting if granted.variant not in loaded]
-        self._waiting = deque(granted for granted in self._waiting if granted.variant in loaded)
+        stranded = [granted for granted in self.waiting if granted.variant not in loaded]
+        self.waiting = deque(granted for granted in self.waiting if granted.variant in loaded)
         return [ticket for granted in stranded for ticket in granted.tickets()]
 
     def late(self, now: float, loaded: Mapping[int, Loaded]) -> list[Ticket]:
         """The queries of the next batch that would be late even if they ran at once and alone, taken out. Where that
         leaves a batch without queries the one behind it is looked at."""
         late: list[Ticket] = []
-        while self._waiting:
-            granted = self._waiting[0]
+        while self.waiting:
+            granted = self.waiting[0]
             late += given_up(granted, loaded[granted.variant], now)
             if granted.rows:
                 break
-            self._waiting.popleft()
+            self.waiting.popleft()
         return late
 
     def wish(self, now: float, loaded: Mapping[int, Loaded]) -> Wish | None:
         """What the next batch asks of the arbiter; None: nothing waits."""
-        if not self._waiting:
+        if not self.waiting:
             return None
-        granted = self._waiting[0]
+        granted = self.waiting[0]
         batch_s = loaded[granted.variant].at(granted.extent).model(now).seconds(granted.rows)
         self._longest_s = max(batch_s, self.longest_s(now))
         self._wished_at = now
@@ -121,7 +122,7 @@ class Grants:
 
     def take(self) -> Granted:
         """The next batch, taken out."""
-        return self._waiting.popleft()
+        return self.waiting.popleft()
 
 
 def given_up(granted: Granted, loaded: Loaded, now: float) -> list[Ticket]:

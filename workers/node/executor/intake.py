@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from workers.protocol.frames import FrameConnection, Grant, Refusal, Submit
+from workers.protocol.frames import FrameConnection, RawGrant, Refusal, Submit
 
 from .forms import Forms, Invalid
 from .granted import Granted, admit, waits_already
@@ -84,7 +84,7 @@ class Intake:
         self._waiting[connection, message.id] = query
         self._wake()
 
-    def grant(self, connection: FrameConnection, message: Grant, body: memoryview) -> None:
+    def grant(self, connection: FrameConnection, message: RawGrant, body: memoryview) -> None:
         """Run or queue a batch as the gateway put it together; what is wrong with one of its queries is that one's
         alone."""
         now, name = self._clock(), message.application

@@ -71,8 +71,8 @@ class Lanes:
         self._loaded: dict[int, Loaded] = {}
         self._grants = Grants()
         self._arbiter = turns.Arbiter()
-        #: whether the arbiter may remember lanes that waited
-        self._contended = False
+        #: whether the arbiter may remember lanes that waited, see :meth:`forget_waits`
+        self.contended = False
 
     @property
     def rows(self) -> int:
@@ -92,7 +92,7 @@ class Lanes:
     @property
     def empty(self) -> bool:
         """Whether nothing waits."""
-        if self._grants:
+        if self._grants.waiting:
             return False
         return not self._lanes or not any(lane.queue for lane in self._lanes.values())
 
@@ -143,9 +143,8 @@ class Lanes:
     def forget_waits(self, now: float) -> None:
         """Nothing waits, and a granted batch runs without :meth:`decide`: what the arbiter knows of lanes that waited
         once is of no account any more."""
-        if self._contended:
-            self._arbiter.choose((), now)
-            self._contended = False
+        self._arbiter.choose((), now)
+        self.contended = False
 
     def granted_ids(self, connection: FrameConnection, ids: Collection[int]) -> set[int]:
         """Which of these queries of a gateway wait in a granted batch."""
@@ -235,7 +234,7 @@ class Lanes:
                 self._arbiter.choose([granted], now)
                 step.granted = self._grants.take()
             return step
-        self._contended = True
+        self.contended = True
         candidates = {lane.name: lane.candidates(now) for lane in self._lanes.values() if lane.variants}
         # Lanes with an empty queue count too: what arrives there meanwhile may take the device first.
         # So may a batch that a gateway grants.

@@ -13,9 +13,8 @@ from .loaded import Loaded
 from .meters import Meters
 from .stats import Second
 
-#: entries that may be left to account for; and a batch that held the device for longer is accounted for at once
-_MOST, _SHORT_S = 64, 0.0005
-
+#: entries that may be left to account for, and for how long these may have held the device
+_MOST, _MOST_S = 64, 0.02
 
 #: of a granted batch: the variant, rows, queries, how many of them failed; for how many seconds it waited, ran and held
 #: the device; by how many it was chosen later than planned; when it ended, on the event loop's clock; and the largest
@@ -33,12 +32,14 @@ class Ledger:
         self._second = second
         self._meters = meters
         self._granted: list[Entry] = []
+        self._held_s = 0.0
 
     def note(self, entry: Entry) -> None:
         """A granted batch ended."""
         entries = self._granted
         entries.append(entry)
-        if entry[_TURN] > _SHORT_S or len(entries) >= _MOST:
+        self._held_s += entry[_TURN]
+        if self._held_s > _MOST_S or len(entries) >= _MOST:
             self.settle()
 
     def settle(self) -> None:
@@ -46,7 +47,7 @@ class Ledger:
         entries = self._granted
         if not entries:
             return
-        self._granted = []
+        self._granted, self._held_s = [], 0.0
         for loaded, rows, queries, failed, waited_s, run_s, turn_s, overslept_s, now, extent in entries:
             expected_s = loaded.at(extent).model(now).seconds(rows)
             self._lanes.ended_granted(loaded, rows, expected_s, now)

@@ -47,11 +47,11 @@ class Peers:
 
     def send(self, connection: FrameConnection, message: Frame, body: Sequence[Buffer] = ()) -> bool:
         """False where the peer is gone or stopped reading."""
-        return self._reads(connection) and connection.send(message, body)
+        return (not connection.backed_up or self._reads(connection)) and connection.send(message, body)
 
     def send_all(self, connection: FrameConnection, messages: Sequence[tuple[Frame, Sequence[Buffer]]]) -> bool:
         """Several frames in one write; as :meth:`send`."""
-        return self._reads(connection) and connection.send_all(messages)
+        return (not connection.backed_up or self._reads(connection)) and connection.send_all(messages)
 
     def _reads(self, connection: FrameConnection) -> bool:
         if connection.pending_bytes() <= MAX_PENDING_BYTES:

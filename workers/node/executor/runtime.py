@@ -53,10 +53,9 @@ class Model:
         self._bfloat16 = any(spec.datatype == "BF16" for spec in (*signature.inputs, *signature.outputs))
         open_sizes = any(size < 0 and not spec.most for spec in signature.inputs for size in spec.shape[1:])
         self._open_size: int | None = None if open_sizes else 1
-        self._bound = Bound(session, signature)
-        #: rows of a run that goes through :meth:`run_soon`'s short way; elsewhere than on the CPU there is none
         on_cpu = session.get_providers()[0] == "CPUExecutionProvider"
-        self._soon_rows = min(self._bound.most_rows, self.most_rows or self._bound.most_rows) if on_cpu else 0
+        #: a shorter way for small batches
+        self.bound = Bound(session, signature, self.most_rows if on_cpu else 0)
 
     def sample(self, rows: int, options: ort.RunOptions | None = None, size: int = 0) -> dict[str, np.ndarray]:
         """Valid inputs of ``rows`` rows for warming up and measuring, see :func:`sample_inputs`. Where the application
@@ -101,19 +100,6 @@ class Model:
             return {name: np.concatenate([piece[name] for piece in pieces]) for name in self._outputs}, seconds
         except ValueError as error:
             raise RunError(f"outputs of two pieces do not fit together: {error}") from None
-
-    def run_soon(self, inputs: Arrays, rows: int, max_rows: int) -> tuple[Arrays, float]:
-        """As :meth:`run`, but the outputs are to be packed before the model runs again."""
-        if rows > self._soon_rows or rows > max_rows:
-            return self.run(inputs, max_rows)
-        started = time.perf_counter()
-        outputs = self._bound.run(inputs, rows)
-        if outputs is not None:
-            return outputs, time.perf_counter() - started
-        outcome = self.run(inputs, max_rows)
-        # What runs only otherwise is not tried again.
-        self._soon_rows = 0
-        return outcome
 
     def _once(self, inputs: Arrays, rows: int, options) -> tuple[dict[str, np.ndarray], float]:
         started = time.perf_counter()

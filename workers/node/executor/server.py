@@ -16,16 +16,16 @@ from workers.protocol.frames import (
     Frame,
     FrameConnection,
     FrameError,
-    Grant,
     Hello,
     Measure,
     MeasureCancel,
     Metrics,
     MetricsRequest,
     Moved,
+    RawGrant,
     StateReport,
     Submit,
-    ToExecutor,
+    ToExecutorRaw,
 )
 
 from .device import Device
@@ -48,7 +48,7 @@ class Server:
 
     def connection(self) -> FrameConnection:
         """A protocol for one more peer."""
-        return FrameConnection(ToExecutor, self._on_message, self._on_closed, self._connections.add, _memory)
+        return FrameConnection(ToExecutorRaw, self._on_message, self._on_closed, self._connections.add, _memory)
 
     def _on_message(self, connection: FrameConnection, message: Frame, body: memoryview) -> None:
         handlers = self._of.get(connection)
@@ -60,7 +60,7 @@ class Server:
         if handle is None:
             if isinstance(message, Hello):
                 raise FrameError("Hello may come once")
-            raise FrameError(f"a {connection.peer.role} may not send {type(message).__name__}")
+            raise FrameError(f"a {connection.peer.role} may not send {type(message).__struct_config__.tag}")
         handle(connection, message, body)
 
     def _handled(self) -> dict[str, dict[type, Handler]]:
@@ -69,7 +69,7 @@ class Server:
         return {
             "gateway": {
                 Submit: intake.submit,
-                Grant: intake.grant,
+                RawGrant: intake.grant,
                 Cancel: lambda connection, message, _: intake.cancel(connection, message.id),
                 Moved: lambda connection, message, _: device.peers.moved(connection, message.plan_version),
             },

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from workers import log
+from workers.protocol.frames import FrameConnection
 from workers.protocol.specs import DeviceInfo
 
 from . import answers
@@ -36,9 +37,9 @@ TIMER_S = 0.001
 #: takes more CPU time than such a batch does
 HERE_S = 0.0002
 #: the same on a device of one core, where the loop could do nothing else meanwhile but take that core from the model
-HERE_ONE_CORE_S = 0.002
-#: batches may run as they arrive until the first of them began so long ago: then the loop reads its clock and its other
-#: sockets
+HERE_ONE_CORE_S = 0.01
+#: batches that came in one piece may run as they are read until the first of them began so long ago: then the loop
+#: reads its clock and its other sockets
 AT_ONCE_S = 0.0005
 #: a guard that leaves no policy any time to wait on purpose
 HURRY_S = 1e6
@@ -95,9 +96,10 @@ class Turns:
         self._timer: asyncio.TimerHandle | None = None
         self._until = math.inf
         self._overslept_s = 0.0
-        #: the time by the loop's clock, which stands still for a round of the loop, at which batches ran as they came,
-        #: and when the first of them began
-        self._round, self._round_began = -1.0, 0.0
+        #: connection and number of the read that the last batch came with which ran as it came, and when the first one
+        #: of that read began
+        self._read: tuple[FrameConnection, int] | None = None
+        self._read_began = 0.0
         self._over: asyncio.Future[None] = self._loop.create_future()
         self.busy_until = 0.0
         self.stopping = False
@@ -129,12 +131,12 @@ class Turns:
 
     def at_once(self, granted: Granted, loaded: Loaded) -> bool:
         """Start a batch that arrives while nothing else waits, if the device is idle; False: it has to be queued."""
-        if self._held or self._looking or self._exclusive:
+        if self._held or self._looking or self._exclusive.requests:
             return False
-        now = granted.arrived
-        if now != self._round:
-            self._round, self._round_began = now, time.perf_counter()
-        elif time.perf_counter() - self._round_began > AT_ONCE_S:
+        now, read = granted.arrived, (granted.connection, granted.connection.reads)
+        if read != self._read:
+            self._read, self._read_began = read, time.perf_counter()
+        elif time.perf_counter() - self._read_began > AT_ONCE_S:
             return False
         try:
             late = given_up(granted, loaded, now)
@@ -142,7 +144,8 @@ class Turns:
                 self._intake.refuse_all(late, "late", _LATE)
             if granted.rows:
                 self._overslept_s = 0.0
-                self._lanes.forget_waits(now)
+                if self._lanes.contended:
+                    self._lanes.forget_waits(now)
                 self._run_granted(granted, loaded, now)
         except Exception as error:
             self._fail(error)

@@ -104,7 +104,7 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def wait_for(condition, what: str, seconds: float = 10.0):
+def wait_for(condition, what: str, seconds: float = 30.0):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         value = condition()

@@ -26,7 +26,7 @@ def start(
     devices,
     names=("d0", "d1"),
     variant="big",
-    slo_s=1.0,
+    slo_s=10.0,
     late="shed",
     routing=DEFAULT,
     batch=1,
@@ -74,7 +74,7 @@ async def load(gateway, seconds: float, clients: int = 8, meanwhile=None) -> col
 
 
 async def test_a_killed_device_has_its_queries_answered_elsewhere(gateways, devices):
-    gateway, first, second = start(gateways, devices, slo_s=5.0)
+    gateway, first, second = start(gateways, devices, slo_s=20.0)
     for device in (first, second):
         device.tell(delay_s=0.02)
 
@@ -94,8 +94,8 @@ async def test_a_killed_device_has_its_queries_answered_elsewhere(gateways, devi
 
 
 async def test_without_another_device_its_queries_get_a_clear_error(gateways, devices):
-    gateway, only = start(gateways, devices, ["d0"], slo_s=10.0, routing="least-completion")
-    only.tell(delay_s=5.0)
+    gateway, only = start(gateways, devices, ["d0"], slo_s=60.0, routing="least-completion")
+    only.tell(delay_s=30.0)
     async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=20) as http:
         waiting = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(5)]
         while len(only.heard("submit")) < 5:
@@ -137,7 +137,14 @@ def test_a_stopped_process_does_not_stop_the_others(gateways, devices, slo_s):
         return not gateway.health()["devices"]["d0"]["connected"]
 
     wait_for(dropped, "the silent device is dropped")
-    assert [gateway.infer(X).status_code for _ in range(6)] == [200] * 6
+
+    def served():
+        # On a busy machine some may be late all the same; but none for the device that is gone.
+        answers = [gateway.infer(X) for _ in range(6)]
+        assert not [answer for answer in answers if "d0" in answer.text]
+        return [answer.status_code for answer in answers] == [200] * 6
+
+    wait_for(served, "all are served")
 
 
 def test_a_query_declined_for_now_goes_to_another_device(gateways, devices):
@@ -188,8 +195,8 @@ async def test_the_only_device_is_asked_even_while_it_drains(gateways, devices):
 
 
 def test_a_client_that_goes_away_has_its_query_cancelled(gateways, devices):
-    gateway, only = start(gateways, devices, ["d0"], slo_s=20.0)
-    only.tell(delay_s=10.0)
+    gateway, only = start(gateways, devices, ["d0"], slo_s=60.0)
+    only.tell(delay_s=50.0)
     head = b"POST %s HTTP/1.1\r\nhost: x\r\nauthorization: %s\r\ncontent-length: %d\r\n\r\n"
     with socket.create_connection(("127.0.0.1", gateway.port), 5) as connection:
         connection.sendall(head % (PATH.encode(), AUTH["Authorization"].encode(), len(BODY)) + BODY)
@@ -200,16 +207,17 @@ def test_a_client_that_goes_away_has_its_query_cancelled(gateways, devices):
 
 
 def test_the_budget_is_the_slo_or_the_tighter_one_asked_for(gateways, devices):
-    gateway, only = start(gateways, devices, ["d0"], slo_s=1.0)
+    gateway, only = start(gateways, devices, ["d0"], slo_s=10.0)
     gateway.infer(X)
-    gateway.infer(X, latency_ms=200)
-    gateway.infer(X, latency_ms=5000)
+    gateway.infer(X, latency_ms=2000)
+    gateway.infer(X, latency_ms=50000)
     slo, tighter, looser = [
         e["budget_s"] for e in wait_for(lambda: only.heard("submit")[2:] and only.heard("submit"), "3")
     ]
-    assert 0.8 < slo < 1.0
-    assert 0.05 < tighter < 0.2
-    assert 0.8 < looser < 1.0
+    # Less the time that the way back may take.
+    assert 9.0 < slo < 10.0
+    assert 1.0 < tighter < 2.0
+    assert 9.0 < looser < 10.0
 
 
 def test_late_answers_are_served_where_the_application_wants_them(gateways, devices):
@@ -220,7 +228,7 @@ def test_late_answers_are_served_where_the_application_wants_them(gateways, devi
 
 
 async def test_too_much_at_once_is_refused_with_a_time_to_try_again(gateways, devices):
-    gateway, only = start(gateways, devices, ["d0"], slo_s=10.0, NEREUS_QUEUE_ROWS="4")
+    gateway, only = start(gateways, devices, ["d0"], slo_s=20.0, NEREUS_QUEUE_ROWS="4")
     only.tell(delay_s=0.5)
     limits = httpx.Limits(max_connections=40)
     async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=20, limits=limits) as http:

@@ -58,7 +58,7 @@ VARIANTS = {
 }
 
 
-def application(name: str, slo_s: float = 1.0, late: str = "shed") -> ApplicationSpec:
+def application(name: str, slo_s: float = 10.0, late: str = "shed") -> ApplicationSpec:
     return ApplicationSpec(name, slo_s, SIGNATURES[name], late)
 
 
@@ -238,7 +238,7 @@ class GatewayProcess:
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(10)
+        return self.process.wait(30)
 
 
 class ControlPlane:

@@ -41,7 +41,7 @@ async def test_answered_refused_and_cancelled_queries_leave_no_circles():
         SwitchingRouter(seed=1), devices, Statistics(), BurstDetector(), GatewayMetrics(), Limits(100, 100, 1 << 20, 8)
     )
     plane.late_binding = True
-    spec = application("numbers", 1.0)
+    spec = application("numbers", 60.0)
     now = asyncio.get_running_loop().time()
     plane.configure({"numbers": spec}, now)
     plane.offer("d0", {"numbers": Menu([Option(1, 100.0, LatencyModel([(1, 0.01)]), 1)])}, now)
@@ -60,7 +60,7 @@ async def test_answered_refused_and_cancelled_queries_leave_no_circles():
     gc.collect()
     gc.disable()
     try:
-        flights = [ask(1.0), ask(1.0), ask(0.001)]
+        flights = [ask(60.0), ask(60.0), ask(0.001)]
         for _ in range(3):
             await asyncio.sleep(0)
         assert issubclass(ended[0], GatewayError)

@@ -19,6 +19,7 @@ import msgspec
 import pytest
 from websockets.sync.server import serve
 
+from tests.running import free_ports
 from workers.gateway import routing
 from workers.protocol import control
 from workers.protocol.control import GatewayConfig
@@ -99,9 +100,7 @@ def config(plan: Plan, applications: list[ApplicationSpec]) -> GatewayConfig:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return free_ports(1)[0]
 
 
 def wait_for(condition, what: str, seconds: float = 30.0):

@@ -106,7 +106,12 @@ LENGTH = "Inference-Header-Content-Length"
         ({"Content-Encoding": "gzip"}, b"plain", 400, "not valid gzip"),
         ({"Content-Encoding": "gzip"}, gzip.compress(b"{}", mtime=0)[:-4], 400, "not valid gzip: cut off"),
         ({"Content-Encoding": "deflate"}, b"plain", 400, "not valid deflate"),
-        ({"Content-Encoding": "gzip"}, gzip.compress(b" " * 2_000_000, mtime=0), 413, "at most 1048576 bytes once decompressed"),
+        (
+            {"Content-Encoding": "gzip"},
+            gzip.compress(b" " * 2_000_000, mtime=0),
+            413,
+            "at most 1048576 bytes once decompressed",
+        ),
         ({}, b" " * 1_100_000, 413, "body: at most 1048576 bytes"),
         ({"Authorization": ""}, b"{}", 401, "must be 'Bearer KEY'"),
         ({"Authorization": "Basic abc"}, b"{}", 401, "must be 'Bearer KEY'"),

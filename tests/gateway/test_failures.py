@@ -171,6 +171,8 @@ def test_a_model_that_raises_is_told_at_once(gateways, devices):
     response = gateway.infer(X)
     assert response.status_code == 500
     assert "told to say failed" in response.json()["error"]
+    # What a device hears is told beside its answers.
+    wait_for(lambda: any(device.heard("submit") for device in both), "one was asked")
     assert sum(len(device.heard("submit")) for device in both) == 1
 
 

@@ -243,7 +243,6 @@ async def test_queries_that_come_singly_are_decided_on_by_their_class_too(execut
     spec = sized(SHORT, LONG, slo_s=1.0)
     spec = msgspec.structs.replace(spec, batching=msgspec.structs.replace(spec.batching, policy=policy))
     # As profiled, a long one can never be in time here. A short one may wait for as long as it then has time to run.
-
     gateway = await executor.applied(1, [resident(variant(1, path), profile(2.5, 0.3))], [spec], [path])
     message, arrays = await gateway.query(sequence(SHORT), budget_s=1.0)
     assert isinstance(message, Result), message

@@ -141,6 +141,11 @@ class DeviceProcess:
     def heard(self, event: str) -> list[dict]:
         return [e for e in self.events if e["event"] == event]
 
+    def said(self, event: str) -> list[dict]:
+        """All that it has reported by now: reports come in order, but beside its answers."""
+        self.tell()
+        return self.heard(event)
+
     def tell(self, **command) -> None:
         before = len(self.heard("told"))
         self.process.stdin.write(json.dumps(command) + "\n")

@@ -11,6 +11,7 @@ from workers.batching.latency import LatencyModel
 from workers.dispatch.menu import Menu, Option
 from workers.gateway.accounts import Limits
 from workers.gateway.bursts import BurstDetector
+from workers.gateway.catalog import Catalog
 from workers.gateway.dataplane import DataPlane
 from workers.gateway.errors import GatewayError
 from workers.gateway.executors import Executors
@@ -18,9 +19,10 @@ from workers.gateway.metrics import GatewayMetrics
 from workers.gateway.routing.switch import SwitchingRouter
 from workers.gateway.stats import Statistics
 from workers.protocol.frames import Form, Results, ResultTensor, TensorHeader
+from workers.protocol.specs import Plan
 from workers.protocol.v2 import Query, Terms
 
-from .conftest import application
+from .conftest import application, config
 
 
 class Device(Executors):
@@ -43,7 +45,7 @@ async def test_answered_refused_and_cancelled_queries_leave_no_circles():
     plane.late_binding = True
     spec = application("numbers", 60.0)
     now = asyncio.get_running_loop().time()
-    plane.configure({"numbers": spec}, now)
+    plane.configure(Catalog(config(Plan(1), [spec])), now)
     plane.offer("d0", {"numbers": Menu([Option(1, 100.0, LatencyModel([(1, 0.01)]), 1)])}, now)
     plane._holding.set_up("d0", True, now)
     bodies = weakref.WeakSet()

@@ -78,7 +78,7 @@ def test_a_deadline_is_the_query_s_budget(gateways, devices):
         call(channel, request(latency_ms=2500), timeout=60)
         call(channel, request(), timeout=60)
     # Less the way to the device and back; SLO, latency_ms and deadline: the tightest holds.
-    budgets = [event["budget_s"] for event in only.heard("submit")]
+    budgets = [event["budget_s"] for event in only.said("submit")]
     for budget, limit in zip(budgets, (5.0, 2.5, 20.0), strict=True):
         assert 0.6 * limit < budget < limit
 

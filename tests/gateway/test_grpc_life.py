@@ -87,10 +87,14 @@ def test_a_deadline_that_passes_is_a_query_that_was_not_answered_in_time(gateway
     gateway, only = start(gateways, devices, ["d0"], slo_s=5.0)
     only.tell(mute=True)
     with grpc.insecure_channel(gateway.grpc) as channel:
-        error = refused(channel, request(), timeout=2.0)
-        assert error.code() is CODE.DEADLINE_EXCEEDED
-        wait_for(lambda: idle(gateway), "it is forgotten")
-    assert ended(gateway) == {"dropped": 1}
+        for calls in range(1, 6):
+            error = refused(channel, request(), timeout=1.0)
+            assert error.code() is CODE.DEADLINE_EXCEEDED
+            wait_for(lambda: idle(gateway), "it is forgotten")
+            # At its deadline the client gives up as well, and on a busy machine may be heard first.
+            if "dropped" in ended(gateway):
+                break
+    assert ended(gateway) == {"dropped": 1} | ({"cancelled": calls - 1} if calls > 1 else {})
 
 
 def test_a_client_that_vanishes_is_forgotten(gateways, devices):

@@ -66,13 +66,17 @@ async def test_one_client_that_goes_leaves_its_batch_alone(gateways, devices):
 
 async def test_one_client_that_goes_while_its_query_is_held_is_forgotten(gateways, devices):
     gateway, only = start(gateways, devices, ["d0"], slo_s=60.0)
-    only.tell(delay_s=2.0)
-    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=20) as http:
-        queries = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(6)]
-        await asyncio.to_thread(wait_for, lambda: gateway.health()["held"] == 4, "four are held")
-        only.tell(delay_s=0.05)
+    only.tell(delay_s=3.0)
+    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60) as http:
+        queries = []
+        # One after the other, so that the last one is held: at most two are at the device.
+        for count in range(1, 7):
+            queries.append(asyncio.create_task(http.post(PATH, content=BODY)))
+            await asyncio.to_thread(wait_for, lambda count=count: gateway.health()["in_flight"] == count, "it is known")
+        held = await asyncio.to_thread(wait_for, lambda: gateway.health()["held"], "some are held")
         queries[5].cancel()
-        await asyncio.to_thread(wait_for, lambda: gateway.health()["held"] < 4, "one is forgotten")
+        await asyncio.to_thread(wait_for, lambda: gateway.health()["held"] < held, "one is forgotten")
+        only.tell(delay_s=0.05)
         assert {answer.status_code for answer in await asyncio.gather(*queries[:5])} == {200}
     wait_for(lambda: sum(event["queries"] for event in only.heard("grant")) == 5, "all others went")
     assert not only.said("cancel")

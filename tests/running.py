@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -15,18 +17,23 @@ from typing import Any
 
 import httpx
 
+#: below those that systems give to outgoing connections, and in another order for each process that tests
+_PORTS = itertools.cycle(random.SystemRandom().sample(range(10_000, 32_000), 22_000))
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    """Ports that nobody has now and that this process was not given before."""
+    found: list[int] = []
+    while len(found) < count:
+        port = next(_PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        found.append(port)
+    return found
 
 
 def eventually(what: Callable[[], Any], timeout: float = 60, every: float = 0.2, why: str = "") -> Any:

@@ -71,7 +71,13 @@ def test_the_plan_is_stored_with_inputs_reasons_and_a_certified_gap(appliance):
     with appliance.rest() as client:
         plan = client.get("/plan/").json()
     assert plan["reasons"] and plan["problem"]["applications"][0]["id"] == "tiny"
-    assert plan["gap"] <= 1e-6 and plan["solve_s"] > 0
+    assert plan["solve_s"] > 0
+    residents = [resident for device in plan["wire"]["devices"] for resident in device["residents"]]
+    served = sum(resident["rate"] for resident in residents)
+    planned = sum(one["rate"] * one["variant"]["accuracy_normalized"] for one in residents) / served
+    # The best variant has time for all of so small a demand. Whether it is worth its loading too depends on how long
+    # that took when it was measured; what that costs must be told.
+    assert planned * (1 + plan["gap"]) == pytest.approx(100)
     shares = [route["share"] for route in plan["wire"]["routes"] if route["application"] == "tiny"]
     assert sum(shares) == pytest.approx(1)
 
@@ -94,14 +100,14 @@ def test_a_killed_executor_comes_back_and_no_query_hangs(appliance):
             states = {d["ref"]: d["state"] for d in client.get("/devices/").json()["results"]}
         return states and set(states.values()) == {"up"}
 
-    eventually(all_up, 15, why="the executor is back")
+    eventually(all_up, 60, why="the executor is back")
 
     def planned_without():
         with appliance.rest() as client:
             plans = client.get("/plans/?limit=50").json()["results"]
         return any("device box/cpu" in plan["trigger_detail"] for plan in plans)
 
-    eventually(planned_without, 15, why="a plan that knows of the loss")
+    eventually(planned_without, 60, why="a plan that knows of the loss")
 
 
 def _command(pid: int) -> bytes:
@@ -123,7 +129,7 @@ def test_plan_changes_under_load_fail_no_query(appliance):
                 )
                 assert answer.status_code == 200, answer.text
             client.post("/plan/")
-            eventually(lambda best=best: _answers_with(appliance, best), 20, why=f"{best} answers")
+            eventually(lambda best=best: _answers_with(appliance, best), 60, why=f"{best} answers")
             seen.add(best)
         report = running.stop()
         for rank, name in enumerate(("quick", "medium", "heavy")):
@@ -164,7 +170,7 @@ def test_the_data_plane_serves_on_while_the_control_plane_is_away(appliance):
 
         eventually(back, 60, why="members reconnect")
         before = client.get("/plan/").json()["version"]
-        eventually(lambda: client.get("/plan/").json()["version"] > before, 40, why="a new plan after the return")
+        eventually(lambda: client.get("/plan/").json()["version"] > before, 90, why="a new plan after the return")
     assert _any_answer(appliance)
 
 

@@ -19,6 +19,7 @@ import msgspec
 import pytest
 from websockets.sync.server import serve
 
+from tests.running import free_ports
 from workers.gateway import routing
 from workers.protocol import control
 from workers.protocol.control import GatewayConfig
@@ -58,7 +59,7 @@ VARIANTS = {
 }
 
 
-def application(name: str, slo_s: float = 1.0, late: str = "shed") -> ApplicationSpec:
+def application(name: str, slo_s: float = 10.0, late: str = "shed") -> ApplicationSpec:
     return ApplicationSpec(name, slo_s, SIGNATURES[name], late)
 
 
@@ -99,12 +100,10 @@ def config(plan: Plan, applications: list[ApplicationSpec]) -> GatewayConfig:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return free_ports(1)[0]
 
 
-def wait_for(condition, what: str, seconds: float = 10.0):
+def wait_for(condition, what: str, seconds: float = 30.0):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         value = condition()
@@ -141,6 +140,11 @@ class DeviceProcess:
 
     def heard(self, event: str) -> list[dict]:
         return [e for e in self.events if e["event"] == event]
+
+    def said(self, event: str) -> list[dict]:
+        """All that it has reported by now: reports come in order, but beside its answers."""
+        self.tell()
+        return self.heard(event)
 
     def tell(self, **command) -> None:
         before = len(self.heard("told"))
@@ -238,7 +242,7 @@ class GatewayProcess:
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(10)
+        return self.process.wait(30)
 
 
 class ControlPlane:

@@ -4,7 +4,8 @@
 
 It computes with numpy and does as it is told, one JSON line on stdin a command: ``{"warm": [[id, name, application,
 accuracy], ...]}``, ``{"delay_s": 0.1}``, ``{"refuse": ["late", true]}`` or null, ``{"mute": true}``,
-``{"draining": true}``. A grant's queries of one shape it answers together. What it hears it reports on stdout, one JSON
+``{"draining": true}``; or nothing, ``{}``, after which gateways are not told its state. A grant's queries of one shape
+it answers together. What it hears it reports on stdout, one JSON
 line each.
 """
 
@@ -54,8 +55,9 @@ class Device:
             if key == "warm":
                 value = tuple(WarmVariant(*fields, True) for fields in value)
             setattr(self, key, value)
-        for connection in self.connections:
-            connection.send(self.state())
+        if json.loads(line):
+            for connection in self.connections:
+                connection.send(self.state())
         report("told")
 
     def heard(self, connection, message, body) -> None:

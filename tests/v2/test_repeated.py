@@ -72,6 +72,68 @@ def test_each_is_read_as_if_it_were_the_first(bodies):
             assert outcome(lambda body=body, text=text: reader.parse(body, len(text))) == expected
 
 
+#: pieces of a request's JSON of which some are wrong, some have an id that also stands elsewhere, and keys may repeat
+PIECES = st.lists(
+    st.sampled_from(
+        [
+            '"inputs":' + json.dumps([tensor("a", 1, 2, 8), tensor("b", 1, 3, 6)]),
+            '"inputs":' + json.dumps([tensor("b", 1, 3, 6), tensor("a", 1, 2, 8)]),
+            '"inputs":5',
+            '"inputs":[]',
+            '"id":"a"',
+            '"id" : ":"',
+            '"id":": "',
+            '"id":"\\u0061"',
+            '"id":"inputs"',
+            '"id":""',
+            '"id":5',
+            '"i\\u0064":"b"',
+            '"parameters":{"latency_ms":50}',
+            '"parameters":{"latency_ms":50,"latency_ms":"x"}',
+            '"parameters":"x"',
+            '"outputs":[{"name":"p"}]',
+            '"a":"a"',
+            '"x":{"id":"a"}',
+        ]
+    ),
+    max_size=5,
+)
+
+
+@given(st.lists(PIECES, min_size=1, max_size=12))
+def test_keys_that_are_given_twice_are_judged_the_same_each_time(requests):
+    reader = Reader(TWO, 64)
+    for pieces in requests:
+        for text in (("{" + ",".join(one) + "}").encode() for one in (pieces, pieces, pieces[::-1])):
+            body = text + bytes(14)
+            expected = outcome(lambda body=body, text=text: v2.parse(body, len(text), TWO, 64))
+            assert outcome(lambda body=body, text=text: reader.parse(body, len(text))) == expected
+
+
+@pytest.mark.parametrize("name", ["", '"id":"one",'])
+def test_a_first_value_that_is_wrong_is_refused_however_well_the_last_one_is_known(name):
+    reader = Reader(TWO, 64)
+    inputs = json.dumps([tensor("a", 1, 2, 8), tensor("b", 1, 3, 6)])
+    right = f'{{{name}"inputs":{inputs}}}'.encode()
+    wrong = f'{{{name}"inputs":5,"inputs":{inputs}}}'.encode()
+    for _ in range(2):
+        with pytest.raises(v2.V2Error, match="inputs"):
+            reader.parse(wrong + bytes(14), len(wrong))
+        assert reader.parse(right + bytes(14), len(right)).rows == 1
+
+
+@pytest.mark.parametrize("broken", [b'"\xff"', b'"\\q"', b'"a\nb"', b"5", b"null", b'"' + b"x" * 1025 + b'"'])
+def test_an_id_that_is_wrong_is_refused_however_well_the_rest_is_known(broken):
+    reader = Reader(TWO, 64)
+    around = b'{"id":', b',"inputs":%s}' % json.dumps([tensor("a", 1, 2, 8), tensor("b", 1, 3, 6)]).encode()
+    for name in (b'"a"', b'"b"'):
+        text = name.join(around)
+        assert reader.parse(text + bytes(14), len(text)).id == json.loads(name)
+    text = broken.join(around)
+    with pytest.raises(v2.V2Error):
+        reader.parse(text + bytes(14), len(text))
+
+
 def test_those_that_are_alike_share_their_terms_whatever_their_ids():
     reader = Reader(TWO, 64)
     inputs = [tensor("a", 1, 2, 8), tensor("b", 1, 3, 6)]
@@ -99,7 +161,11 @@ def test_who_never_spells_alike_fills_no_memory():
         inputs = [tensor("a", 1, 2, 8), tensor("b", 1, 3, 6)]
         text = json.dumps({"inputs": inputs, "parameters": {"latency_ms": i + 1}}).encode()
         assert reader.parse(text + bytes(14), len(text)).latency_s == (i + 1) / 1e3
-        assert len(reader._whole) <= MOST and len(reader._parts) <= MOST
+        assert max(len(reader._whole), len(reader._around), len(reader._alike)) <= MOST
+    for i in range(3 * MOST):
+        text = json.dumps({"id": "x", "inputs": inputs, "parameters": {"latency_ms": i + 1}}).encode()
+        assert reader.parse(text + bytes(14), len(text)).latency_s == (i + 1) / 1e3
+        assert max(len(reader._whole), len(reader._around), len(reader._alike)) <= MOST
     long = json.dumps({"inputs": inputs, "id": "x" * 900}).encode() + b" " * LONGEST
     assert reader.parse(long + bytes(14), len(long)).id == "x" * 900
     assert all(len(text) <= LONGEST for text in reader._whole)

@@ -1,8 +1,8 @@
 """Queries over HTTP that are spelled as others before them: what was found out about those is not found out again.
 
-Clients send the same JSON with ever new tensors behind it. Where all inputs are binary data, all that their bytes can
-get wrong is their number; everything else is in the JSON, and the same JSON means the same. (Of a key given twice the
-last one counts, as ever; here the first ones' types are not looked at.)
+Clients send the same JSON with ever new tensors behind it, and often a new id in it. Where all inputs are binary data,
+all that their bytes can get wrong is their number; everything else is in the JSON, and the same JSON means the same.
+JSON that differs in nothing but the string that is its id does so too, but for the id.
 """
 
 from __future__ import annotations
@@ -21,18 +21,29 @@ SMALL = 4096
 _LOOKED_AT = frozenset({"BOOL", "BYTES"})
 
 _EMPTY = msgspec.Raw(b"")
+_MISTAKES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class _Named(msgspec.Struct):
+    """A request of whose JSON nothing is read but the id, as it is spelled."""
+
+    id: msgspec.Raw = _EMPTY
 
 
 class _Spelled(msgspec.Struct):
-    """A request whose JSON is told apart only as far as its id goes."""
+    """What a request's terms come from, as it is spelled."""
 
     inputs: msgspec.Raw
-    id: str = ""
     parameters: msgspec.Raw = _EMPTY
     outputs: msgspec.Raw = _EMPTY
 
 
-_decode = msgspec.json.Decoder(_Spelled).decode
+_named = msgspec.json.Decoder(_Named).decode
+_spelled = msgspec.json.Decoder(_Spelled).decode
+_string = msgspec.json.Decoder(str).decode
+
+#: terms, and for each input where its data begins and ends behind the JSON
+_Known = tuple[v2.Terms, tuple[tuple[int, int], ...]]
 
 
 class Reader:
@@ -43,10 +54,11 @@ class Reader:
         self._max_rows = max_rows
         self._order = {spec.name: place for place, spec in enumerate(signature.inputs)}
         self._looked_at = any(spec.datatype in _LOOKED_AT for spec in signature.inputs)
-        #: by the whole JSON where it has no id, and by its parts: terms, and for each input where its data begins and
-        #: ends behind the JSON
-        self._whole: dict[bytes, tuple[v2.Terms, tuple[tuple[int, int], ...]]] = {}
-        self._parts: dict[tuple[bytes, ...], tuple[v2.Terms, tuple[tuple[int, int], ...]]] = {}
+        #: by the whole JSON where it has no id, and by what stands before and behind the id
+        self._whole: dict[bytes, _Known] = {}
+        self._around: dict[tuple[bytes, bytes], _Known] = {}
+        #: by the parts that the terms come from, so that queries that are alike share them wherever these stand
+        self._alike: dict[tuple[bytes, bytes, bytes], _Known] = {}
 
     def parse(self, body: Buffer, header_length: int | None) -> v2.Query:
         """See :func:`~.v2.parse`.
@@ -60,26 +72,38 @@ class Reader:
         known = self._whole.get(text)
         if known is not None and len(body) == header_length + known[0].nbytes:
             return _same(known, "", body, header_length)
-        return self._by_parts(text, body, header_length)
+        return self._but_for_its_id(text, body, header_length)
 
-    def _by_parts(self, text: bytes, body: Buffer, header_length: int) -> v2.Query:
+    def _but_for_its_id(self, text: bytes, body: Buffer, header_length: int) -> v2.Query:
+        around, name = None, ""
         try:
-            spelled = _decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            spelled = bytes(_named(text).id)
+            if spelled:
+                name = _string(spelled)
+                # If these bytes come first somewhere else than where the id stands, nothing but this very text has the
+                # same around them and the same id.
+                before, _, behind = text.partition(spelled)
+                around = before, behind
+        except _MISTAKES:
             return v2.parse(body, header_length, self._signature, self._max_rows)
-        key = (bytes(spelled.parameters), bytes(spelled.inputs), bytes(spelled.outputs))
-        known = self._parts.get(key)
-        if known is not None and len(spelled.id) <= v2.MAX_ID and len(body) == header_length + known[0].nbytes:
-            return _same(known, spelled.id, body, header_length)
+        known = self._around.get(around) if around is not None else None
+        if known is not None and len(name) <= v2.MAX_ID and len(body) == header_length + known[0].nbytes:
+            return _same(known, name, body, header_length)
         query = v2.parse(body, header_length, self._signature, self._max_rows)
         known = self._places(text, query)
         if known is not None:
-            _remember(self._parts, key, known)
-            if not query.id:
+            parts = _spelled(text)
+            alike = bytes(parts.parameters), bytes(parts.inputs), bytes(parts.outputs)
+            known = self._alike.get(alike, known)
+            query.terms = known[0]
+            _remember(self._alike, alike, known)
+            if around is None:
                 _remember(self._whole, text, known)
+            else:
+                _remember(self._around, around, known)
         return query
 
-    def _places(self, text: bytes, query: v2.Query) -> tuple[v2.Terms, tuple[tuple[int, int], ...]] | None:
+    def _places(self, text: bytes, query: v2.Query) -> _Known | None:
         """Where the data of a query that was read lies; None where some of it is in the JSON."""
         given = v2.binary_sizes(text)
         if given is None:
@@ -92,7 +116,7 @@ class Reader:
         return query.terms, tuple(places)
 
 
-def _same(known: tuple[v2.Terms, tuple[tuple[int, int], ...]], id: str, body: Buffer, header_length: int) -> v2.Query:
+def _same(known: _Known, id: str, body: Buffer, header_length: int) -> v2.Query:
     """A query as one that is known, with as much data."""
     terms, places = known
     view = body if terms.nbytes <= SMALL else memoryview(body)
@@ -103,7 +127,7 @@ def _same(known: tuple[v2.Terms, tuple[tuple[int, int], ...]], id: str, body: Bu
 
 
 def _remember(memory: dict, key, value) -> None:
-    if len(memory) >= MOST:
+    if len(memory) >= MOST and key not in memory:
         # Whoever never spells alike twice costs what it would cost without a memory.
         memory.clear()
     memory[key] = value

@@ -1,0 +1,277 @@
+"""Bytes of a connection to requests: heads that are known, heads and bodies that are parsed, and their limits."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Sequence
+
+import httptools
+
+from workers import log
+
+from .bodies import BodyReader
+from .messages import CLOSE, KEEP_ALIVE, Buffer, Exchange, Head, Headers
+from .shared import HEAD_BYTES, Shared
+
+logger = log.get("gateway.http")
+
+#: request line and headers together; ample for any client, small enough to hold for each connection
+MAX_HEAD_BYTES = 64 * 1024
+#: a body of which more than this is still to come is read straight into place
+IN_PLACE = 64 * 1024
+
+
+class RequestReader(asyncio.Protocol):
+    """Reads what one client sends. What becomes of requests, and how one is refused, is for who inherits from it to
+    say: :meth:`_take`, :meth:`_start`, :meth:`_refuse_with` and :meth:`close`."""
+
+    def __init__(self, server: Shared):
+        self._server = server
+        self._parser = httptools.HttpRequestParser(self)
+        self._transport: asyncio.Transport | None = None
+        #: the head that is being parsed, or whose body is being read
+        self._reading: Head | None = None
+        self._body = bytearray()
+        self._reading_bytes = 0
+        self._head_bytes = 0
+        #: the head of what is being read is complete, and since when (``time.monotonic()``) it or its body is awaited
+        self._head_read = False
+        self._since = 0.0
+        #: bytes that the parser took since it last told of anything but a header, and whether it just did
+        self._untold = 0
+        self._told = False
+        #: the bytes of the head that the parser is at, if they came in one piece
+        self._raw: bytes | None = None
+        #: the request that the server works on, which the next one waits for
+        self._active: Exchange | None = None
+        self._waiting: deque[Exchange] = deque()
+        #: of what is being read, nothing is wanted any more
+        self._refused = False
+        #: answered for the last time: what still comes is thrown away
+        self._lingering = False
+        self._closing = False
+        #: a request was refused behind others that are not answered yet: nothing more is read
+        self._no_more = False
+        self._write_paused = False
+        self.touched = time.monotonic()
+
+    def _begin(self, exchange: Exchange) -> None:
+        """From here on the exchange counts as one that the server works on, until it is answered or given up."""
+        self._active = exchange
+        self._server.active += 1
+
+    # --- for who inherits ---
+
+    def _take(self, exchange: Exchange) -> None:
+        """A request is fully read, and others may be before it."""
+        raise NotImplementedError
+
+    def _start(self, exchange: Exchange) -> None:
+        """It has begun, and is to be worked on now."""
+        raise NotImplementedError
+
+    def _refuse_with(self, status: int, headers: Headers, body: Sequence[Buffer]) -> None:
+        """What is being read is refused, with this answer."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close once what was written is sent."""
+        raise NotImplementedError
+
+    # --- bytes ---
+
+    def data_received(self, data: bytes) -> None:
+        now = self.touched = time.monotonic()
+        if self._reading is None and self._active is None and not (self._closing or self._lingering or self._no_more):
+            end = data.find(b"\r\n\r\n") + 4
+            head = self._server.heads.get(data[:end]) if end > 4 else None
+            if head is not None and not self._write_paused:
+                size = len(data) - end
+                if size == head.length:
+                    # Of what is small a copy costs less than a view.
+                    self._active = exchange = Exchange(self, head, data[end:], now)
+                    self._server.active += 1
+                    self._start(exchange)
+                    return
+                if head.length - size > IN_PLACE and self._reserve(size):
+                    self._read_in_place(head, data[end:])
+                    return
+            elif 4 < end <= HEAD_BYTES:
+                self._raw = data[:end]
+        if self._closing or self._lingering or self._no_more:
+            return
+        self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
+        self._told = False
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # A server may ignore an offer to upgrade; what follows in this connection is no longer understood.
+            if self._active is not None:
+                self._active.afterwards = CLOSE
+            else:
+                self.close()
+        except httptools.HttpParserError as error:
+            version = "invalid http version" in str(error).lower()
+            self._refuse(505 if version else 400, f"not a valid HTTP request: {error}")
+        except Exception as error:
+            logger.error("http_connection_failed", exc_info=error)
+            self._refuse(500, "internal error")
+        self._raw = None
+        # The parser holds a header until it is complete, and lets chunk extensions pass without end.
+        self._untold = 0 if self._told else self._untold + len(data)
+        if self._untold > MAX_HEAD_BYTES and not self._refused:
+            what = "chunk extensions and trailers" if self._head_read else "request line and headers"
+            self._refuse(431, f"{what}: at most {MAX_HEAD_BYTES} bytes")
+        if self._waiting and self._transport is not None:
+            # A pipelining client is read no faster than it is answered.
+            self._transport.pause_reading()
+
+    # --- bodies that are read into place ---
+
+    def _reserve(self, size: int) -> bool:
+        """Count a body as one that is being read, if all together are not too many then."""
+        if self._server.buffered_bytes + size > self._server.max_buffered_bytes:
+            return False
+        self._server.buffered_bytes += size
+        self._reading_bytes += size
+        return True
+
+    def _read_in_place(self, head: Head, begun: bytes) -> None:
+        self._reading = head
+        self._head_read, self._since = True, self.touched
+        self._read_by(BodyReader(self, head.length, begun))
+
+    def _read_by(self, protocol: asyncio.BaseProtocol) -> None:
+        # Which of a protocol's ways of reading is used is settled when reading begins.
+        self._transport.pause_reading()
+        self._transport.set_protocol(protocol)
+        self._transport.resume_reading()
+
+    def body_grew(self, size: int, whole: memoryview | None) -> None:
+        """A body that is read into place has so many more bytes; ``whole``: it is complete."""
+        self.touched = time.monotonic()
+        if self._closing or self._lingering:
+            self._read_by(self)
+        elif not self._reserve(size):
+            self._read_by(self)
+            self._refuse(503, "too many request bodies are being read at once; try again", retry=True)
+        elif whole is not None:
+            self._read_by(self)
+            self._server.buffered_bytes -= self._reading_bytes
+            self._reading_bytes = 0
+            head, self._reading = self._reading, None
+            exchange = Exchange(self, head, whole, self.touched)
+            self._begin(exchange)
+            self._start(exchange)
+
+    # --- parser callbacks ---
+
+    def on_message_begin(self) -> None:
+        self._reading = Head()
+        self._body = bytearray()
+        self._head_bytes = 0
+        self._head_read, self._since = False, self.touched
+        self._told = True
+        # What follows in the same piece as a request that ends the connection is not looked at.
+        self._refused = self._lingering or self._closing or self._no_more
+
+    def on_url(self, url: bytes) -> None:
+        self._reading.target += url
+        self._count_head(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._head_read:
+            # A trailer: what it says comes too late to matter (RFC 9110, section 6.5.1).
+            self._count_head(len(name) + len(value) + 4)
+            return
+        name = name.lower()
+        headers = self._reading.headers
+        known = headers.get(name)
+        if known is not None and name == b"host" and not self._refused:
+            self._refuse(400, "host: at most one header of this name")
+        headers[name] = value if known is None else known + b", " + value
+        self._count_head(len(name) + len(value) + 4)
+
+    def _count_head(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > MAX_HEAD_BYTES and not self._refused:
+            self._refuse(431, f"request line and headers: at most {MAX_HEAD_BYTES} bytes")
+
+    def on_headers_complete(self) -> None:
+        raw, self._raw = self._raw, None
+        self._head_read, self._since = True, self.touched
+        self._told = True
+        if self._refused:
+            return
+        head = self._reading
+        version = self._parser.get_http_version()
+        if version not in ("1.0", "1.1"):
+            self._refuse(505, f"HTTP version {version}: not supported; supported are 1.0 and 1.1")
+            return
+        if version == "1.1" and b"host" not in head.headers:
+            # RFC 9112, section 3.2
+            self._refuse(400, "host: missing, and HTTP/1.1 requires it")
+            return
+        head.method = self._parser.get_method()
+        if not self._parser.should_keep_alive():
+            head.afterwards = CLOSE
+        elif version == "1.0":
+            head.afterwards = KEEP_ALIVE
+        head.target, _, head.query = head.target.partition(b"?")
+        headers = head.headers
+        length = headers.get(b"content-length", b"0")
+        if b"transfer-encoding" in headers or b"upgrade" in headers or not length.isdigit() or len(length) > 15:
+            head.length = None
+        else:
+            head.length = int(length)
+            if head.length > self._server.max_body_bytes:
+                self._too_large()
+                return
+        refusal = self._server.preflight(head)
+        if refusal is not None:
+            status, headers, body = refusal
+            self._refuse_with(status, headers, body)
+            return
+        if b"expect" in headers:
+            if headers[b"expect"].lower() == b"100-continue" and self._active is None:
+                self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        elif raw is not None and head.length is not None and head.afterwards != CLOSE:
+            self._server.remember(raw, head)
+
+    def on_body(self, body: bytes) -> None:
+        self._told = True
+        if self._refused:
+            return
+        size = len(body)
+        if len(self._body) + size > self._server.max_body_bytes:
+            self._too_large()
+            return
+        if not self._reserve(size):
+            self._refuse(503, "too many request bodies are being read at once; try again", retry=True)
+            return
+        self._body += body
+
+    def on_message_complete(self) -> None:
+        self._told = True
+        self._server.buffered_bytes -= self._reading_bytes
+        self._reading_bytes = 0
+        head, self._reading = self._reading, None
+        if self._refused:
+            return
+        body, self._body = self._body, bytearray()
+        self._take(Exchange(self, head, memoryview(body), time.monotonic()))
+
+    # --- refusing before the request is read ---
+
+    def _too_large(self) -> None:
+        self._refuse(413, f"body: at most {self._server.max_body_bytes} bytes")
+
+    def _refuse(self, status: int, message: str, retry: bool = False) -> None:
+        status, headers, body = self._server.render_error(status, message)
+        if retry:
+            headers = [*headers, (b"retry-after", b"1")]
+        self._refuse_with(status, headers, body)

@@ -44,7 +44,7 @@ async def test_answered_refused_and_cancelled_queries_leave_no_circles():
         SwitchingRouter(seed=1), devices, Statistics(), BurstDetector(), GatewayMetrics(), Limits(100, 100, 1 << 20, 8)
     )
     plane.late_binding = True
-    spec = application("numbers", 1.0)
+    spec = application("numbers", 60.0)
     now = asyncio.get_running_loop().time()
     plane.configure(Catalog(GatewayConfig(applications=(spec,), key_hashes=(), plan=Plan(version=1))), now)
     plane.offer("d0", {"numbers": Menu([Option(1, 100.0, LatencyModel([(1, 0.01)]), 1)])}, now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import pytest
@@ -77,8 +78,8 @@ class Wire:
     resume_reading = close = pause_reading
 
 
-def connected() -> tuple[http1.HttpConnection, Wire]:
-    server = HttpServer(
+def serving() -> HttpServer:
+    return HttpServer(
         lambda exchange: exchange.respond(200, ()),
         lambda head: None,
         lambda exchange: None,
@@ -86,6 +87,10 @@ def connected() -> tuple[http1.HttpConnection, Wire]:
         MIB,
         MIB,
     )
+
+
+def connected() -> tuple[http1.HttpConnection, Wire]:
+    server = serving()
     connection, wire = http1.HttpConnection(server), Wire()
     connection.connection_made(wire)
     return connection, wire
@@ -114,3 +119,29 @@ async def test_a_body_must_come_with_a_least_rate_once_its_grace_is_over(enough)
     connection.sweep(later)
     assert (wire.written == b"") is enough
     assert enough or wire.written.startswith(b"HTTP/1.1 408 ")
+
+
+async def test_a_server_that_stops_answers_requests_that_were_on_their_way():
+    server, asked = serving(), b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
+    await server.start("127.0.0.1", 0)
+    streams = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(4)]
+    (idle_reads, idle), (begun_reads, begun), (new_reads, new), (silent_reads, _) = streams
+    idle.write(asked)
+    assert (await idle_reads.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+    begun.write(asked[:10])
+    while len(server.connections) < 4 or not any(connection._reading for connection in server.connections):
+        await asyncio.sleep(0.001)
+    stopping = asyncio.create_task(server.drain(5.0))
+    await asyncio.sleep(0)
+    # It said nothing that it waits for.
+    assert await idle_reads.read() == b""
+    begun.write(asked[10:])
+    new.write(asked)
+    for reads in (begun_reads, new_reads):
+        told = await reads.read()
+        assert told.startswith(b"HTTP/1.1 200 ") and b"connection: close" in told
+    # Who says nothing is not waited for for long.
+    assert await silent_reads.read() == b""
+    await stopping
+    for _, writes in streams:
+        writes.close()

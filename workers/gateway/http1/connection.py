@@ -171,6 +171,11 @@ class HttpConnection(RequestReader):
         if self._transport is not None:
             self._transport.close()
 
+    @property
+    def owed(self) -> bool:
+        """Whether a request is on its way: it has begun to arrive, or the connection was made for one."""
+        return not self._closing and (self._reading is not None or self.touched == self._made)
+
     def shut(self) -> None:
         """The server stops: close now where nothing is in progress, otherwise after the answer."""
         if self._active is None and not self._waiting:

@@ -55,7 +55,7 @@ class RequestReader(asyncio.Protocol):
         #: a request was refused behind others that are not answered yet: nothing more is read
         self._no_more = False
         self._write_paused = False
-        self.touched = time.monotonic()
+        self._made = self.touched = time.monotonic()
 
     def _begin(self, exchange: Exchange) -> None:
         """From here on the exchange counts as one that the server works on, until it is answered or given up."""

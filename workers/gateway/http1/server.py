@@ -9,6 +9,9 @@ import time
 from .connection import HttpConnection
 from .shared import Shared
 
+#: a server that stops waits so many seconds for requests that are on their way
+LAST_CALL_S = 0.2
+
 
 class HttpServer(Shared):
     """Listens; for the arguments see :class:`~.shared.Shared`."""
@@ -38,8 +41,14 @@ class HttpServer(Shared):
         self.stopping = True
         self._server.close()
         self._sweeper.cancel()
-        for connection in list(self.connections):
+        owed = {connection for connection in self.connections if connection.owed}
+        for connection in self.connections - owed:
             connection.shut()
+        if owed:
+            # Closed without an answer, they would be an error to their clients, who could not know.
+            await asyncio.sleep(min(LAST_CALL_S, grace_s))
+            for connection in owed & self.connections:
+                connection.shut()
         self.check_idle()
         try:
             await asyncio.wait_for(self.idle.wait(), grace_s)

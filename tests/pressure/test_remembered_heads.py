@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import random
 import time
 
 import msgspec
@@ -40,6 +41,21 @@ def test_a_request_cut_anywhere_is_answered_as_a_whole_one(served):
             client.send(whole[cut:])
             status, _, told = client.answer()
             assert (status, told) == (200, expected), cut
+
+
+def test_a_small_body_may_come_in_any_pieces_and_with_the_next_request(served):
+    xs = [numbers_of(seed, 1) for seed in range(4)]
+    whole = b"".join(request("large", x) for x in xs)
+    chance = random.Random(7)
+    with served.bystanders(), Client(served.gateway.port) as client:
+        client.send(request("large", xs[0]))
+        client.answer()
+        for _ in range(6):
+            cuts = sorted(chance.sample(range(len(whole)), 9))
+            for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True):
+                client.send(whole[start:end])
+                time.sleep(0.002)
+            assert all(negated(client.answer()[2], x) for x in xs)
 
 
 def test_requests_that_come_together_are_answered_in_turn(served):

@@ -42,7 +42,7 @@ class HttpConnection(RequestReader):
         self._reading_bytes = 0
         self._closing = True
         # The body goes with its count, not when the garbage collector comes by.
-        self._reading = self._raw = None
+        self._reading = self._raw = self._pieces = None
         self._body = bytearray()
         self._waiting.clear()
         active, self._active = self._active, None
@@ -63,6 +63,11 @@ class HttpConnection(RequestReader):
         self._next()
 
     # --- answering ---
+
+    def _begin(self, exchange: Exchange) -> None:
+        """From here on the exchange counts as one that the server works on, until it is answered or given up."""
+        self._active = exchange
+        self._server.active += 1
 
     def _take(self, exchange: Exchange) -> None:
         if self._active is None and not self._write_paused:

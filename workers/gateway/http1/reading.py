@@ -21,6 +21,7 @@ logger = log.get("gateway.http")
 MAX_HEAD_BYTES = 64 * 1024
 #: a body of which more than this is still to come is read straight into place
 IN_PLACE = 64 * 1024
+TOO_MANY = "too many request bodies are being read at once; try again"
 
 
 class RequestReader(asyncio.Protocol):
@@ -42,6 +43,9 @@ class RequestReader(asyncio.Protocol):
         #: bytes that the parser took since it last told of anything but a header, and whether it just did
         self._untold = 0
         self._told = False
+        #: of a body behind a head that is known: what has come of it, and how many bytes are missing
+        self._pieces: list[bytes] | None = None
+        self._missing = 0
         #: the bytes of the head that the parser is at, if they came in one piece
         self._raw: bytes | None = None
         #: the request that the server works on, which the next one waits for
@@ -56,11 +60,6 @@ class RequestReader(asyncio.Protocol):
         self._no_more = False
         self._write_paused = False
         self._made = self.touched = time.monotonic()
-
-    def _begin(self, exchange: Exchange) -> None:
-        """From here on the exchange counts as one that the server works on, until it is answered or given up."""
-        self._active = exchange
-        self._server.active += 1
 
     # --- for who inherits ---
 
@@ -84,6 +83,9 @@ class RequestReader(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         now = self.touched = time.monotonic()
+        if self._pieces is not None:
+            self._gather(data)
+            return
         if self._reading is None and self._active is None and not (self._closing or self._lingering or self._no_more):
             end = data.find(b"\r\n\r\n") + 4
             head = self._server.heads.get(data[:end]) if end > 4 else None
@@ -95,8 +97,13 @@ class RequestReader(asyncio.Protocol):
                     self._server.active += 1
                     self._start(exchange)
                     return
-                if head.length - size > IN_PLACE and self._reserve(size):
-                    self._read_in_place(head, data[end:])
+                if head.length > size and self._reserve(size):
+                    self._reading = head
+                    self._head_read, self._since = True, now
+                    if head.length - size > IN_PLACE:
+                        self._read_by(BodyReader(self, head.length, data[end:]))
+                    else:
+                        self._pieces, self._missing = [data[end:]], head.length - size
                     return
             elif 4 < end <= HEAD_BYTES:
                 self._raw = data[:end]
@@ -130,7 +137,7 @@ class RequestReader(asyncio.Protocol):
             # A pipelining client is read no faster than it is answered.
             self._transport.pause_reading()
 
-    # --- bodies that are read into place ---
+    # --- bodies behind heads that are known ---
 
     def _reserve(self, size: int) -> bool:
         """Count a body as one that is being read, if all together are not too many then."""
@@ -140,10 +147,32 @@ class RequestReader(asyncio.Protocol):
         self._reading_bytes += size
         return True
 
-    def _read_in_place(self, head: Head, begun: bytes) -> None:
-        self._reading = head
-        self._head_read, self._since = True, self.touched
-        self._read_by(BodyReader(self, head.length, begun))
+    def _gather(self, data: bytes) -> None:
+        """More of a body of which little is missing."""
+        if self._closing or self._lingering or self._no_more:
+            self._pieces = None
+            return
+        rest, data = data[self._missing :], data[: self._missing]
+        if not self._reserve(len(data)):
+            self._pieces = None
+            self._refuse(503, TOO_MANY, retry=True)
+            return
+        self._pieces.append(data)
+        self._missing -= len(data)
+        if self._missing:
+            return
+        body, self._pieces = b"".join(self._pieces), None
+        self._body_read(body)
+        if rest:
+            self.data_received(rest)
+        elif self._waiting and self._transport is not None:
+            self._transport.pause_reading()
+
+    def _body_read(self, body: Buffer) -> None:
+        self._server.buffered_bytes -= self._reading_bytes
+        self._reading_bytes = 0
+        head, self._reading = self._reading, None
+        self._take(Exchange(self, head, body, self.touched))
 
     def _read_by(self, protocol: asyncio.BaseProtocol) -> None:
         # Which of a protocol's ways of reading is used is settled when reading begins.
@@ -158,15 +187,10 @@ class RequestReader(asyncio.Protocol):
             self._read_by(self)
         elif not self._reserve(size):
             self._read_by(self)
-            self._refuse(503, "too many request bodies are being read at once; try again", retry=True)
+            self._refuse(503, TOO_MANY, retry=True)
         elif whole is not None:
             self._read_by(self)
-            self._server.buffered_bytes -= self._reading_bytes
-            self._reading_bytes = 0
-            head, self._reading = self._reading, None
-            exchange = Exchange(self, head, whole, self.touched)
-            self._begin(exchange)
-            self._start(exchange)
+            self._body_read(whole)
 
     # --- parser callbacks ---
 
@@ -251,7 +275,7 @@ class RequestReader(asyncio.Protocol):
             self._too_large()
             return
         if not self._reserve(size):
-            self._refuse(503, "too many request bodies are being read at once; try again", retry=True)
+            self._refuse(503, TOO_MANY, retry=True)
             return
         self._body += body
 

@@ -11,7 +11,7 @@ penalty control makes; Neely, "Stochastic Network Optimization", 2010, Chapter 4
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from workers.batching.latency import LatencyModel
 
@@ -39,7 +39,7 @@ class Option:
         at_most: batches of smaller queries take less, which says nothing about the device.
     """
 
-    __slots__ = ("_seconds", "at_most", "cost", "improves", "key", "max_rows", "thrifty", "variant", "worth")
+    __slots__ = ("_seconds", "at_most", "cost", "improves", "key", "max_rows", "pace", "thrifty", "variant", "worth")
 
     def __init__(
         self,
@@ -69,7 +69,9 @@ class Option:
         for rows in range(1, max_rows + 1):
             cheap = CHEAP * min(each[:rows])
             self.thrifty.append(next(i + 1 for i in range(rows) if each[i] <= cheap))
-        self.key = (variant, self.worth, at_most, tuple(self._seconds))
+        #: what runs alike, however much it is worth
+        self.pace = (variant, at_most, tuple(self._seconds))
+        self.key = (self.worth, *self.pace)
 
     def seconds(self, rows: int) -> float:
         """Seconds that a batch takes as expected; one query larger than a batch runs in pieces."""
@@ -113,21 +115,23 @@ class Menu:
         return ranked
 
     def least(self, rows: int) -> float:
-        """Seconds of the variant that is done first with ``rows`` rows."""
+        """Seconds of the variant that is done first with ``rows`` rows, as expected: no device counts on less."""
         least = self._least.get(rows)
         if least is None:
             least = self._least[rows] = min(option.seconds(rows) for option in self.options)
         return least
 
-    def best(self, rows: int, queries: int, within_s: float, factor: float, level: int) -> Option | None:
-        """The most valuable option whose batch of ``rows`` in so many ``queries``, taking ``factor`` times as long as
-        expected, ends within ``within_s`` seconds; None: none does."""
+    def best(
+        self, rows: int, queries: int, within_s: float, factors: Mapping[Option, float], level: int
+    ) -> Option | None:
+        """The most valuable option whose batch of ``rows`` in so many ``queries``, taking as many times as long as
+        expected as its factor says, ends within ``within_s`` seconds; None: none does."""
         best, most, a_second = None, -math.inf, PRICES[level]
         for option in self.options:
             if rows > option.max_rows and queries > 1:
                 continue
             seconds = option.seconds(rows)
-            if seconds * factor > within_s:
+            if seconds * factors[option] > within_s:
                 continue
             value = option.worth * rows - a_second * seconds
             if value > most:

@@ -1,0 +1,238 @@
+"""How long a device takes for each of its options, compared with what is expected. Pure.
+
+What a run takes strays from its expected time for three reasons, and each belongs to somebody else. A profile is off,
+or inputs differ: that is the option's, and says nothing about others. The device is slow (heat, neighbours): that
+concerns all of its options alike, those too that have not run since. And wake-ups and the like take their time however
+short the run: they may double a run of 0.3 ms and are nothing to one of 20 ms. So each option has a mean and a
+deviation of its own, and the device has a *scale* by which those move that have not run lately. It follows errors, not
+levels: whoever takes twice its profile for ever moves nobody else (after Efron and Morris, "Stein's estimation rule and
+its competitors", 1973, for what is common and what is each one's own).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable
+
+from .menu import Option
+
+#: a larger factor is a slow one
+SLOW = 1.25
+#: seconds by which any run may be longer, whatever it runs
+ABSOLUTE_S = 0.001
+#: a relative mean deviation with which an option tells half as much about its device as one that never strays
+STRAYS = 0.2
+#: as many observations as what is common counts for, against an option's own
+PRIOR = 10
+#: observations after which half of an option's further errors may be its device's
+KNOWN = 20
+#: for so many seconds an option speaks for its device about what another one took
+WITNESS_S = 1.0
+#: the part of it that an option which speaks for its device must tell
+WITNESS = 0.5
+#: weight of an error in an option's drift, and (once it is known) in its usual deviation
+DRIFT_WEIGHT, USUAL_WEIGHT = 0.2, 0.01
+#: what is common is told to all options once it has changed by this part
+TOLD = 0.005
+
+
+class Noise:
+    """How far batches stray from their expected times: ``factor`` times the expectation is enough but for about one
+    batch in a hundred.
+
+    Running mean and mean deviation of observed over expected time, as TCP estimates its timeout (Jacobson, 1988). What
+    always keeps its times soon has a factor of 1.
+    """
+
+    WEIGHT = 0.05
+    #: batches in a row that took less than the mean by more than the mean deviation: a device whose trouble is over.
+    #: By chance one in a hundred is the last of so many
+    OVER = 3
+    #: what each further one of these counts; by the usual weight a device that was slow for seconds would be left
+    #: alone for as many again
+    WEIGHT_OVER = 0.25
+    #: mean deviations above the mean: three are about 2.4 standard deviations of a normal distribution
+    DEVIATIONS = 3.0
+    #: a single batch counts for no more than this times the mean; a stall says nothing about the next batch
+    LARGEST = 3.0
+    #: mean deviation before anything was observed, and what is taken for none
+    AT_FIRST, NONE = 0.01, 1e-4
+
+    __slots__ = ("_below", "deviation", "factor", "mean")
+
+    def __init__(self, mean: float = 1.0, deviation: float = AT_FIRST) -> None:
+        self.mean = mean
+        self.deviation = deviation
+        self._below = 0
+        self.sum_up()
+
+    def observe(self, ratio: float, weight: float = WEIGHT, trust: float = 1.0, strayed: float | None = None) -> None:
+        """``ratio``: of the time that a batch took to the time expected. ``weight``: in the mean; all weights are taken
+        ``trust`` times (0 to 1). ``strayed``: from what was expected of this batch; None: from the mean."""
+        largest = self.LARGEST * max(1.0, self.mean)
+        error = (ratio if ratio < largest else largest) - self.mean
+        self._below = self._below + 1 if error < -self.deviation else 0
+        if self._below > self.OVER:
+            # How far the old mean was off says nothing about how far batches stray from the new one.
+            self.mean += trust * self.WEIGHT_OVER * error
+            self.deviation -= trust * self.WEIGHT_OVER * self.deviation
+        else:
+            self.mean += trust * weight * error
+            self.deviation += trust * self.WEIGHT * (abs(error if strayed is None else strayed) - self.deviation)
+        self.sum_up()
+
+    def forget(self, towards: float = 1.0) -> None:
+        """Believe half of what was learnt: what is taken for too slow to be used can show that it is not."""
+        self.mean = towards + (self.mean - towards) / 2
+        self.deviation /= 2
+        self.sum_up()
+
+    def settled(self) -> bool:
+        """Whether all keep their times exactly."""
+        return self.mean == 1.0 and self.deviation <= self.NONE
+
+    def sum_up(self) -> None:
+        deviation = self.deviation if self.deviation > self.NONE else 0.0
+        self.factor = max(1.0, self.mean + self.DEVIATIONS * deviation)
+
+
+class Pace(Noise):
+    """One option's. ``scale``: its device's when this was up to date. ``drift``: mean of its latest relative errors;
+    ``usual``: its relative deviation in the long run, which a change of pace hardly moves."""
+
+    __slots__ = ("count", "drift", "heard_at", "scale", "usual")
+
+    def __init__(self, mean: float, deviation: float, scale: float) -> None:
+        super().__init__(mean, deviation)
+        self.scale = scale
+        self.count = 0
+        self.drift = 0.0
+        self.usual = deviation / mean
+        self.heard_at = -math.inf
+
+    def move(self, scale: float) -> None:
+        """The device's scale has become this."""
+        if scale != self.scale:
+            moved = scale / self.scale
+            self.mean *= moved
+            self.deviation *= moved
+            self.scale = scale
+            self.sum_up()
+
+    def learn(self, ratio: float, now: float) -> float:
+        """One more observation. Returns the relative change of the mean."""
+        before = self.mean
+        error = min(ratio / before, self.LARGEST) - 1.0
+        self.count += 1
+        shrunk = 1.0 / (PRIOR + self.count)
+        self.observe(ratio, shrunk if shrunk > self.WEIGHT else self.WEIGHT)
+        self.drift += DRIFT_WEIGHT * (error - self.drift)
+        self.usual += max(USUAL_WEIGHT, shrunk) * (abs(error) - self.usual)
+        self.heard_at = now
+        return self.mean / before - 1.0
+
+    def tells(self, expected_s: float) -> float:
+        """How much a run that was expected to take so long tells about its device (0 to 1)."""
+        return expected_s / (expected_s + ABSOLUTE_S) * (STRAYS * STRAYS / (STRAYS * STRAYS + self.usual * self.usual))
+
+
+class Factors(dict[Option, float]):
+    """A device's factors by option: so many times its expected time is enough for a batch. Options that never ran here
+    have the factor of ``common``."""
+
+    __slots__ = ("_before", "_last", "_paces", "_told", "common", "scale")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.common = Noise()
+        self.scale = 1.0
+        self._paces: dict[Hashable, Pace] = {}
+        #: the last two options that told much about the device
+        self._last: Pace | None = None
+        self._before: Pace | None = None
+        #: scale and common factor as all options were told
+        self._told = self.scale, self.common.factor
+
+    def __missing__(self, option: Option) -> float:
+        pace = self._paces.get(option.pace)
+        if pace is None:
+            factor = self.common.factor
+        else:
+            pace.move(self.scale)
+            factor = pace.factor
+        self[option] = factor
+        return factor
+
+    @property
+    def learnt(self) -> int:
+        """Of how many options something is known."""
+        return len(self._paces)
+
+    def keep(self, options: Iterable[Option]) -> None:
+        """Forget all other options."""
+        self.clear()
+        kept = {option.pace for option in options}
+        self._paces = {key: pace for key, pace in self._paces.items() if key in kept}
+
+    def learn(self, option: Option, ratio: float, expected_s: float, now: float) -> bool:
+        """A batch that was expected to take ``expected_s`` seconds took ``ratio`` times as long. True: some factor has
+        changed."""
+        pace, common = self._paces.get(option.pace), self.common
+        if pace is None:
+            pace = self._paces[option.pace] = Pace(common.mean, common.deviation, self.scale)
+        elif ratio == 1.0 and pace.settled() and common.settled():
+            pace.heard_at = now
+            return False
+        pace.move(self.scale)
+        before, strayed = pace.factor, ratio - pace.mean
+        tells = pace.tells(expected_s)
+        step = pace.learn(ratio, now)
+        common.observe(ratio, trust=tells, strayed=min(strayed, common.LARGEST * common.mean))
+        shared = tells * pace.count / (pace.count + KNOWN) * self._seen_by_others(pace, now)
+        self.scale *= 1.0 + shared * step
+        pace.scale = self.scale
+        if tells >= WITNESS and pace is not self._last:
+            self._last, self._before = pace, self._last
+        return self._tell(option, pace, before)
+
+    def forget(self, now: float, after_s: float, running: Iterable[Option], silent: bool) -> bool:
+        """Believe half of what makes options slow that have not run for ``after_s`` seconds, and as much of what is
+        common if the device is ``silent``, has run nothing at all in that time. True: some factor has changed."""
+        common, changed = self.common, False
+        towards = 1.0 if silent else common.mean
+        busy = {option.pace for option in running}
+        for key, pace in self._paces.items():
+            if now - pace.heard_at <= after_s or key in busy:
+                continue
+            pace.move(self.scale)
+            if pace.factor > SLOW and pace.mean > towards:
+                pace.forget(towards)
+                pace.heard_at = now
+                changed = True
+        if silent and common.factor > SLOW:
+            common.forget()
+            changed = True
+        if changed:
+            self._tell_all()
+        return changed
+
+    def _seen_by_others(self, pace: Pace, now: float) -> float:
+        """The part of an option's drift that another one, which ran lately, shares (0 to 1); 1 where none did."""
+        other = self._before if self._last is pace else self._last
+        if other is None or now - other.heard_at > WITNESS_S or not pace.drift:
+            return 1.0
+        return min(1.0, max(0.0, other.drift / pace.drift))
+
+    def _tell(self, option: Option, pace: Pace, before: float) -> bool:
+        scale, factor = self._told
+        if abs(self.scale - scale) > TOLD * scale or abs(self.common.factor - factor) > TOLD * factor:
+            self._tell_all()
+            return True
+        if pace.factor == before == self.get(option):
+            return False
+        self[option] = pace.factor
+        return True
+
+    def _tell_all(self) -> None:
+        self.clear()
+        self._told = self.scale, self.common.factor

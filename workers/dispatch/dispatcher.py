@@ -419,7 +419,7 @@ class Dispatcher:
             self._grant(batch, device, pressure, now)
             return
         device.booked.append(batch)
-        device.booked_s = device.seconds(option, rows)
+        device.booked_s = option.seconds(rows) * device.factors[option]
         self._fleet.note(device, now)
         if rows < option.max_rows:
             application.open.append(batch)
@@ -617,7 +617,7 @@ class Dispatcher:
         if self._rules.upgrades:
             option = batch.option = chosen(batch, device, start, pressure if self._rules.prices else 0.0, now)
         batch.granted, batch.granted_at = True, now
-        batch.end = device.free_at = start + device.seconds(option, batch.rows)
+        batch.end = device.free_at = start + option.seconds(batch.rows) * device.factors[option]
         device.granted.append(batch)
         self._fleet.note(device, now)
         self.grants.append(batch)

@@ -39,7 +39,7 @@ class Option:
         at_most: batches of smaller queries take less, which says nothing about the device.
     """
 
-    __slots__ = ("_seconds", "at_most", "cost", "improves", "key", "max_rows", "pace", "thrifty", "variant", "worth")
+    __slots__ = ("at_most", "by_rows", "cost", "improves", "key", "max_rows", "pace", "thrifty", "variant", "worth")
 
     def __init__(
         self,
@@ -54,8 +54,9 @@ class Option:
         self.at_most = at_most
         self.worth = accuracy * weight
         self.max_rows = max_rows
-        self._seconds = [latency.seconds(rows) for rows in range(max_rows + 1)]
-        each = [self._seconds[rows] / rows for rows in range(1, max_rows + 1)]
+        #: seconds by rows, up to ``max_rows``
+        self.by_rows = [latency.seconds(rows) for rows in range(max_rows + 1)]
+        each = [self.by_rows[rows] / rows for rows in range(1, max_rows + 1)]
         #: seconds a row in the fastest batch
         self.cost = min(each)
         #: by rows: whether some larger batch makes a row so much cheaper that waiting for company may pay
@@ -70,15 +71,15 @@ class Option:
             cheap = CHEAP * min(each[:rows])
             self.thrifty.append(next(i + 1 for i in range(rows) if each[i] <= cheap))
         #: what runs alike, however much it is worth
-        self.pace = (variant, at_most, tuple(self._seconds))
+        self.pace = (variant, at_most, tuple(self.by_rows))
         self.key = (self.worth, *self.pace)
 
     def seconds(self, rows: int) -> float:
         """Seconds that a batch takes as expected; one query larger than a batch runs in pieces."""
         if rows <= self.max_rows:
-            return self._seconds[rows]
+            return self.by_rows[rows]
         pieces, rest = divmod(rows, self.max_rows)
-        return pieces * self._seconds[self.max_rows] + self._seconds[rest]
+        return pieces * self.by_rows[self.max_rows] + self.by_rows[rest]
 
 
 def price(level: int) -> float:

@@ -20,6 +20,8 @@ from .menu import Option
 SLOW = 1.25
 #: seconds by which any run may be longer, whatever it runs
 ABSOLUTE_S = 0.001
+#: short runs tell little of their device one by one: it learns from as many of an option together as last so long
+TOGETHER_S = 0.005
 #: a relative mean deviation with which an option tells half as much about its device as one that never strays
 STRAYS = 0.2
 #: as many observations as what is common counts for, against an option's own
@@ -30,8 +32,9 @@ KNOWN = 20
 WITNESS_S = 1.0
 #: the part of it that an option which speaks for its device must tell
 WITNESS = 0.5
-#: weight of an error in an option's drift, and (once it is known) in its usual deviation
+#: weight of an error in an option's drift, and in its usual deviation once there are so many observations
 DRIFT_WEIGHT, USUAL_WEIGHT = 0.2, 0.01
+LEARNT = 100
 #: what is common is told to all options once it has changed by this part
 TOLD = 0.005
 
@@ -69,17 +72,20 @@ class Noise:
     def observe(self, ratio: float, weight: float = WEIGHT, trust: float = 1.0, strayed: float | None = None) -> None:
         """``ratio``: of the time that a batch took to the time expected. ``weight``: in the mean; all weights are taken
         ``trust`` times (0 to 1). ``strayed``: from what was expected of this batch; None: from the mean."""
-        largest = self.LARGEST * max(1.0, self.mean)
-        error = (ratio if ratio < largest else largest) - self.mean
-        self._below = self._below + 1 if error < -self.deviation else 0
+        mean, deviation = self.mean, self.deviation
+        largest = self.LARGEST * mean if mean > 1.0 else self.LARGEST
+        error = (ratio if ratio < largest else largest) - mean
+        self._below = self._below + 1 if error < -deviation else 0
         if self._below > self.OVER:
             # How far the old mean was off says nothing about how far batches stray from the new one.
-            self.mean += trust * self.WEIGHT_OVER * error
-            self.deviation -= trust * self.WEIGHT_OVER * self.deviation
+            mean += trust * self.WEIGHT_OVER * error
+            deviation -= trust * self.WEIGHT_OVER * deviation
         else:
-            self.mean += trust * weight * error
-            self.deviation += trust * self.WEIGHT * (abs(error if strayed is None else strayed) - self.deviation)
-        self.sum_up()
+            mean += trust * weight * error
+            deviation += trust * self.WEIGHT * (abs(error if strayed is None else strayed) - deviation)
+        self.mean, self.deviation = mean, deviation
+        factor = mean + self.DEVIATIONS * deviation if deviation > self.NONE else mean
+        self.factor = factor if factor > 1.0 else 1.0
 
     def forget(self, towards: float = 1.0) -> None:
         """Believe half of what was learnt: what is taken for too slow to be used can show that it is not."""
@@ -98,9 +104,10 @@ class Noise:
 
 class Pace(Noise):
     """One option's. ``scale``: its device's when this was up to date. ``drift``: mean of its latest relative errors;
-    ``usual``: its relative deviation in the long run, which a change of pace hardly moves."""
+    ``usual``: its relative deviation in the long run, which a change of pace hardly moves. Of its runs from which the
+    device has not learnt yet: ``expected_s`` and ``took_s`` together, and the mean ``before`` them."""
 
-    __slots__ = ("count", "drift", "heard_at", "scale", "usual")
+    __slots__ = ("before", "count", "drift", "expected_s", "heard_at", "scale", "took_s", "usual")
 
     def __init__(self, mean: float, deviation: float, scale: float) -> None:
         super().__init__(mean, deviation)
@@ -109,44 +116,48 @@ class Pace(Noise):
         self.drift = 0.0
         self.usual = deviation / mean
         self.heard_at = -math.inf
+        self.before = mean
+        self.expected_s = self.took_s = 0.0
 
     def move(self, scale: float) -> None:
         """The device's scale has become this."""
         if scale != self.scale:
             moved = scale / self.scale
             self.mean *= moved
+            self.before *= moved
             self.deviation *= moved
             self.scale = scale
             self.sum_up()
 
-    def learn(self, ratio: float, now: float) -> float:
-        """One more observation. Returns the relative change of the mean."""
-        before = self.mean
-        error = min(ratio / before, self.LARGEST) - 1.0
-        self.count += 1
-        shrunk = 1.0 / (PRIOR + self.count)
-        self.observe(ratio, shrunk if shrunk > self.WEIGHT else self.WEIGHT)
+    def learn(self, ratio: float, now: float) -> None:
+        """One more observation."""
+        error = ratio / self.mean - 1.0
+        if error > self.LARGEST - 1.0:
+            error = self.LARGEST - 1.0
+        self.count = count = self.count + 1
+        weight, usual_weight = self.WEIGHT, USUAL_WEIGHT
+        if count < LEARNT:
+            shrunk = 1.0 / (PRIOR + count)
+            weight, usual_weight = max(weight, shrunk), max(usual_weight, shrunk)
+        self.observe(ratio, weight)
         self.drift += DRIFT_WEIGHT * (error - self.drift)
-        self.usual += max(USUAL_WEIGHT, shrunk) * (abs(error) - self.usual)
+        self.usual += usual_weight * (abs(error) - self.usual)
         self.heard_at = now
-        return self.mean / before - 1.0
-
-    def tells(self, expected_s: float) -> float:
-        """How much a run that was expected to take so long tells about its device (0 to 1)."""
-        return expected_s / (expected_s + ABSOLUTE_S) * (STRAYS * STRAYS / (STRAYS * STRAYS + self.usual * self.usual))
 
 
 class Factors(dict[Option, float]):
     """A device's factors by option: so many times its expected time is enough for a batch. Options that never ran here
     have the factor of ``common``."""
 
-    __slots__ = ("_before", "_last", "_paces", "_told", "common", "scale")
+    __slots__ = ("_before", "_last", "_of", "_paces", "_told", "common", "scale")
 
     def __init__(self) -> None:
         super().__init__()
         self.common = Noise()
         self.scale = 1.0
         self._paces: dict[Hashable, Pace] = {}
+        #: the same, for a quick look
+        self._of: dict[Option, Pace] = {}
         #: the last two options that told much about the device
         self._last: Pace | None = None
         self._before: Pace | None = None
@@ -171,29 +182,46 @@ class Factors(dict[Option, float]):
     def keep(self, options: Iterable[Option]) -> None:
         """Forget all other options."""
         self.clear()
+        self._of.clear()
         kept = {option.pace for option in options}
         self._paces = {key: pace for key, pace in self._paces.items() if key in kept}
 
     def learn(self, option: Option, ratio: float, expected_s: float, now: float) -> bool:
         """A batch that was expected to take ``expected_s`` seconds took ``ratio`` times as long. True: some factor has
         changed."""
-        pace, common = self._paces.get(option.pace), self.common
-        if pace is None:
-            pace = self._paces[option.pace] = Pace(common.mean, common.deviation, self.scale)
-        elif ratio == 1.0 and pace.settled() and common.settled():
+        pace, common = self._of.get(option) or self._met(option), self.common
+        if ratio == 1.0 and pace.settled() and common.settled():
             pace.heard_at = now
             return False
-        pace.move(self.scale)
-        before, strayed = pace.factor, ratio - pace.mean
-        tells = pace.tells(expected_s)
-        step = pace.learn(ratio, now)
-        common.observe(ratio, trust=tells, strayed=min(strayed, common.LARGEST * common.mean))
-        shared = tells * pace.count / (pace.count + KNOWN) * self._seen_by_others(pace, now)
-        self.scale *= 1.0 + shared * step
-        pace.scale = self.scale
-        if tells >= WITNESS and pace is not self._last:
+        if pace.scale != self.scale:
+            pace.move(self.scale)
+        pace.learn(ratio, now)
+        pace.expected_s = together_s = pace.expected_s + expected_s
+        pace.took_s += ratio * expected_s
+        if together_s >= TOGETHER_S and self._learn_common(pace, now):
+            return True
+        if pace.factor == self.get(option):
+            return False
+        self[option] = pace.factor
+        return True
+
+    def _learn_common(self, pace: Pace, now: float) -> bool:
+        """What an option's last runs tell about the device. True: it has changed for all options."""
+        common, expected_s = self.common, pace.expected_s
+        ratio = pace.took_s / expected_s
+        tells = expected_s / (expected_s + ABSOLUTE_S) * (STRAYS**2 / (STRAYS**2 + pace.usual**2))
+        common.observe(ratio, trust=tells, strayed=min(ratio - pace.before, common.LARGEST * common.mean))
+        part = tells * pace.count / (pace.count + KNOWN) * self._seen_by_others(pace, now)
+        self.scale *= 1.0 + part * (pace.mean / pace.before - 1.0)
+        pace.scale, pace.before = self.scale, pace.mean
+        pace.expected_s = pace.took_s = 0.0
+        if pace is not self._last and tells >= WITNESS:
             self._last, self._before = pace, self._last
-        return self._tell(option, pace, before)
+        scale, factor = self._told
+        if abs(self.scale - scale) > TOLD * scale or abs(common.factor - factor) > TOLD * factor:
+            self._tell_all()
+            return True
+        return False
 
     def forget(self, now: float, after_s: float, running: Iterable[Option], silent: bool) -> bool:
         """Believe half of what makes options slow that have not run for ``after_s`` seconds, and as much of what is
@@ -223,15 +251,13 @@ class Factors(dict[Option, float]):
             return 1.0
         return min(1.0, max(0.0, other.drift / pace.drift))
 
-    def _tell(self, option: Option, pace: Pace, before: float) -> bool:
-        scale, factor = self._told
-        if abs(self.scale - scale) > TOLD * scale or abs(self.common.factor - factor) > TOLD * factor:
-            self._tell_all()
-            return True
-        if pace.factor == before == self.get(option):
-            return False
-        self[option] = pace.factor
-        return True
+    def _met(self, option: Option) -> Pace:
+        pace = self._paces.get(option.pace)
+        if pace is None:
+            pace = self._paces[option.pace] = Pace(self.common.mean, self.common.deviation, self.scale)
+            self.pop(option, None)
+        self._of[option] = pace
+        return pace
 
     def _tell_all(self) -> None:
         self.clear()

@@ -51,7 +51,7 @@ def joins(batch: Batch, query: Query, now: float) -> bool:
     deadline = query.deadline if query.deadline < batch.deadline else batch.deadline
     wait = device.free_at - now
     end = now + (wait if wait > device.way_s else device.way_s)
-    return end + option.seconds(rows) * device.factors[option] <= deadline + ROUNDING_S
+    return end + option.by_rows[rows] * device.factors[option] <= deadline + ROUNDING_S
 
 
 def _can_join(batch: Batch, rows: int, deadline: float, now: float) -> bool:

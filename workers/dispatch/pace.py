@@ -26,14 +26,15 @@ TOGETHER_S = 0.005
 STRAYS = 0.2
 #: as many observations as what is common counts for, against an option's own
 PRIOR = 10
-#: observations after which half of an option's further errors may be its device's
+#: the device has learnt so often from an option when its word has half of its weight
 KNOWN = 20
 #: for so many seconds an option speaks for its device about what another one took
-WITNESS_S = 1.0
+WITNESS_S = 0.5
 #: the part of it that an option which speaks for its device must tell
 WITNESS = 0.5
-#: weight of an error in an option's drift, and in its usual deviation once there are so many observations
-DRIFT_WEIGHT, USUAL_WEIGHT = 0.2, 0.01
+#: weights of the last runs in an option's level, in its bias and in its usual deviation; in these two once there are
+#: so many observations
+LEVEL_WEIGHT, BIAS_WEIGHT, USUAL_WEIGHT = 0.5, 0.005, 0.01
 LEARNT = 100
 #: what is common is told to all options once it has changed by this part
 TOLD = 0.005
@@ -103,33 +104,24 @@ class Noise:
 
 
 class Pace(Noise):
-    """One option's. ``scale``: its device's when this was up to date. ``drift``: mean of its latest relative errors;
-    ``usual``: its relative deviation in the long run, which a change of pace hardly moves. Of its runs from which the
-    device has not learnt yet: ``expected_s`` and ``took_s`` together, and the mean ``before`` them."""
+    """One option's. ``scale``: its device's when this was up to date. ``bias``: of its profile, what it takes in the
+    long run at a scale of 1; ``level``: the scale as its last runs show it. ``usual``: its relative deviation in the
+    long run, which a change of scale hardly moves. ``expected_s`` and ``took_s``: of its runs from which the device has
+    not learnt yet, together."""
 
-    __slots__ = ("before", "count", "drift", "expected_s", "heard_at", "scale", "took_s", "usual")
+    __slots__ = ("bias", "count", "expected_s", "heard_at", "level", "scale", "taught", "took_s", "usual")
 
     def __init__(self, mean: float, deviation: float, scale: float) -> None:
         super().__init__(mean, deviation)
-        self.scale = scale
-        self.count = 0
-        self.drift = 0.0
+        self.scale = self.level = scale
+        self.bias = mean / scale
         self.usual = deviation / mean
+        #: observations, and how often the device has learnt from them
+        self.count = self.taught = 0
         self.heard_at = -math.inf
-        self.before = mean
         self.expected_s = self.took_s = 0.0
 
-    def move(self, scale: float) -> None:
-        """The device's scale has become this."""
-        if scale != self.scale:
-            moved = scale / self.scale
-            self.mean *= moved
-            self.before *= moved
-            self.deviation *= moved
-            self.scale = scale
-            self.sum_up()
-
-    def learn(self, ratio: float, now: float) -> None:
+    def learn(self, ratio: float, expected_s: float, now: float) -> None:
         """One more observation."""
         error = ratio / self.mean - 1.0
         if error > self.LARGEST - 1.0:
@@ -140,37 +132,53 @@ class Pace(Noise):
             shrunk = 1.0 / (PRIOR + count)
             weight, usual_weight = max(weight, shrunk), max(usual_weight, shrunk)
         self.observe(ratio, weight)
-        self.drift += DRIFT_WEIGHT * (error - self.drift)
         self.usual += usual_weight * (abs(error) - self.usual)
         self.heard_at = now
+        self.expected_s += expected_s
+        self.took_s += ratio * expected_s
+
+    def move(self, scale: float) -> None:
+        """The device's scale has become this."""
+        if scale != self.scale:
+            moved = scale / self.scale
+            self.mean *= moved
+            self.deviation *= moved
+            self.scale = scale
+            self.sum_up()
 
 
 class Factors(dict[Option, float]):
-    """A device's factors by option: so many times its expected time is enough for a batch. Options that never ran here
-    have the factor of ``common``."""
+    """A device's factors by option: so many times its expected time is enough for a batch.
+
+    ``scale``: how slow the device is by what all options that ran lately show alike, compared with what each one of
+    them takes in the long run. ``common``: what runs take, of whatever option; for those that never ran here.
+    """
 
     __slots__ = ("_before", "_last", "_of", "_paces", "_told", "common", "scale")
 
     def __init__(self) -> None:
         super().__init__()
         self.common = Noise()
-        self.scale = 1.0
+        self.scale = Noise()
         self._paces: dict[Hashable, Pace] = {}
         #: the same, for a quick look
         self._of: dict[Option, Pace] = {}
         #: the last two options that told much about the device
         self._last: Pace | None = None
         self._before: Pace | None = None
-        #: scale and common factor as all options were told
-        self._told = self.scale, self.common.factor
+        #: the factors of scale and of what is common as all options were told
+        self._told = self.scale.factor, self.common.factor
 
     def __missing__(self, option: Option) -> float:
         pace = self._paces.get(option.pace)
         if pace is None:
             factor = self.common.factor
         else:
-            pace.move(self.scale)
+            pace.move(self.scale.mean)
+            strays = self.scale.deviation * pace.mean / self.scale.mean
             factor = pace.factor
+            if strays > pace.deviation:
+                factor = max(1.0, pace.mean + pace.DEVIATIONS * strays)
         self[option] = factor
         return factor
 
@@ -193,12 +201,10 @@ class Factors(dict[Option, float]):
         if ratio == 1.0 and pace.settled() and common.settled():
             pace.heard_at = now
             return False
-        if pace.scale != self.scale:
-            pace.move(self.scale)
-        pace.learn(ratio, now)
-        pace.expected_s = together_s = pace.expected_s + expected_s
-        pace.took_s += ratio * expected_s
-        if together_s >= TOGETHER_S and self._learn_common(pace, now):
+        if pace.scale != self.scale.mean:
+            pace.move(self.scale.mean)
+        pace.learn(ratio, expected_s, now)
+        if pace.expected_s >= TOGETHER_S and self._learn_common(pace, now):
             return True
         if pace.factor == self.get(option):
             return False
@@ -207,21 +213,34 @@ class Factors(dict[Option, float]):
 
     def _learn_common(self, pace: Pace, now: float) -> bool:
         """What an option's last runs tell about the device. True: it has changed for all options."""
-        common, expected_s = self.common, pace.expected_s
-        ratio = pace.took_s / expected_s
-        tells = expected_s / (expected_s + ABSOLUTE_S) * (STRAYS**2 / (STRAYS**2 + pace.usual**2))
-        common.observe(ratio, trust=tells, strayed=min(ratio - pace.before, common.LARGEST * common.mean))
-        part = tells * pace.count / (pace.count + KNOWN) * self._seen_by_others(pace, now)
-        self.scale *= 1.0 + part * (pace.mean / pace.before - 1.0)
-        pace.scale, pace.before = self.scale, pace.mean
+        common, scale = self.common, self.scale
+        expected_s, ratio = pace.expected_s, pace.took_s / pace.expected_s
         pace.expected_s = pace.took_s = 0.0
+        pace.taught += 1
+        tells = expected_s / (expected_s + ABSOLUTE_S) * (STRAYS**2 / (STRAYS**2 + pace.usual**2))
+        strayed = min(ratio - pace.bias * scale.mean, common.LARGEST * common.mean)
+        common.observe(ratio, trust=tells, strayed=strayed)
+        pace.level += LEVEL_WEIGHT * (min(ratio / pace.bias, pace.LARGEST * max(1.0, pace.level)) - pace.level)
+        scale.observe(self._agreed(pace, now), trust=tells * pace.taught / (pace.taught + KNOWN))
+        pace.scale = scale.mean
+        pace.bias += max(BIAS_WEIGHT, 1.0 / (1 + pace.taught)) * (ratio / scale.mean - pace.bias)
         if pace is not self._last and tells >= WITNESS:
             self._last, self._before = pace, self._last
-        scale, factor = self._told
-        if abs(self.scale - scale) > TOLD * scale or abs(common.factor - factor) > TOLD * factor:
+        told_scale, told_common = self._told
+        if abs(scale.factor - told_scale) > TOLD * told_scale or abs(common.factor - told_common) > TOLD * told_common:
             self._tell_all()
             return True
         return False
+
+    def _agreed(self, pace: Pace, now: float) -> float:
+        """The scale as an option shows it, as far as another one that ran lately shows the same."""
+        scale, level = self.scale.mean, pace.level
+        other = self._before if self._last is pace else self._last
+        if other is None or now - other.heard_at > WITNESS_S:
+            return level
+        if level > scale:
+            return max(scale, min(level, other.level))
+        return min(scale, max(level, other.level))
 
     def forget(self, now: float, after_s: float, running: Iterable[Option], silent: bool) -> bool:
         """Believe half of what makes options slow that have not run for ``after_s`` seconds, and as much of what is
@@ -232,7 +251,7 @@ class Factors(dict[Option, float]):
         for key, pace in self._paces.items():
             if now - pace.heard_at <= after_s or key in busy:
                 continue
-            pace.move(self.scale)
+            pace.move(self.scale.mean)
             if pace.factor > SLOW and pace.mean > towards:
                 pace.forget(towards)
                 pace.heard_at = now
@@ -244,21 +263,14 @@ class Factors(dict[Option, float]):
             self._tell_all()
         return changed
 
-    def _seen_by_others(self, pace: Pace, now: float) -> float:
-        """The part of an option's drift that another one, which ran lately, shares (0 to 1); 1 where none did."""
-        other = self._before if self._last is pace else self._last
-        if other is None or now - other.heard_at > WITNESS_S or not pace.drift:
-            return 1.0
-        return min(1.0, max(0.0, other.drift / pace.drift))
-
     def _met(self, option: Option) -> Pace:
         pace = self._paces.get(option.pace)
         if pace is None:
-            pace = self._paces[option.pace] = Pace(self.common.mean, self.common.deviation, self.scale)
+            pace = self._paces[option.pace] = Pace(self.common.mean, self.common.deviation, self.scale.mean)
             self.pop(option, None)
         self._of[option] = pace
         return pace
 
     def _tell_all(self) -> None:
         self.clear()
-        self._told = self.scale, self.common.factor
+        self._told = self.scale.factor, self.common.factor

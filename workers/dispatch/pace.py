@@ -22,14 +22,16 @@ SLOW = 1.25
 ABSOLUTE_S = 0.001
 #: short runs tell little of their device one by one: it learns from as many of an option together as last so long
 TOGETHER_S = 0.005
+#: less of the expected time than this counts as this: nothing takes no time
+LEAST_RATIO = 0.001
 #: a relative mean deviation with which an option tells half as much about its device as one that never strays
 STRAYS = 0.2
 #: as many observations as what is common counts for, against an option's own
 PRIOR = 10
 #: the device has learnt so often from an option when its word has half of its weight
 KNOWN = 20
-#: for so many seconds an option speaks for its device about what another one took
-WITNESS_S = 0.5
+#: for so many seconds, and so many of another option's runs, an option speaks for its device about what that one took
+WITNESS_S, WITNESS_RUNS = 0.25, 4.0
 #: the part of it that an option which speaks for its device must tell
 WITNESS = 0.5
 #: weights of the last runs in an option's level, in its bias and in its usual deviation; in these two once there are
@@ -159,15 +161,15 @@ class Factors(dict[Option, float]):
     def __init__(self) -> None:
         super().__init__()
         self.common = Noise()
-        self.scale = Noise()
+        self.scale = Noise(deviation=0.0)
         self._paces: dict[Hashable, Pace] = {}
         #: the same, for a quick look
         self._of: dict[Option, Pace] = {}
         #: the last two options that told much about the device
         self._last: Pace | None = None
         self._before: Pace | None = None
-        #: the factors of scale and of what is common as all options were told
-        self._told = self.scale.factor, self.common.factor
+        #: what scale and common factor were when all options were told of them
+        self._told = self._tells()
 
     def __missing__(self, option: Option) -> float:
         pace = self._paces.get(option.pace)
@@ -201,6 +203,8 @@ class Factors(dict[Option, float]):
         if ratio == 1.0 and pace.settled() and common.settled():
             pace.heard_at = now
             return False
+        if ratio < LEAST_RATIO:
+            ratio = LEAST_RATIO
         if pace.scale != self.scale.mean:
             pace.move(self.scale.mean)
         pace.learn(ratio, expected_s, now)
@@ -214,29 +218,30 @@ class Factors(dict[Option, float]):
     def _learn_common(self, pace: Pace, now: float) -> bool:
         """What an option's last runs tell about the device. True: it has changed for all options."""
         common, scale = self.common, self.scale
-        expected_s, ratio = pace.expected_s, pace.took_s / pace.expected_s
+        expected_s, usually = pace.expected_s, pace.bias * scale.mean
+        # As for a single batch: a stall says nothing about what comes next.
+        ratio = min(pace.took_s / expected_s, pace.LARGEST * max(1.0, usually))
+        recently = now - max(WITNESS_S, WITNESS_RUNS * pace.took_s)
         pace.expected_s = pace.took_s = 0.0
         pace.taught += 1
         tells = expected_s / (expected_s + ABSOLUTE_S) * (STRAYS**2 / (STRAYS**2 + pace.usual**2))
-        strayed = min(ratio - pace.bias * scale.mean, common.LARGEST * common.mean)
-        common.observe(ratio, trust=tells, strayed=strayed)
-        pace.level += LEVEL_WEIGHT * (min(ratio / pace.bias, pace.LARGEST * max(1.0, pace.level)) - pace.level)
-        scale.observe(self._agreed(pace, now), trust=tells * pace.taught / (pace.taught + KNOWN))
+        common.observe(ratio, trust=tells, strayed=min(ratio - usually, common.LARGEST * common.mean))
+        pace.level += LEVEL_WEIGHT * (ratio / pace.bias - pace.level)
+        scale.observe(self._agreed(pace, recently), trust=tells * pace.taught / (pace.taught + KNOWN))
         pace.scale = scale.mean
         pace.bias += max(BIAS_WEIGHT, 1.0 / (1 + pace.taught)) * (ratio / scale.mean - pace.bias)
         if pace is not self._last and tells >= WITNESS:
             self._last, self._before = pace, self._last
-        told_scale, told_common = self._told
-        if abs(scale.factor - told_scale) > TOLD * told_scale or abs(common.factor - told_common) > TOLD * told_common:
-            self._tell_all()
-            return True
-        return False
+        if all(abs(new - told) <= TOLD * told for new, told in zip(self._tells(), self._told, strict=True)):
+            return False
+        self._tell_all()
+        return True
 
-    def _agreed(self, pace: Pace, now: float) -> float:
-        """The scale as an option shows it, as far as another one that ran lately shows the same."""
+    def _agreed(self, pace: Pace, since: float) -> float:
+        """The scale as an option shows it, as far as another one that ran since then shows the same."""
         scale, level = self.scale.mean, pace.level
         other = self._before if self._last is pace else self._last
-        if other is None or now - other.heard_at > WITNESS_S:
+        if other is None or other.heard_at < since:
             return level
         if level > scale:
             return max(scale, min(level, other.level))
@@ -245,19 +250,21 @@ class Factors(dict[Option, float]):
     def forget(self, now: float, after_s: float, running: Iterable[Option], silent: bool) -> bool:
         """Believe half of what makes options slow that have not run for ``after_s`` seconds, and as much of what is
         common if the device is ``silent``, has run nothing at all in that time. True: some factor has changed."""
-        common, changed = self.common, False
-        towards = 1.0 if silent else common.mean
+        common, scale, changed = self.common, self.scale, False
+        towards, slow = (1.0, SLOW) if silent else (common.mean, max(SLOW, common.factor))
         busy = {option.pace for option in running}
         for key, pace in self._paces.items():
-            if now - pace.heard_at <= after_s or key in busy:
-                continue
-            pace.move(self.scale.mean)
-            if pace.factor > SLOW and pace.mean > towards:
-                pace.forget(towards)
+            pace.move(scale.mean)
+            if pace.factor > slow and now - pace.heard_at > after_s and key not in busy:
+                pace.forget(min(towards, pace.mean))
                 pace.heard_at = now
                 changed = True
-        if silent and common.factor > SLOW:
+        if silent and (common.factor > SLOW or scale.factor > SLOW):
             common.forget()
+            scale.forget()
+            # What each option takes was made less already.
+            for pace in self._paces.values():
+                pace.scale = scale.mean
             changed = True
         if changed:
             self._tell_all()
@@ -271,6 +278,10 @@ class Factors(dict[Option, float]):
         self._of[option] = pace
         return pace
 
+    def _tells(self) -> tuple[float, float]:
+        scale = self.scale
+        return scale.mean + scale.DEVIATIONS * scale.deviation, self.common.factor
+
     def _tell_all(self) -> None:
         self.clear()
-        self._told = self.scale.factor, self.common.factor
+        self._told = self._tells()

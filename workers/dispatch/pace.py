@@ -73,8 +73,8 @@ class Noise:
         self.sum_up()
 
     def observe(self, ratio: float, weight: float = WEIGHT, trust: float = 1.0, strayed: float | None = None) -> None:
-        """``ratio``: of the time that a batch took to the time expected. ``weight``: in the mean; all weights are taken
-        ``trust`` times (0 to 1). ``strayed``: from what was expected of this batch; None: from the mean."""
+        """``ratio``: of the time that a batch took to the time expected. ``weight``: of this observation, which counts
+        ``trust`` times as much (0 to 1). ``strayed``: from what was expected of this batch; None: from the mean."""
         mean, deviation = self.mean, self.deviation
         largest = self.LARGEST * mean if mean > 1.0 else self.LARGEST
         error = (ratio if ratio < largest else largest) - mean
@@ -85,7 +85,7 @@ class Noise:
             deviation -= trust * self.WEIGHT_OVER * deviation
         else:
             mean += trust * weight * error
-            deviation += trust * self.WEIGHT * (abs(error if strayed is None else strayed) - deviation)
+            deviation += trust * weight * (abs(error if strayed is None else strayed) - deviation)
         self.mean, self.deviation = mean, deviation
         factor = mean + self.DEVIATIONS * deviation if deviation > self.NONE else mean
         self.factor = factor if factor > 1.0 else 1.0

@@ -21,11 +21,12 @@ SLOW = 1.25
 #: seconds by which any run may be longer, whatever it runs
 ABSOLUTE_S = 0.001
 #: short runs tell little of their device one by one: it learns from as many of an option together as last so long
-TOGETHER_S = 0.005
+TOGETHER_S = 0.01
 #: less of the expected time than this counts as this: nothing takes no time
 LEAST_RATIO = 0.001
 #: a relative mean deviation with which an option tells half as much about its device as one that never strays
 STRAYS = 0.2
+STRAYS_2 = STRAYS * STRAYS
 #: as many observations as what is common counts for, against an option's own
 PRIOR = 10
 #: the device has learnt so often from an option when its word has half of its weight
@@ -37,9 +38,9 @@ WITNESS = 0.5
 #: weights of the last runs in an option's level, in its bias and in its usual deviation; in these two once there are
 #: so many observations
 LEVEL_WEIGHT, BIAS_WEIGHT, USUAL_WEIGHT = 0.5, 0.005, 0.01
-LEARNT = 100
+LEARNT, SETTLED = 100, 200
 #: what is common is told to all options once it has changed by this part
-TOLD = 0.005
+TOLD = 0.02
 
 
 class Noise:
@@ -169,13 +170,14 @@ class Factors(dict[Option, float]):
         self._last: Pace | None = None
         self._before: Pace | None = None
         #: what scale and common factor were when all options were told of them
-        self._told = self._tells()
+        self._told = self.scale.factor, self.common.factor
 
     def __missing__(self, option: Option) -> float:
-        pace = self._paces.get(option.pace)
+        pace = self._of.get(option) or self._paces.get(option.pace)
         if pace is None:
             factor = self.common.factor
         else:
+            self._of[option] = pace
             pace.move(self.scale.mean)
             strays = self.scale.deviation * pace.mean / self.scale.mean
             factor = pace.factor
@@ -195,6 +197,7 @@ class Factors(dict[Option, float]):
         self._of.clear()
         kept = {option.pace for option in options}
         self._paces = {key: pace for key, pace in self._paces.items() if key in kept}
+        self._last = self._before = None
 
     def learn(self, option: Option, ratio: float, expected_s: float, now: float) -> bool:
         """A batch that was expected to take ``expected_s`` seconds took ``ratio`` times as long. True: some factor has
@@ -218,34 +221,41 @@ class Factors(dict[Option, float]):
     def _learn_common(self, pace: Pace, now: float) -> bool:
         """What an option's last runs tell about the device. True: it has changed for all options."""
         common, scale = self.common, self.scale
-        expected_s, usually = pace.expected_s, pace.bias * scale.mean
-        # As for a single batch: a stall says nothing about what comes next.
-        ratio = min(pace.took_s / expected_s, pace.LARGEST * max(1.0, usually))
-        recently = now - max(WITNESS_S, WITNESS_RUNS * pace.took_s)
+        expected_s, took_s, bias, usual = pace.expected_s, pace.took_s, pace.bias, pace.usual
         pace.expected_s = pace.took_s = 0.0
-        pace.taught += 1
-        tells = expected_s / (expected_s + ABSOLUTE_S) * (STRAYS**2 / (STRAYS**2 + pace.usual**2))
-        common.observe(ratio, trust=tells, strayed=min(ratio - usually, common.LARGEST * common.mean))
-        pace.level += LEVEL_WEIGHT * (ratio / pace.bias - pace.level)
-        scale.observe(self._agreed(pace, recently), trust=tells * pace.taught / (pace.taught + KNOWN))
+        pace.taught = taught = pace.taught + 1
+        ratio, usually = took_s / expected_s, bias * scale.mean
+        largest = pace.LARGEST * usually if usually > 1.0 else pace.LARGEST
+        if ratio > largest:
+            # As for a single batch: a stall says nothing about what comes next.
+            ratio = largest
+        tells = expected_s / (expected_s + ABSOLUTE_S) * (STRAYS_2 / (STRAYS_2 + usual * usual))
+        strayed, largest = ratio - usually, common.LARGEST * common.mean
+        common.observe(ratio, common.WEIGHT, tells, strayed if strayed < largest else largest)
+        pace.level += LEVEL_WEIGHT * (ratio / bias - pace.level)
+        # The scale as this option shows it, as far as another one that ran lately shows the same.
+        agreed, at, last = pace.level, scale.mean, self._last
+        other = self._before if last is pace else last
+        if other is not None and (now - other.heard_at <= WITNESS_S or now - other.heard_at <= WITNESS_RUNS * took_s):
+            seen = other.level
+            if agreed > at:
+                if seen < agreed:
+                    agreed = seen if seen > at else at
+            elif seen > agreed:
+                agreed = seen if seen < at else at
+        scale.observe(agreed, scale.WEIGHT, tells * taught / (taught + KNOWN))
         pace.scale = scale.mean
-        pace.bias += max(BIAS_WEIGHT, 1.0 / (1 + pace.taught)) * (ratio / scale.mean - pace.bias)
-        if pace is not self._last and tells >= WITNESS:
-            self._last, self._before = pace, self._last
-        if all(abs(new - told) <= TOLD * told for new, told in zip(self._tells(), self._told, strict=True)):
+        weight = 1.0 / (1 + taught) if taught < SETTLED else BIAS_WEIGHT
+        pace.bias += weight * (ratio / scale.mean - bias)
+        if pace is not last and tells >= WITNESS:
+            self._last, self._before = pace, last
+        told_scale, told_common = self._told
+        tell_scale, tell_common = scale.mean + scale.DEVIATIONS * scale.deviation, common.factor
+        if abs(tell_scale - told_scale) <= TOLD * told_scale and abs(tell_common - told_common) <= TOLD * told_common:
             return False
-        self._tell_all()
+        self.clear()
+        self._told = tell_scale, tell_common
         return True
-
-    def _agreed(self, pace: Pace, since: float) -> float:
-        """The scale as an option shows it, as far as another one that ran since then shows the same."""
-        scale, level = self.scale.mean, pace.level
-        other = self._before if self._last is pace else self._last
-        if other is None or other.heard_at < since:
-            return level
-        if level > scale:
-            return max(scale, min(level, other.level))
-        return min(scale, max(level, other.level))
 
     def forget(self, now: float, after_s: float, running: Iterable[Option], silent: bool) -> bool:
         """Believe half of what makes options slow that have not run for ``after_s`` seconds, and as much of what is
@@ -267,7 +277,7 @@ class Factors(dict[Option, float]):
                 pace.scale = scale.mean
             changed = True
         if changed:
-            self._tell_all()
+            self.clear()
         return changed
 
     def _met(self, option: Option) -> Pace:
@@ -277,11 +287,3 @@ class Factors(dict[Option, float]):
             self.pop(option, None)
         self._of[option] = pace
         return pace
-
-    def _tells(self) -> tuple[float, float]:
-        scale = self.scale
-        return scale.mean + scale.DEVIATIONS * scale.deviation, self.common.factor
-
-    def _tell_all(self) -> None:
-        self.clear()
-        self._told = self._tells()

@@ -141,11 +141,12 @@ class World:
         self.call("set_busy", device, self.now)
 
     def settle(self) -> None:
-        """Every device has shown that it keeps its times."""
+        """Every device has shown that it keeps its times, whatever it runs."""
         for device in self.dispatcher._fleet.devices.values():
-            known = next(iter(device.menus.values())).options[0]
-            for _ in range(200):
-                self.call("observe", device.name, known.variant, 1, known.seconds(1))
+            for name, known in [(name, option) for name, menu in device.menus.items() for option in menu.options]:
+                for _ in range(200):
+                    self.dispatcher.observe(device.name, known.variant, 1, known.seconds(1), self.now, name)
+        self._act()
 
     def submit(self, application: str, rows: int = 1, budget_s: float | None = None, key: object = None) -> Query:
         known = self.applications.get(application)
@@ -323,5 +324,5 @@ class World:
                 continue
             start = max(self.now + device.way_s, device.free_at)
             for option in menu.options:
-                end = start + option.seconds(query.rows) * device.factor
+                end = start + device.seconds(option, query.rows)
                 assert end > query.deadline, f"{query} refused, but {device.name} is idle and had it done by {end:g}"

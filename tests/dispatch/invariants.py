@@ -56,7 +56,7 @@ def _check_device(device, applications) -> None:
         assert batch.deadline == min(query.deadline for query in batch.queries)
         assert batch.rows <= batch.option.max_rows or len(batch.queries) == 1
         assert batch.option.key in {option.key for option in device.menus[batch.application.name].options}
-        total += batch.option.seconds(batch.rows) * device.factor
+        total += device.seconds(batch.option, batch.rows)
     assert close(device.booked_s, total)
     for application, _ in device.claims:
         assert applications.get(application.name) is application, "kept free for an application that is gone"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from workers.dispatch.devices import Noise
 from workers.dispatch.lateness import SHY_AGAIN, SHY_MOST_S, SHY_S
+from workers.dispatch.pace import Noise
 
 from .driver import ANSWERED, GRANTED, REFUSED, WAITING, World, menu, option
 
@@ -445,7 +445,9 @@ def test_no_device_is_idle_while_a_query_is_refused_because_another_idle_one_is_
     for _ in range(80):
         world.submit("q")
         world.advance(0.6)
-    assert all(query.device == "sound" and query.state == ANSWERED for query in world.queries[-10:])
+    # But for a few, by which the slow one is tried again.
+    assert [query.device for query in world.queries[20:]].count("slow") <= 2
+    assert all(query.state == ANSWERED for query in world.queries)
 
 
 def test_a_device_that_was_slow_is_tried_again():

@@ -11,9 +11,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
 from .menu import Menu, Option
-
-#: a device with a larger factor is a slow one
-SLOW = 1.25
+from .pace import Factors
 
 
 class Query(Protocol):
@@ -77,14 +75,14 @@ class Device:
         "counted",
         "counted_booked_s",
         "counted_until",
-        "factor",
+        "factors",
+        "forget_at",
         "free_at",
         "granted",
         "heard_at",
         "kind",
         "menus",
         "name",
-        "noise",
         "shy_s",
         "shy_until",
         "up",
@@ -105,11 +103,13 @@ class Device:
         self.claims: list[tuple[Any, float]] = []
         self.granted: list[Batch] = []
         self.way_s = 0.0
-        self.noise = Noise()
-        self.factor = self.noise.factor
+        #: how many times its expected time is enough for a batch, by option
+        self.factors = Factors()
         self.wake_at = math.inf
         #: when it last told how long a batch took
         self.heard_at = -math.inf
+        #: when it is next asked what of its slowness is to be forgotten
+        self.forget_at = -math.inf
         #: for how long it was last left alone because it gave queries back, and until when
         self.shy_s = 0.0
         self.shy_until = -math.inf
@@ -125,7 +125,11 @@ class Device:
 
     def seconds(self, option: Option, rows: int) -> float:
         """Seconds that a batch takes here, to count on."""
-        return option.seconds(rows) * self.factor
+        return option.seconds(rows) * self.factors[option]
+
+    def least(self, menu: Menu, rows: int) -> float:
+        """Seconds to count on for the option that is done first here."""
+        return min(option.seconds(rows) * self.factors[option] for option in menu.options)
 
     def room(self, now: float, options: Sequence[Option] | None = None) -> list[tuple[float, float]]:
         """By position in front of a booked batch, the last behind all: when a batch put there would start, and how
@@ -133,7 +137,7 @@ class Device:
         starts, end = [now + self.starts_in(now)], now + self.starts_in(now)
         for i, batch in enumerate(self.booked):
             option = batch.option if options is None else options[i]
-            end += option.seconds(batch.rows) * self.factor
+            end += option.seconds(batch.rows) * self.factors[option]
             starts.append(end)
         slack, found = math.inf, [(end, math.inf)]
         for i in range(len(self.booked) - 1, -1, -1):
@@ -146,73 +150,15 @@ class Device:
         """By how many seconds all that is booked may be delayed and still end in time."""
         slack, end = math.inf, now + self.starts_in(now)
         for batch in self.booked:
-            end += batch.option.seconds(batch.rows) * self.factor
+            end += self.seconds(batch.option, batch.rows)
             slack = min(slack, batch.deadline - end)
         return slack
 
     def recount(self) -> None:
         """After a change of what is booked."""
         total = 0.0
-        if self.booked:
-            for batch in self.booked:
-                total += batch.option.seconds(batch.rows)
-            total *= self.factor
+        factors = self.factors
+        for batch in self.booked:
+            option = batch.option
+            total += option.seconds(batch.rows) * factors[option]
         self.booked_s = total
-
-
-class Noise:
-    """How far batches on a device stray from their expected times: ``factor`` times the expectation is enough but for
-    about one batch in a hundred.
-
-    Running mean and mean deviation of observed over expected time, as TCP estimates its timeout (Jacobson, 1988). A
-    device that always keeps its times soon has a factor of 1.
-    """
-
-    WEIGHT = 0.05
-    #: batches in a row that took less than the mean by more than the mean deviation: a device whose trouble is over.
-    #: By chance one in a hundred is the last of so many
-    OVER = 3
-    #: what each further one of these counts; by the usual weight a device that was slow for seconds would be left
-    #: alone for as many again
-    WEIGHT_OVER = 0.25
-    #: mean deviations above the mean: three are about 2.4 standard deviations of a normal distribution
-    DEVIATIONS = 3.0
-    #: a single batch counts for no more than this times the mean; a stall says nothing about the next batch
-    LARGEST = 3.0
-    #: mean deviation before anything was observed, and what is taken for none
-    AT_FIRST, NONE = 0.01, 1e-4
-
-    __slots__ = ("_below", "_deviation", "_mean", "factor")
-
-    def __init__(self) -> None:
-        self._mean = 1.0
-        self._deviation = self.AT_FIRST
-        self._below = 0
-        self.factor = 1.0 + self.DEVIATIONS * self.AT_FIRST
-
-    def observe(self, ratio: float) -> None:
-        """``ratio``: of the time that a batch took to the time expected."""
-        if ratio == 1.0 == self._mean and self._deviation <= self.NONE:
-            return
-        largest = self.LARGEST * max(1.0, self._mean)
-        error = (ratio if ratio < largest else largest) - self._mean
-        self._below = self._below + 1 if error < -self._deviation else 0
-        if self._below > self.OVER:
-            # How far the old mean was off says nothing about how far batches stray from the new one.
-            self._mean += self.WEIGHT_OVER * error
-            self._deviation -= self.WEIGHT_OVER * self._deviation
-            self._sum_up()
-            return
-        self._mean += self.WEIGHT * error
-        self._deviation += self.WEIGHT * (abs(error) - self._deviation)
-        self._sum_up()
-
-    def forget(self) -> None:
-        """Believe half of what was learnt: a device that is taken for too slow to be used can show that it is not."""
-        self._mean = 1.0 + (self._mean - 1.0) / 2
-        self._deviation /= 2
-        self._sum_up()
-
-    def _sum_up(self) -> None:
-        deviation = self._deviation if self._deviation > self.NONE else 0.0
-        self.factor = max(1.0, self._mean + self.DEVIATIONS * deviation)

@@ -419,7 +419,7 @@ class Dispatcher:
             self._grant(batch, device, pressure, now)
             return
         device.booked.append(batch)
-        device.booked_s = option.seconds(rows) * device.factor
+        device.booked_s = option.seconds(rows) * device.factors[option]
         self._fleet.note(device, now)
         if rows < option.max_rows:
             application.open.append(batch)
@@ -541,7 +541,7 @@ class Dispatcher:
             if end + seconds > batch.deadline + ROUNDING_S:
                 menu = device.menus.get(batch.application.name)
                 within = batch.deadline + ROUNDING_S - end
-                option = menu.best(batch.rows, len(batch.queries), within, device.factor, 0) if menu else None
+                option = menu.best(batch.rows, len(batch.queries), within, device.factors, 0) if menu else None
                 if option is None:
                     self._unbook(batch, now)
                     moved += batch.queries
@@ -617,7 +617,7 @@ class Dispatcher:
         if self._rules.upgrades:
             option = batch.option = chosen(batch, device, start, pressure if self._rules.prices else 0.0, now)
         batch.granted, batch.granted_at = True, now
-        batch.end = device.free_at = start + option.seconds(batch.rows) * device.factor
+        batch.end = device.free_at = start + option.seconds(batch.rows) * device.factors[option]
         device.granted.append(batch)
         self._fleet.note(device, now)
         self.grants.append(batch)

@@ -196,6 +196,8 @@ class Fleet:
         if interned == device.menus:
             return False
         device.menus = interned
+        device.factors.keep(option for menu in interned.values() for option in menu.options)
+        device.recount()
         return True
 
     def regroup(self, now: float) -> None:
@@ -237,7 +239,7 @@ class Fleet:
     def _claim(self, application: Application, longest_s: float) -> None:
         """Note which devices the application depends on; no device has a claim of it yet."""
         application.hosts = []
-        hosts = [(d, application.slo_s - group.menu.least(1) * d.factor) for group, d in application.crowd]
+        hosts = [(d, application.slo_s - d.least(group.menu, 1)) for group, d in application.crowd]
         if len(hosts) > FEW_HOSTS and max(limit_s for _, limit_s in hosts) >= TIGHT * longest_s:
             return
         application.hosts = hosts

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from .devices import SLOW, Device
+from .devices import Device
 from .menu import Option
 
 #: a device whose answers are later than by this part of their time, and by this many seconds, may be stuck; it is
@@ -15,8 +15,9 @@ from .menu import Option
 OVERDUE, OVERDUE_S = 0.25, 0.005
 #: one that is overdue is looked at again after this part of the time by which it is late
 AGAIN = 0.1
-#: how slow a device was is forgotten by and by when it has run nothing for so many seconds
-FORGET_S = 10.0
+#: how slow an option was on a device is forgotten by and by when it has not run there for so many seconds, which is
+#: looked at so often
+FORGET_S, FORGET_EVERY_S = 10.0, 1.0
 #: seconds for which a device that gave queries back is not asked again; so many times as long each time it does so
 #: again before it answered anything, up to a most
 SHY_S, SHY_AGAIN, SHY_MOST_S = 0.02, 4.0, 1.0
@@ -46,25 +47,26 @@ def expect_later(device: Device, now: float) -> None:
 
 def learn(device: Device, option: Option, rows: int, run_s: float, now: float) -> None:
     """A batch of so many rows took ``run_s`` seconds. To be noted."""
-    ratio = run_s / option.seconds(rows)
+    expected_s = option.seconds(rows)
+    ratio = run_s / expected_s
     if ratio < 1.0 and option.at_most:
         ratio = 1.0
-    noise = device.noise
-    noise.observe(ratio)
     device.heard_at = now
-    if noise.factor != device.factor:
-        device.factor = noise.factor
+    if device.factors.learn(option, ratio, expected_s, now):
         device.recount()
 
 
 def forget_slowness(device: Device, now: float) -> bool:
-    """Where a slow device gets nothing to run, so that nobody would learn that it is slow no more: believe less of it.
-    True: it has changed, and is to be noted."""
-    if device.factor <= SLOW or now - device.heard_at <= FORGET_S or device.granted:
+    """What is slow gets nothing to run, so that nobody would learn that it is slow no more: believe less of it. True:
+    the device has changed, and is to be noted."""
+    if now < device.forget_at:
         return False
-    device.heard_at = now
-    device.noise.forget()
-    device.factor = device.noise.factor
+    device.forget_at = now + FORGET_EVERY_S
+    silent = now - device.heard_at > FORGET_S and not device.granted
+    if not device.factors.forget(now, FORGET_S, (batch.option for batch in device.granted), silent):
+        return False
+    if silent:
+        device.heard_at = now
     device.recount()
     return True
 

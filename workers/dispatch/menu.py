@@ -11,7 +11,7 @@ penalty control makes; Neely, "Stochastic Network Optimization", 2010, Chapter 4
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from workers.batching.latency import LatencyModel
 
@@ -39,7 +39,7 @@ class Option:
         at_most: batches of smaller queries take less, which says nothing about the device.
     """
 
-    __slots__ = ("_seconds", "at_most", "cost", "improves", "key", "max_rows", "thrifty", "variant", "worth")
+    __slots__ = ("at_most", "by_rows", "cost", "improves", "key", "max_rows", "pace", "thrifty", "variant", "worth")
 
     def __init__(
         self,
@@ -54,8 +54,9 @@ class Option:
         self.at_most = at_most
         self.worth = accuracy * weight
         self.max_rows = max_rows
-        self._seconds = [latency.seconds(rows) for rows in range(max_rows + 1)]
-        each = [self._seconds[rows] / rows for rows in range(1, max_rows + 1)]
+        #: seconds by rows, up to ``max_rows``
+        self.by_rows = [latency.seconds(rows) for rows in range(max_rows + 1)]
+        each = [self.by_rows[rows] / rows for rows in range(1, max_rows + 1)]
         #: seconds a row in the fastest batch
         self.cost = min(each)
         #: by rows: whether some larger batch makes a row so much cheaper that waiting for company may pay
@@ -69,14 +70,16 @@ class Option:
         for rows in range(1, max_rows + 1):
             cheap = CHEAP * min(each[:rows])
             self.thrifty.append(next(i + 1 for i in range(rows) if each[i] <= cheap))
-        self.key = (variant, self.worth, at_most, tuple(self._seconds))
+        #: what runs alike, however much it is worth
+        self.pace = (variant, at_most, tuple(self.by_rows))
+        self.key = (self.worth, *self.pace)
 
     def seconds(self, rows: int) -> float:
         """Seconds that a batch takes as expected; one query larger than a batch runs in pieces."""
         if rows <= self.max_rows:
-            return self._seconds[rows]
+            return self.by_rows[rows]
         pieces, rest = divmod(rows, self.max_rows)
-        return pieces * self._seconds[self.max_rows] + self._seconds[rest]
+        return pieces * self.by_rows[self.max_rows] + self.by_rows[rest]
 
 
 def price(level: int) -> float:
@@ -113,21 +116,23 @@ class Menu:
         return ranked
 
     def least(self, rows: int) -> float:
-        """Seconds of the variant that is done first with ``rows`` rows."""
+        """Seconds of the variant that is done first with ``rows`` rows, as expected: no device counts on less."""
         least = self._least.get(rows)
         if least is None:
             least = self._least[rows] = min(option.seconds(rows) for option in self.options)
         return least
 
-    def best(self, rows: int, queries: int, within_s: float, factor: float, level: int) -> Option | None:
-        """The most valuable option whose batch of ``rows`` in so many ``queries``, taking ``factor`` times as long as
-        expected, ends within ``within_s`` seconds; None: none does."""
+    def best(
+        self, rows: int, queries: int, within_s: float, factors: Mapping[Option, float], level: int
+    ) -> Option | None:
+        """The most valuable option whose batch of ``rows`` in so many ``queries``, taking as many times as long as
+        expected as its factor says, ends within ``within_s`` seconds; None: none does."""
         best, most, a_second = None, -math.inf, PRICES[level]
         for option in self.options:
             if rows > option.max_rows and queries > 1:
                 continue
             seconds = option.seconds(rows)
-            if seconds * factor > within_s:
+            if seconds * factors[option] > within_s:
                 continue
             value = option.worth * rows - a_second * seconds
             if value > most:

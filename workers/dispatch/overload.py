@@ -35,7 +35,7 @@ def budget(application: Application, query: Query) -> float:
 def rows_meant(option: Option, device: Device, rows: int, budget_s: float) -> int:
     """For how many rows a batch that is opened with ``rows`` should have room: the fewest of those that run in half of
     the budget with which a row costs hardly more than it can."""
-    limit_s = PART * budget_s / device.factor
+    limit_s = PART * budget_s / device.factors[option]
     most = option.max_rows
     while most > rows and option.seconds(most) > limit_s:
         most -= 1
@@ -57,7 +57,7 @@ def spacious(
     """The most accurate variant for which any device has room for a batch that can grow."""
     best, worth = None, -math.inf
     for group, device in application.crowd:
-        if now + device.starts_in(now) + device.booked_s + group.menu.least(rows) * device.factor > deadline:
+        if now + device.starts_in(now) + device.booked_s + group.menu.least(rows) > deadline:
             continue
         for option in group.menu.options:
             if option.worth <= worth:

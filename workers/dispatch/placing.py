@@ -6,10 +6,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, MutableMapping, Sequence
 
-from .devices import SLOW, Batch, Device, Query
+from .devices import Batch, Device, Query
 from .fleet import LOOKS, RESERVE_S, Application, Group, Kind, pressure_of
 from .menu import LEVELS, Option
 from .overload import rows_meant
+from .pace import SLOW
 
 #: batches that may grow which a query is tried on: far into overload there are hundreds, on which nothing fits
 JOIN_LOOKS = 16
@@ -50,7 +51,7 @@ def joins(batch: Batch, query: Query, now: float) -> bool:
     deadline = query.deadline if query.deadline < batch.deadline else batch.deadline
     wait = device.free_at - now
     end = now + (wait if wait > device.way_s else device.way_s)
-    return end + option.seconds(rows) * device.factor <= deadline + ROUNDING_S
+    return end + option.by_rows[rows] * device.factors[option] <= deadline + ROUNDING_S
 
 
 def _can_join(batch: Batch, rows: int, deadline: float, now: float) -> bool:
@@ -65,20 +66,21 @@ def _can_join(batch: Batch, rows: int, deadline: float, now: float) -> bool:
     end = now + (wait if wait > device.way_s else device.way_s)
     booked = device.booked
     if len(booked) == 1:
-        return end + option.seconds(grown) * device.factor <= deadline
+        return end + option.seconds(grown) * device.factors[option] <= deadline
     # Whoever is last must be in time, too: one look tells, mostly, where a device is full.
-    more = (option.seconds(grown) - option.seconds(batch.rows)) * device.factor
+    factors = device.factors
+    more = (option.seconds(grown) - option.seconds(batch.rows)) * factors[option]
     if end + device.booked_s + more > booked[-1].deadline + FULL_MARGIN_S:
         return False
     behind = False
     for other in booked:
         if other is batch:
-            end += option.seconds(batch.rows) * device.factor
+            end += option.seconds(batch.rows) * factors[option]
             if end + more > deadline:
                 return False
             behind = True
         else:
-            end += other.option.seconds(other.rows) * device.factor
+            end += other.option.seconds(other.rows) * factors[other.option]
             if behind and end + more > other.deadline + ROUNDING_S:
                 return False
     return True
@@ -97,7 +99,7 @@ def opening(
             kind = group.kinds[0]
             pressure = pressure_of(kind.until_sum - kind.busy * now + kind.booked_s, kind.count, len(kind.idle), slo_s)
             if kind.idle:
-                device = _longest_idle(kind)
+                device = _longest_idle(kind, group.menu.options[0])
                 soonest = device.way_s
             else:
                 device, soonest = _first(kind, now)
@@ -115,16 +117,16 @@ def opening(
         return None
     # Mostly the best choice of all can be had; only otherwise is it worth looking at the others in turn.
     option, device, soonest = found
-    seconds = option.seconds(query.rows) * device.factor
+    seconds = option.seconds(query.rows) * device.factors[option]
     if now + soonest + seconds <= deadline and not (device.claims and robs(application, device, seconds, now)):
         return option, device
     return _next_best(application, query.rows, now, deadline, above, priced)
 
 
-def _longest_idle(kind: Kind) -> Device:
-    """The device that has been idle longest, or where that is a slow one, the quickest that is idle."""
+def _longest_idle(kind: Kind, option: Option) -> Device:
+    """The device that has been idle longest, or where that one is slow at the option, the quickest that is idle."""
     device = next(iter(kind.idle))
-    return device if device.factor <= SLOW else min(kind.idle, key=lambda other: other.factor)
+    return device if device.factors[option] <= SLOW else min(kind.idle, key=lambda other: other.factors[option])
 
 
 def _first(kind: Kind, now: float) -> tuple[Device | None, float]:
@@ -149,7 +151,7 @@ def _survey(group: Group, now: float, slo_s: float) -> tuple[Device | None, floa
         total += kind.until_sum - kind.busy * now + kind.booked_s
         if kind.idle:
             if best is None or soonest > best.way_s:
-                best = _longest_idle(kind)
+                best = _longest_idle(kind, group.menu.options[0])
                 soonest = best.way_s
         elif best is None or soonest > best.way_s:
             device, wait = _first(kind, now)
@@ -176,7 +178,7 @@ def _next_best(
             break
         if option.worth <= above:
             continue
-        seconds = option.seconds(rows) * device.factor
+        seconds = option.seconds(rows) * device.factors[option]
         if now + soonest + seconds > deadline:
             continue
         if device.claims and robs(application, device, seconds, now):
@@ -227,13 +229,13 @@ def anywhere(application: Application, rows: int, now: float, deadline: float) -
     best, worth = None, -math.inf
     for group, device in application.crowd:
         options = group.menu.options
-        within = (deadline - now - device.starts_in(now) - device.booked_s) / device.factor
+        within = deadline - now - device.starts_in(now) - device.booked_s
         if options[0].worth <= worth or group.menu.least(rows) > within:
             continue
         for option in options:
             if option.worth <= worth:
                 break
-            if option.seconds(rows) <= within:
+            if option.seconds(rows) * device.factors[option] <= within:
                 best, worth = (option, device), option.worth
                 break
     return best
@@ -245,7 +247,7 @@ def gap(
     """A variant, a device and a position (see :meth:`Device.room`) where the query fits in front of what is booked
     and can wait so long. ``budget_s``: with room to grow (:func:`rows_meant`)."""
     for group, device in _crowded(application):
-        start, least = now + device.starts_in(now), group.menu.least(rows) * device.factor
+        start, least = now + device.starts_in(now), group.menu.least(rows)
         if start + least > deadline or start + device.booked_s + least > device.booked[-1].deadline + FULL_MARGIN_S:
             continue
         found = _fitting(group.menu.options, device, device.room(now), rows, deadline, budget_s)
@@ -259,7 +261,7 @@ def hurried(
 ) -> tuple[Option, Device, int, list[Option]] | None:
     """As :func:`gap`, or behind all, if what is booked runs on quicker variants: those too, one for each batch."""
     for group, device in _crowded(application):
-        if now + device.starts_in(now) + group.menu.least(rows) * device.factor > deadline:
+        if now + device.starts_in(now) + group.menu.least(rows) > deadline:
             continue
         quicker = [_quickest(batch, device) for batch in device.booked]
         found = _fitting(group.menu.options, device, device.room(now, quicker), rows, deadline, budget_s)
@@ -279,7 +281,7 @@ def _fitting(
     """The first of the options that fits in somewhere, and its last possible position."""
     for option in options:
         meant = rows if budget_s is None else rows_meant(option, device, rows, budget_s)
-        seconds = option.seconds(meant) * device.factor
+        seconds = option.seconds(meant) * device.factors[option]
         for position in range(len(room) - 1, -1, -1):
             start, most = room[position]
             if seconds <= most + ROUNDING_S and start + seconds <= deadline:
@@ -308,9 +310,11 @@ def _crowded(application: Application) -> Iterator[tuple[Group, Device]]:
 
 def _quickest(batch: Batch, device: Device) -> Option:
     rows, best = batch.rows, batch.option
+    least = device.seconds(best, rows)
     for option in device.menus[batch.application.name].options:
-        if (option.max_rows >= rows or len(batch.queries) == 1) and option.seconds(rows) < best.seconds(rows):
-            best = option
+        seconds = device.seconds(option, rows)
+        if (option.max_rows >= rows or len(batch.queries) == 1) and seconds < least:
+            best, least = option, seconds
     return best
 
 
@@ -332,7 +336,7 @@ def takeover(device: Device, behind: MutableMapping[Device, None], now: float) -
         if menu is None or other is device:
             continue
         within = batch.deadline + ROUNDING_S - now - device.starts_in(now)
-        option = menu.best(batch.rows, len(batch.queries), within, device.factor, 0)
+        option = menu.best(batch.rows, len(batch.queries), within, device.factors, 0)
         if option is not None and option.worth >= batch.option.worth:
             return option, batch
     return None

@@ -31,7 +31,7 @@ def waits_until(batch: Batch, device: Device, pressure: float, now: float) -> fl
     if rows >= option.max_rows or not option.improves[rows] or batch.deadline == math.inf:
         return now
     arrived = batch.queries[0].arrived
-    way_s, factor = device.way_s, device.factor
+    way_s, factor = device.way_s, device.factors[option]
     spare = batch.deadline - arrived - option.seconds(1) * factor - way_s
     wait = (WAIT + WAIT_UNDER_PRESSURE * pressure) * spare
     longest = (1.0 + LONGER_UNDER_PRESSURE * pressure) * option.seconds(rows)
@@ -66,5 +66,5 @@ def chosen(batch: Batch, device: Device, start: float, pressure: float, now: flo
     end = batch.deadline
     if device.booked:
         end = min(end, start + device.slack(now))
-    better = menu.best(rows, len(batch.queries), end + ROUNDING_S - start, device.factor, level)
+    better = menu.best(rows, len(batch.queries), end + ROUNDING_S - start, device.factors, level)
     return option if better is None else better

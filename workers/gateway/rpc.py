@@ -33,9 +33,10 @@ from .rpc_stream import Streaming, Waits
 logger = log.get("gateway.grpc")
 
 SERVICE = b"/inference.GRPCInferenceService/"
-#: what the answer's way to the client takes off a call's deadline, which is the client's to have it by: seconds, but at
-#: most this share of what is left
-WAY_S, WAY_SHARE = 0.002, 0.05
+#: what the answer's way to the client takes off a call's deadline, which is the client's to have it by: seconds, and the
+#: part by which clients round up what they tell of it (to three digits; gRPC's own do), but at most this share of what
+#: is left
+WAY_S, ROUNDED, WAY_SHARE = 0.002, 0.01, 0.05
 #: kinds of answers that are remembered
 TEMPLATES = 1024
 #: how messages may be compressed
@@ -132,7 +133,7 @@ class Rpc:
             found = self._read(data)
         query, (spec, variant) = found
         if left_s is not None:
-            left_s -= min(WAY_S, WAY_SHARE * left_s)
+            left_s -= min(WAY_S + ROUNDED * left_s, WAY_SHARE * left_s)
             if query.latency_s is None or left_s < query.latency_s:
                 query.latency_s = left_s
         return dataplane.submit(spec, query, variant, read_at, self._answer, waits)

@@ -33,8 +33,8 @@ from .rpc_stream import Streaming, Waits
 logger = log.get("gateway.grpc")
 
 SERVICE = b"/inference.GRPCInferenceService/"
-#: what the answer's way to the client takes off a call's deadline, which is the client's to have it by: seconds, and the
-#: part by which clients round up what they tell of it (to three digits; gRPC's own do), but at most this share of what
+#: what the answer's way to the client takes off a call's deadline, which is the client's to have it by: seconds, and
+#: the part by which clients round up what they tell of it (gRPC's own to three digits), but at most this share of what
 #: is left
 WAY_S, ROUNDED, WAY_SHARE = 0.002, 0.01, 0.05
 #: kinds of answers that are remembered

@@ -163,16 +163,17 @@ class Carrier:
 
 
 class Held:
-    """A holder with one device that takes 10 ms a query, and its carrier."""
+    """A holder with one device that takes ``run_s`` for up to ``most`` rows, and its carrier."""
 
-    def __init__(self, slo_s: float = 1.0):
+    def __init__(self, slo_s: float = 1.0, run_s: float = 0.01, most: int = 1):
         self.spec = application("numbers", slo_s)
         self.carrier = Carrier()
         self.holding = Holding(self.carrier, GatewayMetrics())
         self.now = asyncio.get_running_loop().time()
         self.ids = itertools.count(1)
         self.holding.configure({"numbers": self.spec}, self.now)
-        self.holding.offer("d0", {"numbers": Menu([Option(1, 100.0, LatencyModel([(1, 0.01)]), 1)])}, self.now)
+        times = LatencyModel([(most, run_s)], interpolate=False)
+        self.holding.offer("d0", {"numbers": Menu([Option(1, 100.0, times, most)])}, self.now)
         self.holding.set_up("d0", True, self.now)
 
     def submit(self) -> Flight:
@@ -231,3 +232,13 @@ async def test_a_batch_that_nobody_waits_for_keeps_its_device_until_it_should_en
     assert held.carrier.granted == [("d0", [gone])], "the device cannot stop what it runs"
     await asyncio.sleep(0.05)
     assert held.carrier.granted[1:] == [("d0", [waits])]
+
+
+async def test_the_last_one_of_a_batch_that_has_run_keeps_nothing_from_the_next():
+    held = Held(slo_s=600.0, run_s=60.0, most=2)
+    answered, gone, *wait = [held.submit() for _ in range(4)]
+    await held.settle()
+    assert held.carrier.granted == [("d0", [answered, gone])]
+    held.holding.landed([answered], held.now, 2, 0.01)
+    held.holding.abandoned(gone, held.now)
+    assert held.carrier.granted[1:] == [("d0", wait)]

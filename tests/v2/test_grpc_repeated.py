@@ -17,6 +17,7 @@ TWO = Signature(
     (TensorSpec("a", "FP32", (-1, 2)), TensorSpec("b", "INT16", (-1, -1))),
     (TensorSpec("p", "FP32", (-1, 2)), TensorSpec("q", "BYTES", (-1,))),
 )
+COLUMN = Signature((TensorSpec("a", "FP32", (-1, 1)),), (TensorSpec("p", "FP32", (-1, 1)),))
 FLAGS = Signature((TensorSpec("f", "BOOL", (-1,)),), (TensorSpec("p", "FP32", (-1, 2)),))
 
 
@@ -138,6 +139,29 @@ def test_any_byte_may_be_another(messages):
         for place, byte in changes:
             data[place % len(data)] = byte
         assert outcome(remembering.read, bytes(data)) == outcome(full, bytes(data))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [None, b"\x12\x02v2", b"\x1a\x02ab", b"\xff" * 4, b"\x3a\x02zz"],
+    ids=["cut", "version", "id", "junk", "raw"],
+)
+def test_spellings_of_one_length_are_told_apart_by_what_follows(more):
+    """Two spellings are equally long, and the contents behind them are not: a message as long as the one's may begin as
+    the other's do."""
+    memory, messages = Memory(), []
+    for rows in (1, 2):
+        message = pb.ModelInferRequest(model_name="m", raw_input_contents=[bytes(4 * rows)])
+        message.inputs.add(name="a", datatype="FP32", shape=[rows, 1])
+        data = message.SerializeToString()
+        query = v2_grpc.query(*v2_grpc.read(data), COLUMN, 64)
+        memory.remember(data, query, "owner")
+        assert memory.find(data)[0].terms is query.terms
+        messages.append(data)
+    one, two = messages
+    odd = two[:-4] if more is None else one + more
+    assert len(odd) == (len(one) if more is None else len(two))
+    assert memory.find(odd) is None
 
 
 def test_those_that_are_alike_share_their_terms_whatever_their_ids():

@@ -219,8 +219,10 @@ class Holding:
                 under_way.left -= 1
         if held_s > 0:
             under_way.ran = rows, held_s
-        if under_way.left:
-            return
+        if not under_way.left:
+            self._ended(under_way, now)
+
+    def _ended(self, under_way: UnderWay, now: float) -> None:
         batch = under_way.batch
         # A batch that ran with fewer rows than expected says nothing about the time that was expected.
         run_s = under_way.ran[1] if under_way.ran is not None and under_way.ran[0] == batch.rows else None
@@ -235,7 +237,12 @@ class Holding:
             return
         flight.batch = None
         under_way.left -= 1
-        if not under_way.left:
+        if under_way.left:
+            return
+        if under_way.ran is not None:
+            # Others of its queries have their answers: it has run.
+            self._ended(under_way, now)
+        else:
             rest_s = under_way.batch.end - now
             self._loop.call_later(max(0.0, rest_s), self._expected_end, under_way.batch)
 

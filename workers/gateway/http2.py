@@ -341,6 +341,7 @@ class Connection(asyncio.Protocol):
             pass
         if stream is None:
             # It was answered and closed while they were on their way.
+            self._control()
             return
         if not stream.reading:
             raise Http2Error(h2.STREAM_CLOSED, "HEADERS: behind a stream's end")

@@ -34,9 +34,10 @@ _NAME, _VERSION, _ID = (
 
 class _Known:
     """A spelling. ``places``: for each input in the signature's order, where its data begins and ends; ``between``:
-    where bytes begin and end that stand between two contents, and which: all counted from where the spelling ends."""
+    where bytes begin and end that stand between two contents, and which: all counted from where the spelling ends.
+    ``size``: bytes from there to the message's end."""
 
-    __slots__ = ("between", "owner", "places", "terms")
+    __slots__ = ("between", "owner", "places", "size", "terms")
 
     def __init__(
         self,
@@ -47,6 +48,7 @@ class _Known:
     ):
         self.terms = terms
         self.places = places
+        self.size = max(end for _, end in places)
         self.between = between
         self.owner = owner
 
@@ -128,7 +130,10 @@ def _spelling(data: Buffer, start: int, end: int) -> tuple[pb.ModelInferRequest,
 
 
 def _same(known: _Known, id: str, data: Buffer, length: int) -> tuple[v2.Query, Any] | None:
-    """A query as one that is known, with as much data."""
+    """A query as one that is known, with as much data; None: it has more or less."""
+    if len(data) - length != known.size:
+        # Another spelling is as long, and messages of this length begin with that.
+        return None
     for before, begin, gap in known.between:
         if data[length + before : length + begin] != gap:
             return None

@@ -21,7 +21,7 @@ from .devices import Batch, Device, Query
 from .fleet import Application, Fleet
 from .lateness import expect_later, find_option, forget_slowness, gave_back, learn, looked_at_again, overdue_at
 from .menu import Menu, Option
-from .overload import budget, overtakes, pressed, roomy, spacious
+from .overload import budget, kept_free, overtakes, pressed, roomy, spacious
 from .placing import ROUNDING_S, anywhere, gap, hurried, joinable, joins, opening, takeover
 from .starting import chosen, waits_until
 from .wakes import Wakes
@@ -192,7 +192,12 @@ class Dispatcher:
                     last, known = name, self._fleet.applications.get(name)
                 if known is None:
                     self._refuse_all([query])
-                elif batch is None or batch.application is not known or not joins(batch, query, now):
+                elif (
+                    batch is None
+                    or batch.application is not known
+                    or known.leeway.part(now)
+                    or not joins(batch, query, now)
+                ):
                     # How long batches take by now counts for whoever is placed next.
                     self._freshen(now)
                     self._place(known, query, now)
@@ -347,39 +352,46 @@ class Dispatcher:
     def _place(self, application: Application, query: Query, now: float, again: bool = False) -> None:
         """``again``: it had a place already, and is not to lose it for want of room for others."""
         rows, deadline = query.rows, query.deadline + ROUNDING_S
-        batch = joinable(application, query, deadline, now) if application.open else None
+        kept_s = 0.0 if again or not pressed(application, now) else kept_free(application, query, now)
+        deadline -= kept_s
+        batch = joinable(application, query, deadline, now, kept_s) if application.open else None
         worth = -math.inf if batch is None else batch.option.worth
         if worth < application.best_worth:
             found = opening(application, query, now, deadline, worth, self._rules.prices)
             if found is not None and (
-                again or not pressed(application, now) or roomy(*found, rows, now, deadline, budget(application, query))
+                again
+                or not pressed(application, now)
+                or roomy(*found, rows, now, deadline, budget(application, query) - kept_s)
             ):
                 self._begin(Batch(application, *found, query), now)
                 return
         if batch is not None:
             self._join(batch, query, now)
-        elif not self._place_elsewhere(application, query, now, deadline, again):
+        elif not self._place_elsewhere(application, query, now, deadline + kept_s, again, kept_s):
             if application.serve_late and query.deadline < math.inf and application.groups:
                 query.deadline = math.inf
                 self._place(application, query, now, again)
             else:
                 application.missed(now)
+                if again:
+                    application.leeway.given_up(now)
                 application.under_way -= 1
                 self._refuse_all([query])
 
     def _place_elsewhere(
-        self, application: Application, query: Query, now: float, deadline: float, again: bool
+        self, application: Application, query: Query, now: float, deadline: float, again: bool, kept_s: float
     ) -> bool:
-        """Open a batch for a query that has no place where one is usually found."""
+        """Open a batch for a query that has no place where one is usually found; on busy devices ``kept_s`` before its
+        deadline."""
         rows, budget_s = query.rows, None
         if not again and pressed(application, now):
             many = len(application.crowd) > MANY
             if many and application.full(now):
                 return False
-            budget_s = budget(application, query)
-            found = spacious(application, rows, now, deadline, budget_s)
+            budget_s = budget(application, query) - kept_s
+            found = spacious(application, rows, now, deadline, budget_s, kept_s)
             if found is None and many:
-                placed = self._squeeze(application, query, now, deadline, budget_s)
+                placed = self._squeeze(application, query, now, deadline, budget_s, kept_s)
                 if not placed:
                     application.looked_everywhere(now)
                 return placed
@@ -388,7 +400,7 @@ class Dispatcher:
         if found is not None:
             self._begin(Batch(application, *found, query), now)
             return True
-        return self._squeeze(application, query, now, deadline, budget_s)
+        return self._squeeze(application, query, now, deadline, budget_s, kept_s)
 
     def _join(self, batch: Batch, query: Query, now: float) -> None:
         device = batch.device
@@ -464,20 +476,27 @@ class Dispatcher:
             batch.application.open.remove(batch)
 
     def _squeeze(
-        self, application: Application, query: Query, now: float, deadline: float, budget_s: float | None
+        self,
+        application: Application,
+        query: Query,
+        now: float,
+        deadline: float,
+        budget_s: float | None,
+        kept_s: float,
     ) -> bool:
         """Find a place in front of what can wait, or by running what is booked on quicker variants. With ``budget_s``,
-        as queries are being refused, only for one that is in more of a hurry than others, and with room to grow."""
+        as queries are being refused, only for one that is in more of a hurry than others, with room to grow, and all
+        in time by ``kept_s``."""
         if not self._rules.squeezing or application.full(now):
             return False
         if budget_s is not None and not overtakes(application, deadline):
             application.looked_in_vain(now)
             return False
-        found = gap(application, query.rows, now, deadline, budget_s)
+        found = gap(application, query.rows, now, deadline, budget_s, kept_s)
         if found is not None:
             option, device, position = found
         else:
-            faster = hurried(application, query.rows, now, deadline, budget_s)
+            faster = hurried(application, query.rows, now, deadline, budget_s, kept_s)
             if faster is None:
                 application.looked_in_vain(now)
                 return False

@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterator, Mapping
 
 from .classes import owner_of
 from .devices import Batch, Device
+from .leeway import Leeway
 from .menu import Menu
 
 #: an application with at most so many devices is not to be left without one that could take its next query, nor one
@@ -101,6 +102,7 @@ class Application:
         "groups",
         "hosts",
         "last_at",
+        "leeway",
         "looked_at",
         "most_under_way",
         "name",
@@ -123,6 +125,7 @@ class Application:
         self.crowd: list[tuple[Group, Device]] = []
         self.reserve = 1
         self.refused_at = -math.inf
+        self.leeway = Leeway()
         self.looked_at = 0
         self._vain, self._vain_since = 0, -math.inf
         self.open: list[Batch] = []

@@ -42,6 +42,12 @@ def rows_meant(option: Option, device: Device, rows: int, budget_s: float) -> in
     return option.thrifty[most] if most > rows and option.thrifty[most] > rows else rows
 
 
+def kept_free(application: Application, query: Query, now: float) -> float:
+    """Seconds of the query's time for which busy devices are not to be booked."""
+    part = application.leeway.part(now)
+    return part * budget(application, query) if part else 0.0
+
+
 def roomy(option: Option, device: Device, rows: int, now: float, deadline: float, budget_s: float) -> bool:
     """Whether a batch that the query opens on the device could grow to what it is meant for. Where the device has no
     other to run, be it idle or loading something, it need not: whatever it is, it is better than nothing."""
@@ -52,18 +58,20 @@ def roomy(option: Option, device: Device, rows: int, now: float, deadline: float
 
 
 def spacious(
-    application: Application, rows: int, now: float, deadline: float, budget_s: float
+    application: Application, rows: int, now: float, deadline: float, budget_s: float, kept_s: float = 0.0
 ) -> tuple[Option, Device] | None:
-    """The most accurate variant for which any device has room for a batch that can grow."""
+    """The most accurate variant for which any device has room for a batch that can grow; ``kept_s`` seconds before the
+    deadline, where the device has others to run."""
     best, worth = None, -math.inf
     for group, device in application.crowd:
-        if now + device.starts_in(now) + device.booked_s + group.menu.least(rows) > deadline:
+        end = deadline - kept_s if device.booked or device.granted else deadline
+        if now + device.starts_in(now) + device.booked_s + group.menu.least(rows) > end:
             continue
         for option in group.menu.options:
             if option.worth <= worth:
                 break
-            if device.seconds(option, rows) <= deadline - now - device.starts_in(now) and roomy(
-                option, device, rows, now, deadline, budget_s
+            if device.seconds(option, rows) <= end - now - device.starts_in(now) and roomy(
+                option, device, rows, now, end, budget_s
             ):
                 best, worth = (option, device), option.worth
                 break

@@ -22,9 +22,9 @@ FULL_MARGIN_S = 1e-6
 ROUNDING_S = 1e-9
 
 
-def joinable(application: Application, query: Query, deadline: float, now: float) -> Batch | None:
+def joinable(application: Application, query: Query, deadline: float, now: float, kept_s: float = 0.0) -> Batch | None:
     """The most accurate batch of the query's kind that is still being formed and can take its rows, with everything in
-    time."""
+    time; the others' ``kept_s`` seconds before their deadlines."""
     rows, key = query.rows, query.key
     found: Batch | None = None
     worth = -math.inf
@@ -32,7 +32,7 @@ def joinable(application: Application, query: Query, deadline: float, now: float
     # The newest first: those before them could not take the queries that came in between.
     for batch in reversed(application.open):
         if batch.option.worth > worth and batch.key == key:
-            if _can_join(batch, rows, deadline, now):
+            if _can_join(batch, rows, deadline, now, kept_s):
                 found, worth = batch, batch.option.worth
             looks -= 1
             if not looks:
@@ -54,14 +54,14 @@ def joins(batch: Batch, query: Query, now: float) -> bool:
     return end + option.by_rows[rows] * device.factors[option] <= deadline + ROUNDING_S
 
 
-def _can_join(batch: Batch, rows: int, deadline: float, now: float) -> bool:
+def _can_join(batch: Batch, rows: int, deadline: float, now: float, kept_s: float) -> bool:
     grown = batch.rows + rows
     option = batch.option
     if grown > option.max_rows:
         return False
     device = batch.device
-    if deadline > batch.deadline + ROUNDING_S:
-        deadline = batch.deadline + ROUNDING_S
+    if deadline > batch.deadline + ROUNDING_S - kept_s:
+        deadline = batch.deadline + ROUNDING_S - kept_s
     wait = device.free_at - now
     end = now + (wait if wait > device.way_s else device.way_s)
     booked = device.booked
@@ -70,7 +70,7 @@ def _can_join(batch: Batch, rows: int, deadline: float, now: float) -> bool:
     # Whoever is last must be in time, too: one look tells, mostly, where a device is full.
     factors = device.factors
     more = (option.seconds(grown) - option.seconds(batch.rows)) * factors[option]
-    if end + device.booked_s + more > booked[-1].deadline + FULL_MARGIN_S:
+    if end + device.booked_s + more > booked[-1].deadline + FULL_MARGIN_S - kept_s:
         return False
     behind = False
     for other in booked:
@@ -81,7 +81,7 @@ def _can_join(batch: Batch, rows: int, deadline: float, now: float) -> bool:
             behind = True
         else:
             end += other.option.seconds(other.rows) * factors[other.option]
-            if behind and end + more > other.deadline + ROUNDING_S:
+            if behind and end + more > other.deadline + ROUNDING_S - kept_s:
                 return False
     return True
 
@@ -242,29 +242,39 @@ def anywhere(application: Application, rows: int, now: float, deadline: float) -
 
 
 def gap(
-    application: Application, rows: int, now: float, deadline: float, budget_s: float | None = None
+    application: Application,
+    rows: int,
+    now: float,
+    deadline: float,
+    budget_s: float | None = None,
+    kept_s: float = 0.0,
 ) -> tuple[Option, Device, int] | None:
     """A variant, a device and a position (see :meth:`Device.room`) where the query fits in front of what is booked
-    and can wait so long. ``budget_s``: with room to grow (:func:`rows_meant`)."""
+    and can wait so long. ``budget_s``: with room to grow (:func:`rows_meant`); ``kept_s``: all in time by so much."""
     for group, device in _crowded(application):
         start, least = now + device.starts_in(now), group.menu.least(rows)
         if start + least > deadline or start + device.booked_s + least > device.booked[-1].deadline + FULL_MARGIN_S:
             continue
-        found = _fitting(group.menu.options, device, device.room(now), rows, deadline, budget_s)
+        found = _fitting(group.menu.options, device, device.room(now), rows, deadline, budget_s, kept_s)
         if found is not None:
             return found[0], device, found[1]
     return None
 
 
 def hurried(
-    application: Application, rows: int, now: float, deadline: float, budget_s: float | None = None
+    application: Application,
+    rows: int,
+    now: float,
+    deadline: float,
+    budget_s: float | None = None,
+    kept_s: float = 0.0,
 ) -> tuple[Option, Device, int, list[Option]] | None:
     """As :func:`gap`, or behind all, if what is booked runs on quicker variants: those too, one for each batch."""
     for group, device in _crowded(application):
         if now + device.starts_in(now) + group.menu.least(rows) > deadline:
             continue
         quicker = [_quickest(batch, device) for batch in device.booked]
-        found = _fitting(group.menu.options, device, device.room(now, quicker), rows, deadline, budget_s)
+        found = _fitting(group.menu.options, device, device.room(now, quicker), rows, deadline, budget_s, kept_s)
         if found is not None:
             return found[0], device, found[1], quicker
     return None
@@ -277,6 +287,7 @@ def _fitting(
     rows: int,
     deadline: float,
     budget_s: float | None,
+    kept_s: float,
 ) -> tuple[Option, int] | None:
     """The first of the options that fits in somewhere, and its last possible position."""
     for option in options:
@@ -284,7 +295,7 @@ def _fitting(
         seconds = option.seconds(meant) * device.factors[option]
         for position in range(len(room) - 1, -1, -1):
             start, most = room[position]
-            if seconds <= most + ROUNDING_S and start + seconds <= deadline:
+            if seconds <= most + ROUNDING_S - kept_s and start + seconds <= deadline - kept_s:
                 return option, position
     return None
 

@@ -11,7 +11,7 @@ import sys
 
 import uvloop
 
-from workers import disk, log
+from workers import disk, heap, log
 from workers.link import MemberLink
 from workers.protocol.control import GatewayConfig, JoinGateway, ToMember
 from workers.settings import Settings, SettingsError
@@ -126,6 +126,7 @@ def main() -> int:
         print(f"NEREUS_HOME: {error}", file=sys.stderr)
         return 2
     log.configure("gateway" if number == 1 else f"gateway-{number}", settings.log_level)
+    heap.keep_freed()
     return uvloop.run(serve(settings, number))
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import socket
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +19,9 @@ import msgspec
 
 from .framing import PREFIX, VERSION, FrameError, Framing
 from .specs import ApplicationSpec, DevicePlan, DeviceState, DeviceStats, ProfilePoint, ValidationSpec, VariantSpec
+
+#: a batch's inputs are to fit between two processes: else each part of them that the other has taken wakes this one
+SEND_BUFFER_BYTES = 2 * 1024 * 1024
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -382,6 +386,10 @@ class FrameConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
+        made = transport.get_extra_info("socket")
+        if made is not None:
+            # As much as the system allows; it says nothing where that is less.
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         if self._on_connected is not None:
             self._on_connected(self)
 

@@ -21,6 +21,8 @@ logger = log.get("gateway.http")
 MAX_HEAD_BYTES = 64 * 1024
 #: a body of which more than this is still to come is read straight into place
 IN_PLACE = 64 * 1024
+#: of so many bytes a copy costs less than a view
+SMALL = 4096
 TOO_MANY = "too many request bodies are being read at once; try again"
 
 
@@ -92,8 +94,8 @@ class RequestReader(asyncio.Protocol):
             if head is not None and not self._write_paused:
                 size = len(data) - end
                 if size == head.length:
-                    # Of what is small a copy costs less than a view.
-                    self._active = exchange = Exchange(self, head, data[end:], now)
+                    body = data[end:] if size <= SMALL else memoryview(data)[end:]
+                    self._active = exchange = Exchange(self, head, body, now)
                     self._server.active += 1
                     self._start(exchange)
                     return

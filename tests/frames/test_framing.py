@@ -89,6 +89,9 @@ class _Transport:
     def is_closing(self) -> bool:
         return self.closed
 
+    def get_extra_info(self, name: str) -> None:
+        return None
+
     def writelines(self, parts) -> None:
         self.writes.append(b"".join(parts))
 

@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from workers import log
 from workers.dispatch.devices import Batch
@@ -39,17 +39,17 @@ from .stats import Statistics
 logger = log.get("gateway.queries")
 
 #: devices that one query is tried on at most
-MAX_TRIES = 4
+MAX_TRIES: Final = 4
 #: a query may be this much later than its deadline before the gateway gives up waiting, at least; its SLO if longer
-GRACE_S = 0.25
+GRACE_S: Final = 0.25
 #: applications that serve late answers wait this many SLOs
-SERVE_SLOS = 10.0
+SERVE_SLOS: Final = 10.0
 #: an executor that owes answers and says nothing for so long is taken for stuck
-SILENT_S = 2.0
+SILENT_S: Final = 2.0
 #: a query with less of its application's SLO left to it was its client's hurry, and says nothing about the plan
-WHOLE = 0.8
+WHOLE: Final = 0.8
 #: the batch policy whose queries may be held here: it is the dispatcher that forms its batches
-HELD_POLICY = "nereus"
+HELD_POLICY: Final = "nereus"
 
 
 class DataPlane:

@@ -162,8 +162,8 @@ class Application:
             self._most_since, self._window_at = 0, now
         if self.under_way > self._most_since:
             self._most_since = self.under_way
-        before, since = self._most_before, self._most_since
-        self.most_under_way = before if before > since else since
+        earlier, lately = self._most_before, self._most_since
+        self.most_under_way = earlier if earlier > lately else lately
 
     def full(self, now: float) -> bool:
         """Whether queries have looked at all devices of late for a place between others, and in vain."""

@@ -333,6 +333,7 @@ class DataPlane:
             if flight is None:
                 continue
             answer, flight.answer, flight.booking = flight.answer, None, None
+            assert answer is not None
             left += 1
             left_rows += flight.rows
             left_bytes += flight.query.terms.nbytes
@@ -415,7 +416,7 @@ class DataPlane:
         # One query's time-out may be shorter than what tells a stuck device from a busy one: what counts is since when
         # the device owes any sign of life. Until it gives one, nothing is booked there.
         owed_since = executor.owed_since if executor is not None else None
-        if owed_since is not None and now - owed_since >= GRACE_S:
+        if device is not None and owed_since is not None and now - owed_since >= GRACE_S:
             self._holding.set_up(device, False, now)
             left = max(0.0, owed_since + SILENT_S - now)
             asyncio.get_running_loop().call_later(left, self._silent, device, owed_since)
@@ -444,6 +445,7 @@ class DataPlane:
     def _forget(self, flight: Flight) -> Callable[[Flight, Outcome], None]:
         # A batch knows its queries: no circle is to be left for the collector.
         answer, flight.answer, flight.booking = flight.answer, None, None
+        assert answer is not None
         self.accounts.leave(1, flight.rows, flight.query.terms.nbytes)
         return answer
 

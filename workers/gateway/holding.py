@@ -300,7 +300,7 @@ class Holding:
             return
         for flight in flights:
             flight.batch = None
-        device = batch.device.name
+        device: str = batch.device.name  # type: ignore[assignment]
         self._up.discard(device)
         self._offered.clear()
         self._dispatcher.set_up(device, False, now)

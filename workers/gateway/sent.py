@@ -72,7 +72,8 @@ class Sent:
 
     def grant(self, batch: Batch, now: float) -> bool:
         """Send a batch to its device; False where that is impossible just now."""
-        device, name, option = batch.device.name, batch.application.owner, batch.option
+        device: str = batch.device.name  # type: ignore[assignment]
+        name, option = batch.application.owner, batch.option
         latest = now + self.margin(device).seconds
         flights: list[Flight] = batch.queries  # type: ignore[assignment]
         grants = [_granted(next(self._grants), name, option, some, latest) for some in _pieces(flights)]
@@ -160,7 +161,8 @@ def _granted(
         body = [flight.query.parts[0] for flight in flights]
     else:
         body = [flight.query.parts[i] for i in range(len(forms[0].inputs)) for flight in flights]
-    return Grant(number, application, option.variant, option.max_rows, tuple(forms), tuple(queries)), body
+    variant: int = option.variant  # type: ignore[assignment]
+    return Grant(number, application, variant, option.max_rows, tuple(forms), tuple(queries)), body
 
 
 def _pieces(flights: Sequence[Flight]) -> Iterator[Sequence[Flight]]:

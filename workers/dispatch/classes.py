@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 #: stands in no application's name
-_SEPARATOR = "\x1f"
+_SEPARATOR: Final = "\x1f"
 
 
 def class_of(application: str, size: int) -> str:

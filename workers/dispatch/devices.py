@@ -6,12 +6,14 @@ for a batch on an idle device and not at all where batches follow each other.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Protocol
 
-from .menu import Menu, Option
+from .menu import INF, Menu, Option
 from .pace import Factors
+
+if TYPE_CHECKING:
+    from .fleet import Application, Kind
 
 
 class Query(Protocol):
@@ -23,7 +25,7 @@ class Query(Protocol):
     deadline: float
     rows: int
     key: Hashable
-    booking: Any
+    booking: Batch | None
 
 
 class Batch:
@@ -47,7 +49,7 @@ class Batch:
         "rows",
     )
 
-    def __init__(self, application: Any, option: Option, device: Device, query: Query) -> None:
+    def __init__(self, application: Application, option: Option, device: Device, query: Query) -> None:
         self.application = application
         self.option = option
         self.device = device
@@ -58,7 +60,7 @@ class Batch:
         self.granted = False
         self.granted_at = 0.0
         self.end = 0.0
-        self.ready_at = math.inf
+        self.ready_at = INF
         query.booking = self
 
 
@@ -92,27 +94,27 @@ class Device:
 
     def __init__(self, name: Hashable) -> None:
         self.name = name
-        self.menus: Mapping[str, Menu] = {}
-        self.kind: Any = None
+        self.menus: dict[str, Menu] = {}
+        self.kind: Kind | None = None
         self.up = False
         self.away = False
-        self.free_at = -math.inf
+        self.free_at = -INF
         self.booked_s = 0.0
         self.booked: list[Batch] = []
         #: (application, seconds): what depends on this device, and how long its next query could wait here
-        self.claims: list[tuple[Any, float]] = []
+        self.claims: list[tuple[Application, float]] = []
         self.granted: list[Batch] = []
         self.way_s = 0.0
         #: how many times its expected time is enough for a batch, by option
         self.factors = Factors()
-        self.wake_at = math.inf
+        self.wake_at = INF
         #: when it last told how long a batch took
-        self.heard_at = -math.inf
+        self.heard_at = -INF
         #: when it is next asked what of its slowness is to be forgotten
-        self.forget_at = -math.inf
+        self.forget_at = -INF
         #: for how long it was last left alone because it gave queries back, and until when
         self.shy_s = 0.0
-        self.shy_until = -math.inf
+        self.shy_until = -INF
         #: what its kind has counted of it: whether it is busy, until when, and what is booked
         self.counted = 0
         self.counted_until = 0.0
@@ -131,7 +133,7 @@ class Device:
         """Seconds to count on for the option that is done first here."""
         return min(option.seconds(rows) * self.factors[option] for option in menu.options)
 
-    def room(self, now: float, options: Sequence[Option] | None = None) -> list[tuple[float, float]]:
+    def room(self, now: float, options: list[Option] | None = None) -> list[tuple[float, float]]:
         """By position in front of a booked batch, the last behind all: when a batch put there would start, and how
         long it might take with all behind it still in time. ``options``: to run what is booked on instead."""
         starts, end = [now + self.starts_in(now)], now + self.starts_in(now)
@@ -139,7 +141,7 @@ class Device:
             option = batch.option if options is None else options[i]
             end += option.seconds(batch.rows) * self.factors[option]
             starts.append(end)
-        slack, found = math.inf, [(end, math.inf)]
+        slack, found = INF, [(end, INF)]
         for i in range(len(self.booked) - 1, -1, -1):
             slack = min(slack, self.booked[i].deadline - starts[i + 1])
             found.append((starts[i], slack))
@@ -148,7 +150,7 @@ class Device:
 
     def slack(self, now: float) -> float:
         """By how many seconds all that is booked may be delayed and still end in time."""
-        slack, end = math.inf, now + self.starts_in(now)
+        slack, end = INF, now + self.starts_in(now)
         for batch in self.booked:
             end += self.seconds(batch.option, batch.rows)
             slack = min(slack, batch.deadline - end)

@@ -13,26 +13,26 @@ queries that result (:attr:`Dispatcher.grants`, :attr:`Dispatcher.refused`), and
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from .devices import Batch, Device, Query
-from .fleet import Application, Fleet
+from .fleet import Application, Fleet, pressure_at
 from .lateness import expect_later, find_option, forget_slowness, gave_back, learn, looked_at_again, overdue_at
-from .menu import Menu, Option
+from .menu import INF, Menu, Option
 from .overload import budget, kept_free, overtakes, pressed, roomy, spacious
 from .placing import ROUNDING_S, anywhere, gap, hurried, joinable, joins, opening, takeover
 from .starting import chosen, waits_until
 from .wakes import Wakes
 
 #: how often, in seconds, devices are looked at of which no event tells
-SWEEP_S = 0.1
+SWEEP_S: Final = 0.1
 #: a batch goes to a device ahead of an answer only if that takes more seconds than this, or if it is full
-AHEAD_S = 0.001
+AHEAD_S: Final = 0.001
 #: while queries are refused, all of an application's devices are looked at for each one that has no usual place if
 #: there are no more than this; of more, now and then
-MANY = 32
+MANY: Final = 32
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Dispatcher:
         self._wakes = Wakes()
         #: devices on which something is booked behind something granted
         self._behind: dict[Device, None] = {}
-        self._sweep_at = -math.inf
+        self._sweep_at = -INF
         #: while queries that arrived together are booked: devices to be considered once all are, and the one whose sums
         #: are not up to date
         self._gathering = False
@@ -145,7 +145,7 @@ class Dispatcher:
         Raises:
             ValueError: ``until`` is no finite time.
         """
-        if not -math.inf < until < math.inf:
+        if not -INF < until < INF:
             raise ValueError(f"until: must be a finite time, not {until}")
         known = self._fleet.device(device)
         if until < known.shy_until:
@@ -182,11 +182,13 @@ class Dispatcher:
         for name, _ in arrivals:
             counts[name] = counts.get(name, 0) + 1
         for name, count in counts.items():
-            if (known := self._fleet.applications.get(name)) is not None:
-                known.arrived(count, now)
+            if (application := self._fleet.applications.get(name)) is not None:
+                application.arrived(count, now)
         self._gathering = True
         try:
-            last, known, batch = None, None, None
+            last: str | None = None
+            known: Application | None = None
+            batch: Batch | None = None
             for name, query in arrivals:
                 if name != last:
                     last, known = name, self._fleet.applications.get(name)
@@ -248,7 +250,7 @@ class Dispatcher:
         batch.application.under_way -= len(batch.queries)
         if run_s is not None:
             learn(device, batch.option, batch.rows, run_s, now)
-            device.shy_s, device.shy_until = 0.0, -math.inf
+            device.shy_s, device.shy_until = 0.0, -INF
         if granted:
             # What it was granted meanwhile has just begun, or is on its way, whatever was expected.
             end = now
@@ -355,21 +357,23 @@ class Dispatcher:
         kept_s = 0.0 if again or not pressed(application, now) else kept_free(application, query, now)
         deadline -= kept_s
         batch = joinable(application, query, deadline, now, kept_s) if application.open else None
-        worth = -math.inf if batch is None else batch.option.worth
+        worth = -INF if batch is None else batch.option.worth
         if worth < application.best_worth:
             found = opening(application, query, now, deadline, worth, self._rules.prices)
-            if found is not None and (
-                again
-                or not pressed(application, now)
-                or roomy(*found, rows, now, deadline, budget(application, query) - kept_s)
-            ):
-                self._begin(Batch(application, *found, query), now)
-                return
+            if found is not None:
+                option, device = found
+                if (
+                    again
+                    or not pressed(application, now)
+                    or roomy(option, device, rows, now, deadline, budget(application, query) - kept_s)
+                ):
+                    self._begin(Batch(application, option, device, query), now)
+                    return
         if batch is not None:
             self._join(batch, query, now)
         elif not self._place_elsewhere(application, query, now, deadline + kept_s, again, kept_s):
-            if application.serve_late and query.deadline < math.inf and application.groups:
-                query.deadline = math.inf
+            if application.serve_late and query.deadline < INF and application.groups:
+                query.deadline = INF
                 self._place(application, query, now, again)
             else:
                 application.missed(now)
@@ -383,7 +387,8 @@ class Dispatcher:
     ) -> bool:
         """Open a batch for a query that has no place where one is usually found; on busy devices ``kept_s`` before its
         deadline."""
-        rows, budget_s = query.rows, None
+        rows = query.rows
+        budget_s: float | None = None
         if not again and pressed(application, now):
             many = len(application.crowd) > MANY
             if many and application.full(now):
@@ -398,7 +403,8 @@ class Dispatcher:
         else:
             found = anywhere(application, rows, now, deadline)
         if found is not None:
-            self._begin(Batch(application, *found, query), now)
+            option, device = found
+            self._begin(Batch(application, option, device, query), now)
             return True
         return self._squeeze(application, query, now, deadline, budget_s, kept_s)
 
@@ -423,7 +429,7 @@ class Dispatcher:
         if self._gathering:
             self._book(batch, now)
             return
-        pressure = device.kind.groups[application.name].pressure(now, application.slo_s)
+        pressure = pressure_at(device, application, now)
         until = batch.ready_at = now
         if rows < option.max_rows and option.improves[rows]:
             until = waits_until(batch, device, pressure, now) if self._rules.waiting else now
@@ -527,7 +533,7 @@ class Dispatcher:
             self._unbook(batch, now)
             moved += batch.queries
         self._behind.pop(device, None)
-        self._wakes.set(device, math.inf)
+        self._wakes.set(device, INF)
         self._book_again(moved, now)
 
     def _book_again(self, queries: list[Query], now: float) -> None:
@@ -609,7 +615,7 @@ class Dispatcher:
                 # Woken too late, or things have changed: nothing is granted that is bound to be late.
                 self._check(device, now)
                 continue
-            pressure = device.kind.groups[batch.application.name].pressure(now, batch.application.slo_s)
+            pressure = pressure_at(device, batch.application, now)
             if len(booked) == 1 and not granted and self._rules.waiting:
                 if now < batch.ready_at:
                     batch.ready_at = now
@@ -626,8 +632,8 @@ class Dispatcher:
         if device.free_at > now and not device.granted and not device.away and device.up:
             # When others' work there ends nothing else tells.
             self._wakes.set(device, device.free_at)
-        elif device.wake_at != math.inf:
-            self._wakes.set(device, math.inf)
+        elif device.wake_at != INF:
+            self._wakes.set(device, INF)
 
     def _grant(self, batch: Batch, device: Device, pressure: float, now: float) -> None:
         """Grant a batch that is not, or no longer, booked."""

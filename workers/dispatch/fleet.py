@@ -7,29 +7,31 @@ found without looking at every device.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterator, Mapping
+from typing import Final
 
 from .classes import owner_of
 from .devices import Batch, Device
 from .leeway import Leeway
-from .menu import Menu
+from .menu import INF, Menu
 
 #: an application with at most so many devices is not to be left without one that could take its next query, nor one
 #: whose queries must start within this part of the longest SLO: others' batches may last longer than it can wait
-FEW_HOSTS, TIGHT = 12, 0.5
+FEW_HOSTS: Final = 12
+TIGHT: Final = 0.5
 #: for so many seconds after a refusal, one device more is kept able for the application each time
-RESERVE_S = 10.0
+RESERVE_S: Final = 10.0
 #: devices that a query which fits nowhere looks at for a place between others
-LOOKS = 8
+LOOKS: Final = 8
 #: once no device had one, none is looked for again for this part of the SLO: overload must not cost time as well
-FULL = 0.01
+FULL: Final = 0.01
 
 
 #: how much an arrival counts in the running mean of the time between two, and the longest such time that counts
-GAP_WEIGHT, LONGEST_GAP_S = 0.1, 1.0
+GAP_WEIGHT: Final = 0.1
+LONGEST_GAP_S: Final = 1.0
 #: for how long, in seconds, it is remembered at least how many queries were under way at once
-REMEMBERED_S = 0.05
+REMEMBERED_S: Final = 0.05
 
 
 class Kind:
@@ -81,6 +83,13 @@ def pressure_of(total_s: float, count: int, idle: int, slo_s: float) -> float:
     return 0.0 if pressure < 0.0 else busy if pressure > busy else pressure
 
 
+def pressure_at(device: Device, application: Application, now: float) -> float:
+    """The pressure on the devices that offer the application what this one does, which must be up."""
+    kind = device.kind
+    assert kind is not None
+    return kind.groups[application.name].pressure(now, application.slo_s)
+
+
 class Application:
     """``owner``: the application of which this is a size class, or its own name. ``open``: its batches that may still
     grow. ``serve_late``: late queries are answered rather than refused.
@@ -124,18 +133,18 @@ class Application:
         self.hosts: list[tuple[Device, float]] = []
         self.crowd: list[tuple[Group, Device]] = []
         self.reserve = 1
-        self.refused_at = -math.inf
+        self.refused_at = -INF
         self.leeway = Leeway()
         self.looked_at = 0
-        self._vain, self._vain_since = 0, -math.inf
+        self._vain, self._vain_since = 0, -INF
         self.open: list[Batch] = []
-        self.best_worth = -math.inf
+        self.best_worth = -INF
         #: seconds between two arrivals, as a running mean, and when the last one was; company is expected at first
         self.gap_s = 0.0
-        self.last_at = math.inf
+        self.last_at = INF
         self.under_way = self.most_under_way = 0
         self._most_before = self._most_since = 0
-        self._window_at = -math.inf
+        self._window_at = -INF
 
     def arrived(self, count: int, now: float) -> None:
         """So many queries arrived at once."""
@@ -153,8 +162,8 @@ class Application:
             self._most_since, self._window_at = 0, now
         if self.under_way > self._most_since:
             self._most_since = self.under_way
-        before, since = self._most_before, self._most_since
-        self.most_under_way = before if before > since else since
+        earlier, lately = self._most_before, self._most_since
+        self.most_under_way = earlier if earlier > lately else lately
 
     def full(self, now: float) -> bool:
         """Whether queries have looked at all devices of late for a place between others, and in vain."""
@@ -234,7 +243,7 @@ class Fleet:
                 group.kinds.append(kind)
                 kind.groups[application.name] = group
             application.groups = list(groups.values())
-            application.best_worth = max((group.menu.best_worth for group in application.groups), default=-math.inf)
+            application.best_worth = max((group.menu.best_worth for group in application.groups), default=-INF)
             application.crowd = [(group, device) for group in application.groups for device in group.devices()]
             application.looked_at = 0
             self._claim(application, longest_s)

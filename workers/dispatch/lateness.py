@@ -6,21 +6,26 @@ Every function changes the device that it is given, and those that say so must b
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Final
 
 from .devices import Device
 from .menu import Option
 
 #: a device whose answers are later than by this part of their time, and by this many seconds, may be stuck; it is
 #: expected to need so many seconds more, or as many as it is late by already, again and again
-OVERDUE, OVERDUE_S = 0.25, 0.005
+OVERDUE: Final = 0.25
+OVERDUE_S: Final = 0.005
 #: one that is overdue is looked at again after this part of the time by which it is late
-AGAIN = 0.1
+AGAIN: Final = 0.1
 #: how slow an option was on a device is forgotten by and by when it has not run there for so many seconds, which is
 #: looked at so often
-FORGET_S, FORGET_EVERY_S = 10.0, 1.0
+FORGET_S: Final = 10.0
+FORGET_EVERY_S: Final = 1.0
 #: seconds for which a device that gave queries back is not asked again; so many times as long each time it does so
 #: again before it answered anything, up to a most
-SHY_S, SHY_AGAIN, SHY_MOST_S = 0.02, 4.0, 1.0
+SHY_S: Final = 0.02
+SHY_AGAIN: Final = 4.0
+SHY_MOST_S: Final = 1.0
 
 
 def overdue_at(device: Device) -> float:

@@ -8,12 +8,15 @@ kept free on devices that are busy, and by and by less again. Where devices keep
 
 from __future__ import annotations
 
-import math
+from typing import Final
+
+from .menu import INF
 
 #: of a query's time: what is kept free more each time that some were given up, and the most that is
-STEP, MOST = 0.02, 0.25
+STEP: Final = 0.02
+MOST: Final = 0.25
 #: and by how much that falls in a second
-EASES = 0.005
+EASES: Final = 0.005
 
 
 class Leeway:
@@ -22,7 +25,7 @@ class Leeway:
     __slots__ = ("_at", "_part")
 
     def __init__(self) -> None:
-        self._part, self._at = 0.0, -math.inf
+        self._part, self._at = 0.0, -INF
 
     def given_up(self, now: float) -> None:
         """Queries that were booked have to be refused. Those of one moment count once: they have one cause."""

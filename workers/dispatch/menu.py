@@ -12,21 +12,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
+from typing import Final
 
 from workers.batching.latency import LatencyModel
 
+INF: Final = math.inf
 #: steps between no pressure and a full SLO of booked work
-LEVELS = 64
+LEVELS: Final = 64
 #: points of accuracy that a second of an idle device must bring
-FREE_PRICE = 0.5
+FREE_PRICE: Final = 0.5
 #: the price of a second is multiplied by e to the power of pressure * (STEEPNESS + CURVATURE * pressure): gently while
 #: devices are hardly booked, so that accuracy is not given away, and so steeply towards full pressure that backlogs
 #: do not build up (a price too flat there serves worse and less: what is accurate is slow, and keeps pressure high)
-STEEPNESS, CURVATURE = 9.0, 8.0
+STEEPNESS: Final = 9.0
+CURVATURE: Final = 8.0
 #: a batch is worth waiting for only if a row of it costs less than this part of what it would cost now
-WORTH_WAITING = 0.9
+WORTH_WAITING: Final = 0.9
 #: rows are cheap if one costs no more than so many times what it costs in the best batch
-CHEAP = 1.02
+CHEAP: Final = 1.02
 
 
 class Option:
@@ -60,7 +63,7 @@ class Option:
         #: seconds a row in the fastest batch
         self.cost = min(each)
         #: by rows: whether some larger batch makes a row so much cheaper that waiting for company may pay
-        least, improves = math.inf, []
+        least, improves = INF, []
         for seconds in reversed(each):
             improves.append(least < WORTH_WAITING * seconds)
             least = min(least, seconds)
@@ -89,7 +92,7 @@ def price(level: int) -> float:
 
 
 #: points of accuracy that a second must bring, by level
-PRICES = tuple(price(level) for level in range(LEVELS))
+PRICES: Final = tuple(price(level) for level in range(LEVELS))
 
 
 class Menu:
@@ -101,7 +104,7 @@ class Menu:
         self.options = sorted(useful(options), key=lambda option: (-option.worth, option.cost))
         self.best_worth = self.options[0].worth
         #: by how much the most accurate option is better than the next
-        self.lead = self.best_worth - self.options[1].worth if len(self.options) > 1 else math.inf
+        self.lead = self.best_worth - self.options[1].worth if len(self.options) > 1 else INF
         self.key = tuple(option.key for option in self.options)
         self._least: dict[int, float] = {}
         self._ranked: list[tuple[tuple[float, Option], ...] | None] = [None] * LEVELS
@@ -127,7 +130,7 @@ class Menu:
     ) -> Option | None:
         """The most valuable option whose batch of ``rows`` in so many ``queries``, taking as many times as long as
         expected as its factor says, ends within ``within_s`` seconds; None: none does."""
-        best, most, a_second = None, -math.inf, PRICES[level]
+        best, most, a_second = None, -INF, PRICES[level]
         for option in self.options:
             if rows > option.max_rows and queries > 1:
                 continue

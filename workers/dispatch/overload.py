@@ -9,16 +9,16 @@ much room queries are refused, at once, and fewer of them in all.
 
 from __future__ import annotations
 
-import math
+from typing import Final
 
 from .devices import Device, Query
 from .fleet import Application
-from .menu import Option
+from .menu import INF, Option
 
 #: for so many seconds after a refusal batches are opened only with room to grow
-HOLD_S = 1.0
+HOLD_S: Final = 1.0
 #: of the time that a query has, the part that a batch may be meant to fill: the rest is for what is ahead of it
-PART = 0.5
+PART: Final = 0.5
 
 
 def pressed(application: Application, now: float) -> bool:
@@ -62,7 +62,7 @@ def spacious(
 ) -> tuple[Option, Device] | None:
     """The most accurate variant for which any device has room for a batch that can grow; ``kept_s`` seconds before the
     deadline, where the device has others to run."""
-    best, worth = None, -math.inf
+    best, worth = None, -INF
     for group, device in application.crowd:
         end = deadline - kept_s if device.booked or device.granted else deadline
         if now + device.starts_in(now) + device.booked_s + group.menu.least(rows) > end:

@@ -11,36 +11,56 @@ its competitors", 1973, for what is common and what is each one's own).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterable
+from typing import Final
 
-from .menu import Option
+from .menu import INF, Option
 
 #: a larger factor is a slow one
-SLOW = 1.25
+SLOW: Final = 1.25
 #: seconds by which any run may be longer, whatever it runs
-ABSOLUTE_S = 0.001
+ABSOLUTE_S: Final = 0.001
 #: short runs tell little of their device one by one: it learns from as many of an option together as last so long
-TOGETHER_S = 0.01
+TOGETHER_S: Final = 0.01
 #: less of the expected time than this counts as this: nothing takes no time
-LEAST_RATIO = 0.001
+LEAST_RATIO: Final = 0.001
 #: a relative mean deviation with which an option tells half as much about its device as one that never strays
-STRAYS = 0.2
-STRAYS_2 = STRAYS * STRAYS
+STRAYS: Final = 0.2
+STRAYS_2: Final = STRAYS * STRAYS
 #: as many observations as what is common counts for, against an option's own
-PRIOR = 10
+PRIOR: Final = 10
 #: the device has learnt so often from an option when its word has half of its weight
-KNOWN = 20
+KNOWN: Final = 20
 #: for so many seconds, and so many of another option's runs, an option speaks for its device about what that one took
-WITNESS_S, WITNESS_RUNS = 0.25, 4.0
+WITNESS_S: Final = 0.25
+WITNESS_RUNS: Final = 4.0
 #: the part of it that an option which speaks for its device must tell
-WITNESS = 0.5
+WITNESS: Final = 0.5
 #: weights of the last runs in an option's level, in its bias and in its usual deviation; in these two once there are
 #: so many observations
-LEVEL_WEIGHT, BIAS_WEIGHT, USUAL_WEIGHT = 0.5, 0.005, 0.01
-LEARNT, SETTLED = 100, 200
+LEVEL_WEIGHT: Final = 0.5
+BIAS_WEIGHT: Final = 0.005
+USUAL_WEIGHT: Final = 0.01
+LEARNT: Final = 100
+SETTLED: Final = 200
 #: what is common is told to all options once it has changed by this part
-TOLD = 0.02
+TOLD: Final = 0.02
+
+#: how much a batch counts in the running mean and mean deviation
+WEIGHT: Final = 0.05
+#: batches in a row that took less than the mean by more than the mean deviation: a device whose trouble is over.
+#: By chance one in a hundred is the last of so many
+OVER: Final = 3
+#: what each further one of these counts; by the usual weight a device that was slow for seconds would be left
+#: alone for as many again
+WEIGHT_OVER: Final = 0.25
+#: mean deviations above the mean: three are about 2.4 standard deviations of a normal distribution
+DEVIATIONS: Final = 3.0
+#: a single batch counts for no more than this times the mean; a stall says nothing about the next batch
+LARGEST: Final = 3.0
+#: mean deviation before anything was observed, and what is taken for none
+AT_FIRST: Final = 0.01
+NONE: Final = 1e-4
 
 
 class Noise:
@@ -50,20 +70,6 @@ class Noise:
     Running mean and mean deviation of observed over expected time, as TCP estimates its timeout (Jacobson, 1988). What
     always keeps its times soon has a factor of 1.
     """
-
-    WEIGHT = 0.05
-    #: batches in a row that took less than the mean by more than the mean deviation: a device whose trouble is over.
-    #: By chance one in a hundred is the last of so many
-    OVER = 3
-    #: what each further one of these counts; by the usual weight a device that was slow for seconds would be left
-    #: alone for as many again
-    WEIGHT_OVER = 0.25
-    #: mean deviations above the mean: three are about 2.4 standard deviations of a normal distribution
-    DEVIATIONS = 3.0
-    #: a single batch counts for no more than this times the mean; a stall says nothing about the next batch
-    LARGEST = 3.0
-    #: mean deviation before anything was observed, and what is taken for none
-    AT_FIRST, NONE = 0.01, 1e-4
 
     __slots__ = ("_below", "deviation", "factor", "mean")
 
@@ -77,18 +83,18 @@ class Noise:
         """``ratio``: of the time that a batch took to the time expected. ``weight``: of this observation, which counts
         ``trust`` times as much (0 to 1). ``strayed``: from what was expected of this batch; None: from the mean."""
         mean, deviation = self.mean, self.deviation
-        largest = self.LARGEST * mean if mean > 1.0 else self.LARGEST
+        largest = LARGEST * mean if mean > 1.0 else LARGEST
         error = (ratio if ratio < largest else largest) - mean
         self._below = self._below + 1 if error < -deviation else 0
-        if self._below > self.OVER:
+        if self._below > OVER:
             # How far the old mean was off says nothing about how far batches stray from the new one.
-            mean += trust * self.WEIGHT_OVER * error
-            deviation -= trust * self.WEIGHT_OVER * deviation
+            mean += trust * WEIGHT_OVER * error
+            deviation -= trust * WEIGHT_OVER * deviation
         else:
             mean += trust * weight * error
             deviation += trust * weight * (abs(error if strayed is None else strayed) - deviation)
         self.mean, self.deviation = mean, deviation
-        factor = mean + self.DEVIATIONS * deviation if deviation > self.NONE else mean
+        factor = mean + DEVIATIONS * deviation if deviation > NONE else mean
         self.factor = factor if factor > 1.0 else 1.0
 
     def forget(self, towards: float = 1.0) -> None:
@@ -99,11 +105,11 @@ class Noise:
 
     def settled(self) -> bool:
         """Whether all keep their times exactly."""
-        return self.mean == 1.0 and self.deviation <= self.NONE
+        return self.mean == 1.0 and self.deviation <= NONE
 
     def sum_up(self) -> None:
-        deviation = self.deviation if self.deviation > self.NONE else 0.0
-        self.factor = max(1.0, self.mean + self.DEVIATIONS * deviation)
+        deviation = self.deviation if self.deviation > NONE else 0.0
+        self.factor = max(1.0, self.mean + DEVIATIONS * deviation)
 
 
 class Pace(Noise):
@@ -121,16 +127,16 @@ class Pace(Noise):
         self.usual = deviation / mean
         #: observations, and how often the device has learnt from them
         self.count = self.taught = 0
-        self.heard_at = -math.inf
+        self.heard_at = -INF
         self.expected_s = self.took_s = 0.0
 
     def learn(self, ratio: float, expected_s: float, now: float) -> None:
         """One more observation."""
         error = ratio / self.mean - 1.0
-        if error > self.LARGEST - 1.0:
-            error = self.LARGEST - 1.0
+        if error > LARGEST - 1.0:
+            error = LARGEST - 1.0
         self.count = count = self.count + 1
-        weight, usual_weight = self.WEIGHT, USUAL_WEIGHT
+        weight, usual_weight = WEIGHT, USUAL_WEIGHT
         if count < LEARNT:
             shrunk = 1.0 / (PRIOR + count)
             weight, usual_weight = max(weight, shrunk), max(usual_weight, shrunk)
@@ -182,7 +188,7 @@ class Factors(dict[Option, float]):
             strays = self.scale.deviation * pace.mean / self.scale.mean
             factor = pace.factor
             if strays > pace.deviation:
-                factor = max(1.0, pace.mean + pace.DEVIATIONS * strays)
+                factor = max(1.0, pace.mean + DEVIATIONS * strays)
         self[option] = factor
         return factor
 
@@ -225,13 +231,13 @@ class Factors(dict[Option, float]):
         pace.expected_s = pace.took_s = 0.0
         pace.taught = taught = pace.taught + 1
         ratio, usually = took_s / expected_s, bias * scale.mean
-        largest = pace.LARGEST * usually if usually > 1.0 else pace.LARGEST
+        largest = LARGEST * usually if usually > 1.0 else LARGEST
         if ratio > largest:
             # As for a single batch: a stall says nothing about what comes next.
             ratio = largest
         tells = expected_s / (expected_s + ABSOLUTE_S) * (STRAYS_2 / (STRAYS_2 + usual * usual))
-        strayed, largest = ratio - usually, common.LARGEST * common.mean
-        common.observe(ratio, common.WEIGHT, tells, strayed if strayed < largest else largest)
+        strayed, largest = ratio - usually, LARGEST * common.mean
+        common.observe(ratio, WEIGHT, tells, strayed if strayed < largest else largest)
         pace.level += LEVEL_WEIGHT * (ratio / bias - pace.level)
         # The scale as this option shows it, as far as another one that ran lately shows the same.
         agreed, at, last = pace.level, scale.mean, self._last
@@ -243,14 +249,14 @@ class Factors(dict[Option, float]):
                     agreed = seen if seen > at else at
             elif seen > agreed:
                 agreed = seen if seen < at else at
-        scale.observe(agreed, scale.WEIGHT, tells * taught / (taught + KNOWN))
+        scale.observe(agreed, WEIGHT, tells * taught / (taught + KNOWN))
         pace.scale = scale.mean
         weight = 1.0 / (1 + taught) if taught < SETTLED else BIAS_WEIGHT
         pace.bias += weight * (ratio / scale.mean - bias)
         if pace is not last and tells >= WITNESS:
             self._last, self._before = pace, last
         told_scale, told_common = self._told
-        tell_scale, tell_common = scale.mean + scale.DEVIATIONS * scale.deviation, common.factor
+        tell_scale, tell_common = scale.mean + DEVIATIONS * scale.deviation, common.factor
         if abs(tell_scale - told_scale) <= TOLD * told_scale and abs(tell_common - told_common) <= TOLD * told_common:
             return False
         self.clear()

@@ -3,23 +3,23 @@ nothing."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator
+from typing import Final
 
 from .devices import Batch, Device, Query
 from .fleet import LOOKS, RESERVE_S, Application, Group, Kind, pressure_of
-from .menu import LEVELS, Option
+from .menu import INF, LEVELS, Option
 from .overload import rows_meant
 from .pace import SLOW
 
 #: batches that may grow which a query is tried on: far into overload there are hundreds, on which nothing fits
-JOIN_LOOKS = 16
+JOIN_LOOKS: Final = 16
 #: devices that an idle one looks at for work to take over
-STEAL_LOOKS = 8
+STEAL_LOOKS: Final = 8
 #: sums that are kept up to date differ from those made anew by less
-FULL_MARGIN_S = 1e-6
+FULL_MARGIN_S: Final = 1e-6
 #: an answer may be this much after its deadline and still count as in time: rounding
-ROUNDING_S = 1e-9
+ROUNDING_S: Final = 1e-9
 
 
 def joinable(application: Application, query: Query, deadline: float, now: float, kept_s: float = 0.0) -> Batch | None:
@@ -27,7 +27,7 @@ def joinable(application: Application, query: Query, deadline: float, now: float
     time; the others' ``kept_s`` seconds before their deadlines."""
     rows, key = query.rows, query.key
     found: Batch | None = None
-    worth = -math.inf
+    worth = -INF
     looks = JOIN_LOOKS
     # The newest first: those before them could not take the queries that came in between.
     for batch in reversed(application.open):
@@ -93,6 +93,7 @@ def opening(
     is booked there; None where none would be in time."""
     slo_s, highest = application.slo_s, above
     found: tuple[Option, Device, float] | None = None
+    device: Device | None
     for group in application.groups:
         if len(group.kinds) == 1:
             # One kind is the common case, and this the path of every query that opens a batch.
@@ -116,10 +117,10 @@ def opening(
     if found is None:
         return None
     # Mostly the best choice of all can be had; only otherwise is it worth looking at the others in turn.
-    option, device, soonest = found
-    seconds = option.seconds(query.rows) * device.factors[option]
-    if now + soonest + seconds <= deadline and not (device.claims and robs(application, device, seconds, now)):
-        return option, device
+    option, first, soonest = found
+    seconds = option.seconds(query.rows) * first.factors[option]
+    if now + soonest + seconds <= deadline and not (first.claims and robs(application, first, seconds, now)):
+        return option, first
     return _next_best(application, query.rows, now, deadline, above, priced)
 
 
@@ -131,7 +132,7 @@ def _longest_idle(kind: Kind, option: Option) -> Device:
 
 def _first(kind: Kind, now: float) -> tuple[Device | None, float]:
     """The device that could start first, and in how many seconds."""
-    best, soonest = None, math.inf
+    best, soonest = None, INF
     for device in kind.devices:
         wait = device.free_at - now
         if wait < device.way_s:
@@ -144,7 +145,7 @@ def _first(kind: Kind, now: float) -> tuple[Device | None, float]:
 
 def _survey(group: Group, now: float, slo_s: float) -> tuple[Device | None, float, float]:
     """The device that could start first, in how many seconds, and the pressure on them all."""
-    best, soonest, total, count, idle = None, math.inf, 0.0, 0, 0
+    best, soonest, total, count, idle = None, INF, 0.0, 0, 0
     for kind in group.kinds:
         count += kind.count
         idle += len(kind.idle)
@@ -212,7 +213,7 @@ def _harmless(
     application: Application, group: Group, option: Option, rows: int, deadline: float, now: float
 ) -> Device | None:
     """The device of the group that could start first without robbing another application; None: there is none."""
-    best, soonest = None, math.inf
+    best, soonest = None, INF
     for device in group.devices():
         wait = device.starts_in(now) + device.booked_s
         seconds = device.seconds(option, rows)
@@ -226,7 +227,7 @@ def _harmless(
 def anywhere(application: Application, rows: int, now: float, deadline: float) -> tuple[Option, Device] | None:
     """The most accurate variant that any device could run in time, behind all that is booked there. Devices differ in
     their ways and in how well they keep their times, and :func:`opening` looks at one of a kind."""
-    best, worth = None, -math.inf
+    best, worth = None, -INF
     for group, device in application.crowd:
         options = group.menu.options
         within = deadline - now - device.starts_in(now) - device.booked_s
@@ -281,7 +282,7 @@ def hurried(
 
 
 def _fitting(
-    options: Sequence[Option],
+    options: list[Option],
     device: Device,
     room: list[tuple[float, float]],
     rows: int,
@@ -329,7 +330,7 @@ def _quickest(batch: Batch, device: Device) -> Option:
     return best
 
 
-def takeover(device: Device, behind: MutableMapping[Device, None], now: float) -> tuple[Option, Batch] | None:
+def takeover(device: Device, behind: dict[Device, None], now: float) -> tuple[Option, Batch] | None:
     """A batch that waits behind others elsewhere and would be no less accurate on this idle device, started at once.
 
     ``behind``: where that may be; devices at which nothing waits any more are removed."""

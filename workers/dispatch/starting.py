@@ -3,32 +3,33 @@ changes nothing."""
 
 from __future__ import annotations
 
-import math
+from typing import Final
 
 from .devices import Batch, Device
-from .menu import LEVELS, PRICES, Option
+from .menu import INF, LEVELS, PRICES, Option
 from .placing import ROUNDING_S
 
 #: how long a batch that may still grow waits on an idle device: of the time that its first query can spare at all, this
 #: part while nothing else is booked, and so much more at full pressure
-WAIT, WAIT_UNDER_PRESSURE = 0.25, 0.5
+WAIT: Final = 0.25
+WAIT_UNDER_PRESSURE: Final = 0.5
 #: nor longer than it will run, or so many times as long at full pressure: company halves what a row costs at best
-LONGER_UNDER_PRESSURE = 8.0
+LONGER_UNDER_PRESSURE: Final = 8.0
 #: a wait that is shorter is none
-SHORTEST_S = 0.001
+SHORTEST_S: Final = 0.001
 #: a batch that is over sooner than this waits so long for queries that follow each other more closely still: to hand
 #: a batch over and to take its answers back costs more than such a run, however small the batch (network cards coalesce
 #: interrupts for the same reason)
-COALESCE_S = 0.0005
+COALESCE_S: Final = 0.0005
 #: queries that must be expected in that time
-COALESCED = 2.0
+COALESCED: Final = 2.0
 
 
 def waits_until(batch: Batch, device: Device, pressure: float, now: float) -> float:
     """Until when a batch that is the only one on an idle device waits for company; ``now`` or earlier: not at all, as
     when none is to be expected before."""
     application, option, rows = batch.application, batch.option, batch.rows
-    if rows >= option.max_rows or not option.improves[rows] or batch.deadline == math.inf:
+    if rows >= option.max_rows or not option.improves[rows] or batch.deadline == INF:
         return now
     arrived = batch.queries[0].arrived
     way_s, factor = device.way_s, device.factors[option]

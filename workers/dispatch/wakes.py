@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from heapq import heappop, heappush
 
 from .devices import Device
+from .menu import INF
 
 
 class Wakes:
@@ -17,13 +17,13 @@ class Wakes:
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Device]] = []
         self._number = 0
-        self.at = math.inf
+        self.at = INF
 
     def set(self, device: Device, when: float) -> None:
         """Look at the device then, and no earlier; inf: not at all."""
         if device.wake_at != when:
             device.wake_at = when
-            if when < math.inf:
+            if when < INF:
                 self._number += 1
                 heappush(self._heap, (when, self._number, device))
                 if when < self.at:
@@ -41,6 +41,6 @@ class Wakes:
             if when > now:
                 break
             heappop(heap)
-            device.wake_at = math.inf
+            device.wake_at = INF
             yield device
-        self.at = heap[0][0] if heap else math.inf
+        self.at = heap[0][0] if heap else INF

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from workers.protocol.control import Arrivals, Burst
 from workers.protocol.specs import Band
 
-SLOT_S = 0.1
+SLOT_S: Final = 0.1
 #: slots that are looked at: those of a second, the fewest that may show a burst, and those that show that demand fell
-SECOND, SHORT, LONG = 10, 3, 99
+SECOND: Final = 10
+SHORT: Final = 3
+LONG: Final = 99
 #: slots kept: more than the longest window has, for counts that are told late
-KEPT = 128
+KEPT: Final = 128
 
 
 def slot_at(now: float) -> int:

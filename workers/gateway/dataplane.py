@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from workers import log
 from workers.dispatch.devices import Batch
@@ -39,17 +39,17 @@ from .stats import Statistics
 logger = log.get("gateway.queries")
 
 #: devices that one query is tried on at most
-MAX_TRIES = 4
+MAX_TRIES: Final = 4
 #: a query may be this much later than its deadline before the gateway gives up waiting, at least; its SLO if longer
-GRACE_S = 0.25
+GRACE_S: Final = 0.25
 #: applications that serve late answers wait this many SLOs
-SERVE_SLOS = 10.0
+SERVE_SLOS: Final = 10.0
 #: an executor that owes answers and says nothing for so long is taken for stuck
-SILENT_S = 2.0
+SILENT_S: Final = 2.0
 #: a query with less of its application's SLO left to it was its client's hurry, and says nothing about the plan
-WHOLE = 0.8
+WHOLE: Final = 0.8
 #: the batch policy whose queries may be held here: it is the dispatcher that forms its batches
-HELD_POLICY = "nereus"
+HELD_POLICY: Final = "nereus"
 
 
 class DataPlane:
@@ -333,6 +333,7 @@ class DataPlane:
             if flight is None:
                 continue
             answer, flight.answer, flight.booking = flight.answer, None, None
+            assert answer is not None
             left += 1
             left_rows += flight.rows
             left_bytes += flight.query.terms.nbytes
@@ -415,7 +416,7 @@ class DataPlane:
         # One query's time-out may be shorter than what tells a stuck device from a busy one: what counts is since when
         # the device owes any sign of life. Until it gives one, nothing is booked there.
         owed_since = executor.owed_since if executor is not None else None
-        if owed_since is not None and now - owed_since >= GRACE_S:
+        if device is not None and owed_since is not None and now - owed_since >= GRACE_S:
             self._holding.set_up(device, False, now)
             left = max(0.0, owed_since + SILENT_S - now)
             asyncio.get_running_loop().call_later(left, self._silent, device, owed_since)
@@ -444,6 +445,7 @@ class DataPlane:
     def _forget(self, flight: Flight) -> Callable[[Flight, Outcome], None]:
         # A batch knows its queries: no circle is to be left for the collector.
         answer, flight.answer, flight.booking = flight.answer, None, None
+        assert answer is not None
         self.accounts.leave(1, flight.rows, flight.query.terms.nbytes)
         return answer
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workers.dispatch.classes import class_of
+from workers.dispatch.devices import Batch
+from workers.dispatch.devices import Query as Held
 from workers.protocol import shapes, v2
 from workers.protocol.frames import TensorHeader
 from workers.protocol.specs import ApplicationSpec
 from workers.protocol.tensors import Buffer
 
 from .errors import GatewayError
+
+if TYPE_CHECKING:
+    from .holding import UnderWay
 
 
 class Run:
@@ -58,7 +63,7 @@ class Answer:
 Outcome = Answer | GatewayError
 
 
-class Flight:
+class Flight(Held):
     """A query under way. Times are seconds on the gateway's monotonic clock.
 
     ``answer`` takes the flight and its outcome; None once it was called, or nobody waits any more. ``context`` is the
@@ -71,14 +76,14 @@ class Flight:
 
     # Most flights end with most of these as they are: what is not set costs nothing.
     allowed: frozenset[str] | None = None
-    batch: Any = None
-    booking: Any = None
+    batch: UnderWay | None = None
+    booking: Batch | None = None
     device: str | None = None
     error: GatewayError | None = None
-    expires = math.inf
-    sent_at = 0.0
+    expires: float = math.inf
+    sent_at: float = 0.0
     tried: tuple[str, ...] = ()
-    tries = 0
+    tries: int = 0
 
     def __init__(
         self,
@@ -97,13 +102,15 @@ class Flight:
         self.id = id
         self.spec = spec
         self.query = query
-        self.rows = terms.rows
+        self.rows: int = terms.rows
         self.key = terms.key
-        self.size = size = terms.size
+        size: int = terms.size
+        self.size = size
         self.booked_as = class_of(spec.name, size) if size else spec.name
         self.variant = variant
         self.arrived = read_at
         budget, latency_s = spec.slo_s, query.latency_s
-        self.due = self.deadline = read_at + (budget if latency_s is None or latency_s > budget else latency_s)
+        due: float = read_at + (budget if latency_s is None or latency_s > budget else latency_s)
+        self.due = self.deadline = due
         self.answer: Callable[[Flight, Outcome], None] | None = answer
         self.context = context

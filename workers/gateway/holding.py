@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from workers import log
 from workers.alarm import Alarm
@@ -27,9 +27,9 @@ from .metrics import GatewayMetrics
 logger = log.get("gateway.holding")
 
 #: what is due within this time is due now: it would be over by the time that an alarm has rung
-SOON_S = 0.00005
+SOON_S: Final = 0.00005
 #: a device that could not be sent a batch gets nothing for so long
-REST_S = 0.1
+REST_S: Final = 0.1
 
 
 class Carrier(Protocol):
@@ -274,7 +274,8 @@ class Holding:
             self._acting = True
             try:
                 while dispatcher.grants or dispatcher.refused:
-                    grants, refused = dispatcher.grants[:], dispatcher.refused[:]
+                    grants = dispatcher.grants[:]
+                    refused: list[Flight] = dispatcher.refused[:]  # type: ignore[assignment]
                     dispatcher.grants.clear()
                     dispatcher.refused.clear()
                     for batch in grants:
@@ -290,20 +291,21 @@ class Holding:
     def _grant(self, batch: Batch, now: float) -> None:
         under_way = UnderWay(batch)
         held = self._held
-        for flight in batch.queries:
+        flights: list[Flight] = batch.queries  # type: ignore[assignment]
+        for flight in flights:
             held.pop(flight.id, None)
             flight.batch = under_way
         if self._carrier.grant(batch, now):
             self._metrics.granted(batch.rows)
             return
-        for flight in batch.queries:
+        for flight in flights:
             flight.batch = None
-        device = batch.device.name
+        device: str = batch.device.name  # type: ignore[assignment]
         self._up.discard(device)
         self._offered.clear()
         self._dispatcher.set_up(device, False, now)
         self._dispatcher.ended(batch, now)
-        self.declined(batch.queries, now)
+        self.declined(flights, now)
         self._loop.call_later(REST_S, self._rested, device)
 
     def _rested(self, device: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from workers.dispatch.devices import Batch
 from workers.dispatch.menu import Option
@@ -17,9 +18,9 @@ from .metrics import GatewayMetrics
 from .router import QueryRouter
 
 #: the longest time past that an executor is told of
-_LONG_PAST_S = -3600.0
+_LONG_PAST_S: Final = -3600.0
 #: bytes of inputs in one grant, unless a single query has more; a batch of more goes in several
-GRANT_BYTES = 64 * 1024 * 1024
+GRANT_BYTES: Final = 64 * 1024 * 1024
 
 
 class Sent:
@@ -71,14 +72,16 @@ class Sent:
 
     def grant(self, batch: Batch, now: float) -> bool:
         """Send a batch to its device; False where that is impossible just now."""
-        device, name, option = batch.device.name, batch.application.owner, batch.option
+        device: str = batch.device.name  # type: ignore[assignment]
+        name, option = batch.application.owner, batch.option
         latest = now + self.margin(device).seconds
-        grants = [_granted(next(self._grants), name, option, some, latest) for some in _pieces(batch.queries)]
+        flights: list[Flight] = batch.queries  # type: ignore[assignment]
+        grants = [_granted(next(self._grants), name, option, some, latest) for some in _pieces(flights)]
         if not self._executors.ask(device, grants):
             return False
         known = self._of(device)
         first = (device,)
-        for flight in batch.queries:
+        for flight in flights:
             if flight.tries:
                 self._tried(flight, device)
             else:
@@ -158,7 +161,8 @@ def _granted(
         body = [flight.query.parts[0] for flight in flights]
     else:
         body = [flight.query.parts[i] for i in range(len(forms[0].inputs)) for flight in flights]
-    return Grant(number, application, option.variant, option.max_rows, tuple(forms), tuple(queries)), body
+    variant: int = option.variant  # type: ignore[assignment]
+    return Grant(number, application, variant, option.max_rows, tuple(forms), tuple(queries)), body
 
 
 def _pieces(flights: Sequence[Flight]) -> Iterator[Sequence[Flight]]:

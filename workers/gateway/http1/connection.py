@@ -55,6 +55,9 @@ class HttpConnection(RequestReader):
         self._parser = None
         self._server.check_idle()
 
+    def eof_received(self) -> None:
+        """The client sends nothing more: the transport closes."""
+
     def pause_writing(self) -> None:
         self._write_paused = True
 

@@ -26,7 +26,7 @@ SMALL = 4096
 TOO_MANY = "too many request bodies are being read at once; try again"
 
 
-class RequestReader(asyncio.Protocol):
+class RequestReader:
     """Reads what one client sends. What becomes of requests, and how one is refused, is for who inherits from it to
     say: :meth:`_take`, :meth:`_start`, :meth:`_refuse_with` and :meth:`close`."""
 
@@ -61,7 +61,9 @@ class RequestReader(asyncio.Protocol):
         #: a request was refused behind others that are not answered yet: nothing more is read
         self._no_more = False
         self._write_paused = False
-        self._made = self.touched = time.monotonic()
+        now: float = time.monotonic()
+        self._made = now
+        self.touched = now
 
     # --- for who inherits ---
 

@@ -110,8 +110,8 @@ class Router:
                 self._device(device)
             same = name in old and old[name].shares == [(device, share) for device, share in shares]
             self._applications[name] = old.pop(name) if same else _Application(name, shares, self._devices)
-        for application in old.values():
-            application.close()
+        for gone in old.values():
+            gone.close()
         self._forget_unused()
 
     def service(self, device: str, application: str, latency: LatencyModel, max_batch: int) -> None:

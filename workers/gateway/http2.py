@@ -95,8 +95,9 @@ class Connection(asyncio.Protocol):
         self._unread = 0
         #: the beginning of a frame
         self._rest = b""
-        #: of a frame of data that has not come whole: its stream, its flags, and the bytes that are missing
-        self._data: tuple[int, int, int] | None = None
+        #: of a frame of data that has not come whole: its stream, its flags, and the bytes that are missing, with how
+        #: many of padding at their end
+        self._data: tuple[int, int, int, int] | None = None
         #: a head in several frames: its stream, whether its request has no body, and its pieces
         self._block: tuple[int, bool, bytearray] | None = None
         self._block_at = 0.0
@@ -175,11 +176,16 @@ class Connection(asyncio.Protocol):
                     # Of what is small a copy costs less than a view.
                     payload = data[begin:end] if length <= SMALL else memoryview(data)[begin:end]
                     self._on_data(number, flags, payload, length, flags & h2.END_STREAM > 0)
-                elif flags & h2.PADDED:
-                    break
-                else:
-                    self._data = number, flags, length
+                elif not flags & h2.PADDED:
+                    self._data = number, flags, length, 0
                     end = self._more_data(data, begin)
+                elif begin < size:
+                    self._data = number, flags, length - 1, h2.padding(data[begin], length)
+                    # Its length is data, too.
+                    self._on_data(number, 0, b"", 1, False)
+                    end = self._more_data(data, begin + 1)
+                else:
+                    break
             else:
                 if length > h2.FRAME:
                     raise Http2Error(h2.FRAME_SIZE_ERROR, f"frame of kind {kind}: at most {h2.FRAME} bytes")
@@ -191,13 +197,14 @@ class Connection(asyncio.Protocol):
 
     def _more_data(self, data: bytes, offset: int) -> int:
         """Take what has come of a frame of data; where that ends."""
-        number, flags, missing = self._data
+        number, flags, missing, padding = self._data
         piece = memoryview(data)[offset : offset + missing]
-        missing -= len(piece)
-        self._data = (number, flags, missing) if missing else None
-        if piece or not missing:
-            self._on_data(number, 0, piece, len(piece), not missing and flags & h2.END_STREAM > 0)
-        return offset + len(piece)
+        length, useful = len(piece), missing - padding
+        missing -= length
+        self._data = (number, flags, missing, min(padding, missing)) if missing else None
+        if length or not missing:
+            self._on_data(number, 0, piece[:useful], length, not missing and flags & h2.END_STREAM > 0)
+        return offset + length
 
     def _on_data(self, number: int, flags: int, payload: Buffer, length: int, end: bool) -> None:
         self._unread += length

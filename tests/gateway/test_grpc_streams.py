@@ -1,5 +1,5 @@
-"""Streams of queries whose clients do not read, say something wrong or are in no hurry: nobody else notices, and what is
-kept for them is counted."""
+"""Streams of queries whose clients do not read, say something wrong or are in no hurry: nobody else notices, and what
+is kept for them is counted."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class Timed(Plane):
 
 async def test_the_time_of_a_query_that_waits_for_room_begins_with_its_turn():
     """As that of a pipelined one does: its client was not read as far, by what it can tell."""
-    async with streaming() as (server, plane, endpoint), connected(server.port) as peer:
+    async with streaming() as (server, _, endpoint), connected(server.port) as peer:
         timed = Timed()
         endpoint.submit = timed.submit
         peer.send(peer.head(1))
@@ -204,5 +204,3 @@ async def test_an_error_that_is_there_at_once_names_its_query():
         assert found == [("no-1", "no room"), ("yes", ""), ("no-2", "no room"), ("no-3", "no room")]
         assert await status(peer, 1) == (CODE.OK, "")
         assert (server.streams, server.reading, server.unsent) == (0, 0, 0)
-
-

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from workers import log
 
 from .messages import CLOSE, KEEP_ALIVE, Buffer, Exchange, Headers
-from .reading import RequestReader
+from .reading import TOO_MANY, RequestReader
 from .rendering import JOIN_BELOW, render
+from .shared import Shared
 
 logger = log.get("gateway.http")
 
@@ -23,10 +24,19 @@ BODY_GRACE_S, BODY_BYTES_PER_S = 30.0, 4096
 #: seconds in which what a refused client still sends is read and thrown away; closing at once would reset the
 #: connection and the client would never see why
 LINGER_S = 2.0
+#: what a request that waits for others is counted with beside its body: with its head it takes about as much memory
+WAITS_BYTES = 1024
 
 
 class HttpConnection(RequestReader):
     """One client connection."""
+
+    def __init__(self, server: Shared):
+        super().__init__(server)
+        #: bytes that are counted for requests that wait, and for answers that the client does not take
+        self._waiting_bytes = self._unsent = 0
+        #: bytes that were written and not sent when that was last looked at
+        self._unwritten = 0
 
     # --- transport callbacks ---
 
@@ -38,13 +48,13 @@ class HttpConnection(RequestReader):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.discard(self)
-        self._server.buffered_bytes -= self._reading_bytes
-        self._reading_bytes = 0
         self._closing = True
-        # The body goes with its count, not when the garbage collector comes by.
-        self._reading = self._raw = self._pieces = None
-        self._body = bytearray()
+        # Bodies go with their count, not when the garbage collector comes by.
+        self._let_go()
+        self._reading = self._raw = None
         self._waiting.clear()
+        self._count_waiting(-self._waiting_bytes)
+        self._count_unsent(0)
         active, self._active = self._active, None
         if active is not None and not active.done:
             active.done = True
@@ -60,10 +70,24 @@ class HttpConnection(RequestReader):
 
     def pause_writing(self) -> None:
         self._write_paused = True
+        server = self._server
+        self._count_unsent(self._transport.get_write_buffer_size())
+        if server.unsent_bytes > server.max_buffered_bytes and server.unsent_bytes > self._unsent:
+            # Nobody is owed the memory: of all that is not taken, the latest is given up.
+            self._transport.abort()
 
     def resume_writing(self) -> None:
         self._write_paused = False
+        self._count_unsent(0)
         self._next()
+
+    def _count_unsent(self, size: int) -> None:
+        self._server.unsent_bytes += size - self._unsent
+        self._unsent = size
+
+    def _count_waiting(self, size: int) -> None:
+        self._server.buffered_bytes += size
+        self._waiting_bytes += size
 
     # --- answering ---
 
@@ -76,8 +100,13 @@ class HttpConnection(RequestReader):
         if self._active is None and not self._write_paused:
             self._begin(exchange)
             self._start(exchange)
-        else:
-            self._waiting.append(exchange)
+            return
+        size = WAITS_BYTES + len(exchange.body)
+        if self._server.buffered_bytes + size > self._server.max_buffered_bytes:
+            self._refuse(503, TOO_MANY, retry=True)
+            return
+        self._count_waiting(size)
+        self._waiting.append(exchange)
 
     def _start(self, exchange: Exchange) -> None:
         try:
@@ -90,6 +119,7 @@ class HttpConnection(RequestReader):
     def _next(self) -> None:
         if self._waiting and self._active is None and not self._write_paused and not self._closing:
             exchange = self._waiting.popleft()
+            self._count_waiting(-WAITS_BYTES - len(exchange.body))
             if not self._waiting:
                 self._transport.resume_reading()
             # From the loop, not from here: a long pipeline of quick answers would otherwise recurse.
@@ -159,6 +189,7 @@ class HttpConnection(RequestReader):
     def _refuse_with(self, status: int, headers: Headers, body: Sequence[Buffer]) -> None:
         """Answer now and read on only to throw away, so that the client gets to read the answer."""
         self._refused = True
+        self._let_go()
         transport = self._transport
         if transport is None or transport.is_closing() or self._closing or self._lingering or self._no_more:
             return
@@ -193,6 +224,10 @@ class HttpConnection(RequestReader):
 
     def sweep(self, now: float) -> None:
         """Close the connection where its client makes no progress (called every few seconds)."""
+        unwritten = self._transport.get_write_buffer_size() if self._transport is not None else 0
+        if unwritten != self._unwritten:
+            # It was given something, or takes it.
+            self._unwritten, self.touched = unwritten, now
         if self._closing and self._transport is not None and now - self.touched > IDLE_TIMEOUT_S:
             # Its client does not take the rest of what was written.
             self._transport.abort()

@@ -121,10 +121,14 @@ class RequestReader:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             # A server may ignore an offer to upgrade; what follows in this connection is no longer understood.
-            if self._active is not None:
-                self._active.afterwards = CLOSE
+            self._no_more = True
+            if self._active is not None or self._waiting:
+                (self._waiting[-1] if self._waiting else self._active).afterwards = CLOSE
             else:
                 self.close()
+        except httptools.HttpParserCallbackError as error:
+            logger.error("http_connection_failed", exc_info=error)
+            self._refuse(500, "internal error")
         except httptools.HttpParserError as error:
             version = "invalid http version" in str(error).lower()
             self._refuse(505 if version else 400, f"not a valid HTTP request: {error}")
@@ -151,6 +155,12 @@ class RequestReader:
         self._reading_bytes += size
         return True
 
+    def _let_go(self) -> None:
+        """Nothing is wanted of a body that is being read."""
+        self._server.buffered_bytes -= self._reading_bytes
+        self._reading_bytes = 0
+        self._body, self._pieces = bytearray(), None
+
     def _gather(self, data: bytes) -> None:
         """More of a body of which little is missing."""
         if self._closing or self._lingering or self._no_more:
@@ -158,7 +168,6 @@ class RequestReader:
             return
         rest, data = data[self._missing :], data[: self._missing]
         if not self._reserve(len(data)):
-            self._pieces = None
             self._refuse(503, TOO_MANY, retry=True)
             return
         self._pieces.append(data)

@@ -49,6 +49,8 @@ class HttpServer(Shared):
             await asyncio.sleep(min(LAST_CALL_S, grace_s))
             for connection in owed & self.connections:
                 connection.shut()
+        # It may have been idle meanwhile.
+        self.idle.clear()
         self.check_idle()
         try:
             await asyncio.wait_for(self.idle.wait(), grace_s)

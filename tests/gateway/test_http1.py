@@ -105,6 +105,24 @@ def get(path: str, *headers: str) -> bytes:
     return "\r\n".join([f"GET {path} HTTP/1.1", "host: a", *headers]).encode() + b"\r\n\r\n"
 
 
+def everywhere(test):
+    """Run on uvloop and asyncio's own loop."""
+
+    @pytest.mark.parametrize("make", [uvloop.new_event_loop, asyncio.new_event_loop])
+    def on(monkeypatch, make):
+        with asyncio.Runner(loop_factory=make) as runner:
+            runner.run(test(monkeypatch))
+
+    return on
+
+
+def hurry_none(server: HttpServer) -> None:
+    """What a client does not take is to be the server's to keep, not the kernel's."""
+    for connection in server.connections:
+        end = connection._transport.get_extra_info("socket")
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * KIB)
+
+
 # --- requests that wait for others ------------------------------------------------------------------------------------
 
 
@@ -226,25 +244,41 @@ async def test_a_server_that_stops_waits_for_the_last_one_though_it_was_idle_bef
         await asyncio.wait_for(stopping, 2)
 
 
+@everywhere
+async def test_a_server_that_stops_waits_for_answers_to_be_taken(_):
+    async with (
+        serving(64 * MIB) as (server, held),
+        connected(server, 64 * KIB) as one,
+        connected(server, 64 * KIB) as two,
+    ):
+        one.send(get("/hold"))
+        two.send(get("/hold"))
+        await eventually(lambda: len(held.exchanges) == 2, "both ask")
+        hurry_none(server)
+        # One is answered before, one while it stops.
+        held.exchanges[0].respond(200, (), (b"a" * (8 * MIB),))
+        stopping = asyncio.create_task(server.drain(5.0))
+        await asyncio.sleep(0)
+        held.exchanges[1].respond(200, (), (b"a" * (8 * MIB),))
+        await asyncio.sleep(0.1)
+        assert not stopping.done()
+        for browser in (one, two):
+            assert len((await browser.answer())[2]) == 8 * MIB
+        await asyncio.wait_for(stopping, 2)
+        assert not server.connections
+
+
+@everywhere
+async def test_a_server_that_stops_waits_no_longer_than_it_may(_):
+    async with serving() as (server, held), connected(server, 64 * KIB) as browser:
+        browser.send(get("/hold"))
+        await eventually(lambda: held.exchanges, "it asks")
+        hurry_none(server)
+        held.exchanges[0].respond(200, (), (b"a" * (8 * MIB),))
+        await asyncio.wait_for(server.drain(0.2), 5)
+
+
 # --- clients that read slowly -----------------------------------------------------------------------------------------
-
-
-def everywhere(test):
-    """Run on uvloop and asyncio's own loop."""
-
-    @pytest.mark.parametrize("make", [uvloop.new_event_loop, asyncio.new_event_loop])
-    def on(monkeypatch, make):
-        with asyncio.Runner(loop_factory=make) as runner:
-            runner.run(test(monkeypatch))
-
-    return on
-
-
-def hurry_none(server: HttpServer) -> None:
-    """What a client does not take is to be the server's to keep, not the kernel's."""
-    for connection in server.connections:
-        end = connection._transport.get_extra_info("socket")
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * KIB)
 
 
 @everywhere

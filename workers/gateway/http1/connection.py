@@ -215,6 +215,11 @@ class HttpConnection(RequestReader):
         """Whether a request is on its way: it has begun to arrive, or the connection was made for one."""
         return not self._closing and (self._reading is not None or self.touched == self._made)
 
+    @property
+    def unsent(self) -> bool:
+        """Whether something that was written has not gone to the client yet."""
+        return self._transport is not None and self._transport.get_write_buffer_size() > 0
+
     def shut(self) -> None:
         """The server stops: close now where nothing is in progress, otherwise after the answer."""
         if self._active is None and not self._waiting:

@@ -69,7 +69,8 @@ class Shared:
         self.heads.clear()
 
     def check_idle(self) -> None:
-        """To be called when a request was answered: a server that stops waits for the last one."""
+        """To be called when a request was answered or a connection has ended: a server that stops waits for the last
+        one."""
         if self.stopping and self.active == 0:
             self.idle.set()
 

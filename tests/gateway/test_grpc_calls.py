@@ -199,6 +199,22 @@ async def test_answers_that_nobody_takes_have_one_limit():
         await eventually(lambda: server.unsent == 0, "all is sent")
 
 
+async def test_answers_that_nobody_takes_are_counted_however_much_a_client_would_take_at_once():
+    settings = {h2.INITIAL_WINDOW_SIZE: h2.MOST_WINDOW, h2.MAX_FRAME_SIZE: h2.MOST_FRAME}
+    async with serving(most_bytes=32 * MIB) as (server, echo), connected(server.port, settings) as peer:
+        peer.send(h2.window_update(0, h2.MOST_WINDOW - h2.WINDOW))
+        peer.ask(1, b"x", to("/hold"))
+        await eventually(lambda: echo.held, "it asks")
+        peer.writer.transport.pause_reading()
+        message = bytes(range(256)) * 60 * KIB
+        echo.held[0].answer(message)
+        await asyncio.sleep(0.1)
+        assert server.unsent == len(message)
+        peer.writer.transport.resume_reading()
+        assert (await peer.response(1))[0] == prefixed(message)
+        assert server.unsent == 0
+
+
 async def test_a_message_that_does_not_go_on_is_given_up(monkeypatch):
     monkeypatch.setattr(rpc_call, "READ_TIMEOUT_S", 0.5)
     async with serving() as (server, _), connected(server.port) as peer:

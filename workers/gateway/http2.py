@@ -80,7 +80,7 @@ class Connection(asyncio.Protocol):
         self.streams: dict[int, Stream] = {}
         #: those that have something to send and would be let by their own windows
         self.blocked: dict[int, Stream] = {}
-        #: bytes that the client takes, on the connection and at first on each stream, and in one frame
+        #: bytes that the client takes, on the connection and at first on each stream; and those sent in one frame
         self.window = self.initial_window = h2.WINDOW
         self.frame = h2.FRAME
         self.paused = False
@@ -376,7 +376,8 @@ class Connection(asyncio.Protocol):
                     stream.wait()
                 self.initial_window = value
             elif name == h2.MAX_FRAME_SIZE:
-                self.frame = value
+                # What is larger would be the socket's to keep, where nobody counts it.
+                self.frame = min(value, DATA_FRAME)
         self.write(_SETTINGS_ACK)
         self.pump()
 

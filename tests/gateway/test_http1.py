@@ -179,6 +179,25 @@ async def test_requests_that_wait_are_answered_in_their_order_and_none_is_lost()
         assert (server.buffered_bytes, server.active) == (0, 0)
 
 
+async def test_others_have_their_turn_between_requests_that_came_in_one_read():
+    async with serving() as (server, held), connected(server) as many, connected(server) as other:
+        handled, handle = [], server.handle
+
+        def noted(exchange: Exchange) -> None:
+            handled.append(exchange.head.target)
+            handle(exchange)
+            if len(handled) == 1:
+                # The first of many has just begun.
+                other.send(get("/other"))
+
+        server.handle = noted
+        many.send(b"".join(get(f"/{i}") for i in range(500)))
+        assert (await other.answer())[2] == b"/other"
+        assert [(await many.answer())[2] for _ in range(500)] == [f"/{i}".encode() for i in range(500)]
+        assert handled.index(b"/other") < 100
+        assert server.active == 0
+
+
 async def test_an_offer_to_upgrade_is_answered_behind_others_too():
     async with serving() as (server, held), connected(server) as browser:
         browser.send(get("/hold") + get("/a") + get("/b", "connection: upgrade", "upgrade: h2c") + b"what follows")

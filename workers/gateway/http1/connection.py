@@ -99,7 +99,12 @@ class HttpConnection(RequestReader):
     def _take(self, exchange: Exchange) -> None:
         if self._active is None and not self._write_paused:
             self._begin(exchange)
-            self._start(exchange)
+            if self._first:
+                self._first = False
+                self._start(exchange)
+            else:
+                # One read may hold thousands that are answered at once, and others have their turn between them.
+                asyncio.get_running_loop().call_soon(self._start_later, exchange)
             return
         size = WAITS_BYTES + len(exchange.body)
         if self._server.buffered_bytes + size > self._server.max_buffered_bytes:

@@ -50,6 +50,8 @@ class RequestReader:
         self._missing = 0
         #: the bytes of the head that the parser is at, if they came in one piece
         self._raw: bytes | None = None
+        #: no request of what is being parsed has begun yet
+        self._first = True
         #: the request that the server works on, which the next one waits for
         self._active: Exchange | None = None
         self._waiting: deque[Exchange] = deque()
@@ -117,6 +119,7 @@ class RequestReader:
 
     def _parse(self, data: bytes) -> None:
         self._told = False
+        self._first = True
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -136,6 +139,7 @@ class RequestReader:
             logger.error("http_connection_failed", exc_info=error)
             self._refuse(500, "internal error")
         self._raw = None
+        self._first = True
         # The parser holds a header until it is complete, and lets chunk extensions pass without end.
         self._untold = 0 if self._told else self._untold + len(data)
         if self._untold > MAX_HEAD_BYTES and not self._refused:

@@ -180,7 +180,7 @@ async def test_requests_that_wait_are_answered_in_their_order_and_none_is_lost()
 
 
 async def test_others_have_their_turn_between_requests_that_came_in_one_read():
-    async with serving() as (server, held), connected(server) as many, connected(server) as other:
+    async with serving() as (server, _), connected(server) as many, connected(server) as other:
         handled, handle = [], server.handle
 
         def noted(exchange: Exchange) -> None:

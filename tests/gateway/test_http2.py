@@ -194,6 +194,27 @@ async def test_many_streams_of_one_connection_are_answered_in_any_order():
             assert (await peer.response(number))[0] == prefixed(b"to %d" % number)
 
 
+async def test_others_have_their_turn_between_calls_that_came_in_one_read():
+    async with serving() as (server, echo), connected(server.port) as many, connected(server.port) as other:
+        count, received = 8 * http2.TURN, []
+
+        def note(call, data) -> None:
+            received.append(call.connection)
+            call.answer(data)
+            if len(received) == 1:
+                other.ask(1, b"other")
+
+        echo.hear = note
+        many.send(*[many.head(n) + h2.frame(h2.DATA, h2.END_STREAM, n, prefixed(b"x")) for n in range(1, 2 * count, 2)])
+        assert (await other.response(1))[0] == prefixed(b"other")
+        await eventually(lambda: len(received) == count + 1, "all have begun")
+        # What it asks afterwards, too.
+        many.ask(2 * count + 1, b"last")
+        assert (await many.response(2 * count + 1))[0] == prefixed(b"last")
+        (one,) = [place for place, connection in enumerate(received) if connection is not received[0]]
+        assert one <= 3 * http2.TURN
+
+
 async def test_pings_and_settings_are_acknowledged_and_unknown_frames_ignored():
     async with serving() as (server, _), connected(server.port) as peer:
         peer.send(

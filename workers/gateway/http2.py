@@ -28,6 +28,8 @@ STREAM_WINDOW, CONNECTION_WINDOW, DATA_FRAME = 1024 * 1024, 8 * 1024 * 1024, 256
 SMALL = 4096
 #: streams of one connection at once
 STREAMS = 1024
+#: requests of one read that begin before others have their turn
+TURN = 256
 #: frames other than requests and their data that one connection may send in a second
 CONTROLS = 20_000
 #: a connection without a greeting, or with half a head, is given up after so many seconds; one that says nothing for so
@@ -89,6 +91,8 @@ class Connection(asyncio.Protocol):
         self._opened_at = self.touched
         self._asked_at = 0.0
         self._controls = 0
+        #: requests that have begun in this turn, and whether what was read goes on in the next
+        self._begun, self._later = 0, False
         self._greeted = self._set = False
         self._closing = self._stopping = False
         self._last = 0
@@ -127,7 +131,7 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.paused = False
-        if self._transport is not None and not self._closing:
+        if self._transport is not None and not self._closing and not self._later:
             self._transport.resume_reading()
         self.pump()
 
@@ -138,6 +142,13 @@ class Connection(asyncio.Protocol):
         if self._rest:
             data = self._rest + data
             self._rest = b""
+        if self._later:
+            self._rest = data
+        else:
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        self._begun = 0
         try:
             self._rest = self._read(data)
         except Http2Error as error:
@@ -145,6 +156,21 @@ class Connection(asyncio.Protocol):
         except Exception:
             logger.exception("grpc_connection_failed")
             self._fail(h2.INTERNAL_ERROR, "internal error")
+        if self._begun >= TURN and not self._closing and not self._transport.is_closing():
+            # One read may hold thousands that are answered at once.
+            self._later = True
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Others had their turn."""
+        self._later = False
+        if self._transport is None or self._closing:
+            return
+        data, self._rest = self._rest, b""
+        self._take(data)
+        if not self._later and not self.paused and not self._closing and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     # --- frames ---
 
@@ -161,7 +187,7 @@ class Connection(asyncio.Protocol):
             offset = len(h2.PREFACE)
         elif self._data is not None:
             offset = self._more_data(data, 0)
-        while size - offset >= h2.HEAD and not self._closing:
+        while size - offset >= h2.HEAD and not self._closing and self._begun < TURN:
             high, low, kind, flags, number = h2.unpack_head(data, offset)
             length = high << 8 | low
             number &= h2.MOST_WINDOW
@@ -331,6 +357,7 @@ class Connection(asyncio.Protocol):
             # Not begun: clients may send it again, elsewhere (RFC 9113, section 8.7).
             self.write(h2.rst_stream(number, h2.REFUSED_STREAM))
             return
+        self._begun += 1
         stream = self._server.open(self, number, head)
         self.streams[number] = stream
         self._server.streams += 1

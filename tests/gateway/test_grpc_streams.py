@@ -179,6 +179,31 @@ async def test_a_stream_that_is_held_has_time_for_the_rest_of_its_message(monkey
         assert await status(peer, 1) == (CODE.OK, "")
 
 
+async def test_others_have_their_turn_between_queries_that_are_refused_at_once():
+    async with (
+        streaming() as (server, plane, endpoint),
+        connected(server.port) as many,
+        connected(server.port) as other,
+    ):
+        count, seen = 20 * rpc_stream.QUERIES, []
+
+        def submit(data, *given) -> SimpleNamespace:
+            seen.append(bytes(data))
+            if len(seen) == 1:
+                other.send(other.head(1))
+                ask(other, 1, b"other")
+            return plane.submit(data, *given)
+
+        endpoint.submit = submit
+        many.send(many.head(1), h2.window_update(0, MIB), h2.window_update(1, MIB))
+        many.send(h2.frame(h2.DATA, h2.END_STREAM, 1, count * prefixed(b"wrong")))
+        assert len(await told(many, count)) == count
+        assert await status(many, 1) == (CODE.OK, "")
+        assert len(seen) == count + 1
+        assert seen.index(b"other") <= 5 * rpc_stream.QUERIES
+        assert server.reading == 0
+
+
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 

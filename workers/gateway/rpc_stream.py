@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
@@ -17,7 +18,8 @@ from .rpc_call import Call
 
 logger = log.get("gateway.grpc")
 
-#: queries of one stream that may be under way; beyond, the stream is read no further
+#: queries of one stream that may be under way; beyond, the stream is read no further. After so many that were answered
+#: at once others have their turn
 QUERIES = 64
 #: bytes of them, counted by query and answer whichever is larger: beyond, the stream is read no further either. One
 #: query is always let in, whatever its size
@@ -123,6 +125,8 @@ class _Stream:
         #: read, but without room so far, and what they count for
         self._waiting: deque[Buffer] = deque()
         self._waiting_bytes = 0
+        #: how many were answered at once since others had their turn, and whether they are about to have it
+        self._quick, self._later = 0, False
         self._ended = False
         self._error: GatewayError | None = None
         self._telling = False
@@ -169,6 +173,11 @@ class _Stream:
         call = self._call
         asked = self._asked
         while self._waiting and not (asked and (len(asked) >= QUERIES or self._bytes + self._largest > BYTES)):
+            if self._quick >= QUERIES:
+                if not self._later:
+                    self._later = True
+                    asyncio.get_running_loop().call_soon(self._go_on)
+                break
             data = self._waiting.popleft()
             self._waiting_bytes -= EACH + len(data)
             self._ask(data, call, read_at)
@@ -177,6 +186,12 @@ class _Stream:
                 call.proceed()
             else:
                 call.held = True
+
+    def _go_on(self) -> None:
+        """Others had their turn."""
+        self._quick, self._later = 0, False
+        if self._call is not None:
+            self._begin(time.monotonic())
 
     def _keep(self, call: Call) -> bool:
         """Have what is kept here counted; False: it was too much, and the stream has ended."""
@@ -216,6 +231,7 @@ class _Stream:
         finally:
             self._telling = telling
         if one.outcome is not None:
+            self._quick += 1
             self.tell()
 
     def tell(self) -> None:

@@ -160,10 +160,9 @@ async def test_requests_without_bodies_that_wait_have_the_same_limit_and_those_b
         while (found := await browser.answer())[2] == f"/{answered}".encode():
             answered += 1
             told.append(found[0])
-            if b"connection: close" in found[1]:
-                break
         assert 100 < answered < count
         assert set(told) == {200}
+        assert (found[0], b"connection: close" in found[1], b"retry-after: 1" in found[1]) == (503, True, True)
         assert await browser.closed()
         await eventually(lambda: (server.buffered_bytes, server.active) == (0, 0), "nothing is left")
 
@@ -196,6 +195,20 @@ async def test_others_have_their_turn_between_requests_that_came_in_one_read():
         assert [(await many.answer())[2] for _ in range(500)] == [f"/{i}".encode() for i in range(500)]
         assert handled.index(b"/other") < 100
         assert server.active == 0
+
+
+@pytest.mark.parametrize("wrong", [b"what?\r\n\r\n", post("/x", bytes(100)).replace(b"100", b"9999999") + bytes(MIB)])
+async def test_a_request_that_is_refused_behind_others_is_answered_behind_them(wrong):
+    async with serving() as (server, held), connected(server) as browser:
+        browser.send(get("/hold") + get("/a") + wrong)
+        await eventually(lambda: held.exchanges, "one is held")
+        held.exchanges[0].respond(200, (), (b"held",))
+        answers = [await browser.answer() for _ in range(3)]
+        assert [body for _, _, body in answers[:2]] == [b"held", b"/a"]
+        assert answers[2][0] in (400, 413)
+        assert [b"connection: close" in head for _, head, _ in answers] == [False, False, True]
+        assert await browser.closed()
+    assert (server.active, server.buffered_bytes) == (0, 0)
 
 
 async def test_an_offer_to_upgrade_is_answered_behind_others_too():

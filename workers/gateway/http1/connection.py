@@ -35,6 +35,8 @@ class HttpConnection(RequestReader):
         super().__init__(server)
         #: bytes that are counted for requests that wait, and for answers that the client does not take
         self._waiting_bytes = self._unsent = 0
+        #: the answer to a request that was refused behind others
+        self._refusal: tuple[int, Headers, Sequence[Buffer]] | None = None
         #: bytes that were written and not sent when that was last looked at
         self._unwritten = 0
 
@@ -122,7 +124,9 @@ class HttpConnection(RequestReader):
                 exchange.respond(*self._server.render_error(500, "internal error"), close=True)
 
     def _next(self) -> None:
-        if self._waiting and self._active is None and not self._write_paused and not self._closing:
+        if self._active is not None or self._write_paused or self._closing:
+            return
+        if self._waiting:
             exchange = self._waiting.popleft()
             self._count_waiting(-WAITS_BYTES - len(exchange.body))
             if not self._waiting:
@@ -130,6 +134,9 @@ class HttpConnection(RequestReader):
             # From the loop, not from here: a long pipeline of quick answers would otherwise recurse.
             self._begin(exchange)
             asyncio.get_running_loop().call_soon(self._start_later, exchange)
+        elif self._refusal is not None and not self._transport.is_closing():
+            refusal, self._refusal = self._refusal, None
+            self._refuse_now(*refusal)
 
     def _start_later(self, exchange: Exchange) -> None:
         if self._active is exchange and not exchange.done:
@@ -154,7 +161,7 @@ class HttpConnection(RequestReader):
             transport.write(server.ok + rest)
         else:
             transport.writelines([server.ok, rest])
-        if self._waiting:
+        if self._waiting or self._no_more:
             self._next()
         return True
 
@@ -199,12 +206,16 @@ class HttpConnection(RequestReader):
         if transport is None or transport.is_closing() or self._closing or self._lingering or self._no_more:
             return
         if self._active is not None or self._waiting:
-            # Earlier requests of this connection are not answered yet; their answers come first and are the last.
+            # Earlier requests of this connection are not answered yet; their answers come first.
             self._no_more = True
-            (self._waiting[-1] if self._waiting else self._active).afterwards = CLOSE
+            self._refusal = status, headers, body
             return
+        self._refuse_now(status, headers, body)
+
+    def _refuse_now(self, status: int, headers: Headers, body: Sequence[Buffer]) -> None:
         self._lingering = True
-        self._transport.writelines(render(status, self._server.date, headers, body, CLOSE, head_only=False))
+        transport = self._transport
+        transport.writelines(render(status, self._server.date, headers, body, CLOSE, head_only=False))
         if transport.can_write_eof():
             transport.write_eof()
         asyncio.get_running_loop().call_later(LINGER_S, self.close)

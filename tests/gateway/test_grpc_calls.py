@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import gzip
+import socket
 import zlib
 from types import SimpleNamespace
 
@@ -213,6 +214,27 @@ async def test_answers_that_nobody_takes_are_counted_however_much_a_client_would
         peer.writer.transport.resume_reading()
         assert (await peer.response(1))[0] == prefixed(message)
         assert server.unsent == 0
+
+
+async def test_a_server_that_stops_waits_for_answers_to_be_taken():
+    settings = {h2.INITIAL_WINDOW_SIZE: h2.MOST_WINDOW, h2.MAX_FRAME_SIZE: h2.MOST_FRAME}
+    async with serving() as (server, echo), connected(server.port, settings) as peer:
+        peer.send(h2.window_update(0, h2.MOST_WINDOW - h2.WINDOW))
+        peer.ask(1, b"x", to("/hold"))
+        await eventually(lambda: echo.held, "it asks")
+        ends = [peer.writer.transport, *(connection._transport for connection in server.connections)]
+        for end, option in zip(ends, (socket.SO_RCVBUF, socket.SO_SNDBUF), strict=True):
+            end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, option, 8 * KIB)
+        peer.writer.transport.pause_reading()
+        message = bytes(250 * KIB)
+        echo.held[0].answer(message)
+        assert (server.streams, server.unsent) == (0, 0)
+        stopping = asyncio.create_task(server.drain(5.0))
+        await asyncio.sleep(0.1)
+        assert not stopping.done()
+        peer.writer.transport.resume_reading()
+        assert (await peer.response(1))[0] == prefixed(message)
+        await asyncio.wait_for(stopping, 2)
 
 
 async def test_a_message_that_does_not_go_on_is_given_up(monkeypatch):

@@ -500,6 +500,11 @@ class Connection(asyncio.Protocol):
             self._asked_at = now
             self.write(_PING)
 
+    @property
+    def unsent(self) -> bool:
+        """Whether something that was written has not gone to the client yet."""
+        return self._transport is not None and self._transport.get_write_buffer_size() > 0
+
     def stop(self) -> None:
         """Take no more requests, and close once those under way are answered."""
         if self._stopping or self._closing:

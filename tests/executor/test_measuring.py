@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.executor.harness import WIDE, Executor, application, resident, rows, save, turning, variant
+from workers.node.executor.turns import FIRST_RUN_PATIENCE_S
 from workers.protocol.frames import (
     ExecutorState,
     Measure,
@@ -178,6 +179,19 @@ async def test_a_cancelled_job_answers_nothing_and_frees_the_device(executor, ti
     send(MeasureCancel(3))
     assert isinstance(await ended(executor, 2), MeasureDone)
     assert {m.job for m in executor.node.messages if isinstance(m, MeasureDone | MeasureFailed)} == {2}
+
+
+async def test_a_first_run_that_is_cancelled_once_it_took_long_leaves_the_device_open(executor, tiny_models, tmp_path):
+    quick = tiny_models["quick"]
+    gateway = await executor.applied(1, [resident(variant(1, quick))], [application()], [quick])
+    spec = application("endless", slo_s=10.0, signature=WIDE)
+    executor.node.connection.send(order(1, turning(tmp_path / "endless.onnx", 10**9), spec, first=True))
+    await gateway.until(lambda: gateway.state().draining)
+    await asyncio.sleep(5 * FIRST_RUN_PATIENCE_S)
+    executor.node.connection.send(MeasureCancel(1))
+    # Nobody sends it anything while it says that it is draining, so nothing else makes it tell.
+    await gateway.until(lambda: not gateway.state().draining)
+    assert isinstance((await gateway.query(rows(1)))[0], Result)
 
 
 async def test_how_a_job_ended_waits_for_a_node_that_was_away(executor, tiny_models):

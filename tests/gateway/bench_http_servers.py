@@ -58,7 +58,7 @@ def serve(kind: str, port: int) -> None:
     from workers.gateway.http1 import HttpServer
 
     def handle(exchange) -> None:
-        exchange.on_disconnect = lambda: None
+        exchange.waiter = ANSWER
         later(lambda: exchange.respond(200, [(b"content-type", b"application/json")], [ANSWER]))
 
     async def run() -> None:

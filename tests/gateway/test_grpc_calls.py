@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import gzip
+import socket
 import zlib
 from types import SimpleNamespace
 
@@ -199,6 +200,43 @@ async def test_answers_that_nobody_takes_have_one_limit():
         await eventually(lambda: server.unsent == 0, "all is sent")
 
 
+async def test_answers_that_nobody_takes_are_counted_however_much_a_client_would_take_at_once():
+    settings = {h2.INITIAL_WINDOW_SIZE: h2.MOST_WINDOW, h2.MAX_FRAME_SIZE: h2.MOST_FRAME}
+    async with serving(most_bytes=32 * MIB) as (server, echo), connected(server.port, settings) as peer:
+        peer.send(h2.window_update(0, h2.MOST_WINDOW - h2.WINDOW))
+        peer.ask(1, b"x", to("/hold"))
+        await eventually(lambda: echo.held, "it asks")
+        peer.writer.transport.pause_reading()
+        message = bytes(range(256)) * 60 * KIB
+        echo.held[0].answer(message)
+        await asyncio.sleep(0.1)
+        assert server.unsent == len(message)
+        peer.writer.transport.resume_reading()
+        assert (await peer.response(1))[0] == prefixed(message)
+        assert server.unsent == 0
+
+
+async def test_a_server_that_stops_waits_for_answers_to_be_taken():
+    settings = {h2.INITIAL_WINDOW_SIZE: h2.MOST_WINDOW, h2.MAX_FRAME_SIZE: h2.MOST_FRAME}
+    async with serving() as (server, echo), connected(server.port, settings) as peer:
+        peer.send(h2.window_update(0, h2.MOST_WINDOW - h2.WINDOW))
+        peer.ask(1, b"x", to("/hold"))
+        await eventually(lambda: echo.held, "it asks")
+        ends = [peer.writer.transport, *(connection._transport for connection in server.connections)]
+        for end, option in zip(ends, (socket.SO_RCVBUF, socket.SO_SNDBUF), strict=True):
+            end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, option, 8 * KIB)
+        peer.writer.transport.pause_reading()
+        message = bytes(250 * KIB)
+        echo.held[0].answer(message)
+        assert (server.streams, server.unsent) == (0, 0)
+        stopping = asyncio.create_task(server.drain(5.0))
+        await asyncio.sleep(0.1)
+        assert not stopping.done()
+        peer.writer.transport.resume_reading()
+        assert (await peer.response(1))[0] == prefixed(message)
+        await asyncio.wait_for(stopping, 2)
+
+
 async def test_a_message_that_does_not_go_on_is_given_up(monkeypatch):
     monkeypatch.setattr(rpc_call, "READ_TIMEOUT_S", 0.5)
     async with serving() as (server, _), connected(server.port) as peer:
@@ -318,7 +356,7 @@ async def test_queries_without_room_wait_and_are_counted():
     async with streaming() as (server, plane, _), connected(server.port) as peer:
         peer.send(peer.head(1))
         ask(peer, 1, *[b"%04d" % i + bytes(1000) for i in range(rpc_stream.QUERIES + 100)])
-        await eventually(lambda: server.reading == 100 * 1004, "those without room are counted")
+        await eventually(lambda: server.reading == 100 * (1004 + rpc_stream.EACH), "those without room are counted")
         assert len(plane.asked) == rpc_stream.QUERIES
         for place in range(rpc_stream.QUERIES + 100):
             await eventually(lambda place=place: len(plane.asked) > place, "there is room again")

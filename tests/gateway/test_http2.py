@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from workers.gateway import http2
 from workers.gateway import http2_frames as h2
 from workers.gateway.http2_heads import Heads, Malformed, leaves_table
+from workers.gateway.http2_stream import Stream
 
 from .http2_client import HEAD, Peer, connected, eventually, prefixed, serving
 
@@ -67,6 +68,65 @@ async def test_heads_may_be_padded_have_a_priority_and_go_on_in_further_frames()
             h2.frame(h2.DATA, h2.END_STREAM, 1),
         )
         assert (await peer.response(1))[0] == prefixed(b"abc")
+
+
+class Collected(Stream):
+    """Keeps what comes."""
+
+    __slots__ = ("body", "ended")
+
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.body, self.ended = b"", False
+
+    def received(self, data, end: bool) -> None:
+        self.body += data
+        self.ended = end
+
+    def sweep(self, now: float) -> None:
+        pass
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.tuples(st.binary(max_size=300), st.none() | st.integers(0, 255)), min_size=1, max_size=8),
+    st.lists(st.integers(1, 400), max_size=30),
+)
+def test_data_is_taken_as_it_comes_with_padding_too(frames, cuts):
+    """And what has come of a frame is not kept until the rest is there."""
+    rest = b""
+    for place, (body, padding) in enumerate(frames):
+        flags = h2.END_STREAM * (place == len(frames) - 1)
+        if padding is not None:
+            flags, body = flags | h2.PADDED, bytes([padding]) + body + b"\xee" * padding
+        rest += h2.frame(h2.DATA, flags, 1, body)
+
+    async def main() -> tuple[Collected, http2.Connection]:
+        async with serving() as (server, _), connected(server.port) as peer:
+            server.open = Collected
+            peer.send(peer.head(1))
+            await eventually(lambda: server.streams == 1, "it is there")
+            (connection,) = server.connections
+            stream, left = connection.streams[1], rest
+            for cut in [*cuts, len(rest)]:
+                assert not stream.ended or not left
+                connection.data_received(left[:cut])
+                left = left[cut:]
+                assert len(connection._rest) <= h2.HEAD
+            return stream, connection
+
+    stream, connection = asyncio.run(main())
+    assert (stream.body, stream.ended) == (b"".join(body for body, _ in frames), True)
+    # Padding takes of the windows what it has, too.
+    whole = sum(len(body) + (0 if padding is None else 1 + padding) for body, padding in frames)
+    assert (stream.unread, connection._unread) == (whole, whole)
+
+
+async def test_a_frame_with_more_padding_than_it_has_bytes_is_not_waited_for():
+    async with serving() as (server, _), connected(server.port) as peer:
+        whole = h2.frame(h2.DATA, h2.PADDED, 1, bytes([200]) + bytes(100))
+        peer.send(peer.head(1), whole[: h2.HEAD + 1])
+        assert await peer.ended() == (h2.PROTOCOL_ERROR, "padding: is as long as the frame, or longer")
 
 
 async def test_a_request_may_end_in_trailers():
@@ -132,6 +192,27 @@ async def test_many_streams_of_one_connection_are_answered_in_any_order():
             call.answer(b"to %d" % call.number)
         for number in range(199, 0, -2):
             assert (await peer.response(number))[0] == prefixed(b"to %d" % number)
+
+
+async def test_others_have_their_turn_between_calls_that_came_in_one_read():
+    async with serving() as (server, echo), connected(server.port) as many, connected(server.port) as other:
+        count, received = 8 * http2.TURN, []
+
+        def note(call, data) -> None:
+            received.append(call.connection)
+            call.answer(data)
+            if len(received) == 1:
+                other.ask(1, b"other")
+
+        echo.hear = note
+        many.send(*[many.head(n) + h2.frame(h2.DATA, h2.END_STREAM, n, prefixed(b"x")) for n in range(1, 2 * count, 2)])
+        assert (await other.response(1))[0] == prefixed(b"other")
+        await eventually(lambda: len(received) == count + 1, "all have begun")
+        # What it asks afterwards, too.
+        many.ask(2 * count + 1, b"last")
+        assert (await many.response(2 * count + 1))[0] == prefixed(b"last")
+        (one,) = [place for place, connection in enumerate(received) if connection is not received[0]]
+        assert one <= 3 * http2.TURN
 
 
 async def test_pings_and_settings_are_acknowledged_and_unknown_frames_ignored():

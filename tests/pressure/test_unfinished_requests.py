@@ -66,6 +66,9 @@ class Wire:
     def can_write_eof(self):
         return False
 
+    def get_write_buffer_size(self):
+        return 0
+
     def writelines(self, parts):
         self.written += b"".join(parts)
 

@@ -220,6 +220,14 @@ def test_a_message_that_is_cut_off_is_refused(cut):
         v2_grpc.read(data[:-cut])
 
 
+@pytest.mark.parametrize("field", [b"\x3a\x00", b"\x78\x00", b"\x2a\x00"], ids=["contents", "unknown", "inputs"])
+def test_large_messages_have_only_so_many_fields(field):
+    most = v2_grpc.FIELDS * field + pb.ModelInferRequest(raw_input_contents=[bytes(v2_grpc.LARGE)]).SerializeToString()
+    with pytest.raises(v2.V2Error, match=f"^message: has more than {v2_grpc.FIELDS} fields at its top level$"):
+        v2_grpc.read(most)
+    assert len(v2_grpc.read(most[len(field) :])[1]) == 1 + (v2_grpc.FIELDS - 1) * (field == b"\x3a\x00")
+
+
 @pytest.mark.parametrize("size", [0, 1, 127, 128, 16_384, 3_000_000])
 def test_answers_are_what_protobuf_would_write(size):
     part = memoryview(bytes(size))

@@ -183,6 +183,13 @@ def test_one_with_an_id_comes_first_and_is_known_without():
     assert remembering.found == 2
 
 
+def test_a_small_one_with_many_fields_that_nobody_knows_is_read_as_ever():
+    data = b"\x78\x00" * (v2_grpc.FIELDS + 1) + spelled().SerializeToString()
+    remembering = Remembering()
+    for _ in range(2):
+        assert outcome(remembering.read, data) == outcome(full, data)
+
+
 def test_large_contents_are_not_copied():
     wide = Signature((TensorSpec("a", "FP32", (-1, 2)),), TWO.outputs)
     message = pb.ModelInferRequest(model_name="m", inputs=[{"name": "a", "datatype": "FP32", "shape": [600, 2]}])

@@ -28,6 +28,8 @@ STREAM_WINDOW, CONNECTION_WINDOW, DATA_FRAME = 1024 * 1024, 8 * 1024 * 1024, 256
 SMALL = 4096
 #: streams of one connection at once
 STREAMS = 1024
+#: requests of one read that begin before others have their turn
+TURN = 256
 #: frames other than requests and their data that one connection may send in a second
 CONTROLS = 20_000
 #: a connection without a greeting, or with half a head, is given up after so many seconds; one that says nothing for so
@@ -80,7 +82,7 @@ class Connection(asyncio.Protocol):
         self.streams: dict[int, Stream] = {}
         #: those that have something to send and would be let by their own windows
         self.blocked: dict[int, Stream] = {}
-        #: bytes that the client takes, on the connection and at first on each stream, and in one frame
+        #: bytes that the client takes, on the connection and at first on each stream; and those sent in one frame
         self.window = self.initial_window = h2.WINDOW
         self.frame = h2.FRAME
         self.paused = False
@@ -89,14 +91,17 @@ class Connection(asyncio.Protocol):
         self._opened_at = self.touched
         self._asked_at = 0.0
         self._controls = 0
+        #: requests that have begun in this turn, and whether what was read goes on in the next
+        self._begun, self._later = 0, False
         self._greeted = self._set = False
         self._closing = self._stopping = False
         self._last = 0
         self._unread = 0
         #: the beginning of a frame
         self._rest = b""
-        #: of a frame of data that has not come whole: its stream, its flags, and the bytes that are missing
-        self._data: tuple[int, int, int] | None = None
+        #: of a frame of data that has not come whole: its stream, its flags, and the bytes that are missing, with how
+        #: many of padding at their end
+        self._data: tuple[int, int, int, int] | None = None
         #: a head in several frames: its stream, whether its request has no body, and its pieces
         self._block: tuple[int, bool, bytearray] | None = None
         self._block_at = 0.0
@@ -126,7 +131,7 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.paused = False
-        if self._transport is not None and not self._closing:
+        if self._transport is not None and not self._closing and not self._later:
             self._transport.resume_reading()
         self.pump()
 
@@ -137,6 +142,13 @@ class Connection(asyncio.Protocol):
         if self._rest:
             data = self._rest + data
             self._rest = b""
+        if self._later:
+            self._rest = data
+        else:
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        self._begun = 0
         try:
             self._rest = self._read(data)
         except Http2Error as error:
@@ -144,6 +156,21 @@ class Connection(asyncio.Protocol):
         except Exception:
             logger.exception("grpc_connection_failed")
             self._fail(h2.INTERNAL_ERROR, "internal error")
+        if self._begun >= TURN and not self._closing and not self._transport.is_closing():
+            # One read may hold thousands that are answered at once.
+            self._later = True
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Others had their turn."""
+        self._later = False
+        if self._transport is None or self._closing:
+            return
+        data, self._rest = self._rest, b""
+        self._take(data)
+        if not self._later and not self.paused and not self._closing and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     # --- frames ---
 
@@ -160,7 +187,7 @@ class Connection(asyncio.Protocol):
             offset = len(h2.PREFACE)
         elif self._data is not None:
             offset = self._more_data(data, 0)
-        while size - offset >= h2.HEAD and not self._closing:
+        while size - offset >= h2.HEAD and not self._closing and self._begun < TURN:
             high, low, kind, flags, number = h2.unpack_head(data, offset)
             length = high << 8 | low
             number &= h2.MOST_WINDOW
@@ -175,11 +202,16 @@ class Connection(asyncio.Protocol):
                     # Of what is small a copy costs less than a view.
                     payload = data[begin:end] if length <= SMALL else memoryview(data)[begin:end]
                     self._on_data(number, flags, payload, length, flags & h2.END_STREAM > 0)
-                elif flags & h2.PADDED:
-                    break
-                else:
-                    self._data = number, flags, length
+                elif not flags & h2.PADDED:
+                    self._data = number, flags, length, 0
                     end = self._more_data(data, begin)
+                elif begin < size:
+                    self._data = number, flags, length - 1, h2.padding(data[begin], length)
+                    # Its length is data, too.
+                    self._on_data(number, 0, b"", 1, False)
+                    end = self._more_data(data, begin + 1)
+                else:
+                    break
             else:
                 if length > h2.FRAME:
                     raise Http2Error(h2.FRAME_SIZE_ERROR, f"frame of kind {kind}: at most {h2.FRAME} bytes")
@@ -191,13 +223,14 @@ class Connection(asyncio.Protocol):
 
     def _more_data(self, data: bytes, offset: int) -> int:
         """Take what has come of a frame of data; where that ends."""
-        number, flags, missing = self._data
+        number, flags, missing, padding = self._data
         piece = memoryview(data)[offset : offset + missing]
-        missing -= len(piece)
-        self._data = (number, flags, missing) if missing else None
-        if piece or not missing:
-            self._on_data(number, 0, piece, len(piece), not missing and flags & h2.END_STREAM > 0)
-        return offset + len(piece)
+        length, useful = len(piece), missing - padding
+        missing -= length
+        self._data = (number, flags, missing, min(padding, missing)) if missing else None
+        if length or not missing:
+            self._on_data(number, 0, piece[:useful], length, not missing and flags & h2.END_STREAM > 0)
+        return offset + length
 
     def _on_data(self, number: int, flags: int, payload: Buffer, length: int, end: bool) -> None:
         self._unread += length
@@ -324,6 +357,7 @@ class Connection(asyncio.Protocol):
             # Not begun: clients may send it again, elsewhere (RFC 9113, section 8.7).
             self.write(h2.rst_stream(number, h2.REFUSED_STREAM))
             return
+        self._begun += 1
         stream = self._server.open(self, number, head)
         self.streams[number] = stream
         self._server.streams += 1
@@ -369,7 +403,8 @@ class Connection(asyncio.Protocol):
                     stream.wait()
                 self.initial_window = value
             elif name == h2.MAX_FRAME_SIZE:
-                self.frame = value
+                # What is larger would be the socket's to keep, where nobody counts it.
+                self.frame = min(value, DATA_FRAME)
         self.write(_SETTINGS_ACK)
         self.pump()
 
@@ -464,6 +499,11 @@ class Connection(asyncio.Protocol):
         elif silent_s > KEEPALIVE_S and self._asked_at <= self.touched and not self._closing:
             self._asked_at = now
             self.write(_PING)
+
+    @property
+    def unsent(self) -> bool:
+        """Whether something that was written has not gone to the client yet."""
+        return self._transport is not None and self._transport.get_write_buffer_size() > 0
 
     def stop(self) -> None:
         """Take no more requests, and close once those under way are answered."""

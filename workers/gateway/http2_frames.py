@@ -93,9 +93,14 @@ def unpadded(flags: int, payload: Buffer) -> Buffer:
     """A DATA or HEADERS frame's payload without padding. Raises Http2Error."""
     if not flags & PADDED:
         return payload
-    if not payload or payload[0] >= len(payload):
+    return payload[1 : len(payload) - padding(payload[0] if payload else 0, len(payload))]
+
+
+def padding(said: int, length: int) -> int:
+    """How much padding a frame of ``length`` bytes ends with whose first one says so much. Raises Http2Error."""
+    if said >= length:
         raise Http2Error(PROTOCOL_ERROR, "padding: is as long as the frame, or longer")
-    return payload[1 : len(payload) - payload[0]]
+    return said
 
 
 def literal(name: bytes, value: bytes) -> bytes:

@@ -139,6 +139,8 @@ class Stream:
     def proceed(self) -> None:
         """Let the client send on after :attr:`held` was set."""
         self.held = False
+        # It could not send before.
+        self.moved = time.monotonic()
         if not self.done:
             self.connection.give_room(self)
 

@@ -168,7 +168,7 @@ class Call(Stream):
         for compressed, message in found:
             if streams:
                 self._take(message, compressed)
-                if self.done:
+                if self.done or self.trailers is not None:
                     return
             elif self._whole is None:
                 self._whole = self._plain(message, compressed)
@@ -216,8 +216,14 @@ class Call(Stream):
             raise TooLarge(f"message: is larger than max ({most} bytes) once decompressed") from None
 
     def gone(self) -> None:
-        if self._admitted is not None and self._admitted.endpoint is not None:
+        if self.trailers is not None or self._admitted is None or self._admitted.endpoint is None:
+            # Its end was on its way, and its endpoint knows.
+            return
+        try:
             self._admitted.endpoint.gone(self)
+        except Exception:
+            # The connection has others, and they may be gone with it.
+            logger.exception("grpc_handler_failed")
 
     def drained(self) -> None:
         self._calls.unsent -= self._unsent
@@ -300,9 +306,15 @@ class Call(Stream):
         if self.done or self.trailers is not None:
             return
         self._calls.refused(error)
-        self.fail(error)
         if self.waiter is not None:
-            self._admitted.endpoint.gone(self)
+            self.gone()
+        self.fail(error)
+        if not self.done:
+            # An answer is on its way before it. What was read, and what waited behind that answer, is let go.
+            self._messages = self._whole = None
+            self._uncount()
+            self._calls.unsent -= self._answers
+            self._answers = 0
 
     def sweep(self, now: float) -> None:
         """Give the call up where its client makes no progress; called every few seconds."""
@@ -310,8 +322,8 @@ class Call(Stream):
         if self.outbox is not None:
             if silent_s > WRITE_TIMEOUT_S:
                 self.reset(h2.CANCEL)
-                self._admitted.endpoint.gone(self)
-        elif self.reading and silent_s > READ_TIMEOUT_S:
+                self.gone()
+        elif self.reading and not self.held and silent_s > READ_TIMEOUT_S:
             waits = self._messages is not None and self._messages.partial
             if waits or not self._admitted.endpoint.streams:
                 self.refuse(Invalid(f"message: nothing arrived for {READ_TIMEOUT_S:g} s"))

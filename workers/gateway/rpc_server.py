@@ -52,7 +52,7 @@ class RpcServer:
         self._sweeper = asyncio.create_task(self._sweep(), name="grpc-sweep")
 
     async def drain(self, grace_s: float) -> None:
-        """Take no more calls, and let those under way finish for up to ``grace_s``."""
+        """Take no more calls; let those under way finish, and answers be taken, for up to ``grace_s``."""
         if self._server is None:
             return
         self._server.close()
@@ -62,7 +62,7 @@ class RpcServer:
             connection.stop()
         try:
             async with asyncio.timeout(grace_s):
-                while self.streams:
+                while self.streams or any(connection.unsent for connection in self.connections):
                     self._idle.clear()
                     await self._idle.wait()
         except TimeoutError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -16,11 +18,14 @@ from .rpc_call import Call
 
 logger = log.get("gateway.grpc")
 
-#: queries of one stream that may be under way; beyond, the stream is read no further
+#: queries of one stream that may be under way; beyond, the stream is read no further. After so many that were answered
+#: at once others have their turn
 QUERIES = 64
 #: bytes of them, counted by query and answer whichever is larger: beyond, the stream is read no further either. One
 #: query is always let in, whatever its size
 BYTES = 16 * 1024 * 1024
+#: what a query that waits for room is counted with beside its bytes: it takes memory however few these are
+EACH = 64
 
 #: a serialised answer, or why there is none
 Rendered = Buffer | GatewayError
@@ -117,8 +122,11 @@ class _Stream:
         self._largest = 0
         #: bytes of answers whose turn has not come
         self._answers = 0
-        #: read, but without room so far
+        #: read, but without room so far, and what they count for
         self._waiting: deque[Buffer] = deque()
+        self._waiting_bytes = 0
+        #: how many were answered at once since others had their turn, and whether they are about to have it
+        self._quick, self._later = 0, False
         self._ended = False
         self._error: GatewayError | None = None
         self._telling = False
@@ -128,7 +136,8 @@ class _Stream:
         if self._ended:
             return
         self._waiting.append(data)
-        self._begin()
+        self._waiting_bytes += EACH + len(data)
+        self._begin(self._call.connection.touched)
 
     def end(self, error: GatewayError | None) -> None:
         """No more queries are taken; the stream ends once all are answered, in the error if there is one."""
@@ -136,7 +145,7 @@ class _Stream:
             return
         if error is not None:
             self._error = error
-            self._waiting.clear()
+            self._drop()
         self._ended = True
         self.tell()
 
@@ -147,28 +156,46 @@ class _Stream:
             return
         self._streaming.open.discard(self)
         call.waiter = None
-        self._waiting.clear()
+        self._drop()
         asked, self._asked = self._asked, deque()
         for one in asked:
             flight, one.flight = one.flight, None
             if flight is not None:
                 self._streaming.cancel(flight)
 
-    def _begin(self) -> None:
-        """Hand on what there is room for."""
+    def _drop(self) -> None:
+        """What waits is not wanted any more."""
+        self._waiting.clear()
+        self._waiting_bytes = 0
+
+    def _begin(self, read_at: float) -> None:
+        """Hand on what there is room for. ``read_at``: from when on its time counts."""
         call = self._call
         asked = self._asked
         while self._waiting and not (asked and (len(asked) >= QUERIES or self._bytes + self._largest > BYTES)):
-            self._ask(self._waiting.popleft(), call)
+            if self._quick >= QUERIES:
+                if not self._later:
+                    self._later = True
+                    asyncio.get_running_loop().call_soon(self._go_on)
+                break
+            data = self._waiting.popleft()
+            self._waiting_bytes -= EACH + len(data)
+            self._ask(data, call, read_at)
         if self._keep(call) and call.held != bool(self._waiting):
             if call.held:
                 call.proceed()
             else:
                 call.held = True
 
+    def _go_on(self) -> None:
+        """Others had their turn."""
+        self._quick, self._later = 0, False
+        if self._call is not None:
+            self._begin(time.monotonic())
+
     def _keep(self, call: Call) -> bool:
         """Have what is kept here counted; False: it was too much, and the stream has ended."""
-        if call.keep(sum([len(data) for data in self._waiting]), self._answers):
+        if call.keep(self._waiting_bytes, self._answers):
             return True
         self.forget()
         return False
@@ -181,12 +208,13 @@ class _Stream:
             self._answers += len(one.outcome)
         self.tell()
 
-    def _ask(self, data: Buffer, call: Call) -> None:
+    def _ask(self, data: Buffer, call: Call, read_at: float) -> None:
         counted = max(len(data), self._largest)
         one = _Asked(self, counted)
         self._asked.append(one)
         self._bytes += counted
-        read_at = call.connection.touched
+        # What is answered at once is told once its id is known.
+        telling, self._telling = self._telling, True
         try:
             flight = self._streaming.submit(data, call.left_s(read_at), read_at, one)
             one.id = flight.query.id
@@ -200,6 +228,11 @@ class _Stream:
         except Exception:
             logger.exception("grpc_handler_failed")
             one.settle(ModelFailed("internal error"))
+        finally:
+            self._telling = telling
+        if one.outcome is not None:
+            self._quick += 1
+            self.tell()
 
     def tell(self) -> None:
         """Send the answers that are there and whose turn it is, as far as the client takes them."""
@@ -230,7 +263,8 @@ class _Stream:
                 self.forget()
                 return
             if self._waiting:
-                self._begin()
+                # Its turn has come just now, whenever its client last said anything.
+                self._begin(time.monotonic())
             call = self._call
         if call is not None and self._ended and not asked and not self._waiting and call.outbox is None:
             self._call = None

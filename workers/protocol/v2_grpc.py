@@ -27,6 +27,8 @@ from .v2 import V2Error
 
 #: from this size on (bytes), taking a message apart here costs less than protobuf's copies
 LARGE = 64 * 1024
+#: fields of a large message; inputs, outputs, contents and parameters are one each. To look for more would take seconds
+FIELDS = 4096
 
 _RAW_INPUT = pb.ModelInferRequest.DESCRIPTOR.fields_by_name["raw_input_contents"].number << 3 | 2
 #: in front of each output's packed data and its length
@@ -76,13 +78,16 @@ def raw_places(data: Buffer) -> list[tuple[int, int, int]]:
     where both end. Nothing where there are groups, which no field of this message is and only protobuf should judge.
 
     Raises:
-        V2Error: it is cut off.
+        V2Error: it is cut off, or has more than :data:`FIELDS` fields.
     """
-    size, offset = len(data), 0
+    size, offset, fields = len(data), 0, 0
     places: list[tuple[int, int, int]] = []
     try:
         while offset < size:
             field = offset
+            fields += 1
+            if fields > FIELDS:
+                raise V2Error(f"message: has more than {FIELDS} fields at its top level")
             tag, offset = _varint(data, offset)
             kind = tag & 7
             if kind == 2:

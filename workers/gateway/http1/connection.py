@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from workers import log
 
 from .messages import CLOSE, KEEP_ALIVE, Buffer, Exchange, Headers
-from .reading import RequestReader
+from .reading import TOO_MANY, RequestReader
 from .rendering import JOIN_BELOW, render
+from .shared import Shared
 
 logger = log.get("gateway.http")
 
@@ -23,10 +24,21 @@ BODY_GRACE_S, BODY_BYTES_PER_S = 30.0, 4096
 #: seconds in which what a refused client still sends is read and thrown away; closing at once would reset the
 #: connection and the client would never see why
 LINGER_S = 2.0
+#: what a request that waits for others is counted with beside its body: with its head it takes about as much memory
+WAITS_BYTES = 1024
 
 
 class HttpConnection(RequestReader):
     """One client connection."""
+
+    def __init__(self, server: Shared):
+        super().__init__(server)
+        #: bytes that are counted for requests that wait, and for answers that the client does not take
+        self._waiting_bytes = self._unsent = 0
+        #: the answer to a request that was refused behind others
+        self._refusal: tuple[int, Headers, Sequence[Buffer]] | None = None
+        #: bytes that were written and not sent when that was last looked at
+        self._unwritten = 0
 
     # --- transport callbacks ---
 
@@ -38,13 +50,13 @@ class HttpConnection(RequestReader):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.discard(self)
-        self._server.buffered_bytes -= self._reading_bytes
-        self._reading_bytes = 0
         self._closing = True
-        # The body goes with its count, not when the garbage collector comes by.
-        self._reading = self._raw = self._pieces = None
-        self._body = bytearray()
+        # Bodies go with their count, not when the garbage collector comes by.
+        self._let_go()
+        self._reading = self._raw = None
         self._waiting.clear()
+        self._count_waiting(-self._waiting_bytes)
+        self._count_unsent(0)
         active, self._active = self._active, None
         if active is not None and not active.done:
             active.done = True
@@ -60,10 +72,24 @@ class HttpConnection(RequestReader):
 
     def pause_writing(self) -> None:
         self._write_paused = True
+        server = self._server
+        self._count_unsent(self._transport.get_write_buffer_size())
+        if server.unsent_bytes > server.max_buffered_bytes and server.unsent_bytes > self._unsent:
+            # Nobody is owed the memory: of all that is not taken, the latest is given up.
+            self._transport.abort()
 
     def resume_writing(self) -> None:
         self._write_paused = False
+        self._count_unsent(0)
         self._next()
+
+    def _count_unsent(self, size: int) -> None:
+        self._server.unsent_bytes += size - self._unsent
+        self._unsent = size
+
+    def _count_waiting(self, size: int) -> None:
+        self._server.buffered_bytes += size
+        self._waiting_bytes += size
 
     # --- answering ---
 
@@ -75,9 +101,19 @@ class HttpConnection(RequestReader):
     def _take(self, exchange: Exchange) -> None:
         if self._active is None and not self._write_paused:
             self._begin(exchange)
-            self._start(exchange)
-        else:
-            self._waiting.append(exchange)
+            if self._first:
+                self._first = False
+                self._start(exchange)
+            else:
+                # One read may hold thousands that are answered at once, and others have their turn between them.
+                asyncio.get_running_loop().call_soon(self._start_later, exchange)
+            return
+        size = WAITS_BYTES + len(exchange.body)
+        if self._server.buffered_bytes + size > self._server.max_buffered_bytes:
+            self._refuse(503, TOO_MANY, retry=True)
+            return
+        self._count_waiting(size)
+        self._waiting.append(exchange)
 
     def _start(self, exchange: Exchange) -> None:
         try:
@@ -88,13 +124,19 @@ class HttpConnection(RequestReader):
                 exchange.respond(*self._server.render_error(500, "internal error"), close=True)
 
     def _next(self) -> None:
-        if self._waiting and self._active is None and not self._write_paused and not self._closing:
+        if self._active is not None or self._write_paused or self._closing:
+            return
+        if self._waiting:
             exchange = self._waiting.popleft()
+            self._count_waiting(-WAITS_BYTES - len(exchange.body))
             if not self._waiting:
                 self._transport.resume_reading()
             # From the loop, not from here: a long pipeline of quick answers would otherwise recurse.
             self._begin(exchange)
             asyncio.get_running_loop().call_soon(self._start_later, exchange)
+        elif self._refusal is not None and not self._transport.is_closing():
+            refusal, self._refusal = self._refusal, None
+            self._refuse_now(*refusal)
 
     def _start_later(self, exchange: Exchange) -> None:
         if self._active is exchange and not exchange.done:
@@ -119,7 +161,7 @@ class HttpConnection(RequestReader):
             transport.write(server.ok + rest)
         else:
             transport.writelines([server.ok, rest])
-        if self._waiting:
+        if self._waiting or self._no_more:
             self._next()
         return True
 
@@ -159,16 +201,21 @@ class HttpConnection(RequestReader):
     def _refuse_with(self, status: int, headers: Headers, body: Sequence[Buffer]) -> None:
         """Answer now and read on only to throw away, so that the client gets to read the answer."""
         self._refused = True
+        self._let_go()
         transport = self._transport
         if transport is None or transport.is_closing() or self._closing or self._lingering or self._no_more:
             return
         if self._active is not None or self._waiting:
-            # Earlier requests of this connection are not answered yet; their answers come first and are the last.
+            # Earlier requests of this connection are not answered yet; their answers come first.
             self._no_more = True
-            (self._waiting[-1] if self._waiting else self._active).afterwards = CLOSE
+            self._refusal = status, headers, body
             return
+        self._refuse_now(status, headers, body)
+
+    def _refuse_now(self, status: int, headers: Headers, body: Sequence[Buffer]) -> None:
         self._lingering = True
-        self._transport.writelines(render(status, self._server.date, headers, body, CLOSE, head_only=False))
+        transport = self._transport
+        transport.writelines(render(status, self._server.date, headers, body, CLOSE, head_only=False))
         if transport.can_write_eof():
             transport.write_eof()
         asyncio.get_running_loop().call_later(LINGER_S, self.close)
@@ -184,6 +231,11 @@ class HttpConnection(RequestReader):
         """Whether a request is on its way: it has begun to arrive, or the connection was made for one."""
         return not self._closing and (self._reading is not None or self.touched == self._made)
 
+    @property
+    def unsent(self) -> bool:
+        """Whether something that was written has not gone to the client yet."""
+        return self._transport is not None and self._transport.get_write_buffer_size() > 0
+
     def shut(self) -> None:
         """The server stops: close now where nothing is in progress, otherwise after the answer."""
         if self._active is None and not self._waiting:
@@ -193,6 +245,10 @@ class HttpConnection(RequestReader):
 
     def sweep(self, now: float) -> None:
         """Close the connection where its client makes no progress (called every few seconds)."""
+        unwritten = self._transport.get_write_buffer_size() if self._transport is not None else 0
+        if unwritten != self._unwritten:
+            # It was given something, or takes it.
+            self._unwritten, self.touched = unwritten, now
         if self._closing and self._transport is not None and now - self.touched > IDLE_TIMEOUT_S:
             # Its client does not take the rest of what was written.
             self._transport.abort()

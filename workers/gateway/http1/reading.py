@@ -50,6 +50,8 @@ class RequestReader:
         self._missing = 0
         #: the bytes of the head that the parser is at, if they came in one piece
         self._raw: bytes | None = None
+        #: no request of what is being parsed has begun yet
+        self._first = True
         #: the request that the server works on, which the next one waits for
         self._active: Exchange | None = None
         self._waiting: deque[Exchange] = deque()
@@ -117,14 +119,19 @@ class RequestReader:
 
     def _parse(self, data: bytes) -> None:
         self._told = False
+        self._first = True
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             # A server may ignore an offer to upgrade; what follows in this connection is no longer understood.
-            if self._active is not None:
-                self._active.afterwards = CLOSE
+            self._no_more = True
+            if self._active is not None or self._waiting:
+                (self._waiting[-1] if self._waiting else self._active).afterwards = CLOSE
             else:
                 self.close()
+        except httptools.HttpParserCallbackError as error:
+            logger.error("http_connection_failed", exc_info=error)
+            self._refuse(500, "internal error")
         except httptools.HttpParserError as error:
             version = "invalid http version" in str(error).lower()
             self._refuse(505 if version else 400, f"not a valid HTTP request: {error}")
@@ -132,6 +139,7 @@ class RequestReader:
             logger.error("http_connection_failed", exc_info=error)
             self._refuse(500, "internal error")
         self._raw = None
+        self._first = True
         # The parser holds a header until it is complete, and lets chunk extensions pass without end.
         self._untold = 0 if self._told else self._untold + len(data)
         if self._untold > MAX_HEAD_BYTES and not self._refused:
@@ -151,6 +159,12 @@ class RequestReader:
         self._reading_bytes += size
         return True
 
+    def _let_go(self) -> None:
+        """Nothing is wanted of a body that is being read."""
+        self._server.buffered_bytes -= self._reading_bytes
+        self._reading_bytes = 0
+        self._body, self._pieces = bytearray(), None
+
     def _gather(self, data: bytes) -> None:
         """More of a body of which little is missing."""
         if self._closing or self._lingering or self._no_more:
@@ -158,7 +172,6 @@ class RequestReader:
             return
         rest, data = data[self._missing :], data[: self._missing]
         if not self._reserve(len(data)):
-            self._pieces = None
             self._refuse(503, TOO_MANY, retry=True)
             return
         self._pieces.append(data)

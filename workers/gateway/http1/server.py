@@ -37,7 +37,7 @@ class HttpServer(Shared):
         return self._server.sockets[0].getsockname()[1]
 
     async def drain(self, grace_s: float) -> None:
-        """Accept nothing more, and let requests in progress finish for up to ``grace_s``."""
+        """Accept nothing more; let requests in progress finish, and answers be taken, for up to ``grace_s``."""
         self.stopping = True
         self._server.close()
         self._sweeper.cancel()
@@ -49,9 +49,12 @@ class HttpServer(Shared):
             await asyncio.sleep(min(LAST_CALL_S, grace_s))
             for connection in owed & self.connections:
                 connection.shut()
-        self.check_idle()
         try:
-            await asyncio.wait_for(self.idle.wait(), grace_s)
+            async with asyncio.timeout(grace_s):
+                # What was answered is to reach its client, too.
+                while self.active or any(connection.unsent for connection in self.connections):
+                    self.idle.clear()
+                    await self.idle.wait()
         except TimeoutError:
             pass
 

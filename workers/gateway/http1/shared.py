@@ -23,7 +23,8 @@ class Shared:
             that refuses it: (status, headers, body). What it admits once it admits until :meth:`forget` is called.
         disconnected: called once with an exchange whose client went away before the answer.
         render_error: how this server words its own errors: (status, message) -> (status, headers, body).
-        max_body_bytes: largest request body. max_buffered_bytes: all bodies that are being read, together.
+        max_body_bytes: largest request body. max_buffered_bytes: all bodies that are being read or wait for others of
+            their connections, together; and so for all answers that clients do not take, unless there is only one.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class Shared:
         self.max_buffered_bytes = max_buffered_bytes
         self.max_connections = max_connections
         self.connections: set[asyncio.BaseProtocol] = set()
-        self.buffered_bytes = 0
+        self.buffered_bytes = self.unsent_bytes = 0
         self.active = 0
         self.stopping = False
         #: headers of the present second: the date, and behind a status line of 200
@@ -68,7 +69,8 @@ class Shared:
         self.heads.clear()
 
     def check_idle(self) -> None:
-        """To be called when a request was answered: a server that stops waits for the last one."""
+        """To be called when a request was answered or a connection has ended: a server that stops waits for the last
+        one."""
         if self.stopping and self.active == 0:
             self.idle.set()
 

@@ -74,6 +74,7 @@ class Device:
             self.clock,
             forms,
             hurried=lambda: self.draining or bool(self.residency.hurried),
+            reopened=self.changed,
         )
         self.residency = Residency(
             runtime,

@@ -55,6 +55,7 @@ class Turns:
     Args:
         forms: by name, those of each application that is on this device now.
         hurried: whether no policy should wait for company now.
+        reopened: called when queries are taken again that were not during a first run.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Turns:
         clock: Callable[[], float],
         forms: Mapping[str, Forms],
         hurried: Callable[[], bool],
+        reopened: Callable[[], None],
     ):
         self._here_s = 0.0
         if info.kind == "cpu":
@@ -84,6 +86,7 @@ class Turns:
         self._second = second
         self._clock = clock
         self._hurried = hurried
+        self._reopened = reopened
         self._forms = forms
         self._loop = asyncio.get_running_loop()
         self._thread = Thread("device", self._loop)
@@ -348,8 +351,10 @@ class Turns:
         self._held, self.busy_until = False, 0.0
         if patience is not None:
             patience.cancel()
-            if not self.stopping:
+            if self._intake.closed and not self.stopping:
                 self._intake.closed = ""
+                # Who ordered the run may have given it up long ago, and nobody sends what could be refused.
+                self._reopened()
         if request.future.done():
             if error is not None and not isinstance(error, RunError):
                 _log.error("work nobody waits for failed", kind=request.kind, error=str(error))

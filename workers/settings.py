@@ -176,6 +176,8 @@ class Settings:
     """V2 gRPC, the gateway (``NEREUS_GRPC``)."""
     gateways: int
     """Gateway processes on this box, which share both addresses (``NEREUS_GATEWAYS``); several bind queries early."""
+    compiled: bool
+    """Whether gateways run what was compiled of the query path, if anything was (``NEREUS_COMPILED``)."""
     console: Address
     """Console, REST and websockets (``NEREUS_CONSOLE``)."""
     node_http: Address
@@ -240,6 +242,7 @@ class Settings:
             http=read.address("HTTP", "127.0.0.1:8000"),
             grpc=read.address("GRPC", "127.0.0.1:8001"),
             gateways=read.number("GATEWAYS", 1, 1, MAX_GATEWAYS, int),
+            compiled=read.flag("COMPILED", True),
             console=console,
             node_http=read.address("NODE_HTTP", "127.0.0.1:8090"),
             control_url=read.url("CONTROL_URL", console.url, ("http", "https")),

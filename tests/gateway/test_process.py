@@ -237,7 +237,10 @@ def test_the_gateway_is_lean():
         "scheduler",
         "registry",
     )
-    code = f"import sys, workers.gateway.__main__; print([m for m in {heavy!r} if m in sys.modules])"
+    code = (
+        "import sys, workers.gateway.__main__, workers.gateway.serving;"
+        f"print([m for m in {heavy!r} if m in sys.modules])"
+    )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
 

@@ -13,16 +13,22 @@ def main() -> None:
     # These belong to the build alone.
     from mypyc.build import mypycify
     from setuptools import setup
-    from setuptools._distutils.ccompiler import CCompiler
+    from setuptools.command.build_ext import build_ext
 
-    compile_all = CCompiler.compile
+    class SideBySide(build_ext):
+        """Compiles as many files at once as there are cores."""
 
-    def compile_side_by_side(self, sources, *arguments, **named):
-        with ThreadPoolExecutor(os.cpu_count()) as threads:
-            made = threads.map(lambda one: compile_all(self, [one], *arguments, **named), sources)
-            return [made for some in made for made in some]
+        def build_extensions(self):
+            one_by_one = self.compiler.compile
 
-    CCompiler.compile = compile_side_by_side
+            def compile_all(sources, *arguments, **named):
+                with ThreadPoolExecutor(os.cpu_count()) as threads:
+                    made = threads.map(lambda one: one_by_one([one], *arguments, **named), sources)
+                    return [file for files in made for file in files]
+
+            self.compiler.compile = compile_all
+            super().build_extensions()
+
     extensions = mypycify(
         ["--config-file", "workers/compiled/mypy.ini", *(str(source(name)) for name in MODULES)],
         # More than -O1 takes twice as long to compile and gains two percent.
@@ -35,6 +41,7 @@ def main() -> None:
         name="nereus-query-path",
         ext_modules=extensions,
         packages=[],
+        cmdclass={"build_ext": SideBySide},
         script_args=["-q", "build_ext", "--build-lib", sys.argv[1], "--build-temp", "objects"],
     )
 

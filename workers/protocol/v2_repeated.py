@@ -7,9 +7,7 @@ JSON that differs in nothing but the string that is its id does so too, but for 
 
 from __future__ import annotations
 
-import msgspec
-
-from . import v2
+from . import v2, v2_spelling
 from .specs import Signature
 from .tensors import Buffer
 
@@ -19,28 +17,6 @@ MOST, LONGEST = 1024, 4096
 SMALL = 4096
 #: datatypes whose elements cannot take every value: their bytes are looked at each time
 _LOOKED_AT = frozenset({"BOOL", "BYTES"})
-
-_EMPTY = msgspec.Raw(b"")
-_MISTAKES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-
-
-class _Named(msgspec.Struct):
-    """A request of whose JSON nothing is read but the id, as it is spelled."""
-
-    id: msgspec.Raw = _EMPTY
-
-
-class _Spelled(msgspec.Struct):
-    """What a request's terms come from, as it is spelled."""
-
-    inputs: msgspec.Raw
-    parameters: msgspec.Raw = _EMPTY
-    outputs: msgspec.Raw = _EMPTY
-
-
-_named = msgspec.json.Decoder(_Named).decode
-_spelled = msgspec.json.Decoder(_Spelled).decode
-_string = msgspec.json.Decoder(str).decode
 
 #: terms, and for each input where its data begins and ends behind the JSON
 _Known = tuple[v2.Terms, tuple[tuple[int, int], ...]]
@@ -77,14 +53,14 @@ class Reader:
     def _but_for_its_id(self, text: bytes, body: Buffer, header_length: int) -> v2.Query:
         around, name = None, ""
         try:
-            spelled = bytes(_named(text).id)
+            spelled = bytes(v2_spelling.named(text).id)
             if spelled:
-                name = _string(spelled)
+                name = v2_spelling.string(spelled)
                 # If these bytes come first somewhere else than where the id stands, nothing but this very text has the
                 # same around them and the same id.
                 before, _, behind = text.partition(spelled)
                 around = before, behind
-        except _MISTAKES:
+        except v2_spelling.MISTAKES:
             return v2.parse(body, header_length, self._signature, self._max_rows)
         known = self._around.get(around) if around is not None else None
         if known is not None and len(name) <= v2.MAX_ID and len(body) == header_length + known[0].nbytes:
@@ -92,7 +68,7 @@ class Reader:
         query = v2.parse(body, header_length, self._signature, self._max_rows)
         known = self._places(text, query)
         if known is not None:
-            parts = _spelled(text)
+            parts = v2_spelling.spelled(text)
             alike = bytes(parts.parameters), bytes(parts.inputs), bytes(parts.outputs)
             known = self._alike.get(alike, known)
             query.terms = known[0]

@@ -7,12 +7,12 @@ BIN := $(VENV)/bin
 
 # Tests that mind no company take both cores. The others, with whole appliances and with devices whose pace counts,
 # follow alone.
-PARALLEL := $(addprefix tests/,allocation baselines batching benchmarks console control dispatch evaluation executor \
-	frames gateway node pressure registry routing simulation sizes v2 wild)
+PARALLEL := $(addprefix tests/,allocation baselines batching benchmarks compiled console control dispatch evaluation \
+	executor frames gateway node pressure registry routing simulation sizes v2 wild)
 
-.PHONY: install demo run test bench evaluation lint clean
+.PHONY: install compiled demo run test bench evaluation lint clean
 
-install: $(VENV)/.installed
+install: $(VENV)/.installed compiled
 
 $(VENV)/.installed: requirements.txt
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed (Debian: python3 python3-venv;" \
@@ -25,6 +25,10 @@ $(VENV)/.installed-dev: requirements.txt requirements-dev.txt $(VENV)/.installed
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	touch $@
 
+# Where there is a C compiler, and anew when the sources have changed.
+compiled: $(VENV)/.installed
+	@$(BIN)/python -m workers.compiled --if-possible
+
 demo: install
 	@exec $(BIN)/python manage.py up --demo
 
@@ -33,6 +37,7 @@ run: install
 
 test: $(VENV)/.installed-dev
 	@tests/browser-packages
+	@$(BIN)/python -m workers.compiled --if-possible
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(PARALLEL)
 	$(BIN)/python -m pytest $(PARALLEL:%=--ignore=%)
 
@@ -47,4 +52,4 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .compiled .pytest_cache .ruff_cache .hypothesis

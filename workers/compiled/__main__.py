@@ -15,9 +15,8 @@ def main() -> int:
     parser.add_argument("--if-possible", action="store_true", help="no failure where it cannot be")
     given = parser.parse_args()
     if (FOLDER / signature()).is_dir():
-        print("the query path is compiled already")
         return 0
-    print("compiling the query path, which takes up to some minutes, once")
+    print("compiling the query path, once: up to a few minutes", flush=True)
     try:
         build()
     except CannotBuild as reason:

@@ -291,14 +291,10 @@ class Rest:
     def _index(self, exchange: Exchange, admitted: _Admitted) -> None:
         body = bytes(encodings.decompress(admitted.encoding, exchange.body, self._max_body_bytes))
         try:
-            wanted = msgspec.json.decode(body, type=_IndexRequest) if body.strip() else _IndexRequest()
+            wanted = msgspec.json.decode(body, type=v2.IndexRequest) if body.strip() else v2.IndexRequest()
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Invalid(f"body: {error}") from None
         exchange.respond(200, [_JSON], [_encode(self._metadata.index(wanted.ready))])
-
-
-class _IndexRequest(msgspec.Struct):
-    ready: bool = False
 
 
 def _render(accepts: bytes, query: v2.Query, model: str, answer: Answer) -> Response:

@@ -82,6 +82,12 @@ class Query(msgspec.Struct):
         return self.terms.min_accuracy
 
 
+class IndexRequest(msgspec.Struct):
+    """What is asked of the repository's index: ``ready`` models only, or all."""
+
+    ready: bool = False
+
+
 class Input(msgspec.Struct):
     """One input as the client describes it. ``data``: HTTP's JSON form."""
 

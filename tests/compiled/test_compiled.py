@@ -129,8 +129,8 @@ def test_no_compiled_module_has_a_message_of_its_own(module):
 @pytest.mark.parametrize(
     "tests",
     [
-        ["tests/dispatch", "tests/pressure/test_goodput.py"],
-        ["tests/gateway/test_http1.py", "tests/gateway/test_holding.py"],
+        ["tests/dispatch/test_behaviour.py", "tests/dispatch/test_properties.py", "tests/pressure/test_goodput.py"],
+        ["tests/gateway/test_http1.py", "tests/v2"],
     ],
     ids=["deciding", "serving"],
 )

@@ -6,13 +6,16 @@ import os
 import platform
 from pathlib import Path
 
+from workers.compiled.closed import FOLDER, signature
+
 
 def heading(title: str, about: str) -> str:
-    """A title, the text of a docstring, and the machine."""
+    """A title, the text of a docstring, the machine, and whether the gateway's query path is compiled on it."""
     cores = len(os.sched_getaffinity(0))
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     processor = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "?")
     load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
     text = "\n\n".join(" ".join(paragraph.split()) for paragraph in about.strip().split("\n\n"))
-    machine = f"{cores} cores of {processor}, Python {platform.python_version()}, load before: {load}."
+    form = "compiled" if (FOLDER / signature()).is_dir() else "plain"
+    machine = f"{cores} cores of {processor}, Python {platform.python_version()}, gateway {form}, load before: {load}."
     return f"# {title}\n\n{text}\n\n{machine}\n"

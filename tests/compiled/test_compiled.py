@@ -188,6 +188,13 @@ def test_without_a_compiler_it_says_what_is_missing(copy):
     assert not (copy / ".compiled").exists()
 
 
+def test_queries_leave_nothing_behind(built):
+    """Compiled code counts references by itself: a compiler's fault in that is memory that never comes back."""
+    ran = python("-m", "tests.compiled.left_behind")
+    assert ran.returncode == 0, ran.stdout
+    assert max(json.loads(ran.stdout)) < 20
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_no_compiled_module_has_a_message_of_its_own(module):
     tree = ast.parse((ROOT / source(module)).read_text())

@@ -41,7 +41,7 @@ test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(PARALLEL)
 	$(BIN)/python -m pytest $(PARALLEL:%=--ignore=%)
 
-bench: $(VENV)/.installed-dev
+bench: $(VENV)/.installed-dev compiled
 	$(BIN)/python -m benchmarks
 
 evaluation: install

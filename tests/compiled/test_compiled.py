@@ -6,9 +6,11 @@ import ast
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,8 @@ used = compiled.use()
 files = [importlib.import_module(name).__file__ for name in MODULES]
 print(json.dumps([used, sum(file.endswith(".so") for file in files), len(files)]))
 """
+HIDE = "import sysconfig; sysconfig.get_config_vars()['CC'] = 'no-such-compiler -pthread'\n"
+RUN = "import sys; sys.argv[1:] = {}\nfrom workers.compiled.__main__ import main; sys.exit(main())"
 
 
 def python(*arguments: str, cwd: Path = ROOT, timeout: int = 600) -> subprocess.CompletedProcess:
@@ -48,6 +52,11 @@ def tell(root: Path) -> list:
     return json.loads(ran.stdout)
 
 
+def folders(root: Path) -> list[Path]:
+    """What was built there, and what a build left behind."""
+    return [path for path in (root / ".compiled").iterdir() if path.is_dir()]
+
+
 @pytest.fixture(scope="module")
 def built() -> Path:
     ran = python("-m", "workers.compiled")
@@ -65,6 +74,21 @@ def copy(built, tmp_path) -> Path:
     return tmp_path
 
 
+def note_who_edits(root: Path) -> None:
+    """As Emacs does: in a link that leads nowhere."""
+    (root / "workers" / "dispatch" / ".#menu.py").symlink_to("somebody@somewhere.1234:5678")
+
+
+@pytest.fixture
+def little(copy) -> Path:
+    """Sources that are being edited, of which only a little is to be compiled, and nothing was yet."""
+    shutil.rmtree(copy / ".compiled")
+    note_who_edits(copy)
+    with (copy / "workers" / "compiled" / "closed.py").open("a") as file:
+        file.write('\nMODULES = ("workers.dispatch.classes",)\n')
+    return copy
+
+
 def test_all_of_it_is_used(built):
     assert tell(ROOT) == [True, len(MODULES), len(MODULES)]
 
@@ -75,12 +99,39 @@ def test_it_is_not_built_again(built):
     assert built.stat().st_mtime_ns == before
 
 
-@pytest.mark.parametrize("changed", ["dispatch/dispatcher.py", "protocol/v2.py", "log.py"])
+@pytest.mark.parametrize("changed", ["dispatch/dispatcher.py", "protocol/v2.py", "log.py", "compiled/mypy.ini"])
 def test_other_sources_stay_plain(copy, changed):
     assert tell(copy) == [True, len(MODULES), len(MODULES)]
     with (copy / "workers" / changed).open("a") as file:
         file.write("\n# changed\n")
     assert tell(copy) == [False, 0, len(MODULES)]
+
+
+def test_what_an_editor_leaves_beside_sources_is_none_of_them(copy):
+    note_who_edits(copy)
+    assert tell(copy) == [True, len(MODULES), len(MODULES)]
+    ran = python("-m", "workers.compiled", cwd=copy)
+    assert (ran.returncode, ran.stdout) == (0, "")
+
+
+def test_what_cannot_be_imported_is_not_kept(little):
+    with (little / "workers" / "dispatch" / "classes.py").open("a") as file:
+        file.write("\nraise RuntimeError('a fault of the compiler, say')\n")
+    ran = python("-m", "workers.compiled", cwd=little)
+    assert ran.returncode == 1 and "RuntimeError: a fault of the compiler, say" in ran.stdout
+    assert not folders(little)
+
+
+def test_who_builds_at_once_builds_once_and_for_all_users(little):
+    # A service has a user of its own, and who installs may be in the habit of keeping things private.
+    arguments = [sys.executable, "-m", "workers.compiled"]
+    environment = {**os.environ, "PYTHONPATH": str(little)}
+    both = [subprocess.Popen(arguments, cwd=little, env=environment, umask=0o077) for _ in range(2)]
+    assert [one.wait(600) for one in both] == [0, 0]
+    assert len(folders(little)) == 1
+    assert tell(little) == [True, 1, 1]
+    made = [little / ".compiled", *folders(little), *folders(little)[0].rglob("*")]
+    assert [path for path in made if not path.stat().st_mode & (stat.S_IXOTH if path.is_dir() else stat.S_IROTH)] == []
 
 
 @pytest.mark.parametrize("missing", [LIBRARY, MODULES[3], MODULES[-1]])
@@ -97,6 +148,26 @@ def test_what_cannot_be_loaded_is_not_used(copy):
     assert tell(copy) == [False, 0, len(MODULES)]
 
 
+def test_what_another_user_keeps_private_is_not_used(copy):
+    # Root may read everything, and becomes somebody who may not once all else is imported.
+    script = (
+        "import os, sysconfig\n"
+        "from workers import compiled\n"
+        "sysconfig.get_config_vars()\n"
+        "os.geteuid() or os.seteuid(65534)\n"
+        "print(compiled.use())"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        root.chmod(0o755)
+        copy.joinpath("workers").rename(root / "workers")
+        copy.joinpath(".compiled").rename(root / ".compiled")
+        assert python("-c", script, cwd=root).stdout == "True\n"
+        (root / ".compiled").chmod(0o000)
+        assert python("-c", script, cwd=root).stdout == "False\n"
+        (root / ".compiled").chmod(0o755)
+
+
 def test_where_nothing_was_built_all_is_plain(copy):
     shutil.rmtree(copy / ".compiled")
     assert tell(copy) == [False, 0, len(MODULES)]
@@ -109,13 +180,19 @@ def test_use_comes_first_or_not_at_all(built):
 
 def test_without_a_compiler_it_says_what_is_missing(copy):
     shutil.rmtree(copy / ".compiled")
-    hide = "import sysconfig; sysconfig.get_config_vars()['CC'] = 'no-such-compiler -pthread'\n"
-    run = "import sys; sys.argv[1:] = {}\nfrom workers.compiled.__main__ import main; sys.exit(main())"
-    ran = python("-c", hide + run.format([]), cwd=copy)
+    ran = python("-c", HIDE + RUN.format([]), cwd=copy)
     assert ran.returncode == 1 and "no C compiler: no-such-compiler" in ran.stdout
-    ran = python("-c", hide + run.format(["--if-possible"]), cwd=copy)
+    ran = python("-c", HIDE + RUN.format(["--if-possible"]), cwd=copy)
     assert ran.returncode == 0 and "runs as plain Python" in ran.stdout
-    assert not [path for path in (copy / ".compiled").iterdir() if path.is_dir()]
+    assert "compiling" not in ran.stdout
+    assert not (copy / ".compiled").exists()
+
+
+def test_queries_leave_nothing_behind(built):
+    """Compiled code counts references by itself: a compiler's fault in that is memory that never comes back."""
+    ran = python("-m", "tests.compiled.left_behind")
+    assert ran.returncode == 0, ran.stdout
+    assert max(json.loads(ran.stdout)) < 20
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
-from .build import CannotBuild, build
-from .closed import FOLDER, signature
+from .build import CannotBuild, build, built, check
 
 
 def main() -> int:
@@ -14,10 +14,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m workers.compiled", description="Compile the query path.")
     parser.add_argument("--if-possible", action="store_true", help="no failure where it cannot be")
     given = parser.parse_args()
-    if (FOLDER / signature()).is_dir():
-        return 0
-    print("compiling the query path, once: up to a few minutes", flush=True)
+    # Whoever installs may keep things private by habit; services have users of their own.
+    os.umask(0o022)
     try:
+        if built():
+            return 0
+        check()
+        print("compiling the query path, once: up to a few minutes", flush=True)
         build()
     except CannotBuild as reason:
         print(f"{reason}\nThe query path runs as plain Python, which takes more CPU time a query.", file=sys.stderr)

@@ -65,8 +65,14 @@ def source(module: str) -> Path:
 
 def signature(root: Path = ROOT) -> str:
     """What an outcome must have been built from: all of these processes' sources (constants of others become part of
-    who uses them), this interpreter, this kind of machine."""
+    who uses them) and how they are compiled, this interpreter, this kind of machine.
+
+    Raises:
+        OSError: a source cannot be read, or has just gone.
+    """
     found = hashlib.sha256(str(sysconfig.get_config_var("EXT_SUFFIX")).encode())
-    for path in sorted((root / "workers").rglob("*.py")):
+    sources = (root / "workers").rglob("*.py")
+    # Editors leave links there that lead nowhere.
+    for path in (*sorted(path for path in sources if path.is_file()), root / "workers" / "compiled" / "mypy.ini"):
         found.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return found.hexdigest()[:16]

@@ -1,12 +1,15 @@
-"""Compiles the sources below the current folder: ``python -m workers.compiled.extension OUT``, in a copy of them."""
+"""Compiles the sources that it is of, and has what came of it imported: ``python -m workers.compiled.extension``, in a
+copy of them."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from .closed import LIBRARY, MODULES, source
+from .closed import FOLDER, LIBRARY, MODULES, signature, source
+from .finder import use
 
 
 def main() -> None:
@@ -42,8 +45,13 @@ def main() -> None:
         ext_modules=extensions,
         packages=[],
         cmdclass={"build_ext": SideBySide},
-        script_args=["-q", "build_ext", "--build-lib", sys.argv[1], "--build-temp", "objects"],
+        script_args=["-q", "build_ext", "--build-lib", str(FOLDER / signature()), "--build-temp", "objects"],
     )
+    # What a compiler lets pass may fail when it is imported, and a gateway could not go back to plain Python by then.
+    if not use():
+        sys.exit("what was compiled cannot be loaded")
+    for name in MODULES:
+        importlib.import_module(name)
 
 
 if __name__ == "__main__":

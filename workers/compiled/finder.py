@@ -24,7 +24,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 def use() -> bool:
     """Import what is compiled from now on. False, and all stays plain, where nothing was built from these very sources
-    for this interpreter, or it cannot be loaded.
+    for this interpreter, or it cannot be read or loaded.
 
     Raises:
         RuntimeError: some of it was imported already.
@@ -32,12 +32,16 @@ def use() -> bool:
     early = [name for name in MODULES if name in sys.modules]
     if early:
         raise RuntimeError(f"imported too early: {', '.join(early)}")
-    if not FOLDER.is_dir():
-        return False
-    folder = FOLDER / signature()
-    suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    files = {name: folder / (name.replace(".", "/") + suffix) for name in (LIBRARY, *MODULES)}
-    if not all(file.is_file() for file in files.values()):
+    try:
+        if not FOLDER.is_dir():
+            return False
+        folder = FOLDER / signature()
+        suffix = sysconfig.get_config_var("EXT_SUFFIX")
+        files = {name: folder / (name.replace(".", "/") + suffix) for name in (LIBRARY, *MODULES)}
+        if not all(file.is_file() for file in files.values()):
+            return False
+    except OSError:
+        # Another user's, who keeps it private, or it is just being changed.
         return False
     finder = _Finder(files)
     sys.meta_path.insert(0, finder)

@@ -10,8 +10,6 @@ median over rounds in which everything takes turns: the session alone, the loads
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .query import connections, copies, decisions, idle, serving, unloaded
+from .query.heading import heading
 from .query.load import LoadError
 from .query.models import MODELS
 from .query.servers import RIVALS, Mosec
@@ -74,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; the exit status: 1: a query failed or a server did not run."""
     given = _parse(arguments)
     options = _Options(QUICK if given.quick else Effort(), given.quick, given.against)
-    page = [_heading()]
+    page = [heading("The query path", __doc__)]
     print(page[0], flush=True)
     for name in given.only:
         began = time.perf_counter()
@@ -121,17 +120,6 @@ def _rivals(text: str) -> list[type[Mosec]]:
             raise argparse.ArgumentTypeError(f"{name}: its package is not installed here")
         found.append(rival)
     return found
-
-
-def _heading() -> str:
-    cores = len(os.sched_getaffinity(0))
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    processor = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "?")
-    load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
-    return (
-        f"# The query path\n\n{_text(__doc__)}\n\n{cores} cores of {processor}, Python {platform.python_version()}, "
-        f"load before: {load}.\n"
-    )
 
 
 def _text(about: str) -> str:

@@ -22,7 +22,9 @@ $(VENV)/.installed: requirements.txt
 	touch $@
 
 $(VENV)/.installed-dev: requirements.txt requirements-dev.txt $(VENV)/.installed
-	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@# Beside each other, as neither minds.
+	$(BIN)/python -m workers.compiled --if-possible & \
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt; status=$$?; wait; exit $$status
 	touch $@
 
 # Where there is a C compiler, and anew when the sources have changed.

@@ -87,7 +87,7 @@ def pressure_at(device: Device, application: Application, now: float) -> float:
     """The pressure on the devices that offer the application what this one does, which must be up."""
     kind = device.kind
     assert kind is not None
-    return kind.groups[application.name].pressure(now, application.slo_s)
+    return kind.groups[application.name].pressure(now, application.bookable_s(now))
 
 
 class Application:
@@ -164,6 +164,11 @@ class Application:
             self._most_since = self.under_way
         earlier, lately = self._most_before, self._most_since
         self.most_under_way = earlier if earlier > lately else lately
+
+    def bookable_s(self, now: float) -> float:
+        """The part of the SLO for which devices are booked at most: to be full is to be booked for that."""
+        part = self.leeway.part(now)
+        return self.slo_s * (1.0 - part) if part else self.slo_s
 
     def full(self, now: float) -> bool:
         """Whether queries have looked at all devices of late for a place between others, and in vain."""

@@ -91,7 +91,7 @@ def opening(
 ) -> tuple[Option, Device] | None:
     """The most valuable variant of more worth than ``above``, and the device that can start it first, behind all that
     is booked there; None where none would be in time."""
-    slo_s, highest = application.slo_s, above
+    slo_s, highest = application.bookable_s(now), above
     found: tuple[Option, Device, float] | None = None
     device: Device | None
     for group in application.groups:
@@ -167,7 +167,7 @@ def _next_best(
     """The most valuable variant that would be in time, and its device."""
     offers = []
     for group in application.groups:
-        device, soonest, pressure = _survey(group, now, application.slo_s)
+        device, soonest, pressure = _survey(group, now, application.bookable_s(now))
         if device is None or now + soonest > deadline:
             continue
         ranked = group.menu.ranked(min(int(pressure * LEVELS), LEVELS - 1) if priced else 0)

@@ -37,9 +37,8 @@ demo: install
 run: install
 	@exec $(BIN)/python manage.py up
 
-test: $(VENV)/.installed-dev
+test: $(VENV)/.installed-dev compiled
 	@tests/browser-packages
-	@$(BIN)/python -m workers.compiled --if-possible
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(PARALLEL)
 	$(BIN)/python -m pytest $(PARALLEL:%=--ignore=%)
 

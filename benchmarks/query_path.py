@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .query import connections, copies, decisions, idle, serving, unloaded
-from .query.heading import heading
+from .query.heading import heading, text
 from .query.load import LoadError
 from .query.models import MODELS
 from .query.servers import RIVALS, Mosec
@@ -86,10 +86,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 1
         else:
             took = f"`--only {name}`, {time.perf_counter() - began:.0f} s"
-            page.append(f"## {SECTIONS[name].title}\n\n{_text(SECTIONS[name].about)}\n\n{markdown(rows)}\n\n{took}\n")
+            page.append(f"## {SECTIONS[name].title}\n\n{text(SECTIONS[name].about)}\n\n{markdown(rows)}\n\n{took}\n")
         print(page[-1], flush=True)
     if given.out is not None:
-        given.out.write_text("\n".join(page))
+        given.out.writetext("\n".join(page))
     return 0
 
 
@@ -120,10 +120,6 @@ def _rivals(text: str) -> list[type[Mosec]]:
             raise argparse.ArgumentTypeError(f"{name}: its package is not installed here")
         found.append(rival)
     return found
-
-
-def _text(about: str) -> str:
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in about.strip().split("\n\n"))
 
 
 if __name__ == "__main__":

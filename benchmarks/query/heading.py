@@ -15,7 +15,11 @@ def heading(title: str, about: str) -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     processor = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "?")
     load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
-    text = "\n\n".join(" ".join(paragraph.split()) for paragraph in about.strip().split("\n\n"))
     form = "compiled" if (FOLDER / signature()).is_dir() else "plain"
     machine = f"{cores} cores of {processor}, Python {platform.python_version()}, gateway {form}, load before: {load}."
-    return f"# {title}\n\n{text}\n\n{machine}\n"
+    return f"# {title}\n\n{text(about)}\n\n{machine}\n"
+
+
+def text(about: str) -> str:
+    """A docstring's paragraphs, each in one line."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in about.strip().split("\n\n"))

@@ -21,7 +21,7 @@ from .devices import Batch, Device, Query
 from .fleet import Application, Fleet, pressure_at
 from .lateness import expect_later, find_option, forget_slowness, gave_back, learn, looked_at_again, overdue_at
 from .menu import INF, Menu, Option
-from .overload import budget, kept_free, overtakes, pressed, roomy, spacious
+from .overload import budget, kept_free, overtakes, roomy, spacious
 from .placing import ROUNDING_S, anywhere, gap, hurried, joinable, joins, opening, takeover
 from .starting import chosen, waits_until
 from .wakes import Wakes
@@ -194,12 +194,7 @@ class Dispatcher:
                     last, known = name, self._fleet.applications.get(name)
                 if known is None:
                     self._refuse_all([query])
-                elif (
-                    batch is None
-                    or batch.application is not known
-                    or known.leeway.part(now)
-                    or not joins(batch, query, now)
-                ):
+                elif batch is None or batch.application is not known or known.kept(now) or not joins(batch, query, now):
                     # How long batches take by now counts for whoever is placed next.
                     self._freshen(now)
                     self._place(known, query, now)
@@ -354,7 +349,7 @@ class Dispatcher:
     def _place(self, application: Application, query: Query, now: float, again: bool = False) -> None:
         """``again``: it had a place already, and is not to lose it for want of room for others."""
         rows, deadline = query.rows, query.deadline + ROUNDING_S
-        kept_s = 0.0 if again or not pressed(application, now) else kept_free(application, query, now)
+        kept_s = 0.0 if again else kept_free(application, query, now)
         deadline -= kept_s
         batch = joinable(application, query, deadline, now, kept_s) if application.open else None
         worth = -INF if batch is None else batch.option.worth
@@ -364,7 +359,7 @@ class Dispatcher:
                 option, device = found
                 if (
                     again
-                    or not pressed(application, now)
+                    or not application.pressed(now)
                     or roomy(option, device, rows, now, deadline, budget(application, query) - kept_s)
                 ):
                     self._begin(Batch(application, option, device, query), now)
@@ -389,7 +384,7 @@ class Dispatcher:
         deadline."""
         rows = query.rows
         budget_s: float | None = None
-        if not again and pressed(application, now):
+        if not again and application.pressed(now):
             many = len(application.crowd) > MANY
             if many and application.full(now):
                 return False

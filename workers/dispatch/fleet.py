@@ -23,6 +23,8 @@ TIGHT: Final = 0.5
 RESERVE_S: Final = 10.0
 #: devices that a query which fits nowhere looks at for a place between others
 LOOKS: Final = 8
+#: for so many seconds after a refusal batches are opened only with room to grow (see :mod:`.overload`)
+HOLD_S: Final = 1.0
 #: once no device had one, none is looked for again for this part of the SLO: overload must not cost time as well
 FULL: Final = 0.01
 
@@ -165,10 +167,17 @@ class Application:
         earlier, lately = self._most_before, self._most_since
         self.most_under_way = earlier if earlier > lately else lately
 
+    def pressed(self, now: float) -> bool:
+        """Whether a query was refused of late."""
+        return now - self.refused_at < HOLD_S
+
+    def kept(self, now: float) -> float:
+        """The part of queries' time for which busy devices are not booked now (see :mod:`.leeway`)."""
+        return self.leeway.part(now) if now - self.refused_at < HOLD_S else 0.0
+
     def bookable_s(self, now: float) -> float:
         """The part of the SLO for which devices are booked at most: to be full is to be booked for that."""
-        part = self.leeway.part(now)
-        return self.slo_s * (1.0 - part) if part else self.slo_s
+        return self.slo_s * (1.0 - self.kept(now))
 
     def full(self, now: float) -> bool:
         """Whether queries have looked at all devices of late for a place between others, and in vain."""

@@ -15,15 +15,8 @@ from .devices import Device, Query
 from .fleet import Application
 from .menu import INF, Option
 
-#: for so many seconds after a refusal batches are opened only with room to grow
-HOLD_S: Final = 1.0
 #: of the time that a query has, the part that a batch may be meant to fill: the rest is for what is ahead of it
 PART: Final = 0.5
-
-
-def pressed(application: Application, now: float) -> bool:
-    """Whether the application had a query refused of late."""
-    return now - application.refused_at < HOLD_S
 
 
 def budget(application: Application, query: Query) -> float:
@@ -44,7 +37,7 @@ def rows_meant(option: Option, device: Device, rows: int, budget_s: float) -> in
 
 def kept_free(application: Application, query: Query, now: float) -> float:
     """Seconds of the query's time for which busy devices are not to be booked."""
-    part = application.leeway.part(now)
+    part = application.kept(now)
     return part * budget(application, query) if part else 0.0
 
 

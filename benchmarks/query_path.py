@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             page.append(f"## {SECTIONS[name].title}\n\n{text(SECTIONS[name].about)}\n\n{markdown(rows)}\n\n{took}\n")
         print(page[-1], flush=True)
     if given.out is not None:
-        given.out.writetext("\n".join(page))
+        given.out.write_text("\n".join(page))
     return 0
 
 

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 
 import hpack
 
-from workers.gateway import http2_frames as h2
 from workers.gateway.errors import GatewayError, UnsupportedMethod
-from workers.gateway.http2_heads import Head
+from workers.gateway.http2 import Head
+from workers.gateway.http2 import frames as h2
 from workers.gateway.rpc_call import Admitted, Call, timeout_s
 from workers.gateway.rpc_server import RpcServer
 

@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2 as pb
 
-from workers.gateway import http2_frames as h2
 from workers.gateway import rpc_call, rpc_stream
 from workers.gateway.errors import Invalid
 from workers.gateway.grpc_messages import IN_PLACE, MessageError, Messages
+from workers.gateway.http2 import frames as h2
 from workers.gateway.rpc_call import timeout_s
 from workers.gateway.rpc_stream import Streaming, Waits
 

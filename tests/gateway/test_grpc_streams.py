@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from workers.gateway import http2_frames as h2
 from workers.gateway import rpc_call, rpc_stream
 from workers.gateway.errors import Overloaded
+from workers.gateway.http2 import frames as h2
 
 from .http2_client import Peer, connected, eventually, prefixed, serving
 from .test_grpc_calls import CODE, KIB, MIB, Plane, answer, ask, status, streaming, to, told

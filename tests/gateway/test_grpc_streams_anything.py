@@ -11,10 +11,10 @@ import hpack
 import pytest
 from tritonclient.grpc import service_pb2 as pb
 
-from workers.gateway import http2_frames as h2
 from workers.gateway.errors import Invalid, ModelFailed, Overloaded
 from workers.gateway.grpc_messages import Messages
 from workers.gateway.http2 import Connection
+from workers.gateway.http2 import frames as h2
 from workers.gateway.rpc_call import Admitted
 from workers.gateway.rpc_server import RpcServer
 from workers.gateway.rpc_stream import Streaming

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workers.gateway import http2
-from workers.gateway import http2_frames as h2
-from workers.gateway.http2_heads import Heads, Malformed, leaves_table
-from workers.gateway.http2_stream import Stream
+from workers.gateway.http2 import connection as http2
+from workers.gateway.http2 import frames as h2
+from workers.gateway.http2.heads import Heads, Malformed, leaves_table
+from workers.gateway.http2.stream import Stream
 
 from .http2_client import HEAD, Peer, connected, eventually, prefixed, serving
 
@@ -112,7 +112,7 @@ def test_data_is_taken_as_it_comes_with_padding_too(frames, cuts):
                 assert not stream.ended or not left
                 connection.data_received(left[:cut])
                 left = left[cut:]
-                assert len(connection._rest) <= h2.HEAD
+                assert len(connection._reader.rest) <= h2.HEAD
             return stream, connection
 
     stream, connection = asyncio.run(main())

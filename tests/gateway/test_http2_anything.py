@@ -8,8 +8,8 @@ import time
 import hpack
 import pytest
 
-from workers.gateway import http2_frames as h2
 from workers.gateway.http2 import Connection
+from workers.gateway.http2 import frames as h2
 from workers.gateway.rpc_server import RpcServer
 
 from .http2_client import HEAD, Echo, prefixed

@@ -24,7 +24,7 @@ from .catalog import Catalog
 from .dataplane import DataPlane, parse_version
 from .errors import GatewayError, Invalid, ModelFailed, NotFound, UnsupportedEncoding, UnsupportedMethod
 from .flights import Answer, Flight, Outcome
-from .http2_heads import Head
+from .http2 import Head
 from .metadata import Metadata
 from .metrics import GatewayMetrics
 from .rpc_call import Admitted, Call, Endpoint, timeout_s

@@ -13,12 +13,10 @@ from workers import log
 from workers.protocol.tensors import Buffer
 
 from . import encodings
-from . import http2_frames as h2
 from .errors import GatewayError, Invalid, ModelFailed, Overloaded, TooLarge
 from .grpc_messages import PREFIX, MessageError, Messages, prefixed
-from .http2 import Connection
-from .http2_heads import Head
-from .http2_stream import Stream
+from .http2 import Connection, Head, Stream
+from .http2 import frames as h2
 
 logger = log.get("gateway.grpc")
 

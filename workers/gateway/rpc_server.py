@@ -6,8 +6,7 @@ import asyncio
 import time
 
 from .errors import GatewayError
-from .http2 import Connection
-from .http2_heads import Head
+from .http2 import Connection, Head
 from .rpc import Rpc
 from .rpc_call import Admitted, Call
 
@@ -20,7 +19,7 @@ FAREWELL_S = 0.3
 
 class RpcServer:
     """Listens for gRPC in the running event loop. Also what its calls share (:class:`~.rpc_call.Calls`) and who its
-    connections belong to (:class:`~.http2.Server`).
+    connections belong to (:class:`~.http2.connection.Server`).
 
     ``message_bytes``: largest message, as it came and decompressed. ``most_bytes``: all messages that are being read,
     together, and all answers that clients do not take, together.
@@ -84,19 +83,19 @@ class RpcServer:
     # --- for connections ---
 
     def admits(self) -> bool:
-        """See :class:`~.http2.Server`."""
+        """See :class:`~.http2.connection.Server`."""
         return self.streams < MAX_CALLS
 
     def full(self) -> bool:
-        """See :class:`~.http2.Server`."""
+        """See :class:`~.http2.connection.Server`."""
         return len(self.connections) >= MAX_CONNECTIONS
 
     def open(self, connection: Connection, number: int, head: Head) -> Call:
-        """See :class:`~.http2.Server`."""
+        """See :class:`~.http2.connection.Server`."""
         return Call(self, connection, number, head)
 
     def closed(self, connection: Connection) -> None:
-        """See :class:`~.http2.Server`."""
+        """See :class:`~.http2.connection.Server`."""
         self._idle.set()
 
     # --- for calls ---

@@ -11,7 +11,7 @@ from typing import Any
 
 import hpack
 
-from .http2_frames import COMPRESSION_ERROR, ENHANCE_YOUR_CALM, Http2Error
+from .frames import COMPRESSION_ERROR, ENHANCE_YOUR_CALM, Http2Error
 
 #: bytes of a head, as its fields and 32 for each
 MOST_BYTES = 16 * 1024

@@ -1,9 +1,4 @@
-"""HTTP/2 for the gateway's gRPC edge (RFC 9113): connections, their streams, and flow control in both directions.
-
-One protocol object a connection and one :class:`~.http2_stream.Stream` a request; no task, no timer and no future. What
-a stream means is for whoever extends it. Only what gRPC needs of a server is here: no push, no priorities, and
-responses' heads go into no table. Why this and not a library's server: ``docs/decisions/0017-grpc-over-own-http2.md``.
-"""
+"""One client connection over HTTP/2: its streams, its flow control in both directions, and its life (RFC 9113)."""
 
 from __future__ import annotations
 
@@ -15,17 +10,16 @@ from typing import Protocol
 from workers import log
 from workers.protocol.tensors import Buffer
 
-from . import http2_frames as h2
-from .http2_frames import Http2Error
-from .http2_heads import MOST_BYTES, Head, Heads, Malformed
-from .http2_stream import Stream
+from . import frames as h2
+from .frames import Http2Error
+from .heads import MOST_BYTES, Head, Heads, Malformed
+from .reading import DATA_FRAME, Reader
+from .stream import Stream
 
 logger = log.get("gateway.grpc")
 
-#: bytes that a client may send unread on one stream and on one connection, and in one frame of data
-STREAM_WINDOW, CONNECTION_WINDOW, DATA_FRAME = 1024 * 1024, 8 * 1024 * 1024, 256 * 1024
-#: of so many bytes a copy costs less than a view
-SMALL = 4096
+#: bytes that a client may send unread on one stream and on one connection
+STREAM_WINDOW, CONNECTION_WINDOW = 1024 * 1024, 8 * 1024 * 1024
 #: streams of one connection at once
 STREAMS = 1024
 #: requests of one read that begin before others have their turn
@@ -79,6 +73,7 @@ class Connection(asyncio.Protocol):
         self._server = server
         self._transport: asyncio.Transport | None = None
         self._heads = Heads()
+        self._reader = Reader(self)
         self.streams: dict[int, Stream] = {}
         #: those that have something to send and would be let by their own windows
         self.blocked: dict[int, Stream] = {}
@@ -93,18 +88,9 @@ class Connection(asyncio.Protocol):
         self._controls = 0
         #: requests that have begun in this turn, and whether what was read goes on in the next
         self._begun, self._later = 0, False
-        self._greeted = self._set = False
         self._closing = self._stopping = False
         self._last = 0
         self._unread = 0
-        #: the beginning of a frame
-        self._rest = b""
-        #: of a frame of data that has not come whole: its stream, its flags, and the bytes that are missing, with how
-        #: many of padding at their end
-        self._data: tuple[int, int, int, int] | None = None
-        #: a head in several frames: its stream, whether its request has no body, and its pieces
-        self._block: tuple[int, bool, bytearray] | None = None
-        self._block_at = 0.0
 
     # --- transport callbacks ---
 
@@ -116,9 +102,9 @@ class Connection(asyncio.Protocol):
             self._fail(h2.ENHANCE_YOUR_CALM, "connections: as many as there may be are open")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._closing = True
+        self._end_reading()
         self._transport = None
-        self._rest, self._block = b"", None
+        self._reader.rest = b""
         for stream in list(self.streams.values()):
             self._gone(stream)
         self._server.connections.discard(self)
@@ -139,18 +125,16 @@ class Connection(asyncio.Protocol):
         self.touched = time.monotonic()
         if self._closing:
             return
-        if self._rest:
-            data = self._rest + data
-            self._rest = b""
         if self._later:
-            self._rest = data
+            self._reader.rest += data
         else:
             self._take(data)
 
     def _take(self, data: bytes) -> None:
-        self._begun = 0
+        reader = self._reader
+        self._begun, reader.stopped = 0, False
         try:
-            self._rest = self._read(data)
+            reader.read(data, self.touched)
         except Http2Error as error:
             self._fail(error.code, str(error))
         except Exception:
@@ -167,80 +151,24 @@ class Connection(asyncio.Protocol):
         self._later = False
         if self._transport is None or self._closing:
             return
-        data, self._rest = self._rest, b""
-        self._take(data)
+        self._take(b"")
         if not self._later and not self.paused and not self._closing and not self._transport.is_closing():
             self._transport.resume_reading()
 
     # --- frames ---
 
-    def _read(self, data: bytes) -> bytes:
-        """Take whole frames, and data as far as it has come; what is left."""
-        offset, size = 0, len(data)
-        if not self._greeted:
-            if not h2.PREFACE.startswith(data[: len(h2.PREFACE)]):
-                raise Http2Error(h2.PROTOCOL_ERROR, "not HTTP/2: the connection preface is missing")
-            if size < len(h2.PREFACE):
-                return data
-            self._greeted = True
-            self.write(_SETTINGS)
-            offset = len(h2.PREFACE)
-        elif self._data is not None:
-            offset = self._more_data(data, 0)
-        while size - offset >= h2.HEAD and not self._closing and self._begun < TURN:
-            high, low, kind, flags, number = h2.unpack_head(data, offset)
-            length = high << 8 | low
-            number &= h2.MOST_WINDOW
-            begin = offset + h2.HEAD
-            end = begin + length
-            if kind == h2.DATA:
-                if length > DATA_FRAME:
-                    raise Http2Error(h2.FRAME_SIZE_ERROR, f"DATA: at most {DATA_FRAME} bytes in a frame")
-                if not self._set or self._block is not None or not number:
-                    raise Http2Error(h2.PROTOCOL_ERROR, "DATA: out of place")
-                if end <= size:
-                    # Of what is small a copy costs less than a view.
-                    payload = data[begin:end] if length <= SMALL else memoryview(data)[begin:end]
-                    self._on_data(number, flags, payload, length, flags & h2.END_STREAM > 0)
-                elif not flags & h2.PADDED:
-                    self._data = number, flags, length, 0
-                    end = self._more_data(data, begin)
-                elif begin < size:
-                    self._data = number, flags, length - 1, h2.padding(data[begin], length)
-                    # Its length is data, too.
-                    self._on_data(number, 0, b"", 1, False)
-                    end = self._more_data(data, begin + 1)
-                else:
-                    break
-            else:
-                if length > h2.FRAME:
-                    raise Http2Error(h2.FRAME_SIZE_ERROR, f"frame of kind {kind}: at most {h2.FRAME} bytes")
-                if end > size:
-                    break
-                self._on_frame(kind, flags, number, data[begin:end])
-            offset = end
-        return data[offset:]
+    def on_greeting(self) -> None:
+        """See :class:`.reading.Taker`."""
+        self.write(_SETTINGS)
 
-    def _more_data(self, data: bytes, offset: int) -> int:
-        """Take what has come of a frame of data; where that ends."""
-        number, flags, missing, padding = self._data
-        piece = memoryview(data)[offset : offset + missing]
-        length, useful = len(piece), missing - padding
-        missing -= length
-        self._data = (number, flags, missing, min(padding, missing)) if missing else None
-        if length or not missing:
-            self._on_data(number, 0, piece[:useful], length, not missing and flags & h2.END_STREAM > 0)
-        return offset + length
-
-    def _on_data(self, number: int, flags: int, payload: Buffer, length: int, end: bool) -> None:
+    def on_data(self, number: int, payload: Buffer, length: int, end: bool) -> None:
+        """See :class:`.reading.Taker`."""
         self._unread += length
         if self._unread > CONNECTION_WINDOW:
             raise Http2Error(h2.FLOW_CONTROL_ERROR, "DATA: more than the connection's window")
         if self._unread >= CONNECTION_WINDOW // 2:
             self.write(h2.window_update(0, self._unread))
             self._unread = 0
-        if flags & h2.PADDED:
-            payload = h2.unpadded(flags, payload)
         stream = self.streams.get(number)
         if stream is None or not stream.reading:
             if number > self._last or not number & 1:
@@ -266,17 +194,8 @@ class Connection(asyncio.Protocol):
             self.write(h2.window_update(stream.number, stream.unread))
             stream.unread = 0
 
-    def _on_frame(self, kind: int, flags: int, number: int, payload: bytes) -> None:
-        if not self._set and kind != h2.SETTINGS:
-            raise Http2Error(h2.PROTOCOL_ERROR, "SETTINGS: must come first")
-        if (self._block is not None) != (kind == h2.CONTINUATION):
-            raise Http2Error(h2.PROTOCOL_ERROR, f"frame of kind {kind}: out of place")
-        if kind == h2.HEADERS:
-            self._on_headers(number, flags, payload)
-            return
-        if kind == h2.CONTINUATION:
-            self._on_continuation(number, flags, payload)
-            return
+    def on_frame(self, kind: int, flags: int, number: int, payload: bytes) -> None:
+        """See :class:`.reading.Taker`."""
         self._control()
         size = len(payload)
         if kind == h2.WINDOW_UPDATE:
@@ -315,33 +234,8 @@ class Connection(asyncio.Protocol):
 
     # --- heads ---
 
-    def _on_headers(self, number: int, flags: int, payload: bytes) -> None:
-        _place(number & 1 == 1)
-        if flags & h2.PADDED:
-            payload = h2.unpadded(flags, payload)
-        if flags & h2.WITH_PRIORITY:
-            if len(payload) < 5:
-                raise Http2Error(h2.FRAME_SIZE_ERROR, "HEADERS: cut off")
-            if h2.unpack_u32(payload)[0] & h2.MOST_WINDOW == number:
-                raise Http2Error(h2.PROTOCOL_ERROR, "HEADERS: a stream cannot depend on itself")
-            payload = payload[5:]
-        end = flags & h2.END_STREAM > 0
-        if flags & h2.END_HEADERS:
-            self._on_head(number, payload, end)
-        else:
-            self._block, self._block_at = (number, end, bytearray(payload)), self.touched
-
-    def _on_continuation(self, number: int, flags: int, payload: bytes) -> None:
-        expected, end, block = self._block
-        _place(number == expected)
-        if len(block) + len(payload) > MOST_BYTES or not payload:
-            raise Http2Error(h2.ENHANCE_YOUR_CALM, f"headers: at most {MOST_BYTES} bytes, and some in each frame")
-        block += payload
-        if flags & h2.END_HEADERS:
-            self._block = None
-            self._on_head(number, bytes(block), end)
-
-    def _on_head(self, number: int, block: bytes, end: bool) -> None:
+    def on_head(self, number: int, block: bytes, end: bool) -> None:
+        """See :class:`.reading.Taker`."""
         stream = self.streams.get(number)
         if stream is not None or number <= self._last:
             self._on_trailers(number, stream, block, end)
@@ -358,6 +252,8 @@ class Connection(asyncio.Protocol):
             self.write(h2.rst_stream(number, h2.REFUSED_STREAM))
             return
         self._begun += 1
+        if self._begun >= TURN:
+            self._reader.stopped = True
         stream = self._server.open(self, number, head)
         self.streams[number] = stream
         self._server.streams += 1
@@ -390,7 +286,6 @@ class Connection(asyncio.Protocol):
         if flags & h2.ACK:
             _long(len(payload), 0)
             return
-        self._set = True
         told = h2.read_settings(payload)
         # All streams may be looked at for each.
         self._control(len(told) * (1 + len(self.streams)))
@@ -474,11 +369,15 @@ class Connection(asyncio.Protocol):
 
     # --- life ---
 
+    def _end_reading(self) -> None:
+        """Nothing that comes counts any more."""
+        self._closing = self._reader.stopped = True
+
     def _fail(self, code: int, message: str) -> None:
         """End the connection with the reason why."""
         if self._transport is None or self._closing:
             return
-        self._closing = True
+        self._end_reading()
         self._transport.write(h2.goaway(self._last, code, message[:200]))
         if self._transport.can_write_eof():
             self._transport.write_eof()
@@ -492,9 +391,11 @@ class Connection(asyncio.Protocol):
         silent_s = now - self.touched
         if self._transport is None:
             return
-        if silent_s > KEEPALIVE_S + KEEPALIVE_TIMEOUT_S or (not self._set and now - self._opened_at > GREETING_S):
+        if silent_s > KEEPALIVE_S + KEEPALIVE_TIMEOUT_S or (
+            not self._reader.settled and now - self._opened_at > GREETING_S
+        ):
             self.abort()
-        elif self._block is not None and now - self._block_at > GREETING_S:
+        elif self._reader.head_since is not None and now - self._reader.head_since > GREETING_S:
             self._fail(h2.ENHANCE_YOUR_CALM, f"headers: at most {GREETING_S:g} s")
         elif silent_s > KEEPALIVE_S and self._asked_at <= self.touched and not self._closing:
             self._asked_at = now
@@ -516,7 +417,7 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close once what was written is sent."""
-        self._closing = True
+        self._end_reading()
         if self._transport is not None:
             self._transport.close()
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from workers.protocol.tensors import Buffer
 
-from . import http2_frames as h2
-from .http2_heads import Head
+from . import frames as h2
+from .heads import Head
 
 if TYPE_CHECKING:
-    from .http2 import Connection
+    from .connection import Connection
 
 
 class Stream:

@@ -19,7 +19,7 @@ from typing import Any
 from tqdm import tqdm
 
 from scheduler.simulation import ScenarioError, SimulationError, simulate, stacks
-from scheduler.simulation.results import Second
+from scheduler.simulation.seconds import Second
 
 from .worlds import World
 

@@ -19,7 +19,8 @@ import argparse
 import statistics
 from collections.abc import Iterator, Sequence
 
-from .run import EARLY, LATE, Run, World
+from .made import run
+from .run import EARLY, LATE, World
 
 ONE = ((90.0, 0.005, 0.005),)
 TWO = ((95.0, 0.020, 0.020), (85.0, 0.005, 0.005))
@@ -38,14 +39,14 @@ def measure(loads: Sequence[float], counts: Sequence[int], seconds: float, seeds
         for load in loads:
             for count in counts:
                 for stack in (*(LATE if count > 1 else LATE[:1]), EARLY):
-                    runs = [Run(world, count, load, stack, seconds, 100 * seed).go() for seed in range(seeds)]
+                    runs = [run(world, count, load, stack, seconds, 100 * seed).go() for seed in range(seeds)]
                     how = "least-completion | waiting" if stack == EARLY else f"late-binding | {stack}"
                     yield (
                         f"| {world.name} | {load:.0%} | {count} | {how} "
-                        f"| {statistics.median(run.violations for run in runs):.2f} "
-                        f"| {statistics.median(100 * run.late / run.sent for run in runs):.2f} "
-                        f"| {statistics.median(run.accuracy for run in runs):.2f} "
-                        f"| {statistics.median(run.told for run in runs) / seconds:.0f} |"
+                        f"| {statistics.median(one.violations for one in runs):.2f} "
+                        f"| {statistics.median(100 * one.late / one.sent for one in runs):.2f} "
+                        f"| {statistics.median(one.accuracy for one in runs):.2f} "
+                        f"| {statistics.median(one.told for one in runs) / seconds:.0f} |"
                     )
 
 

@@ -6,9 +6,9 @@ import math
 from collections import deque
 
 from scheduler.simulation.devices import Query
-from workers.dispatch.devices import Batch
 from workers.dispatch.dispatcher import Dispatcher
 from workers.dispatch.menu import Menu
+from workers.dispatch.state import Batch
 
 from .run import APPLICATION, WAY_S, Run
 

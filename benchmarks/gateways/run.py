@@ -91,14 +91,9 @@ class Outcome:
 
 
 class Run:
-    """``gateways`` share ``load`` (of the capacity) for so many seconds, the first of them ``uneven`` times as much as
-    each other."""
+    """``executors`` and ``gateways`` are to be put in before :meth:`load`."""
 
-    def __init__(
-        self, world: World, gateways: int, load: float, stack: str, seconds: float, seed: int, uneven: float = 1.0
-    ):
-        from . import early, late
-
+    def __init__(self, world: World, stack: str, seed: int):
         self.world = world
         self.stack = stack
         self.outcome = Outcome()
@@ -106,28 +101,23 @@ class Run:
         self.dice = random.Random(seed + 1)
         self._heap: list[tuple[float, int, Callable, tuple]] = []
         self._number = 0
-        rate = load * world.capacity()
         self.executors: list = []
         self.gateways: list = []
-        if stack == EARLY:
-            self.executors += [early.Executor(self, name, rate / world.devices) for name in range(world.devices)]
-            self.gateways += [early.Gateway(self) for _ in range(gateways)]
-        else:
-            menu = world.menu()
-            self.executors += [late.Executor(self, name) for name in range(world.devices)]
-            self.gateways += [late.Gateway(self, menu) for _ in range(gateways)]
-        self._weights = [uneven] + [1.0] * (gateways - 1)
-        self._arrive(rate, seconds, random.Random(seed))
+
+    def load(self, rate: float, seconds: float, uneven: float, seed: int) -> None:
+        """The gateways share ``rate`` queries/s for so many seconds, the first of them ``uneven`` times as much as each
+        other."""
+        self._arrive(rate, seconds, [uneven] + [1.0] * (len(self.gateways) - 1), random.Random(seed))
         for executor in self.executors:
             # Processes' clocks are not in step.
             first = TELL_S * self.dice.random()
             for turn in range(int(seconds / TELL_S)):
                 self.at(first + turn * TELL_S, executor.tick)
 
-    def _arrive(self, rate: float, seconds: float, dice: random.Random) -> None:
+    def _arrive(self, rate: float, seconds: float, weights: list[float], dice: random.Random) -> None:
         now, whose = dice.expovariate(rate), random.Random(dice.random())
         while now < seconds:
-            (gateway,) = whose.choices(self.gateways, self._weights)
+            (gateway,) = whose.choices(self.gateways, weights)
             self.at(now, gateway.arrived, Query(self.outcome.sent, 0, now, now + self.world.slo_s))
             self.outcome.sent += 1
             now += dice.expovariate(rate)

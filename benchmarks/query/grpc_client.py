@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import grpc.aio
 
-if TYPE_CHECKING:
-    from .generator import Run
-
 _METHOD = "/inference.GRPCInferenceService/ModelInfer"
+
+
+class Run(Protocol):
+    """What a connection tells of its queries (see :class:`.generator.Run`)."""
+
+    load: Any
+    sent: int
+    under_way: int
+    refused: int
+
+    def check(self, connection: Any, data: bytes, begin: int, latency_s: float) -> None:
+        """An answer, which begins there."""
+
+    def land(self, connection: Any) -> None:
+        """A query is answered, and the connection free."""
+
+    def failed(self, connection: Any, reason: str) -> None:
+        """A query is not answered."""
 
 
 class GrpcConnection:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from workers.dispatch.dispatcher import Rules
+from workers.dispatch.rules import Rules
 from workers.gateway.routing import LATE_BINDING
 
 

@@ -10,12 +10,10 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import plots, report
-
-if TYPE_CHECKING:
-    from .results import Results
+from .results import Results
 
 
 @contextmanager
@@ -60,6 +58,18 @@ def _merge(source: Path, target: Path) -> None:
             _merge(path, goal)
         else:
             shutil.move(path, goal)
+
+
+def write(results: Results, folder: Path | str) -> Path:
+    """Write ``summary.json``, ``per_second.csv``, ``per_application.csv``, the plots and ``report.html`` into
+    ``folder``, made where it is missing: all of them or, on an error, none.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    with staged(folder) as stage:
+        write_run(stage, results)
+    return Path(folder)
 
 
 def write_run(folder: Path, results: Results) -> None:

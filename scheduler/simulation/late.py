@@ -9,9 +9,9 @@ import math
 from collections.abc import Callable
 from heapq import heappop, heappush
 
-from workers.dispatch.devices import Batch
 from workers.dispatch.dispatcher import Dispatcher
 from workers.dispatch.menu import Menu, Option
+from workers.dispatch.state import Batch
 
 from .ablations import BINDINGS
 from .controller import Planned

@@ -5,15 +5,12 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from .results import binned
-
-if TYPE_CHECKING:
-    from .results import Second
+from .seconds import Second, binned
 
 #: Okabe and Ito's colours, which people with any colour vision can tell apart; demand is drawn in DEMAND
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31", "#7f3c8d", "#808000", "#b22222")
@@ -22,7 +19,7 @@ DPI = 100
 #: a comparison draws at most this many points a line, so that several lines can be told apart
 POINTS = 150
 
-Runs = Mapping[str, "Sequence[Second]"]
+Runs = Mapping[str, Sequence[Second]]
 
 
 def figure(width: float = 9.0, height: float = 2.8) -> Figure:

@@ -6,10 +6,7 @@ accuracies are normalised percent over the queries in time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,23 +14,12 @@ import numpy as np
 from .engine import IN_TIME, LATE, Record
 from .fluid import fluid_reference
 from .scenario import Scenario
+from .seconds import Second
 from .stacks import Stack
 
 #: the first seconds, in which everything starts cold, do not count for the accuracy drop
 SETTLED_S = 20
 DROP_WINDOW_S = 10
-
-
-@dataclass(frozen=True)
-class Second:
-    """Queries that arrived in a second. ``effective_accuracy`` None: none of them was in time."""
-
-    second: int
-    arrived: int
-    in_time: int
-    late: int
-    dropped: int
-    effective_accuracy: float | None
 
 
 class Results:
@@ -75,19 +61,6 @@ class Results:
             )
             for t in range(length)
         ]
-
-    def write(self, folder: Path | str) -> Path:
-        """Write ``summary.json``, ``per_second.csv``, ``per_application.csv``, the plots and ``report.html`` into
-        ``folder``, made where it is missing: all of them or, on an error, none.
-
-        Raises:
-            OSError: the folder cannot be written.
-        """
-        from .files import staged, write_run
-
-        with staged(folder) as stage:
-            write_run(stage, self)
-        return Path(folder)
 
     def _summary(self) -> dict[str, Any]:
         allocations = [planned.allocation for planned in self.record.plans]
@@ -171,23 +144,3 @@ class Results:
             for index, (application, name, accuracy) in enumerate(self.record.variants)
             if in_time[index] or late[index]
         }
-
-
-def binned(seconds: Sequence[Second], width: int) -> list[tuple[float, float, float, float | None, float]]:
-    """Means over ``width`` seconds: (middle in s, arrived a second, in time a second, effective accuracy or None,
-    violations a second). A last bin that is not whole is divided by the seconds that it has."""
-    lines = []
-    for start in range(0, len(seconds), width):
-        part = seconds[start : start + width]
-        arrived, in_time = sum(s.arrived for s in part), sum(s.in_time for s in part)
-        weighted = sum(s.in_time * s.effective_accuracy for s in part if s.effective_accuracy is not None)
-        lines.append(
-            (
-                part[0].second + len(part) / 2,
-                arrived / len(part),
-                in_time / len(part),
-                weighted / in_time if in_time else None,
-                (arrived - in_time) / len(part),
-            )
-        )
-    return lines

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.gateways.__main__ import TWO
-from benchmarks.gateways.run import EARLY, LATE, Run, World
+from benchmarks.gateways.made import run
+from benchmarks.gateways.run import EARLY, LATE, World
 
 WORLD = World("small", TWO, 2)
 
@@ -13,18 +14,18 @@ WORLD = World("small", TWO, 2)
 @pytest.mark.parametrize("stack", [*LATE, EARLY])
 @pytest.mark.parametrize("gateways", [1, 3])
 def test_every_query_ends_once_even_beyond_the_capacity(stack, gateways):
-    outcome = Run(WORLD, gateways, 1.5, stack, seconds=2, seed=5).go()
+    outcome = run(WORLD, gateways, 1.5, stack, seconds=2, seed=5).go()
     assert outcome.in_time + outcome.late + outcome.refused == outcome.sent > 900
     assert outcome.in_time > 0 and outcome.refused > 0
 
 
 def test_a_run_is_drawn_the_same_again():
-    assert Run(WORLD, 2, 0.8, EARLY, 2, 3).go() == Run(WORLD, 2, 0.8, EARLY, 2, 3).go()
-    assert Run(WORLD, 2, 0.8, EARLY, 2, 3).go() != Run(WORLD, 2, 0.8, EARLY, 2, 4).go()
+    assert run(WORLD, 2, 0.8, EARLY, 2, 3).go() == run(WORLD, 2, 0.8, EARLY, 2, 3).go()
+    assert run(WORLD, 2, 0.8, EARLY, 2, 3).go() != run(WORLD, 2, 0.8, EARLY, 2, 4).go()
 
 
 def test_holding_in_two_places_breaks_what_binding_early_keeps():
-    lone, held, early = (Run(WORLD, n, 0.7, stack, 8, 0).go() for n, stack in ((1, LATE[0]), (2, LATE[0]), (2, EARLY)))
+    lone, held, early = (run(WORLD, n, 0.7, stack, 8, 0).go() for n, stack in ((1, LATE[0]), (2, LATE[0]), (2, EARLY)))
     assert lone.violations < 1 and early.violations < 2
     assert held.violations > 10
 

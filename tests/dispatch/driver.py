@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
 from workers.batching.latency import LatencyModel
-from workers.dispatch.devices import Batch
 from workers.dispatch.dispatcher import Dispatcher
 from workers.dispatch.menu import Menu, Option
+from workers.dispatch.state import Batch
 
 from .invariants import check
 

@@ -33,9 +33,10 @@ def check(dispatcher: Dispatcher, now: float) -> None:
         _check_groups(application, devices)
     for kind in {id(device.kind): device.kind for device in devices if device.kind is not None}.values():
         _check_kind(kind, now)
+    assert not dispatcher._bookings.touched, "a device has changed that was not considered since"
     for device in devices:
         if device.booked and (device.granted or len(device.booked) > 1):
-            assert device in dispatcher._behind, "nobody will take over what waits here"
+            assert device in dispatcher._bookings.behind, "nobody will take over what waits here"
         if device.booked:
             assert device.wake_at < math.inf, "nobody will look at what is booked here"
             assert any(when == device.wake_at and other is device for when, _, other in dispatcher._wakes._heap)

@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from scheduler.simulation import load, simulate
+from scheduler.simulation.files import write
 from scheduler.simulation.scenario import Control
 from scheduler.simulation.tables import Table
 
@@ -32,5 +33,5 @@ def test_every_figure_and_file_is_told(tmp_path):
     results = simulate(scenario, "proteus")
     plain = {"scenario", "strategy", "batching", "routing", "seed", "devices", "duration_s"}
     assert [key for key in results.summary if key not in plain and f"`{key}`" not in PAGE] == []
-    folder = results.write(tmp_path / "out")
+    folder = write(results, tmp_path / "out")
     assert [path.name for path in folder.iterdir() if f"`{path.name}`" not in PAGE] == []

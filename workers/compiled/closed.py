@@ -17,17 +17,21 @@ MODULES = (
     *(
         f"workers.dispatch.{name}"
         for name in (
+            "bookings",
             "classes",
-            "devices",
             "dispatcher",
             "fleet",
+            "granting",
             "lateness",
             "leeway",
             "menu",
             "overload",
             "pace",
             "placing",
+            "rules",
+            "squeezing",
             "starting",
+            "state",
             "wakes",
         )
     ),

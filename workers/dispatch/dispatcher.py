@@ -14,40 +14,19 @@ queries that result (:attr:`Dispatcher.grants`, :attr:`Dispatcher.refused`), and
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
-from .devices import Batch, Device, Query
-from .fleet import Application, Fleet, pressure_at
-from .lateness import expect_later, find_option, forget_slowness, gave_back, learn, looked_at_again, overdue_at
-from .menu import INF, Menu, Option
-from .overload import budget, kept_free, overtakes, roomy, spacious
-from .placing import ROUNDING_S, anywhere, gap, hurried, joinable, joins, opening, takeover
-from .starting import chosen, waits_until
+from .bookings import Bookings
+from .fleet import Fleet
+from .granting import Granting
+from .lateness import expect_later, find_option, forget_slowness, gave_back, learn, overdue_at
+from .menu import INF, Menu
+from .rules import Rules
+from .state import Application, Batch, Device, Query
 from .wakes import Wakes
 
 #: how often, in seconds, devices are looked at of which no event tells
 SWEEP_S: Final = 0.1
-#: a batch goes to a device ahead of an answer only if that takes more seconds than this, or if it is full
-AHEAD_S: Final = 0.001
-#: while queries are refused, all of an application's devices are looked at for each one that has no usual place if
-#: there are no more than this; of more, now and then
-MANY: Final = 32
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What the dispatcher does beyond booking in order; to take a part away shows what it is worth.
-
-    ``prices``: time costs accuracy under pressure. ``waiting``: a batch waits for company. ``squeezing``: a query that
-    fits nowhere is fitted in front of others, or by hurrying them. ``stealing``: idle devices take over what waits
-    elsewhere. ``upgrades``: the variant is chosen again when a batch starts."""
-
-    prices: bool = True
-    waiting: bool = True
-    squeezing: bool = True
-    stealing: bool = True
-    upgrades: bool = True
 
 
 class Dispatcher:
@@ -59,19 +38,14 @@ class Dispatcher:
     """
 
     def __init__(self, rules: Rules | None = None) -> None:
-        self._rules = rules or Rules()
-        self.grants: list[Batch] = []
-        self.refused: list[Query] = []
+        rules = rules or Rules()
         self._fleet = Fleet()
         self._wakes = Wakes()
-        #: devices on which something is booked behind something granted
-        self._behind: dict[Device, None] = {}
+        self._bookings = Bookings(self._fleet, rules)
+        self._granting = Granting(self._fleet, self._bookings, self._wakes, rules)
+        self.grants = self._granting.grants
+        self.refused = self._bookings.refused
         self._sweep_at = -INF
-        #: while queries that arrived together are booked: devices to be considered once all are, and the one whose sums
-        #: are not up to date
-        self._gathering = False
-        self._gathered: dict[Device, None] = {}
-        self._stale: Device | None = None
 
     @property
     def wake_at(self) -> float:
@@ -83,14 +57,12 @@ class Dispatcher:
     def set_applications(self, applications: Mapping[str, tuple[float, bool]], now: float) -> None:
         """(SLO in seconds, whether late queries are served) by name. What is booked for others is refused."""
         mine = self._fleet.applications
-        changed: dict[Device, None] = {}
         for name in [name for name in mine if name not in applications]:
             gone = mine.pop(name)
             for device in self._fleet.devices.values():
                 for batch in [batch for batch in device.booked if batch.application is gone]:
-                    self._unbook(batch, now)
-                    self._refuse_all(batch.queries)
-                    changed[device] = None
+                    self._bookings.unbook(batch, now)
+                    self._bookings.refuse(batch.queries)
         for name, (slo_s, serve_late) in applications.items():
             known = mine.get(name)
             if known is None:
@@ -98,8 +70,7 @@ class Dispatcher:
             else:
                 known.slo_s, known.serve_late = slo_s, serve_late
         self._fleet.regroup(now)
-        for device in changed:
-            self._consider(device, now)
+        self._granting.settle(now)
 
     def set_menus(self, device: Hashable, menus: Mapping[str, Menu], now: float) -> None:
         """What the device can run now, by application. What is booked there and no longer possible is booked anew."""
@@ -111,10 +82,10 @@ class Dispatcher:
         for batch in list(known.booked):
             menu = known.menus.get(batch.application.name)
             if menu is None or all(option.key != batch.option.key for option in menu.options):
-                self._unbook(batch, now)
+                self._bookings.unbook(batch, now)
                 moved += batch.queries
-        self._book_again(moved, now)
-        self._consider(known, now)
+        self._bookings.book_again(moved, now)
+        self._settle(known, now)
 
     def set_up(self, device: Hashable, up: bool, now: float) -> None:
         """Whether the device takes queries. What is booked on one that does not is booked elsewhere."""
@@ -124,19 +95,21 @@ class Dispatcher:
         known.up = up
         self._fleet.regroup(now)
         if not up:
-            self._take_back(known, now)
+            self._bookings.take_back(known, now)
+            self._granting.settle(now)
         else:
-            self._consider(known, now)
+            self._settle(known, now)
             if not known.granted and known.free_at <= now:
-                self._steal(known, now)
+                self._bookings.steal(known, now)
+                self._granting.settle(now)
 
     def set_away(self, device: Hashable, until: float, now: float) -> None:
         """The device does something of its own until then; batches booked on it start later, or elsewhere."""
         known = self._fleet.device(device)
         known.free_at = max([until, *(batch.end for batch in known.granted)])
         self._fleet.set_away(known, until > now, now)
-        self._check(known, now)
-        self._consider(known, now)
+        self._bookings.check(known, now)
+        self._settle(known, now)
 
     def set_busy(self, device: Hashable, until: float, now: float) -> None:
         """Somebody else's work holds the device until then, as its executor reports; the newest report counts. Of what
@@ -153,8 +126,8 @@ class Dispatcher:
         if not known.granted and not known.away and (until > now or known.free_at > now):
             known.free_at = until
             self._fleet.note(known, now)
-            self._check(known, now)
-            self._consider(known, now)
+            self._bookings.check(known, now)
+            self._settle(known, now)
 
     def set_way(self, device: Hashable, way_s: float) -> None:
         """How long the way to the device and back takes."""
@@ -168,10 +141,11 @@ class Dispatcher:
             self._sweep(now)
         known = self._fleet.applications.get(application)
         if known is None:
-            self._refuse_all([query])
+            self._bookings.refuse([query])
         else:
             known.arrived(1, now)
-            self._place(known, query, now)
+            self._bookings.place(known, query, now)
+            self._granting.settle(now)
 
     def submit_all(self, arrivals: Sequence[tuple[str, Query]], now: float) -> None:
         """Queries that arrived together, each with its application: as :meth:`submit`, but none is granted before all
@@ -184,55 +158,15 @@ class Dispatcher:
         for name, count in counts.items():
             if (application := self._fleet.applications.get(name)) is not None:
                 application.arrived(count, now)
-        self._gathering = True
-        try:
-            last: str | None = None
-            known: Application | None = None
-            batch: Batch | None = None
-            for name, query in arrivals:
-                if name != last:
-                    last, known = name, self._fleet.applications.get(name)
-                if known is None:
-                    self._refuse_all([query])
-                elif batch is None or batch.application is not known or known.kept(now) or not joins(batch, query, now):
-                    # How long batches take by now counts for whoever is placed next.
-                    self._freshen(now)
-                    self._place(known, query, now)
-                    batch = query.booking
-                else:
-                    # What it means for its device is seen to when all have their places.
-                    query.booking = batch
-                    batch.queries.append(query)
-                    batch.rows += query.rows
-                    if query.deadline < batch.deadline:
-                        batch.deadline = query.deadline
-                    self._stale = batch.device
-                    if batch.rows >= batch.option.max_rows:
-                        known.open.remove(batch)
-        finally:
-            self._gathering = False
-            self._freshen(now)
-            gathered, self._gathered = self._gathered, {}
-            for device in gathered:
-                self._consider(device, now)
+        applications = self._fleet.applications
+        self._bookings.place_all([(applications.get(name), query) for name, query in arrivals], now)
+        self._granting.settle(now)
 
     def withdraw(self, query: Query, now: float) -> bool:
         """Forget a query that waits; False if it does not (any more)."""
-        batch: Batch | None = query.booking
-        if batch is None or batch.granted:
+        if not self._bookings.withdraw(query, now):
             return False
-        query.booking = None
-        batch.application.under_way -= 1
-        if len(batch.queries) == 1:
-            self._unbook(batch, now)
-        else:
-            batch.queries.remove(query)
-            batch.rows -= query.rows
-            batch.deadline = min(other.deadline for other in batch.queries)
-            self._keep_open(batch)
-            batch.device.recount()
-            self._fleet.note(batch.device, now)
-        self._consider(batch.device, now)
+        self._granting.settle(now)
         return True
 
     def ended(self, batch: Batch, now: float, run_s: float | None = None) -> None:
@@ -259,11 +193,12 @@ class Dispatcher:
             device.free_at = now
         self._fleet.note(device, now)
         if device.booked:
-            self._check(device, now)
-            self._consider(device, now)
-        elif not granted and self._behind:
-            self._behind.pop(device, None)
-            self._steal(device, now)
+            self._bookings.check(device, now)
+            self._settle(device, now)
+        elif not granted and self._bookings.behind:
+            self._bookings.behind.pop(device, None)
+            self._bookings.steal(device, now)
+            self._granting.settle(now)
 
     def observe(
         self,
@@ -294,7 +229,8 @@ class Dispatcher:
         for query in queries:
             if query.booking is not None:
                 query.booking.application.under_way += 1
-        self._book_again(queries, now)
+        self._bookings.book_again(queries, now)
+        self._granting.settle(now)
 
     def lost(self, device: Hashable, now: float) -> None:
         """The device is gone with all that it was granted; :meth:`declined` brings back what the caller still wants."""
@@ -324,11 +260,16 @@ class Dispatcher:
             if device.booked and device.granted and now > overdue_at(device):
                 # Its answers are late, nobody knows by how much: what can go elsewhere goes in time.
                 self._expect_later(device, now)
-                self._check(device, now)
-            self._consider(device, now)
+                self._bookings.check(device, now)
+            self._settle(device, now)
             if device.counted and not device.granted:
                 # Others' work there has ended.
                 self._fleet.note(device, now)
+
+    def _settle(self, device: Device, now: float) -> None:
+        """Of the device something has changed of which the bookings do not know."""
+        self._bookings.touched[device] = None
+        self._granting.settle(now)
 
     def _expect_later(self, device: Device, now: float) -> None:
         expect_later(device, now)
@@ -343,313 +284,3 @@ class Dispatcher:
                 self._expect_later(device, now)
             if forget_slowness(device, now):
                 self._fleet.note(device, now)
-
-    # --- booking -----------------------------------------------------------------------------------------------------
-
-    def _place(self, application: Application, query: Query, now: float, again: bool = False) -> None:
-        """``again``: it had a place already, and is not to lose it for want of room for others."""
-        rows, deadline = query.rows, query.deadline + ROUNDING_S
-        kept_s = 0.0 if again else kept_free(application, query, now)
-        deadline -= kept_s
-        batch = joinable(application, query, deadline, now, kept_s) if application.open else None
-        worth = -INF if batch is None else batch.option.worth
-        if worth < application.best_worth:
-            found = opening(application, query, now, deadline, worth, self._rules.prices)
-            if found is not None:
-                option, device = found
-                if (
-                    again
-                    or not application.pressed(now)
-                    or roomy(option, device, rows, now, deadline, budget(application, query) - kept_s)
-                ):
-                    self._begin(Batch(application, option, device, query), now)
-                    return
-        if batch is not None:
-            self._join(batch, query, now)
-        elif not self._place_elsewhere(application, query, now, deadline + kept_s, again, kept_s):
-            if application.serve_late and query.deadline < INF and application.groups:
-                query.deadline = INF
-                self._place(application, query, now, again)
-            else:
-                application.missed(now)
-                if again:
-                    application.leeway.given_up(now)
-                application.under_way -= 1
-                self._refuse_all([query])
-
-    def _place_elsewhere(
-        self, application: Application, query: Query, now: float, deadline: float, again: bool, kept_s: float
-    ) -> bool:
-        """Open a batch for a query that has no place where one is usually found; on busy devices ``kept_s`` before its
-        deadline."""
-        rows = query.rows
-        budget_s: float | None = None
-        if not again and application.pressed(now):
-            many = len(application.crowd) > MANY
-            if many and application.full(now):
-                return False
-            budget_s = budget(application, query) - kept_s
-            found = spacious(application, rows, now, deadline, budget_s, kept_s)
-            if found is None and many:
-                placed = self._squeeze(application, query, now, deadline, budget_s, kept_s)
-                if not placed:
-                    application.looked_everywhere(now)
-                return placed
-        else:
-            found = anywhere(application, rows, now, deadline)
-        if found is not None:
-            option, device = found
-            self._begin(Batch(application, option, device, query), now)
-            return True
-        return self._squeeze(application, query, now, deadline, budget_s, kept_s)
-
-    def _join(self, batch: Batch, query: Query, now: float) -> None:
-        device = batch.device
-        query.booking = batch
-        batch.queries.append(query)
-        batch.rows += query.rows
-        if query.deadline < batch.deadline:
-            batch.deadline = query.deadline
-        if batch.rows >= batch.option.max_rows:
-            batch.application.open.remove(batch)
-        self._changed(device, now)
-
-    def _begin(self, batch: Batch, now: float) -> None:
-        """Book a new batch behind what is booked on its device; on an idle one it is granted if it need not wait."""
-        device = batch.device
-        if device.booked or device.granted or device.away or device.free_at > now:
-            self._book(batch, now)
-            return
-        application, option, rows = batch.application, batch.option, batch.rows
-        if self._gathering:
-            self._book(batch, now)
-            return
-        pressure = pressure_at(device, application, now)
-        until = batch.ready_at = now
-        if rows < option.max_rows and option.improves[rows]:
-            until = waits_until(batch, device, pressure, now) if self._rules.waiting else now
-        if until <= now:
-            self._grant(batch, device, pressure, now)
-            return
-        device.booked.append(batch)
-        device.booked_s = option.seconds(rows) * device.factors[option]
-        self._fleet.note(device, now)
-        if rows < option.max_rows:
-            application.open.append(batch)
-        self._wakes.set(device, until)
-
-    def _book(self, batch: Batch, now: float, position: int | None = None) -> None:
-        """Behind what is booked on the batch's device, or in front of the batch at a position."""
-        device = batch.device
-        device.booked.insert(len(device.booked) if position is None else position, batch)
-        if device.granted or len(device.booked) > 1:
-            self._behind[device] = None
-        if batch.rows < batch.option.max_rows:
-            batch.application.open.append(batch)
-        self._changed(device, now)
-
-    def _changed(self, device: Device, now: float) -> None:
-        """More is booked on the device."""
-        if self._gathering:
-            # Others that arrived with it may follow: the sums wait for them, too.
-            if self._stale is not device:
-                self._freshen(now)
-                self._stale = device
-            self._gathered[device] = None
-        else:
-            device.recount()
-            self._fleet.note(device, now)
-            self._consider(device, now)
-
-    def _freshen(self, now: float) -> None:
-        """Bring a device's sums up to date."""
-        device, self._stale = self._stale, None
-        if device is not None:
-            device.recount()
-            self._fleet.note(device, now)
-
-    def _unbook(self, batch: Batch, now: float) -> None:
-        device = batch.device
-        device.booked.remove(batch)
-        device.recount()
-        self._fleet.note(device, now)
-        if batch in batch.application.open:
-            batch.application.open.remove(batch)
-
-    def _squeeze(
-        self,
-        application: Application,
-        query: Query,
-        now: float,
-        deadline: float,
-        budget_s: float | None,
-        kept_s: float,
-    ) -> bool:
-        """Find a place in front of what can wait, or by running what is booked on quicker variants. With ``budget_s``,
-        as queries are being refused, only for one that is in more of a hurry than others, with room to grow, and all
-        in time by ``kept_s``."""
-        if not self._rules.squeezing or application.full(now):
-            return False
-        if budget_s is not None and not overtakes(application, deadline):
-            application.looked_in_vain(now)
-            return False
-        found = gap(application, query.rows, now, deadline, budget_s, kept_s)
-        if found is not None:
-            option, device, position = found
-        else:
-            faster = hurried(application, query.rows, now, deadline, budget_s, kept_s)
-            if faster is None:
-                application.looked_in_vain(now)
-                return False
-            option, device, position, quicker = faster
-            for batch, instead in zip(device.booked, quicker, strict=True):
-                self._change(batch, instead)
-        self._book(Batch(application, option, device, query), now, position)
-        return True
-
-    def _change(self, batch: Batch, option: Option) -> None:
-        """Another variant for a booked batch."""
-        batch.option = option
-        self._keep_open(batch)
-
-    @staticmethod
-    def _keep_open(batch: Batch) -> None:
-        """After a change of a booked batch: it is open if it may still grow."""
-        known = batch.application.open
-        if (batch in known) != (batch.rows < batch.option.max_rows):
-            if batch in known:
-                known.remove(batch)
-            else:
-                known.append(batch)
-
-    def _take_back(self, device: Device, now: float) -> None:
-        moved = []
-        for batch in list(device.booked):
-            self._unbook(batch, now)
-            moved += batch.queries
-        self._behind.pop(device, None)
-        self._wakes.set(device, INF)
-        self._book_again(moved, now)
-
-    def _book_again(self, queries: list[Query], now: float) -> None:
-        for query in sorted(queries, key=lambda query: query.deadline):
-            known = query.booking.application if query.booking is not None else None
-            application = self._fleet.applications.get(known.name) if known is not None else None
-            query.booking = None
-            if application is None:
-                self._refuse_all([query])
-            else:
-                if application is not known:
-                    application.under_way += 1
-                self._place(application, query, now, again=True)
-
-    def _check(self, device: Device, now: float) -> None:
-        """After a delay: run what would be late on quicker variants, or book it elsewhere."""
-        end = now + device.starts_in(now)
-        moved: list[Query] | None = None
-        for batch in device.booked:
-            seconds = device.seconds(batch.option, batch.rows)
-            if end + seconds > batch.deadline + ROUNDING_S:
-                moved = []
-                break
-            end += seconds
-        if moved is None:
-            return
-        end = now + device.starts_in(now)
-        for batch in list(device.booked):
-            seconds = device.seconds(batch.option, batch.rows)
-            if end + seconds > batch.deadline + ROUNDING_S:
-                menu = device.menus.get(batch.application.name)
-                within = batch.deadline + ROUNDING_S - end
-                option = menu.best(batch.rows, len(batch.queries), within, device.factors, 0) if menu else None
-                if option is None:
-                    self._unbook(batch, now)
-                    moved += batch.queries
-                    continue
-                self._change(batch, option)
-                seconds = device.seconds(option, batch.rows)
-            end += seconds
-        device.recount()
-        self._fleet.note(device, now)
-        self._book_again(moved, now)
-
-    def _steal(self, device: Device, now: float) -> None:
-        """An idle device takes over what waits behind others and would be no less accurate here, started at once."""
-        if not device.up or device.away or not self._rules.stealing:
-            return
-        found = takeover(device, self._behind, now)
-        if found is not None:
-            option, batch = found
-            self._unbook(batch, now)
-            batch.option, batch.device = option, device
-            self._book(batch, now, 0)
-
-    # --- granting ----------------------------------------------------------------------------------------------------
-
-    def _consider(self, device: Device, now: float) -> None:
-        """Grant what is booked if it is time, else wake when it will be."""
-        booked = device.booked
-        while booked and device.up:
-            granted = device.granted
-            if granted and (
-                len(granted) > 1 or not device.way_s or not _ahead(booked[0], device) or now > overdue_at(device)
-            ):
-                # Nothing more before an answer comes; but if none does, what is booked must not wait for ever.
-                self._wakes.set(device, looked_at_again(device, now))
-                return
-            if device.free_at > now:
-                # Just in time: it arrives as the device becomes free.
-                at = device.free_at - device.way_s
-                if at > now:
-                    self._wakes.set(device, at)
-                    return
-            if device.away:
-                self._fleet.set_away(device, False, now)
-            batch = booked[0]
-            if now + device.starts_in(now) + device.seconds(batch.option, batch.rows) > batch.deadline + ROUNDING_S:
-                # Woken too late, or things have changed: nothing is granted that is bound to be late.
-                self._check(device, now)
-                continue
-            pressure = pressure_at(device, batch.application, now)
-            if len(booked) == 1 and not granted and self._rules.waiting:
-                if now < batch.ready_at:
-                    batch.ready_at = now
-                until = waits_until(batch, device, pressure, now)
-                if until > now:
-                    # On the way others' work there may end, of which nothing else tells.
-                    self._wakes.set(device, device.free_at if now < device.free_at < until else until)
-                    return
-            del booked[0]
-            if batch in batch.application.open:
-                batch.application.open.remove(batch)
-            device.recount()
-            self._grant(batch, device, pressure, now)
-        if device.free_at > now and not device.granted and not device.away and device.up:
-            # When others' work there ends nothing else tells.
-            self._wakes.set(device, device.free_at)
-        elif device.wake_at != INF:
-            self._wakes.set(device, INF)
-
-    def _grant(self, batch: Batch, device: Device, pressure: float, now: float) -> None:
-        """Grant a batch that is not, or no longer, booked."""
-        option = batch.option
-        start = now + device.starts_in(now)
-        if self._rules.upgrades:
-            option = batch.option = chosen(batch, device, start, pressure if self._rules.prices else 0.0, now)
-        batch.granted, batch.granted_at = True, now
-        batch.end = device.free_at = start + option.seconds(batch.rows) * device.factors[option]
-        device.granted.append(batch)
-        self._fleet.note(device, now)
-        self.grants.append(batch)
-
-    def _refuse_all(self, queries: Iterable[Query]) -> None:
-        for query in queries:
-            query.booking = None
-            self.refused.append(query)
-
-
-def _ahead(batch: Batch, device: Device) -> bool:
-    """Whether a batch is worth granting while another one runs. Ahead of a run that is over in a moment it saves hardly
-    any time, and what arrives until the answer is here makes it larger."""
-    running = device.granted[0]
-    return running.end - running.granted_at > AHEAD_S or batch.rows >= batch.option.max_rows

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Final
 
-from .devices import Device
 from .menu import Option
+from .state import Device
 
 #: a device whose answers are later than by this part of their time, and by this many seconds, may be stuck; it is
 #: expected to need so many seconds more, or as many as it is late by already, again and again

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from .devices import Device, Query
-from .fleet import Application
 from .menu import INF, Option
+from .state import Application, Device, Query
 
 #: of the time that a query has, the part that a batch may be meant to fill: the rest is for what is ahead of it
 PART: Final = 0.5

@@ -3,14 +3,11 @@ nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
-from .devices import Batch, Device, Query
-from .fleet import LOOKS, RESERVE_S, Application, Group, Kind, pressure_of
 from .menu import INF, LEVELS, Option
-from .overload import rows_meant
 from .pace import SLOW
+from .state import RESERVE_S, Application, Batch, Device, Group, Kind, Query, pressure_of
 
 #: batches that may grow which a query is tried on: far into overload there are hundreds, on which nothing fits
 JOIN_LOOKS: Final = 16
@@ -239,94 +236,6 @@ def anywhere(application: Application, rows: int, now: float, deadline: float) -
             if option.seconds(rows) * device.factors[option] <= within:
                 best, worth = (option, device), option.worth
                 break
-    return best
-
-
-def gap(
-    application: Application,
-    rows: int,
-    now: float,
-    deadline: float,
-    budget_s: float | None = None,
-    kept_s: float = 0.0,
-) -> tuple[Option, Device, int] | None:
-    """A variant, a device and a position (see :meth:`Device.room`) where the query fits in front of what is booked
-    and can wait so long. ``budget_s``: with room to grow (:func:`rows_meant`); ``kept_s``: all in time by so much."""
-    for group, device in _crowded(application):
-        start, least = now + device.starts_in(now), group.menu.least(rows)
-        if start + least > deadline or start + device.booked_s + least > device.booked[-1].deadline + FULL_MARGIN_S:
-            continue
-        found = _fitting(group.menu.options, device, device.room(now), rows, deadline, budget_s, kept_s)
-        if found is not None:
-            return found[0], device, found[1]
-    return None
-
-
-def hurried(
-    application: Application,
-    rows: int,
-    now: float,
-    deadline: float,
-    budget_s: float | None = None,
-    kept_s: float = 0.0,
-) -> tuple[Option, Device, int, list[Option]] | None:
-    """As :func:`gap`, or behind all, if what is booked runs on quicker variants: those too, one for each batch."""
-    for group, device in _crowded(application):
-        if now + device.starts_in(now) + group.menu.least(rows) > deadline:
-            continue
-        quicker = [_quickest(batch, device) for batch in device.booked]
-        found = _fitting(group.menu.options, device, device.room(now, quicker), rows, deadline, budget_s, kept_s)
-        if found is not None:
-            return found[0], device, found[1], quicker
-    return None
-
-
-def _fitting(
-    options: list[Option],
-    device: Device,
-    room: list[tuple[float, float]],
-    rows: int,
-    deadline: float,
-    budget_s: float | None,
-    kept_s: float,
-) -> tuple[Option, int] | None:
-    """The first of the options that fits in somewhere, and its last possible position."""
-    for option in options:
-        meant = rows if budget_s is None else rows_meant(option, device, rows, budget_s)
-        seconds = option.seconds(meant) * device.factors[option]
-        for position in range(len(room) - 1, -1, -1):
-            start, most = room[position]
-            if seconds <= most + ROUNDING_S - kept_s and start + seconds <= deadline - kept_s:
-                return option, position
-    return None
-
-
-def _crowded(application: Application) -> Iterator[tuple[Group, Device]]:
-    """Some of the application's devices on which something is booked, others each time: where all are, to look at every
-    one for every query would cost more than it brings."""
-    hosts = application.crowd
-    count = len(hosts)
-    looks = 0
-    first = application.looked_at
-    for i in range(count):
-        group, device = hosts[(first + i) % count]
-        if device.booked:
-            looks += 1
-            if looks > LOOKS:
-                application.looked_at = (first + i) % count
-                return
-            yield group, device
-    if count:
-        application.looked_at = (first + 1) % count
-
-
-def _quickest(batch: Batch, device: Device) -> Option:
-    rows, best = batch.rows, batch.option
-    least = device.seconds(best, rows)
-    for option in device.menus[batch.application.name].options:
-        seconds = device.seconds(option, rows)
-        if (option.max_rows >= rows or len(batch.queries) == 1) and seconds < least:
-            best, least = option, seconds
     return best
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from .devices import Batch, Device
 from .menu import INF, LEVELS, PRICES, Option
 from .placing import ROUNDING_S
+from .state import Batch, Device
 
 #: how long a batch that may still grow waits on an idle device: of the time that its first query can spare at all, this
 #: part while nothing else is booked, and so much more at full pressure

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heappop, heappush
 
-from .devices import Device
 from .menu import INF
+from .state import Device
 
 
 class Wakes:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from workers import log
-from workers.dispatch.devices import Batch
 from workers.dispatch.menu import Menu
+from workers.dispatch.state import Batch
 from workers.protocol import v2
 from workers.protocol.frames import ExecutorState, FrameError, Refusal, Result, Results, split_body
 from workers.protocol.results import Answer as PackedAnswer

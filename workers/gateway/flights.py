@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from workers.dispatch.classes import class_of
-from workers.dispatch.devices import Batch
-from workers.dispatch.devices import Query as Held
+from workers.dispatch.state import Batch
+from workers.dispatch.state import Query as Held
 from workers.protocol import shapes, v2
 from workers.protocol.frames import TensorHeader
 from workers.protocol.specs import ApplicationSpec
 from workers.protocol.tensors import Buffer
 
 from .errors import GatewayError
-
-if TYPE_CHECKING:
-    from .holding import UnderWay
 
 
 class Run:
@@ -61,6 +58,18 @@ class Answer:
 
 
 Outcome = Answer | GatewayError
+
+
+class UnderWay:
+    """A batch at its device. ``left``: its queries that have no answer yet; ``ran``: rows and seconds of its run, once
+    some answer has told them."""
+
+    __slots__ = ("batch", "left", "ran")
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self.left = len(batch.queries)
+        self.ran: tuple[int, float] | None = None
 
 
 class Flight(Held):

@@ -14,14 +14,14 @@ from typing import Final, Protocol
 from workers import log
 from workers.alarm import Alarm
 from workers.dispatch.classes import class_of
-from workers.dispatch.devices import Batch
 from workers.dispatch.dispatcher import Dispatcher
 from workers.dispatch.menu import Menu
+from workers.dispatch.state import Batch
 from workers.protocol import shapes
 from workers.protocol.frames import ExecutorState
 from workers.protocol.specs import ApplicationSpec
 
-from .flights import Flight
+from .flights import Flight, UnderWay
 from .metrics import GatewayMetrics
 
 logger = log.get("gateway.holding")
@@ -43,18 +43,6 @@ class Carrier(Protocol):
 
     def usable(self, device: str) -> bool:
         """Whether the device is connected and takes queries."""
-
-
-class UnderWay:
-    """A batch at its device. ``left``: its queries that have no answer yet; ``ran``: rows and seconds of its run, once
-    some answer has told them."""
-
-    __slots__ = ("batch", "left", "ran")
-
-    def __init__(self, batch: Batch) -> None:
-        self.batch = batch
-        self.left = len(batch.queries)
-        self.ran: tuple[int, float] | None = None
 
 
 class Holding:

@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from workers.dispatch.devices import Batch
 from workers.dispatch.menu import Option
+from workers.dispatch.state import Batch
 from workers.protocol.frames import Form, Grant, Submit
 from workers.protocol.tensors import Buffer
 

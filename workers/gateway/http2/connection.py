@@ -75,13 +75,11 @@ class Connection(asyncio.Protocol):
         self._heads = Heads()
         self._reader = Reader(self)
         self.streams: dict[int, Stream] = {}
-        #: those that have something to send and would be let by their own windows
+        # What a stream sees of its connection: see :class:`.stream.Carrier`.
         self.blocked: dict[int, Stream] = {}
-        #: bytes that the client takes, on the connection and at first on each stream; and those sent in one frame
         self.window = self.initial_window = h2.WINDOW
         self.frame = h2.FRAME
         self.paused = False
-        #: ``time.monotonic()`` when something last came
         self.touched = time.monotonic()
         self._opened_at = self.touched
         self._asked_at = 0.0

@@ -5,15 +5,40 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from workers.protocol.tensors import Buffer
 
 from . import frames as h2
 from .heads import Head
 
-if TYPE_CHECKING:
-    from .connection import Connection
+
+class Carrier(Protocol):
+    """The connection that a stream belongs to, as the stream sees it.
+
+    ``window``: bytes that the client takes on it, and ``initial_window`` at first on each stream; ``frame``: those sent
+    in one frame; ``paused``: the socket takes no more for now. ``blocked``: streams that have something to send and
+    would be let by their own windows. ``touched``: ``time.monotonic()`` when something last came.
+    """
+
+    window: int
+    initial_window: int
+    frame: int
+    paused: bool
+    touched: float
+    blocked: dict[int, Stream]
+
+    def write(self, data: bytes) -> None:
+        """Hand bytes to the socket."""
+
+    def write_all(self, pieces: Sequence[Buffer]) -> None:
+        """As :meth:`write`, of large pieces."""
+
+    def give_room(self, stream: Stream) -> None:
+        """Let a stream's client send on, unless it is to wait."""
+
+    def finished(self, stream: Stream) -> None:
+        """A stream has come to its end."""
 
 
 class Stream:
@@ -35,7 +60,7 @@ class Stream:
         "window",
     )
 
-    def __init__(self, connection: Connection, number: int, head: Head):
+    def __init__(self, connection: Carrier, number: int, head: Head):
         self.connection = connection
         self.number = number
         self.head = head

@@ -1,0 +1,38 @@
+"""What happened in each second of a simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Second:
+    """Queries that arrived in a second. ``effective_accuracy`` None: none of them was in time."""
+
+    second: int
+    arrived: int
+    in_time: int
+    late: int
+    dropped: int
+    effective_accuracy: float | None
+
+
+def binned(seconds: Sequence[Second], width: int) -> list[tuple[float, float, float, float | None, float]]:
+    """Means over ``width`` seconds: (middle in s, arrived a second, in time a second, effective accuracy or None,
+    violations a second). A last bin that is not whole is divided by the seconds that it has."""
+    lines = []
+    for start in range(0, len(seconds), width):
+        part = seconds[start : start + width]
+        arrived, in_time = sum(s.arrived for s in part), sum(s.in_time for s in part)
+        weighted = sum(s.in_time * s.effective_accuracy for s in part if s.effective_accuracy is not None)
+        lines.append(
+            (
+                part[0].second + len(part) / 2,
+                arrived / len(part),
+                in_time / len(part),
+                weighted / in_time if in_time else None,
+                (arrived - in_time) / len(part),
+            )
+        )
+    return lines

@@ -74,6 +74,36 @@ def test_a_query_that_others_follow_soon_waits_for_them():
     assert first.batch is second.batch and first.state == ANSWERED
 
 
+def test_who_comes_in_a_clump_waits_for_the_rest_of_it_however_long_the_pauses():
+    made = world()
+    for _ in range(20):
+        for _ in range(6):
+            made.submit("q")
+            made.advance(0.002)
+        made.advance(0.9)
+    # In the mean one comes every 150 ms.
+    clump = [made.submit("q")]
+    assert clump[0].state == WAITING
+    for _ in range(4):
+        made.advance(0.002)
+        clump.append(made.submit("q"))
+    made.advance(0.3)
+    assert len({id(query.batch) for query in clump}) == 1
+
+
+def test_a_lone_client_waits_for_nobody_soon_after_many_have_gone():
+    made = world()
+    for _ in range(500):
+        made.submit("q")
+        made.advance(0.0005)
+    made.advance(1.0)
+    waited = 0
+    for _ in range(60):
+        waited += made.submit("q").state == WAITING
+        made.advance(0.03)
+    assert waited <= 30 and made.submit("q").state == GRANTED
+
+
 @pytest.mark.parametrize(("run_s", "state"), [(0.0003, WAITING), (0.006, GRANTED)])
 def test_a_batch_goes_ahead_of_an_answer_only_where_that_saves_time(run_s, state):
     way_s = 0.9 * run_s

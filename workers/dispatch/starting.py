@@ -15,8 +15,6 @@ WAIT: Final = 0.25
 WAIT_UNDER_PRESSURE: Final = 0.5
 #: nor longer than it will run, or so many times as long at full pressure: company halves what a row costs at best
 LONGER_UNDER_PRESSURE: Final = 8.0
-#: a wait that is shorter is none
-SHORTEST_S: Final = 0.001
 #: a batch that is over sooner than this waits so long for queries that follow each other more closely still: to hand
 #: a batch over and to take its answers back costs more than such a run, however small the batch (network cards coalesce
 #: interrupts for the same reason)
@@ -41,7 +39,7 @@ def waits_until(batch: Batch, device: Device, pressure: float, now: float) -> fl
     if last < until:
         until = last
     left = until - now
-    if left >= SHORTEST_S and left >= application.gap_s:
+    if left >= application.median_gap_s:
         return until
     if (
         COALESCED * application.gap_s <= COALESCE_S

@@ -29,6 +29,10 @@ FULL: Final = 0.01
 #: how much an arrival counts in the running mean of the time between two, and the longest such time that counts
 GAP_WEIGHT: Final = 0.1
 LONGEST_GAP_S: Final = 1.0
+#: by what factor the median of that time moves with each arrival, and below what, in seconds, nobody asks for it: a
+#: wait that is shorter is none
+MEDIAN_STEP: Final = 1.1
+SHORTEST_S: Final = 0.001
 #: for how long, in seconds, it is remembered at least how many queries were under way at once
 REMEMBERED_S: Final = 0.05
 
@@ -268,6 +272,7 @@ class Application:
         "last_at",
         "leeway",
         "looked_at",
+        "median_gap_s",
         "most_under_way",
         "name",
         "open",
@@ -294,8 +299,11 @@ class Application:
         self._vain, self._vain_since = 0, -INF
         self.open: list[Batch] = []
         self.best_worth = -INF
-        #: seconds between two arrivals, as a running mean, and when the last one was; company is expected at first
+        #: seconds between two arrivals, as a running mean and as a running median, and when the last one was; company
+        #: is expected at first. Where queries come in clumps the mean says when the next clump is due, and the median
+        #: whether this one goes on
         self.gap_s = 0.0
+        self.median_gap_s = SHORTEST_S
         self.last_at = INF
         self.under_way = self.most_under_way = 0
         self._most_before = self._most_since = 0
@@ -311,6 +319,11 @@ class Application:
             since = LONGEST_GAP_S
         weight = GAP_WEIGHT * count
         self.gap_s += (weight if weight < 1.0 else 1.0) * (since / count - self.gap_s)
+        median_s = self.median_gap_s
+        median_s = median_s * MEDIAN_STEP if since > median_s else median_s / MEDIAN_STEP
+        if count > 1:
+            median_s /= MEDIAN_STEP ** (count - 1)
+        self.median_gap_s = median_s if median_s > SHORTEST_S else SHORTEST_S
         self.under_way += count
         if now - self._window_at > REMEMBERED_S:
             self._most_before = self._most_since if now - self._window_at <= 2.0 * REMEMBERED_S else 0

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from registry.models import Device, Node
+
+#: whoever plans tells here what its plan in force wants: pairs of a device's ref and a variant's id
+planned: list[Callable[[], Iterator[tuple[str, int]]]] = []
 
 
 def resident_on(variants: Iterable[int]) -> dict[int, list[str]]:
@@ -13,14 +16,11 @@ def resident_on(variants: Iterable[int]) -> dict[int, list[str]]:
     A device that is down holds nothing: its executor is gone, and when it returns it follows the plan of that time. A
     revoked node's devices do not count: nothing is sent there any more.
     """
-    from scheduler.models import Plan
-
     wanted = set(variants)
     found: dict[int, set[str]] = {}
-    wire = Plan.objects.order_by("-id").values_list("wire", flat=True).first() or {}
-    for device in wire.get("devices", ()):
-        for resident in device.get("residents", ()):
-            found.setdefault(resident["variant"]["id"], set()).add(device["device"])
+    for wants in planned:
+        for ref, variant in wants():
+            found.setdefault(variant, set()).add(ref)
     holding = Device.objects.filter(node__state=Node.State.APPROVED).exclude(state=Device.State.DOWN)
     for ref, warm in holding.values_list("ref", "warm"):
         for variant in warm:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from workers.dispatch.state import SHORTEST_S
+
 from .driver import ANSWERED, GRANTED, REFUSED, WAITING, World, menu, option
 
 #: a row alone takes 10 ms, eight together 20 ms
@@ -102,6 +104,14 @@ def test_a_lone_client_waits_for_nobody_soon_after_many_have_gone():
         waited += made.submit("q").state == WAITING
         made.advance(0.03)
     assert waited <= 30 and made.submit("q").state == GRANTED
+
+
+def test_ten_thousand_at_once_are_booked_or_refused_as_a_few_are():
+    made = world()
+    queries = made.submit_together([("q", 1, None, None)] * 10_000)
+    made.finish()
+    assert {query.state for query in queries} == {ANSWERED, REFUSED}
+    assert made.dispatcher._fleet.applications["q"].median_gap_s == SHORTEST_S
 
 
 @pytest.mark.parametrize(("run_s", "state"), [(0.0003, WAITING), (0.006, GRANTED)])

@@ -33,6 +33,8 @@ LONGEST_GAP_S: Final = 1.0
 #: wait that is shorter is none
 MEDIAN_STEP: Final = 1.1
 SHORTEST_S: Final = 0.001
+#: more such steps than lead from the longest time that counts to the shortest
+MOST_STEPS: Final = 100
 #: for how long, in seconds, it is remembered at least how many queries were under way at once
 REMEMBERED_S: Final = 0.05
 
@@ -322,7 +324,8 @@ class Application:
         median_s = self.median_gap_s
         median_s = median_s * MEDIAN_STEP if since > median_s else median_s / MEDIAN_STEP
         if count > 1:
-            median_s /= MEDIAN_STEP ** (count - 1)
+            # Thousands of steps would be more than a number can hold.
+            median_s /= MEDIAN_STEP ** (count - 1 if count <= MOST_STEPS else MOST_STEPS)
         self.median_gap_s = median_s if median_s > SHORTEST_S else SHORTEST_S
         self.under_way += count
         if now - self._window_at > REMEMBERED_S:

@@ -106,6 +106,21 @@ def test_a_lone_client_waits_for_nobody_soon_after_many_have_gone():
     assert waited <= 30 and made.submit("q").state == GRANTED
 
 
+@pytest.mark.parametrize("pause_s", [0.0001, 0.0005, 0.0009, 0.002])
+def test_a_lone_client_that_asks_again_soon_after_its_answer_waits_for_nobody(pause_s):
+    """Its next query comes after the batch that could have waited for it, if only by a little."""
+    made = world(0.0002)
+    for _ in range(100):
+        made.submit("q")
+        made.finish()
+        made.advance(pause_s)
+    for _ in range(50):
+        query = made.submit("q")
+        assert query.state == GRANTED
+        made.finish()
+        made.advance(pause_s)
+
+
 def test_ten_thousand_at_once_are_booked_or_refused_as_a_few_are():
     made = world()
     queries = made.submit_together([("q", 1, None, None)] * 10_000)

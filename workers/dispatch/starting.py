@@ -7,7 +7,7 @@ from typing import Final
 
 from .menu import INF, LEVELS, PRICES, Option
 from .placing import ROUNDING_S
-from .state import Batch, Device
+from .state import MEDIAN_STEP, Batch, Device
 
 #: how long a batch that may still grow waits on an idle device: of the time that its first query can spare at all, this
 #: part while nothing else is booked, and so much more at full pressure
@@ -39,7 +39,9 @@ def waits_until(batch: Batch, device: Device, pressure: float, now: float) -> fl
     if last < until:
         until = last
     left = until - now
-    if left >= application.median_gap_s:
+    # The median is known to a step. A lone client whose next query follows the answer, a little later than the batch
+    # could wait, must not be waited for each time that a step leads down.
+    if left >= MEDIAN_STEP * application.median_gap_s:
         return until
     if (
         COALESCED * application.gap_s <= COALESCE_S

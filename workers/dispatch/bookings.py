@@ -151,9 +151,10 @@ class Bookings:
             seconds = device.seconds(batch.option, batch.rows)
             if end + seconds > batch.deadline + ROUNDING_S:
                 menu = device.menus.get(batch.application.name)
-                within = batch.deadline + ROUNDING_S - end
-                option = menu.best(batch.rows, len(batch.queries), within, device.factors, 0) if menu else None
-                if option is None:
+                latest = batch.deadline + ROUNDING_S
+                option = menu.best(batch.rows, len(batch.queries), latest - end, device.factors, 0) if menu else None
+                # A difference rounds otherwise than the sum by which it is late.
+                if option is None or end + device.seconds(option, batch.rows) > latest:
                     self.unbook(batch, now)
                     moved += batch.queries
                     continue

@@ -62,7 +62,7 @@ def spacious(
         for option in group.menu.options:
             if option.worth <= worth:
                 break
-            if device.seconds(option, rows) <= end - now - device.starts_in(now) and roomy(
+            if now + device.starts_in(now) + device.seconds(option, rows) <= end and roomy(
                 option, device, rows, now, end, budget_s
             ):
                 best, worth = (option, device), option.worth

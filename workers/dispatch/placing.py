@@ -227,13 +227,14 @@ def anywhere(application: Application, rows: int, now: float, deadline: float) -
     best, worth = None, -INF
     for group, device in application.crowd:
         options = group.menu.options
-        within = deadline - now - device.starts_in(now) - device.booked_s
-        if options[0].worth <= worth or group.menu.least(rows) > within:
+        # Added up as when the batch is to start: what fits by one sum and not by another is booked again for ever.
+        start = now + device.starts_in(now) + device.booked_s
+        if options[0].worth <= worth or start + group.menu.least(rows) > deadline:
             continue
         for option in options:
             if option.worth <= worth:
                 break
-            if option.seconds(rows) * device.factors[option] <= within:
+            if start + option.seconds(rows) * device.factors[option] <= deadline:
                 best, worth = (option, device), option.worth
                 break
     return best

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import time
+import weakref
 
 import hpack
 import pytest
@@ -133,3 +135,19 @@ async def test_whatever_comes_is_accounted_for(seed):
         assert goodbye[4:8] != b"\0\0\0\2", "internal error"
     assert answered > 5
     assert whole > 30
+
+
+@pytest.mark.parametrize("more", [b"", h2.frame(h2.HEADERS, 0, 1, b"\x88")])
+async def test_a_connection_that_is_gone_leaves_memory_without_the_collector(more):
+    """Which comes seldom: gateways leave it little to do."""
+    connection = Connection(RpcServer(Echo(), 1000, 1000))
+    connection.connection_made(Transport())
+    connection.data_received(h2.PREFACE + h2.settings({}) + more)
+    gc.disable()
+    try:
+        connection.connection_lost(None)
+        known = weakref.ref(connection)
+        del connection
+        assert known() is None
+    finally:
+        gc.enable()

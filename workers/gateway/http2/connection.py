@@ -73,7 +73,7 @@ class Connection(asyncio.Protocol):
         self._server = server
         self._transport: asyncio.Transport | None = None
         self._heads = Heads()
-        self._reader = Reader(self)
+        self._reader = Reader()
         self.streams: dict[int, Stream] = {}
         # What a stream sees of its connection: see :class:`.stream.Carrier`.
         self.blocked: dict[int, Stream] = {}
@@ -132,7 +132,7 @@ class Connection(asyncio.Protocol):
         reader = self._reader
         self._begun, reader.stopped = 0, False
         try:
-            reader.read(data, self.touched)
+            reader.read(data, self.touched, self)
         except Http2Error as error:
             self._fail(error.code, str(error))
         except Exception:

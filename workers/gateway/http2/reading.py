@@ -41,8 +41,7 @@ class Reader:
     pieces; None: it is not.
     """
 
-    def __init__(self, taker: Taker) -> None:
-        self._taker = taker
+    def __init__(self) -> None:
         self.rest = b""
         self.stopped = False
         self.settled = False
@@ -54,8 +53,9 @@ class Reader:
         #: a head in several frames: its stream, whether its request has no body, and its pieces
         self._block: tuple[int, bool, bytearray] | None = None
 
-    def read(self, data: bytes, now: float) -> None:
-        """Take apart what was left and what has come now.
+    def read(self, data: bytes, now: float, taker: Taker) -> None:
+        """Take apart what was left and what has come now. (Whom it tells it does not keep: he keeps it, and would stay
+        in memory with it until a collector comes.)
 
         Raises:
             Http2Error: it breaks the protocol.
@@ -71,10 +71,10 @@ class Reader:
                 self.rest = data
                 return
             self._greeted = True
-            self._taker.on_greeting()
+            taker.on_greeting()
             offset = len(h2.PREFACE)
         elif self._data is not None:
-            offset = self._more_data(data, 0)
+            offset = self._more_data(data, 0, taker)
         while size - offset >= h2.HEAD and not self.stopped:
             high, low, kind, flags, number = h2.unpack_head(data, offset)
             length = high << 8 | low
@@ -91,15 +91,15 @@ class Reader:
                     payload = data[begin:end] if length <= SMALL else memoryview(data)[begin:end]
                     if flags & h2.PADDED:
                         payload = h2.unpadded(flags, payload)
-                    self._taker.on_data(number, payload, length, flags & h2.END_STREAM > 0)
+                    taker.on_data(number, payload, length, flags & h2.END_STREAM > 0)
                 elif not flags & h2.PADDED:
                     self._data = number, flags, length, 0
-                    end = self._more_data(data, begin)
+                    end = self._more_data(data, begin, taker)
                 elif begin < size:
                     self._data = number, flags, length - 1, h2.padding(data[begin], length)
                     # Its length is data, too.
-                    self._taker.on_data(number, b"", 1, False)
-                    end = self._more_data(data, begin + 1)
+                    taker.on_data(number, b"", 1, False)
+                    end = self._more_data(data, begin + 1, taker)
                 else:
                     break
             else:
@@ -107,11 +107,11 @@ class Reader:
                     raise Http2Error(h2.FRAME_SIZE_ERROR, f"frame of kind {kind}: at most {h2.FRAME} bytes")
                 if end > size:
                     break
-                self._take(kind, flags, number, data[begin:end], now)
+                self._take(kind, flags, number, data[begin:end], now, taker)
             offset = end
         self.rest = data[offset:]
 
-    def _more_data(self, data: bytes, offset: int) -> int:
+    def _more_data(self, data: bytes, offset: int, taker: Taker) -> int:
         """Take what has come of a frame of data; where that ends."""
         assert self._data is not None
         number, flags, missing, padding = self._data
@@ -120,10 +120,10 @@ class Reader:
         missing -= length
         self._data = (number, flags, missing, min(padding, missing)) if missing else None
         if length or not missing:
-            self._taker.on_data(number, piece[:useful], length, not missing and flags & h2.END_STREAM > 0)
+            taker.on_data(number, piece[:useful], length, not missing and flags & h2.END_STREAM > 0)
         return offset + length
 
-    def _take(self, kind: int, flags: int, number: int, payload: bytes, now: float) -> None:
+    def _take(self, kind: int, flags: int, number: int, payload: bytes, now: float, taker: Taker) -> None:
         """A whole frame that is no data."""
         if not self.settled:
             if kind != h2.SETTINGS:
@@ -132,13 +132,13 @@ class Reader:
         if (self._block is not None) != (kind == h2.CONTINUATION):
             raise Http2Error(h2.PROTOCOL_ERROR, f"frame of kind {kind}: out of place")
         if kind == h2.HEADERS:
-            self._on_headers(number, flags, payload, now)
+            self._on_headers(number, flags, payload, now, taker)
         elif kind == h2.CONTINUATION:
-            self._on_continuation(number, flags, payload)
+            self._on_continuation(number, flags, payload, taker)
         else:
-            self._taker.on_frame(kind, flags, number, payload)
+            taker.on_frame(kind, flags, number, payload)
 
-    def _on_headers(self, number: int, flags: int, payload: bytes, now: float) -> None:
+    def _on_headers(self, number: int, flags: int, payload: bytes, now: float, taker: Taker) -> None:
         if not number & 1:
             raise Http2Error(h2.PROTOCOL_ERROR, "HEADERS: on a stream where it has no place")
         if flags & h2.PADDED:
@@ -151,11 +151,11 @@ class Reader:
             payload = payload[5:]
         end = flags & h2.END_STREAM > 0
         if flags & h2.END_HEADERS:
-            self._taker.on_head(number, payload, end)
+            taker.on_head(number, payload, end)
         else:
             self._block, self.head_since = (number, end, bytearray(payload)), now
 
-    def _on_continuation(self, number: int, flags: int, payload: bytes) -> None:
+    def _on_continuation(self, number: int, flags: int, payload: bytes, taker: Taker) -> None:
         assert self._block is not None
         expected, end, block = self._block
         if number != expected:
@@ -165,4 +165,4 @@ class Reader:
         block += payload
         if flags & h2.END_HEADERS:
             self._block = self.head_since = None
-            self._taker.on_head(number, bytes(block), end)
+            taker.on_head(number, bytes(block), end)

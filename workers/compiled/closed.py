@@ -21,6 +21,7 @@ MODULES = (
             "classes",
             "dispatcher",
             "fleet",
+            "gaps",
             "granting",
             "lateness",
             "leeway",

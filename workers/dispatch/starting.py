@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from .gaps import STEP
 from .menu import INF, LEVELS, PRICES, Option
 from .placing import ROUNDING_S
-from .state import MEDIAN_STEP, Batch, Device
+from .state import Batch, Device
 
 #: how long a batch that may still grow waits on an idle device: of the time that its first query can spare at all, this
 #: part while nothing else is booked, and so much more at full pressure
@@ -15,6 +16,9 @@ WAIT: Final = 0.25
 WAIT_UNDER_PRESSURE: Final = 0.5
 #: nor longer than it will run, or so many times as long at full pressure: company halves what a row costs at best
 LONGER_UNDER_PRESSURE: Final = 8.0
+#: company is due where a wait is longer than the median time between arrivals, and so many times as long if no two
+#: queries have been under way together of late
+ALONE: Final = 2.0
 #: a batch that is over sooner than this waits so long for queries that follow each other more closely still: to hand
 #: a batch over and to take its answers back costs more than such a run, however small the batch (network cards coalesce
 #: interrupts for the same reason)
@@ -39,12 +43,14 @@ def waits_until(batch: Batch, device: Device, pressure: float, now: float) -> fl
     if last < until:
         until = last
     left = until - now
-    # The median is known to a step. A lone client whose next query follows the answer, a little later than the batch
-    # could wait, must not be waited for each time that a step leads down.
-    if left >= MEDIAN_STEP * application.median_gap_s:
+    gaps = application.gaps
+    # The median is known to a step. Where nobody else has been under way of late it may be that of a lone client whose
+    # next query follows the answer, a little later than the batch could wait: it must not be waited for each time that
+    # the median is low, or that a run was shorter than its profile.
+    if left >= (STEP if application.most_under_way > 1 else ALONE) * gaps.median_s:
         return until
     if (
-        COALESCED * application.gap_s <= COALESCE_S
+        COALESCED * gaps.mean_s <= COALESCE_S
         and application.under_way < application.most_under_way
         and option.seconds(rows) * factor <= COALESCE_S <= wait
     ):

@@ -14,6 +14,7 @@ from collections.abc import Hashable, Iterator
 from typing import Final, Protocol
 
 from .classes import owner_of
+from .gaps import Gaps
 from .leeway import Leeway
 from .menu import INF, Menu, Option
 from .pace import Factors
@@ -26,15 +27,6 @@ LOOKS: Final = 8
 HOLD_S: Final = 1.0
 #: once no device had one, none is looked for again for this part of the SLO: overload must not cost time as well
 FULL: Final = 0.01
-#: how much an arrival counts in the running mean of the time between two, and the longest such time that counts
-GAP_WEIGHT: Final = 0.1
-LONGEST_GAP_S: Final = 1.0
-#: by what factor the median of that time moves with each arrival, and below what, in seconds, nobody asks for it: a
-#: wait that is shorter is none
-MEDIAN_STEP: Final = 1.1
-SHORTEST_S: Final = 0.001
-#: more such steps than lead from the longest time that counts to the shortest
-MOST_STEPS: Final = 100
 #: for how long, in seconds, it is remembered at least how many queries were under way at once
 REMEMBERED_S: Final = 0.05
 
@@ -268,13 +260,11 @@ class Application:
         "_window_at",
         "best_worth",
         "crowd",
-        "gap_s",
+        "gaps",
         "groups",
         "hosts",
-        "last_at",
         "leeway",
         "looked_at",
-        "median_gap_s",
         "most_under_way",
         "name",
         "open",
@@ -301,32 +291,14 @@ class Application:
         self._vain, self._vain_since = 0, -INF
         self.open: list[Batch] = []
         self.best_worth = -INF
-        #: seconds between two arrivals, as a running mean and as a running median, and when the last one was; company
-        #: is expected at first. Where queries come in clumps the mean says when the next clump is due, and the median
-        #: whether this one goes on
-        self.gap_s = 0.0
-        self.median_gap_s = SHORTEST_S
-        self.last_at = INF
+        self.gaps = Gaps()
         self.under_way = self.most_under_way = 0
         self._most_before = self._most_since = 0
         self._window_at = -INF
 
     def arrived(self, count: int, now: float) -> None:
         """So many queries arrived at once."""
-        since = now - self.last_at
-        self.last_at = now
-        if since < 0.0:
-            since = 0.0
-        elif since > LONGEST_GAP_S:
-            since = LONGEST_GAP_S
-        weight = GAP_WEIGHT * count
-        self.gap_s += (weight if weight < 1.0 else 1.0) * (since / count - self.gap_s)
-        median_s = self.median_gap_s
-        median_s = median_s * MEDIAN_STEP if since > median_s else median_s / MEDIAN_STEP
-        if count > 1:
-            # Thousands of steps would be more than a number can hold.
-            median_s /= MEDIAN_STEP ** (count - 1 if count <= MOST_STEPS else MOST_STEPS)
-        self.median_gap_s = median_s if median_s > SHORTEST_S else SHORTEST_S
+        self.gaps.arrived(count, now)
         self.under_way += count
         if now - self._window_at > REMEMBERED_S:
             self._most_before = self._most_since if now - self._window_at <= 2.0 * REMEMBERED_S else 0

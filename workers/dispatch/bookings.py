@@ -185,8 +185,9 @@ class Bookings:
             batch.option, batch.device = option, device
             self._book(batch, now, 0)
 
-    def take(self, batch: Batch, now: float) -> None:
-        """Take the first batch off its device, to be granted."""
+    @staticmethod
+    def take(batch: Batch) -> None:
+        """Take the first batch off its device, to be granted; the device is to be noted."""
         device = batch.device
         del device.booked[0]
         device.recount()

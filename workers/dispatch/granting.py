@@ -71,7 +71,7 @@ class Granting:
                     # On the way others' work there may end, of which nothing else tells.
                     self._wakes.set(device, device.free_at if now < device.free_at < until else until)
                     return
-            self._bookings.take(batch, now)
+            self._bookings.take(batch)
             self._grant(batch, device, pressure, now)
         if device.free_at > now and not device.granted and not device.away and device.up:
             # When others' work there ends nothing else tells.

@@ -62,13 +62,13 @@ class Served:
         return sum(after > SLO_S / 4 for after in self.refused) / len(self.refused)
 
 
-def steady(now: float) -> float:
-    return 1.0
+def steady(start: float, run_s: float) -> float:
+    return run_s
 
 
-def serve(kind: str, load: float, slower: Callable[[float], float] = steady, seconds: float = SECONDS) -> Served:
+def serve(kind: str, load: float, takes: Callable[[float, float], float] = steady, seconds: float = SECONDS) -> Served:
     """Under a Poisson load of so many times the capacity; the first SLO, in which queues fill, is left out.
-    ``slower``: how many times as long as its profile says a batch takes that starts then."""
+    ``takes``: seconds of a batch that starts then and runs as long as its profile says."""
     dispatcher, draw = Dispatcher(), random.Random(1)
     refused: list[float] = []
     options = [Option(accuracy, accuracy, LatencyModel(list(of.items())), SIZES[-1]) for accuracy, of in DEVICES[kind]]
@@ -97,7 +97,7 @@ def serve(kind: str, load: float, slower: Callable[[float], float] = steady, sec
             dispatcher.wake(now)
         for batch in dispatcher.grants:
             start = max(free_at, now + WAY_S / 2)
-            run_s = batch.option.seconds(batch.rows) * slower(start)
+            run_s = takes(start, batch.option.seconds(batch.rows))
             free_at = start + run_s
             heapq.heappush(running, (free_at + WAY_S / 2, next(number), batch, run_s))
         dispatcher.grants.clear()
@@ -141,7 +141,39 @@ def wavering(deviation: float, seconds: float) -> Callable[[float], float]:
 @pytest.mark.parametrize("kind", ["batches gain nothing", "batches gain much"])
 def test_where_a_device_wavers_queries_are_refused_at_once_all_the_same(kind, deviation, seconds):
     slower, lasting = wavering(deviation, seconds), 5.0
-    found = serve(kind, 3.0, slower, lasting)
+    found = serve(kind, 3.0, lambda start, run_s: run_s * slower(start), lasting)
     assert found.late_refusals() < 0.01
     mean = sum(slower(i / 100) for i in range(int(lasting * 100))) / (lasting * 100)
     assert found.goodput >= 0.92 * capacity(kind) / mean
+
+
+def stalling(every_s: float, lasts_s: float, seconds: float) -> list[tuple[float, float]]:
+    """Beginnings and ends of moments in which a device stands still, as where others take its cores."""
+    draw, stalls, now = random.Random(8), [], 0.0
+    while now < seconds:
+        now += draw.expovariate(1 / every_s)
+        stalls.append((now, now + draw.uniform(0.5, 1.5) * lasts_s))
+        now = stalls[-1][1]
+    return stalls
+
+
+@pytest.mark.parametrize(("every_s", "lasts_s", "least"), [(0.5, 0.05, 0.88), (0.5, 0.1, 0.82)])
+@pytest.mark.parametrize("load", [1.2, 3.0])
+@pytest.mark.parametrize("kind", DEVICES)
+def test_a_device_that_stalls_now_and_then_spends_the_rest_of_its_time_on_quick_runs(
+    kind, load, every_s, lasts_s, least
+):
+    """Each time its bookings are given up, it has nothing to do for a moment in the midst of overload."""
+    lasting = 8.0
+    stalls = stalling(every_s, lasts_s, lasting)
+
+    def takes(start: float, run_s: float) -> float:
+        end = start + run_s
+        for begin, over in stalls:
+            if begin < end and over > start:
+                end += over - max(begin, start)
+        return end - start
+
+    found = serve(kind, load, takes, lasting)
+    stalled = sum(over - begin for begin, over in stalls) / lasting
+    assert found.goodput >= least * capacity(kind) * (1 - stalled)

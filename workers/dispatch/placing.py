@@ -105,7 +105,7 @@ def opening(
             device, soonest, pressure = _survey(group, now, slo_s)
         if device is None:
             continue
-        level = int(pressure * LEVELS) if priced else 0
+        level = int(application.felt(pressure, now) * LEVELS) if priced else 0
         if level >= LEVELS:
             level = LEVELS - 1
         value, option = group.menu.ranked(level)[0]
@@ -167,7 +167,8 @@ def _next_best(
         device, soonest, pressure = _survey(group, now, application.bookable_s(now))
         if device is None or now + soonest > deadline:
             continue
-        ranked = group.menu.ranked(min(int(pressure * LEVELS), LEVELS - 1) if priced else 0)
+        level = min(int(application.felt(pressure, now) * LEVELS), LEVELS - 1) if priced else 0
+        ranked = group.menu.ranked(level)
         offers += [(value, i, option, device, soonest, group) for i, (value, option) in enumerate(ranked)]
     offers.sort(key=lambda offer: (-offer[0], offer[1]))
     fallback = None

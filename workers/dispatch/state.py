@@ -25,6 +25,10 @@ RESERVE_S: Final = 10.0
 LOOKS: Final = 8
 #: for so many seconds after a refusal batches are opened only with room to grow (see :mod:`.overload`)
 HOLD_S: Final = 1.0
+#: how much an arrival counts in the running share of queries that are refused, and of what share on a device's time is
+#: worth the most
+REFUSED_WEIGHT: Final = 0.02
+REFUSED_MOST: Final = 0.125
 #: once no device had one, none is looked for again for this part of the SLO: overload must not cost time as well
 FULL: Final = 0.01
 #: for how long, in seconds, it is remembered at least how many queries were under way at once
@@ -240,7 +244,8 @@ def pressure_at(device: Device, application: Application, now: float, alone: boo
     that is booked there; ``alone``: with nothing else, so that nobody waits for it."""
     kind = device.kind
     assert kind is not None
-    return kind.groups[application.name].pressure(now, application.bookable_s(now), device if alone else None)
+    group = kind.groups[application.name]
+    return application.felt(group.pressure(now, application.bookable_s(now), device if alone else None), now)
 
 
 class Application:
@@ -270,6 +275,7 @@ class Application:
         "open",
         "owner",
         "refused_at",
+        "refused_share",
         "reserve",
         "serve_late",
         "slo_s",
@@ -286,6 +292,8 @@ class Application:
         self.crowd: list[tuple[Group, Device]] = []
         self.reserve = 1
         self.refused_at = -INF
+        #: the part of its queries that is refused, as a running mean over arrivals
+        self.refused_share = 0.0
         self.leeway = Leeway()
         self.looked_at = 0
         self._vain, self._vain_since = 0, -INF
@@ -299,6 +307,8 @@ class Application:
     def arrived(self, count: int, now: float) -> None:
         """So many queries arrived at once."""
         self.gaps.arrived(count, now)
+        weight = REFUSED_WEIGHT * count
+        self.refused_share -= (weight if weight < 1.0 else 1.0) * self.refused_share
         self.under_way += count
         if now - self._window_at > REMEMBERED_S:
             self._most_before = self._most_since if now - self._window_at <= 2.0 * REMEMBERED_S else 0
@@ -315,6 +325,14 @@ class Application:
     def kept(self, now: float) -> float:
         """The part of queries' time for which busy devices are not booked now (see :mod:`.leeway`)."""
         return self.leeway.part(now) if now - self.refused_at < HOLD_S else 0.0
+
+    def felt(self, pressure: float, now: float) -> float:
+        """The pressure, or what refused queries say of it where that is more: a device that has slipped may have hardly
+        anything booked in the midst of overload, and its time is not to go to a run that costs more for that."""
+        if now - self.refused_at >= HOLD_S:
+            return pressure
+        share = self.refused_share / REFUSED_MOST
+        return pressure if pressure > share else share if share < 1.0 else 1.0
 
     def bookable_s(self, now: float) -> float:
         """The part of the SLO for which devices are booked at most: to be full is to be booked for that."""
@@ -339,3 +357,4 @@ class Application:
         reserve = self.reserve + 1 if now - self.refused_at < RESERVE_S else 2
         self.reserve = min(reserve, max(1, len(self.hosts) // 2))
         self.refused_at = now
+        self.refused_share += REFUSED_WEIGHT * (1.0 - self.refused_share)

@@ -72,7 +72,8 @@ class Granting:
                     self._wakes.set(device, device.free_at if now < device.free_at < until else until)
                     return
             self._bookings.take(batch)
-            self._grant(batch, device, pressure, now)
+            # Dear is only what takes the device's time: to wait longer for company would leave it idle.
+            self._grant(batch, device, batch.application.felt(pressure, now), now)
         if device.free_at > now and not device.granted and not device.away and device.up:
             # When others' work there ends nothing else tells.
             self._wakes.set(device, device.free_at)

@@ -244,8 +244,7 @@ def pressure_at(device: Device, application: Application, now: float, alone: boo
     that is booked there; ``alone``: with nothing else, so that nobody waits for it."""
     kind = device.kind
     assert kind is not None
-    group = kind.groups[application.name]
-    return application.felt(group.pressure(now, application.bookable_s(now), device if alone else None), now)
+    return kind.groups[application.name].pressure(now, application.bookable_s(now), device if alone else None)
 
 
 class Application:

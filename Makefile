@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # Tests that mind no company take both cores. The others, with whole appliances and with devices whose pace counts,
 # follow alone.
 PARALLEL := $(addprefix tests/,allocation baselines batching benchmarks compiled console control dispatch evaluation \
-	executor frames gateway node pressure registry routing simulation sizes v2 wild demo/test_models.py \
+	executor frames gateway node pressure registry routing simulation sizes v2 wild \
 	test_ansible.py test_docs.py test_settings.py)
 
 .PHONY: install compiled demo run test bench evaluation lint clean

@@ -6,7 +6,7 @@ import os
 import platform
 from pathlib import Path
 
-from workers.compiled.closed import FOLDER, signature
+from workers.compiled.build import built
 
 
 def heading(title: str, about: str) -> str:
@@ -15,7 +15,7 @@ def heading(title: str, about: str) -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     processor = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "?")
     load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
-    form = "compiled" if (FOLDER / signature()).is_dir() else "plain"
+    form = "compiled" if built() else "plain"
     machine = f"{cores} cores of {processor}, Python {platform.python_version()}, gateway {form}, load before: {load}."
     return f"# {title}\n\n{text(about)}\n\n{machine}\n"
 

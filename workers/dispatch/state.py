@@ -323,12 +323,12 @@ class Application:
 
     def kept(self, now: float) -> float:
         """The part of queries' time for which busy devices are not booked now (see :mod:`.leeway`)."""
-        return self.leeway.part(now) if now - self.refused_at < HOLD_S else 0.0
+        return self.leeway.part(now) if self.pressed(now) else 0.0
 
     def felt(self, pressure: float, now: float) -> float:
         """The pressure, or what refused queries say of it where that is more: a device that has slipped may have hardly
         anything booked in the midst of overload, and its time is not to go to a run that costs more for that."""
-        if now - self.refused_at >= HOLD_S:
+        if not self.pressed(now):
             return pressure
         share = self.refused_share / REFUSED_MOST
         return pressure if pressure > share else share if share < 1.0 else 1.0

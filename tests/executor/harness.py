@@ -274,6 +274,25 @@ def save(path: Path, nodes, inputs, outputs, initializers=()) -> Path:
 
 def turning(path: Path, turns: int) -> Path:
     """A model whose one row takes as long as its loop has turns, in steps that can be stopped between."""
+    count = helper.make_tensor("turns", TensorProto.INT64, [], [turns])
+    return _looping(path, [], [count])
+
+
+def endless(path: Path) -> Path:
+    """A model that is quick unless some value of its input is 100 or more: then it runs for years."""
+    count = [
+        helper.make_node("ReduceMax", ["x"], ["largest"], keepdims=0),
+        helper.make_node("Div", ["largest", "hundred"], ["hundreds"]),
+        helper.make_node("Floor", ["hundreds"], ["whole"]),
+        helper.make_node("Clip", ["whole", "none", "one"], ["clipped"]),
+        helper.make_node("Mul", ["clipped", "years"], ["many"]),
+        helper.make_node("Cast", ["many"], ["turns"], to=TensorProto.INT64),
+    ]
+    scalars = {"none": 0.0, "one": 1.0, "hundred": 100.0, "years": 1e15}
+    return _looping(path, count, [helper.make_tensor(n, TensorProto.FLOAT, [], [v]) for n, v in scalars.items()])
+
+
+def _looping(path: Path, count: list, initializers: list) -> Path:
     body = helper.make_graph(
         [
             helper.make_node("Identity", ["go"], ["on"]),
@@ -293,8 +312,8 @@ def turning(path: Path, turns: int) -> Path:
     )
     return save(
         path,
-        [helper.make_node("Loop", ["turns", "", "x"], ["y"], body=body)],
+        [*count, helper.make_node("Loop", ["turns", "", "x"], ["y"], body=body)],
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", 4])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["b", 4])],
-        [helper.make_tensor("turns", TensorProto.INT64, [], [turns])],
+        initializers,
     )

@@ -19,6 +19,7 @@ from workers.node.executor.measuring import Measuring
 from workers.node.executor.peers import Peers
 from workers.node.executor.runtime import Runtime
 from workers.node.executor.server import Server
+from workers.node.executor.watchdog import Watchdog
 from workers.protocol.frames import Form, Grant, RawGrant, TensorHeader, encode
 
 from .harness import Executor, application, resident, rows, variant
@@ -32,7 +33,7 @@ class InThisProcess(Executor):
     """The same executor, where the test can look into it. ``at_once``: of each batch whether it ran as it was read."""
 
     async def __aenter__(self) -> InThisProcess:
-        self.device = Device(self.info, Runtime(self.info), Peers(), 4096, 0.05)
+        self.device = Device(self.info, Runtime(self.info, Watchdog()), Peers(), 4096, 0.05)
         self.at_once: list[bool] = []
         ask = self.device.turns.at_once
 
@@ -104,7 +105,7 @@ async def test_of_batches_that_come_in_one_piece_only_those_of_its_first_moment_
 def test_a_query_that_the_model_raises_for_does_not_make_later_ones_take_the_longer_way(tmp_path):
     path = look_up(tmp_path / "m.onnx")
     info = Executor(tmp_path).info
-    model, forms = Runtime(info).load(str(path), LOOK_UP), Forms(application(signature=LOOK_UP))
+    model, forms = Runtime(info, Watchdog()).load(str(path), LOOK_UP), Forms(application(signature=LOOK_UP))
     short = model.bound.most_rows
     assert short > 2
 

@@ -41,7 +41,7 @@ class Supervised:
             "box",
             on_frame=self.events.append,
             on_up=lambda: self.events.append("up"),
-            on_lost=lambda reason: self.events.append(("lost", reason)),
+            on_lost=lambda loss: self.events.append(("lost", loss.reason)),
             command=command,
             timing=RestartTiming(**{**vars(QUICK_RESTART), **timing}),
         )

@@ -20,6 +20,7 @@ from ..protocol.specs import DeviceInfo, DeviceState, DeviceStats
 from ..settings import Settings
 from .backoff import RestartTiming
 from .cache import ModelCache
+from .losses import Loss
 from .placement import Placement
 from .profiling import ProfileJobs
 from .supervision import COMMAND, Executor
@@ -88,7 +89,7 @@ class NodeDaemon:
             self.name,
             on_frame=lambda frame: self._heard(ref, frame),
             on_up=lambda: self._executor_up(ref),
-            on_lost=lambda reason: self._executor_lost(ref, reason),
+            on_lost=lambda loss: self._executor_lost(ref, loss),
             command=command,
             timing=timing,
         )
@@ -183,6 +184,9 @@ class NodeDaemon:
                         device=ref, application=frame.application, arrived=frame.arrived, refused=frame.refused
                     )
                 )
+            case frames.StopReport():
+                detail = f"a run of {frame.name} did not end within {frame.limit_s:g} s and was stopped"
+                self.link.send(control.Fault(device=ref, variant=frame.variant, cause="stopped", detail=detail))
             case frames.DriftReport():
                 self.link.send(control.Drift(device=ref, variant=frame.variant, ratio=frame.ratio))
             case frames.MeasureProgress() | frames.MeasureDone() | frames.MeasureFailed():
@@ -201,13 +205,16 @@ class NodeDaemon:
         if apply is not None:
             self.executors[ref].send(apply)
 
-    def _executor_lost(self, ref: str, reason: str) -> None:
+    def _executor_lost(self, ref: str, loss: Loss) -> None:
         state = "down" if self.executors[ref].crash_looping else "starting"
-        detail = f"the executor was lost ({reason})"
+        detail = f"the executor was lost ({loss.reason})"
+        if loss.crashed and loss.variant:
+            fault = f"the executor crashed while it ran the variant: {loss.reason}"
+            self.link.send(control.Fault(device=ref, variant=loss.variant, cause="crashed", detail=fault))
         detail += "; it keeps dying, tries go on slowly" if state == "down" else "; starting it again"
         self._set_state(ref, DeviceState(device=ref, state=state, detail=detail))
         self._stats[ref].clear()
-        self.jobs.lost(ref, reason)
+        self.jobs.lost(ref, loss)
 
     async def metrics(self, ref: str, timeout_s: float = 1.5) -> str | None:
         """An executor's Prometheus text, or None when it does not answer in time."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from .. import log
 from ..protocol import control, frames
 from .cache import FetchError, ModelCache
+from .losses import Loss
 from .supervision import Executor
 
 #: how long an order waits for an executor that is just starting, in seconds
@@ -37,7 +38,8 @@ class ProfileJobs:
         self._say = say
         self._start_wait = start_wait
         self._tasks: dict[int, asyncio.Task] = {}
-        self._measuring: dict[int, tuple[str, asyncio.Future[control.FromMember]]] = {}
+        #: by job: its device, its variant, and how it ends
+        self._measuring: dict[int, tuple[str, int, asyncio.Future[control.FromMember]]] = {}
         self._log = log.get("profiling")
 
     def order(self, order: control.ProfileOrder) -> None:
@@ -61,7 +63,7 @@ class ProfileJobs:
         """A Measure* frame from an executor; those of jobs that are no longer wanted are dropped."""
         if frame.job not in self._measuring:
             return
-        _, outcome = self._measuring[frame.job]
+        _, _, outcome = self._measuring[frame.job]
         match frame:
             case frames.MeasureProgress():
                 if not outcome.done():
@@ -81,12 +83,13 @@ class ProfileJobs:
             case frames.MeasureFailed():
                 _settle(outcome, control.ProfileFailed(job=frame.job, message=frame.message))
 
-    def lost(self, device: str, reason: str) -> None:
-        """The device's executor died: its jobs fail, and another try may do better."""
-        for job, (where, outcome) in self._measuring.items():
+    def lost(self, device: str, loss: Loss) -> None:
+        """The device's executor died: its jobs fail. Another try may do better, unless the job's variant crashed it."""
+        for job, (where, variant, outcome) in self._measuring.items():
             if where == device:
-                message = f"the executor of {device} was lost during the measurement: {reason}"
-                _settle(outcome, control.ProfileFailed(job=job, message=message, retry=True))
+                message = f"the executor of {device} was lost during the measurement: {loss.reason}"
+                retry = not (loss.crashed and loss.variant == variant)
+                _settle(outcome, control.ProfileFailed(job=job, message=message, retry=retry))
 
     async def close(self) -> None:
         tasks = list(self._tasks.values())
@@ -142,7 +145,7 @@ class ProfileJobs:
                 return control.ProfileFailed(job=order.job, message=message, retry=True)
             await asyncio.sleep(0.1)
             waited += 0.1
-        self._measuring[order.job] = order.device, outcome
+        self._measuring[order.job] = order.device, order.variant.id, outcome
         try:
             if not executor.send(measure):
                 message = f"device {order.device}: its executor went away"

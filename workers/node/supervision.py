@@ -22,7 +22,11 @@ from .. import disk, log
 from ..protocol import frames
 from ..protocol.specs import DeviceInfo
 from .backoff import RestartBackoff, RestartTiming
+from .losses import Loss, how_it_ended, oom_kills
+from .run_record import blamed, record_path
 
+#: how often the kernel's count of processes killed for memory is read while the executor lives
+OOM_EVERY_S = 5.0
 COMMAND = (sys.executable, "-m", "workers.node.executor")
 _PR_SET_PDEATHSIG = 1
 # Loaded here, not between fork and exec, where loading could deadlock.
@@ -37,7 +41,7 @@ class Executor:
         node: this node's name, for the Hello.
         on_frame: called with each frame that the executor sends.
         on_up: called each time that a fresh executor (or a fresh connection to it) answers.
-        on_lost: called with the reason each time that it is lost.
+        on_lost: called each time that it is lost.
         command: the executor's command line, without ``--device FILE``.
     """
 
@@ -48,7 +52,7 @@ class Executor:
         *,
         on_frame: Callable[[frames.Frame], None],
         on_up: Callable[[], None],
-        on_lost: Callable[[str], None],
+        on_lost: Callable[[Loss], None],
         command: Sequence[str] = COMMAND,
         timing: RestartTiming | None = None,
     ):
@@ -59,16 +63,18 @@ class Executor:
         self._timing = timing or RestartTiming()
         self._backoff = RestartBackoff(self._timing)
         self._socket = Path(device.endpoint.removeprefix("unix:"))
+        self._record = record_path(device.endpoint)
         self._process: asyncio.subprocess.Process | None = None
         self._connection: frames.FrameConnection | None = None
         self._heard = 0.0
         self._up_since: float | None = None
         self._answering = asyncio.Event()
+        self._oom_kills = 0
         self._log = log.get("supervision").bind(device=device.id)
         self.starts = 0
         """how often the process was started"""
-        self.last_failure = ""
-        """how the last process ended, in words; empty before the first end"""
+        self.last: Loss | None = None
+        """how the last process ended; None before the first end"""
 
     @property
     def pid(self) -> int | None:
@@ -83,6 +89,11 @@ class Executor:
     def crash_looping(self) -> bool:
         return self._backoff.crash_looping
 
+    @property
+    def last_failure(self) -> str:
+        """How the last process ended, in words; empty before the first end."""
+        return "" if self.last is None else self.last.reason
+
     def send(self, frame: frames.Frame) -> bool:
         """Send ``frame``; False when there is no executor to take it."""
         return self.up and self._connection.send(frame)
@@ -95,7 +106,7 @@ class Executor:
                 pause = self._backoff.died(healthy_s)
                 say = self._log.error if self.crash_looping else self._log.warning
                 say("executor_lost", reason=self.last_failure, deaths=self._backoff.deaths, restart_s=round(pause, 2))
-                self._on_lost(self.last_failure)
+                self._on_lost(self.last)
                 await asyncio.sleep(pause)
         finally:
             self._drop_connection()
@@ -108,19 +119,25 @@ class Executor:
         try:
             await self._start()
         except OSError as error:
-            self.last_failure = f"cannot be started: {error}"
+            self.last = Loss(f"cannot be started: {error}")
             return 0.0
         ended = asyncio.create_task(self._process.wait())
         watching = asyncio.create_task(self._watch())
         try:
             await asyncio.wait((ended, watching), return_when=asyncio.FIRST_COMPLETED)
-            self.last_failure = _how(self._process.returncode) if ended.done() else watching.result()
+            if ended.done():
+                killed = oom_kills() > self._oom_kills
+                self.last = how_it_ended(self._process.returncode, self._up_since is not None, killed)
+            else:
+                self.last = watching.result()
             healthy_s = 0.0 if self._up_since is None else time.monotonic() - self._up_since
         finally:
             watching.cancel()
             ended.cancel()
             self._drop_connection()
         await self._end()
+        if self.last.crashed:
+            self.last = self.last.blaming(blamed(self._record))
         return healthy_s
 
     async def _start(self) -> None:
@@ -131,10 +148,13 @@ class Executor:
         parent = os.getpid()
         self._answering.clear()
         self._up_since = None
+        self._oom_kills = oom_kills()
+        crashed = ("--crashed",) if self.last is not None and self.last.crashed else ()
         self._process = await asyncio.create_subprocess_exec(
             *self._command,
             "--device",
             str(description),
+            *crashed,
             stdin=asyncio.subprocess.DEVNULL,
             preexec_fn=lambda: _die_with(parent),
             env=_environment(),
@@ -142,20 +162,23 @@ class Executor:
         self.starts += 1
         self._log.info("executor_started", pid=self._process.pid, start=self.starts)
 
-    async def _watch(self) -> str:
+    async def _watch(self) -> Loss:
         """Keep a connection to the running process; returns why it has to be replaced."""
         timing = self._timing
-        deadline = time.monotonic() + timing.answer
+        deadline = counted = time.monotonic()
+        deadline += timing.answer
         while True:
             if self._connection is None or not self._connection.open:
                 await self._connect()
             now = time.monotonic()
             if self._answering.is_set():
                 if now - self._heard > timing.silent:
-                    return f"said nothing for {timing.silent:g} s"
+                    return Loss(f"said nothing for {timing.silent:g} s", crashed=True)
                 deadline = now + timing.answer
             elif now > deadline:
-                return f"did not answer on its socket within {timing.answer:g} s"
+                return Loss(f"did not answer on its socket within {timing.answer:g} s")
+            if now - counted > OOM_EVERY_S:
+                counted, self._oom_kills = now, oom_kills()
             await asyncio.sleep(0.05 if not self._answering.is_set() else 0.25)
 
     async def _connect(self) -> None:
@@ -180,7 +203,7 @@ class Executor:
             if self._up_since is None:
                 self._up_since = self._heard
             else:
-                self._guard(self._on_lost, "its connection was lost")
+                self._guard(self._on_lost, Loss("its connection was lost"))
             self._guard(self._on_up)
         self._guard(self._on_frame, frame)
 
@@ -220,15 +243,6 @@ class Executor:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
-
-
-def _how(code: int) -> str:
-    if code >= 0:
-        return f"exited with code {code}"
-    try:
-        return f"killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"killed by signal {-code}"
 
 
 def _environment() -> dict[str, str]:

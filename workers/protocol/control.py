@@ -10,7 +10,7 @@ that :class:`Joined` gave it. Close codes tell a member whether to try again.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -127,6 +127,16 @@ class Drift(FromMember, tag="drift", frozen=True, kw_only=True):
     ratio: float
 
 
+class Fault(FromMember, tag="fault", frozen=True, kw_only=True):
+    """Running ``variant`` (an id) on ``device`` went wrong: the executor ``crashed``, or a run exceeded its limit and was
+    ``stopped``. ``detail``: how, in words."""
+
+    device: str
+    variant: int
+    cause: Literal["crashed", "stopped"]
+    detail: str
+
+
 class ProfileProgress(FromMember, tag="profile_progress", frozen=True, kw_only=True):
     """A profile job moved on. ``phase``: ``waiting``, ``fetching``, ``loading``, ``measuring`` or ``validating``;
     ``done`` from 0 to 1; ``points`` so far."""
@@ -156,7 +166,9 @@ class ProfileFailed(FromMember, tag="profile_failed", frozen=True, kw_only=True)
     retry: bool = False
 
 
-FromNode = JoinNode | DeviceStates | NodeStats | Overload | Drift | ProfileProgress | ProfileDone | ProfileFailed
+FromNode = (
+    JoinNode | DeviceStates | NodeStats | Overload | Drift | Fault | ProfileProgress | ProfileDone | ProfileFailed
+)
 FromGateway = JoinGateway | GatewayStats | Burst | Arrivals | Overload
 
 

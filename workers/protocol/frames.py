@@ -61,7 +61,8 @@ class ExecutorState(Frame, frozen=True):
     """Sent on Hello and at each change of plan, warmth or draining, and about ten times a second while rows wait.
 
     ``draining``: send nothing new. ``queued``: rows that wait, by application. ``busy_s``: time until the running
-    batch ends, as expected. ``refused``: load error by variant name.
+    batch ends, as expected. ``refused``: load error by variant name. ``crashed``: the device's previous process crashed,
+    as its supervisor knows; not one that an operator or the node ended.
     """
 
     device: str
@@ -71,6 +72,7 @@ class ExecutorState(Frame, frozen=True):
     queued: dict[str, int]
     busy_s: float
     errors: dict[str, str] = {}
+    crashed: bool = False
 
 
 # --- gateway to executor --------------------------------------------------------------------------------------------
@@ -192,8 +194,9 @@ class Results(Frame, frozen=True):
 
 class Refusal(Frame, frozen=True):
     """No answer from this device. ``code``: ``late`` (cannot be in time), ``overloaded`` (queue full),
-    ``not_resident``, ``draining``, ``failed`` (the model raised) or ``invalid`` (the client's fault).
-    ``retryable``: another device may do better."""
+    ``not_resident``, ``draining``, ``failed`` (the model raised), ``stopped`` (its run exceeded the watchdog's limit) or
+    ``invalid`` (the client's fault). ``retryable``: another device may do better; of a stopped run: it had several
+    queries, and nobody knows which one did not end."""
 
     id: int
     code: str
@@ -259,6 +262,14 @@ class OverloadReport(Frame, frozen=True):
     refused: int
 
 
+class StopReport(Frame, frozen=True):
+    """A run of the variant exceeded the watchdog's limit (seconds) and was stopped."""
+
+    variant: int
+    name: str
+    limit_s: float
+
+
 class DriftReport(Frame, frozen=True):
     """See ``control.Drift``."""
 
@@ -310,6 +321,7 @@ FromExecutor = (
     | StateReport
     | StatsReport
     | OverloadReport
+    | StopReport
     | DriftReport
     | MeasureProgress
     | MeasureDone

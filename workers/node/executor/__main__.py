@@ -18,6 +18,7 @@ import msgspec
 import uvloop
 
 from workers import log
+from workers.node.run_record import RunRecord, record_path
 from workers.protocol.specs import DeviceInfo
 from workers.settings import Settings, SettingsError
 
@@ -31,6 +32,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="workers.node.executor", description="Serve one device.")
     parser.add_argument("--device", required=True, help="a DeviceInfo as JSON, or a file that holds it")
     parser.add_argument("--parent", type=int, help="pid of the parent (default: whoever it is when this starts)")
+    parser.add_argument("--crashed", action="store_true", help="the device's previous process crashed")
     given = parser.parse_args(arguments)
     die_with_parent(given.parent if given.parent is not None else os.getppid())
     try:
@@ -43,7 +45,7 @@ def main(arguments: list[str] | None = None) -> None:
     if device.kind == "cuda":
         # NVML numbers GPUs by bus id; CUDA by default by speed.
         os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    uvloop.run(serve(device, settings))
+    uvloop.run(serve(device, settings, given.crashed))
 
 
 def read_device(text: str) -> DeviceInfo:
@@ -64,7 +66,7 @@ def read_device(text: str) -> DeviceInfo:
     return device
 
 
-async def serve(info: DeviceInfo, settings: Settings) -> None:
+async def serve(info: DeviceInfo, settings: Settings, crashed: bool) -> None:
     """Serve ``info``'s device until SIGTERM or SIGINT."""
     # Imported late: their libraries start threads, which must find the process bound to its cores already.
     from .device import Device
@@ -72,6 +74,7 @@ async def serve(info: DeviceInfo, settings: Settings) -> None:
     from .peers import Peers
     from .runtime import LoadError, Runtime
     from .server import Server
+    from .watchdog import Watchdog
 
     # What was imported stays: a collector that walks through all of it again would keep queries waiting for 30 ms.
     gc.collect()
@@ -82,11 +85,11 @@ async def serve(info: DeviceInfo, settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     try:
-        runtime = Runtime(info)
+        runtime = Runtime(info, Watchdog(RunRecord(record_path(info.endpoint))))
         listener = listening_socket(info.endpoint)
     except (LoadError, ValueError, OSError) as error:
         sys.exit(f"executor: {error}")
-    device = Device(info, runtime, Peers(), settings.queue_rows, settings.profile_share)
+    device = Device(info, runtime, Peers(), settings.queue_rows, settings.profile_share, crashed)
     measuring = Measuring(device)
     server = Server(device, measuring)
     running = loop.create_task(device.run())

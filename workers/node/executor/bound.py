@@ -15,6 +15,7 @@ from workers.protocol.specs import Signature, TensorSpec
 from workers.protocol.tensors import NUMPY
 
 from .codec import SMALL
+from .watchdog import Watchdog
 
 #: bytes of a run's inputs, above which to copy them into place costs more than it saves
 _INPUTS = 8 * 1024
@@ -35,10 +36,14 @@ class Bound:
 
     Args:
         most_rows: that the model may be run with; None: any number.
+        watchdog: its run options are used.
     """
 
-    def __init__(self, session: ort.InferenceSession, signature: Signature, most_rows: int | None):
+    def __init__(
+        self, session: ort.InferenceSession, signature: Signature, most_rows: int | None, watchdog: Watchdog
+    ):
         self._session = session
+        self._watchdog = watchdog
         self._signature = signature
         self._bindings: dict[int, _Binding] = {}
         #: rows that are small enough; 0: none, as some tensor's size or type is not known beforehand. Whoever finds
@@ -63,7 +68,7 @@ class Bound:
                 end = start + place.nbytes
                 place[:] = inputs[start:end]
                 start = end
-            self._session.run_with_iobinding(binding.io)
+            self._session.run_with_iobinding(binding.io, self._watchdog.options)
         except Exception:  # onnxruntime raises many types of its own; the other way will say what is wrong
             return None
         headers, arrays = binding.wanted.get(outputs) or binding.want(outputs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import threading
 from collections.abc import Callable
@@ -12,7 +13,14 @@ from typing import Any
 from workers import log
 from workers.batching import policies
 from workers.batching.base import BatchPolicy
-from workers.protocol.frames import DriftReport, ExecutorState, OverloadReport, StateReport, StatsReport
+from workers.protocol.frames import (
+    DriftReport,
+    ExecutorState,
+    OverloadReport,
+    StateReport,
+    StatsReport,
+    StopReport,
+)
 from workers.protocol.specs import ApplicationSpec, DeviceInfo, DeviceState
 
 from .estimates import Guard
@@ -35,10 +43,20 @@ _LOADER_NICE = 10
 
 
 class Device:
-    """Owns the device. ``intake`` takes what gateways send, ``turns`` has the device's time, ``residency`` the plan."""
+    """Owns the device. ``intake`` takes what gateways send, ``turns`` has the device's time, ``residency`` the plan.
+    ``crashed``: see :class:`~workers.protocol.frames.ExecutorState`."""
 
-    def __init__(self, info: DeviceInfo, runtime: Runtime, peers: Peers, queue_rows: int, profile_share: float):
+    def __init__(
+        self,
+        info: DeviceInfo,
+        runtime: Runtime,
+        peers: Peers,
+        queue_rows: int,
+        profile_share: float,
+        crashed: bool = False,
+    ):
         self.info = info
+        self.crashed = crashed
         self.runtime = runtime
         self.peers = peers
         self._loop = asyncio.get_running_loop()
@@ -75,13 +93,15 @@ class Device:
             forms,
             hurried=lambda: self.draining or bool(self.residency.hurried),
             reopened=self.changed,
+            watchdog=runtime.watchdog,
+            stopped=self._stopped,
         )
         self.residency = Residency(
             runtime,
             self.lanes,
             peers,
             load=self.load,
-            exclusive=lambda call: self.exclusive(Kind.PLAN, call),
+            exclusive=functools.partial(self.exclusive, Kind.PLAN),
             on_change=self.changed,
             on_stranded=lambda tickets: self.intake.refuse_all(tickets, "not_resident", "its variant left this device"),
             clock=self.clock,
@@ -118,8 +138,9 @@ class Device:
             warm=tuple(loaded.wire() for loaded in self.residency.loaded.values() if not loaded.closing),
             draining=self.draining or bool(self.intake.closed),
             queued=self.lanes.queued(),
-            busy_s=max(0.0, self.turns.busy_until - self.clock()),
+            busy_s=self.turns.busy_s(self.clock()),
             errors={**self.residency.errors, **self._policy_errors},
+            crashed=self.crashed,
         )
 
     def device_state(self) -> DeviceState:
@@ -139,6 +160,10 @@ class Device:
         self.peers.report(StateReport(self.device_state()))
         self.turns.wake()
 
+    def _stopped(self, variant: int, name: str, limit_s: float) -> None:
+        _log.error("run stopped", variant=name, limit_s=limit_s)
+        self.peers.report(StopReport(variant, name, limit_s))
+
     def set_draining(self, draining: bool) -> None:
         """Ask gateways to send nothing new, or to send again; what comes all the same is still queued."""
         if draining != self.draining:
@@ -154,14 +179,15 @@ class Device:
         return self._meters.text(self.lanes.rows, roles)
 
     async def tick(self) -> None:
-        """Ten times a second: the queues' state to gateways while rows wait; each second: statistics."""
+        """Ten times a second: the queues' state to gateways while rows wait or a run is overdue; each second:
+        statistics."""
         ticks, tidying = 0, None
         while True:
             await asyncio.sleep(0.1)
             ticks += 1
             self._ledger.settle()
             rows = self.lanes.rows
-            if rows or self._told_rows:
+            if rows or self._told_rows or self.turns.overdue(self.clock()):
                 self.peers.tell_gateways(self.state())
                 self._told_rows = rows
             if ticks % 10 == 0:
@@ -192,11 +218,9 @@ class Device:
         """Run a call in the loader thread, beside serving."""
         return await self._loop.run_in_executor(self._loader, call, *args)
 
-    def exclusive(
-        self, kind: Kind, call: Callable[[], Any], expected_s: float = 0.0, patience_s: float = 0.0
-    ) -> asyncio.Future:
+    def exclusive(self, kind: Kind, call: Callable[[], Any], **terms: Any) -> asyncio.Future:
         """Run a call with the device to itself; see :meth:`.turns.Turns.exclusive`."""
-        return self.turns.exclusive(kind, call, expected_s, patience_s)
+        return self.turns.exclusive(kind, call, **terms)
 
     async def run(self) -> None:
         """Serve; returns once :meth:`stop` was called and nothing waits any more."""

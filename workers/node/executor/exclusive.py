@@ -9,6 +9,7 @@ later, so that their share is exact and never comes as one long stall.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -30,13 +31,16 @@ class Kind(StrEnum):
 
 @dataclass(slots=True)
 class Request:
-    """``expected_s``: how long the call will take; ``latest``: when a FIRST run stops waiting for empty queues."""
+    """``expected_s``: how long the call will take; ``latest``: when a FIRST run stops waiting for empty queues.
+    ``limit_s``: when the watchdog terminates it. ``variant``: id of what it runs; 0 for none."""
 
     kind: Kind
     call: Callable[[], Any]
     future: asyncio.Future
     expected_s: float = 0.0
     latest: float = 0.0
+    limit_s: float = math.inf
+    variant: int = 0
 
 
 class Exclusive:

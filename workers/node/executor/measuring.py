@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 
 from workers import log, metrics
 from workers.protocol import shapes
@@ -29,8 +28,9 @@ from . import validation
 from .codec import BF16
 from .device import Device
 from .exclusive import Kind
-from .runtime import Arrays, LoadError, Model, RunError, Runtime
+from .runtime import Arrays, LoadError, Model, RunError, RunStopped, Runtime
 from .size_classes import SizeClasses
+from .watchdog import PROFILING_LEAST_S, limit_s
 
 _log = log.get("measuring")
 #: enough runs of one batch size: FEW and LONG_S seconds of them, or MANY whatever their time, or LEAST once they
@@ -40,7 +40,6 @@ LONG_S, TOO_LONG_S = 0.3, 1.0
 #: short runs are measured several in a step, or most of the time would go into handing over
 STEP_S = 0.005
 PROGRESS_EVERY_S = 0.2
-FIRST_RUN_LIMIT = (10.0, 2.0)  # SLOs, and seconds at least
 MEMORY_USABLE = 0.9
 VALIDATION_ROWS = 64
 #: no further size class is begun once runs of the smaller ones took so many seconds; it counts as the next larger then
@@ -152,7 +151,7 @@ class Measuring:
         if not await device.residency.room_for(order.variant.size_bytes):
             raise _Failed(f"memory: {order.variant.size_bytes} bytes do not fit beside what the plan keeps here")
         memory = _Memory(device.runtime)
-        load = functools.partial(device.runtime.load, order.path, order.application.signature)
+        load = functools.partial(device.runtime.load, order.path, order.application.signature, order.variant.id)
         model = await device.load(memory.around, load)
         batches = _batches(min(order.max_batch, model.most_rows or order.max_batch))
         await self._first_run(order, model, memory)
@@ -190,7 +189,7 @@ class Measuring:
             self._tell(job, "measuring", (done + i) / of)
             progress = functools.partial(self._during, job, done + i, of)
             try:
-                point = await self._point(model, rows, size, slo_s, memory, progress, job.points)
+                point = await self._point(job, model, rows, size, memory, progress)
             except RunError as error:
                 if rows > 1 and _out_of_memory(str(error)):
                     return False
@@ -211,61 +210,47 @@ class Measuring:
         """Warm up with one row. A variant that never ran on this device type does so on a drained device: nobody knows
         yet how long it takes; a limit ends it."""
         slo_s = order.application.slo_s
-        limit_s = max(FIRST_RUN_LIMIT[0] * slo_s, FIRST_RUN_LIMIT[1])
-        options = ort.RunOptions()
-        call = functools.partial(memory.around, lambda: model.run(model.sample(1, options), 1, options))
-        device = self._device
-        stopped = False
-
-        def stop() -> None:
-            nonlocal stopped
-            stopped = True
-            options.terminate = True
-
-        loop = asyncio.get_running_loop()
-        timer: list[asyncio.TimerHandle] = []
-
-        def timed() -> Any:
-            # The limit holds for the run, not for the wait before it.
-            loop.call_soon_threadsafe(lambda: timer.append(loop.call_later(limit_s, stop)))
-            return call()
-
+        most_s = limit_s(0.0, slo_s)
+        call = functools.partial(memory.around, lambda: model.run(model.sample(1), 1))
+        device, limits = self._device, {"limit_s": most_s, "variant": order.variant.id}
         try:
             if order.first:
                 slos = [application.slo_s for application in device.residency.applications()]
                 patience_s = min(max(3 * max(slos, default=slo_s), 0.5), 5.0)
                 device.set_draining(True)
                 try:
-                    await device.exclusive(Kind.FIRST, timed, patience_s=patience_s)
+                    await device.exclusive(Kind.FIRST, call, patience_s=patience_s, **limits)
                 finally:
                     device.set_draining(False)
             else:
-                await device.exclusive(Kind.MEASURE, timed, expected_s=slo_s / 4)
+                await device.exclusive(Kind.MEASURE, call, expected_s=slo_s / 4, **limits)
+        except RunStopped:
+            raise _Failed(f"the first run of one row took longer than {most_s:g} s and was stopped") from None
         except RunError as error:
-            if stopped:
-                raise _Failed(f"the first run of one row took longer than {limit_s:g} s and was stopped") from None
             raise _Failed(f"batch 1: {error}") from None
-        except asyncio.CancelledError:
-            stop()
-            raise
-        finally:
-            for handle in timer:
-                handle.cancel()
+
+    def _step(self, order: Measure, call: Callable[[], Any], expected_s: float) -> asyncio.Future:
+        """Run one step with the device to itself."""
+        most_s = limit_s(expected_s, order.application.slo_s, PROFILING_LEAST_S)
+        return self._device.exclusive(
+            Kind.MEASURE, call, expected_s=expected_s, limit_s=most_s, variant=order.variant.id
+        )
 
     async def _point(
-        self, model: Model, rows: int, size: int, slo_s: float, memory: _Memory, progress, points: list[ProfilePoint]
+        self, job: _Job, model: Model, rows: int, size: int, memory: _Memory, progress: Callable[[float], None]
     ) -> ProfilePoint:
+        points, slo_s = job.points, job.order.application.slo_s
         inputs = model.sample(rows, size=size)
         # Until it ran once: no more than the last batch's time for each row.
         expected_s = points[-1].p50_s * rows / points[-1].batch if points else slo_s / 4
         warm = functools.partial(memory.around, functools.partial(_sample, model, inputs, rows, 1))
         taken: list[float] = []
-        await self._device.exclusive(Kind.MEASURE, warm, expected_s=expected_s)
+        await self._step(job.order, warm, expected_s)
         while not _enough(taken, slo_s):
             expected_s = max(float(np.median(taken)), STEP_S) if taken else expected_s
             most = MANY - len(taken)
             step = functools.partial(memory.around, functools.partial(_sample, model, inputs, rows, most))
-            taken += await self._device.exclusive(Kind.MEASURE, step, expected_s=expected_s)
+            taken += await self._step(job.order, step, expected_s)
             progress(max(len(taken) / MANY, min(len(taken) / FEW, sum(taken) / LONG_S)))
         p50, p95 = np.percentile(taken, (50, 95))
         return ProfilePoint(rows, float(p50), float(p95), float(np.mean(taken)), len(taken), size)
@@ -283,7 +268,7 @@ class Measuring:
             self._tell(job, "validating", start / len(labels), always=start == 0)
             piece = {name: array[start : start + best.batch] for name, array in arrays.items()}
             step = functools.partial(model.run, piece, best.batch)
-            outputs, _ = await device.exclusive(Kind.MEASURE, step, expected_s=best.p50_s)
+            outputs, _ = await self._step(order, step, best.p50_s)
             # Metrics know numpy's own types.
             outputs = {
                 name: array.astype(np.float32) if array.dtype == BF16 else array for name, array in outputs.items()

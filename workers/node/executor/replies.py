@@ -21,19 +21,36 @@ class Replies:
         self._intake = intake
         self._meters = meters
 
-    def of_queries(self, batch: Batch, answers: Sequence[Answer], started: float, run_s: float, held_s: float) -> None:
-        """A result for each query, or its own error; those of one gateway in one write. ``started``: seconds on the
-        event loop's clock. ``run_s``: seconds inside ``session.run``; ``held_s``: that the batch held the device."""
+    def of_queries(
+        self,
+        batch: Batch,
+        answers: Sequence[Answer],
+        started: float,
+        run_s: float,
+        held_s: float,
+        stopped_s: float = 0.0,
+    ) -> None:
+        """A result for each query, or its own error; those of one gateway in one write.
+
+        Args:
+            started: seconds on the event loop's clock.
+            run_s: seconds inside ``session.run``.
+            held_s: seconds that the batch held the device.
+            stopped_s: the watchdog's limit in seconds if it stopped the batch, else 0.
+        """
         loaded = batch.loaded
         variant, application = loaded.variant.name, loaded.variant.application
         results: dict[FrameConnection, list[tuple[Result, tuple]]] = {}
-        served = 0
+        served, failed = 0, sum([answer.error is not None for answer in answers])
         for answer in answers:
             query = batch.queries[answer.query]
             waited_s = max(0.0, started - query.arrived)
             self._meters.waited(application, waited_s)
             if answer.error is not None:
-                self._failed(query.connection, query.submit.id, loaded, answer.error)
+                if stopped_s:
+                    self._cut_off(query.connection, [query.submit.id], loaded, stopped_s, failed > 1)
+                else:
+                    self._failed(query.connection, query.submit.id, loaded, answer.error)
                 continue
             served += 1
             result = Result(
@@ -59,6 +76,7 @@ class Replies:
         outcome: Outcome,
         waited_s: float,
         held_s: float,
+        stopped_s: float = 0.0,
     ) -> None:
         """All that was granted together is answered together. ``waited_s``: from receipt to start; others as above."""
         answers, failed, run_s = outcome
@@ -78,12 +96,23 @@ class Replies:
                 () if granted.rows == len(ids) else _rows(granted, answer.queries),
             )
             self._peers.send(connection, message, answer.body)
+        if stopped_s and failed:
+            self._cut_off(connection, [ids[place] for place, _ in failed], loaded, stopped_s, len(failed) > 1)
+            return
         for place, text in failed:
             self._failed(connection, ids[place], loaded, text)
 
     def _failed(self, connection: FrameConnection, id: int, loaded: Loaded, text: str) -> None:
         variant = loaded.variant
         self._intake.refuse(connection, [id], variant.application, "failed", f"{variant.name}: {text}", False)
+
+    def _cut_off(
+        self, connection: FrameConnection, ids: Sequence[int], loaded: Loaded, limit_s: float, several: bool
+    ) -> None:
+        """Of several queries nobody knows which one did not end: each may be tried again, alone."""
+        variant = loaded.variant
+        text = f"{variant.name}: the run did not end within {limit_s:g} s and was stopped"
+        self._intake.refuse(connection, ids, variant.application, "stopped", text, several)
 
 
 def _rows(granted: Granted, places: Sequence[int] | None) -> tuple[int, ...]:

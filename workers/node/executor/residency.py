@@ -16,6 +16,7 @@ from .loaded import Loaded, Role
 from .peers import Peers
 from .queries import Ticket
 from .runtime import LoadError, Model, RunError, Runtime
+from .watchdog import WARM_UP_LEAST_S, limit_s
 
 _log = log.get("residency")
 #: stand-bys kept so that a swap back is instant, and the part of the device's memory up to which they are
@@ -29,7 +30,8 @@ class Residency:
     """Loaded variants by id, the plan in force, and the way from one plan to the next.
 
     Args:
-        load: runs a call in the loader thread. exclusive: runs a call with the device to itself.
+        load: runs a call in the loader thread.
+        exclusive: runs a call with the device to itself; takes ``limit_s`` and ``variant`` as :meth:`.Turns.exclusive`.
         on_change: called after each change of plan, warmth or errors.
         on_stranded: called with queries that nothing warm may serve any more.
         forms: by name, those of each application that is on this device; kept up to date here.
@@ -41,7 +43,7 @@ class Residency:
         lanes: Lanes,
         peers: Peers,
         load: Callable[..., Awaitable[Any]],
-        exclusive: Callable[[Callable[[], Any]], Awaitable[Any]],
+        exclusive: Callable[..., Awaitable[Any]],
         on_change: Callable[[], None],
         on_stranded: Callable[[list[Ticket]], None],
         clock: Callable[[], float],
@@ -161,10 +163,11 @@ class Residency:
         return have.variant.digest == resident.variant.digest and have.model.signature == application.signature
 
     async def _load(self, resident: Resident, application: ApplicationSpec, path: str) -> None:
-        model = await self._load_call(self._runtime.load, path, application.signature)
+        model = await self._load_call(self._runtime.load, path, application.signature, resident.variant.id)
         loaded = Loaded(resident, application, model, path, self._clock())
         for rows in (1, 1, loaded.max_batch):
-            took = await self._exclusive(lambda rows=rows: _warm(model, rows))
+            most_s = limit_s(loaded.estimate.profiled.seconds(rows), application.slo_s, WARM_UP_LEAST_S)
+            took = await self._exclusive(lambda rows=rows: _warm(model, rows), limit_s=most_s, variant=loaded.id)
             loaded.warm_runs.append((rows, took))
         loaded.update(resident, application)
         self.loaded[loaded.id] = loaded

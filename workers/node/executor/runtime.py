@@ -18,6 +18,7 @@ from workers.protocol.tensors import ONNXRUNTIME_TYPES
 from . import bfloat16, codec
 from .bound import Bound
 from .padding import Axes
+from .watchdog import Watchdog
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -30,6 +31,10 @@ class RunError(Exception):
     """The model raised, or gave something that its signature does not allow."""
 
 
+class RunStopped(RunError):
+    """The watchdog terminated the run."""
+
+
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -38,13 +43,14 @@ class Model:
 
     ``session``: the ONNX Runtime session; ``signature``: what is fed and fetched; ``load_s``: seconds to load it.
     ``inputs`` and ``outputs``: symbolic names of their dimensions. ``most_rows``: rows that one run can take: 1 where
-    the model's first dimension is fixed at that, None where it is open.
+    the model's first dimension is fixed at that, None where it is open. Every run uses ``watchdog``'s run options.
     """
 
-    def __init__(self, session: ort.InferenceSession, signature: Signature, load_s: float):
+    def __init__(self, session: ort.InferenceSession, signature: Signature, load_s: float, watchdog: Watchdog):
         self.session = session
         self.signature = signature
         self.load_s = load_s
+        self._watchdog = watchdog
         self.inputs: Axes = {node.name: _symbols(node.shape) for node in session.get_inputs()}
         self.outputs: Axes = {node.name: _symbols(node.shape) for node in session.get_outputs()}
         fixed = [node.shape[0] for node in session.get_inputs() if node.shape and isinstance(node.shape[0], int)]
@@ -55,19 +61,19 @@ class Model:
         self._open_size: int | None = None if open_sizes else 1
         on_cpu = session.get_providers()[0] == "CPUExecutionProvider"
         #: a shorter way for small batches
-        self.bound = Bound(session, signature, self.most_rows if on_cpu else 0)
+        self.bound = Bound(session, signature, self.most_rows if on_cpu else 0, watchdog)
 
-    def sample(self, rows: int, options: ort.RunOptions | None = None, size: int = 0) -> dict[str, np.ndarray]:
+    def sample(self, rows: int, size: int = 0) -> dict[str, np.ndarray]:
         """Valid inputs of ``rows`` rows for warming up and measuring, see :func:`sample_inputs`. Where the application
         leaves dimensions open and declares no sizes, the first call tries which one of ``OPEN_SIZES`` the model takes:
         it must come from where models run."""
         if self._open_size is None:
             for size in OPEN_SIZES:
                 try:
-                    self.run(sample_inputs(self.signature, 1, size), 1, options)
+                    self.run(sample_inputs(self.signature, 1, size), 1)
+                except RunStopped:
+                    raise
                 except RunError:
-                    if options is not None and options.terminate:
-                        raise
                     continue
                 self._open_size = size
                 break
@@ -76,24 +82,23 @@ class Model:
                 self._open_size = OPEN_SIZES[0]
         return sample_inputs(self.signature, rows, self._open_size, size)
 
-    def run(
-        self, inputs: Arrays, max_rows: int, options: ort.RunOptions | None = None
-    ) -> tuple[dict[str, np.ndarray], float]:
+    def run(self, inputs: Arrays, max_rows: int) -> tuple[dict[str, np.ndarray], float]:
         """Run all rows, in pieces of at most ``max_rows``; outputs by name, rows first, and the seconds that
         ``session.run`` itself took.
 
         Raises:
             RunError: the model raised, or an output does not have a row for each row.
+            RunStopped: the watchdog terminated the run.
         """
         rows = next(iter(inputs.values())).shape[0]
         if self.most_rows is not None:
             max_rows = min(max_rows, self.most_rows)
         if rows <= max_rows:
-            return self._once(inputs, rows, options)
+            return self._once(inputs, rows)
         pieces, seconds = [], 0.0
         for start in range(0, rows, max_rows):
             piece = {name: array[start : start + max_rows] for name, array in inputs.items()}
-            outputs, took = self._once(piece, min(max_rows, rows - start), options)
+            outputs, took = self._once(piece, min(max_rows, rows - start))
             pieces.append(outputs)
             seconds += took
         try:
@@ -101,7 +106,8 @@ class Model:
         except ValueError as error:
             raise RunError(f"outputs of two pieces do not fit together: {error}") from None
 
-    def _once(self, inputs: Arrays, rows: int, options) -> tuple[dict[str, np.ndarray], float]:
+    def _once(self, inputs: Arrays, rows: int) -> tuple[dict[str, np.ndarray], float]:
+        options = self._watchdog.options
         started = time.perf_counter()
         try:
             if self._bfloat16:
@@ -109,7 +115,7 @@ class Model:
             else:
                 values = self.session.run(self._outputs, inputs, options)
         except Exception as error:  # onnxruntime raises many types of its own
-            raise RunError(_one_line(error)) from None
+            raise (RunStopped if self._watchdog.terminating else RunError)(_one_line(error)) from None
         seconds = time.perf_counter() - started
         outputs = dict(zip(self._outputs, values, strict=True))
         for name, value in outputs.items():
@@ -120,25 +126,37 @@ class Model:
 
 
 class Runtime:
-    """Loads models onto one device.
+    """Loads models onto one device. ``watchdog``: limits everything that runs on it.
 
     Raises (constructor):
         LoadError: a GPU device without a CUDA provider in this installation.
     """
 
-    def __init__(self, device: DeviceInfo):
+    def __init__(self, device: DeviceInfo, watchdog: Watchdog):
         self.device = device
+        self.watchdog = watchdog
         self.cores = max(1, len(device.cores)) if device.kind == "cpu" else 1
         self._gpu = _Gpu(device) if device.kind == "cuda" else None
         if self._gpu is not None and "CUDAExecutionProvider" not in ort.get_available_providers():
             raise LoadError(f"device {device.id} is a GPU, but this onnxruntime has no CUDAExecutionProvider")
 
-    def load(self, path: str, signature: Signature) -> Model:
-        """A session for the model file, checked against the application's signature.
+    def load(self, path: str, signature: Signature, variant: int = 0) -> Model:
+        """A session for the model file, checked against the application's signature. ``variant``: its id, to be noted
+        while it loads.
 
         Raises:
             LoadError: no such file, not loadable, another signature, or not on the GPU although this device is one.
         """
+        record = self.watchdog.record
+        if record is None:
+            return self._load(path, signature)
+        record.loading(variant)
+        try:
+            return self._load(path, signature)
+        finally:
+            record.loading(0)
+
+    def _load(self, path: str, signature: Signature) -> Model:
         if not Path(path).is_file():
             raise LoadError(f"model file {path} is missing")
         options = ort.SessionOptions()
@@ -159,7 +177,7 @@ class Runtime:
         if self._gpu is not None and session.get_providers()[0] != "CUDAExecutionProvider":
             raise LoadError(f"onnxruntime gave {session.get_providers()[0]} instead of CUDAExecutionProvider")
         _check(session, signature)
-        return Model(session, signature, seconds)
+        return Model(session, signature, seconds, self.watchdog)
 
     def _providers(self) -> list:
         if self._gpu is None:

@@ -25,9 +25,10 @@ from .ledger import Ledger
 from .loaded import Loaded
 from .meters import Meters
 from .replies import Replies
-from .runtime import RunError
+from .runtime import RunError, RunStopped
 from .stats import Second
 from .thread import Done, Thread
+from .watchdog import Watchdog, limit_s
 
 _log = log.get("turns")
 #: a FIRST run that takes longer than this hands the queue back, so that gateways can still find another device
@@ -38,6 +39,11 @@ TIMER_S = 0.001
 HERE_S = 0.0002
 #: the same on a device of one core, where the loop could do nothing else meanwhile but take that core from the model
 HERE_ONE_CORE_S = 0.01
+#: the watchdog's limit for a batch in the loop's own thread: while it runs the process answers nobody, and its
+#: supervisor waits for :attr:`.backoff.RestartTiming.silent`
+HERE_MOST_S = 3.0
+#: a run is overdue this many seconds after its expected end
+OVERDUE_S = 0.1
 #: batches that came in one piece may run as they are read until the first of them began so long ago: then the loop
 #: reads its clock and its other sockets
 AT_ONCE_S = 0.0005
@@ -56,6 +62,8 @@ class Turns:
         forms: by name, those of each application that is on this device now.
         hurried: whether no policy should wait for company now.
         reopened: called when queries are taken again that were not during a first run.
+        watchdog: limits every run.
+        stopped: called with a variant's id and name and the limit in seconds when a run exceeded it.
     """
 
     def __init__(
@@ -73,6 +81,8 @@ class Turns:
         forms: Mapping[str, Forms],
         hurried: Callable[[], bool],
         reopened: Callable[[], None],
+        watchdog: Watchdog,
+        stopped: Callable[[int, str, float], None],
     ):
         self._here_s = 0.0
         if info.kind == "cpu":
@@ -87,12 +97,15 @@ class Turns:
         self._clock = clock
         self._hurried = hurried
         self._reopened = reopened
+        self._watchdog = watchdog
+        self._stopped = stopped
         self._forms = forms
         self._loop = asyncio.get_running_loop()
         self._thread = Thread("device", self._loop)
         self._exclusive = Exclusive(profile_share)
         #: whether a batch or a request has the device, in its thread
         self._held = False
+        self._request: Request | None = None
         #: whether the loop is about to look what goes next; when it will if nothing happens before; and by how much
         #: later than that it did
         self._looking = False
@@ -123,14 +136,41 @@ class Turns:
             self._loop.call_soon(self._look)
 
     def exclusive(
-        self, kind: Kind, call: Callable[[], Any], expected_s: float = 0.0, patience_s: float = 0.0
+        self,
+        kind: Kind,
+        call: Callable[[], Any],
+        expected_s: float = 0.0,
+        patience_s: float = 0.0,
+        limit_s: float = math.inf,
+        variant: int = 0,
     ) -> asyncio.Future:
-        """Run a call in the device's thread when it is due; the future has its outcome. ``patience_s``: how long a
-        FIRST run waits for empty queues."""
-        request = Request(kind, call, self._loop.create_future(), expected_s, self._clock() + patience_s)
+        """Run a call in the device's thread when it is due; the future has its outcome.
+
+        Args:
+            patience_s: how long a FIRST run waits for empty queues.
+            limit_s: after so many seconds the watchdog terminates it; the future then raises
+                :class:`~.runtime.RunStopped`. Cancelling the future terminates it, too.
+            variant: id of the variant that it runs; 0 for none.
+        """
+        latest = self._clock() + patience_s
+        request = Request(kind, call, self._loop.create_future(), expected_s, latest, limit_s, variant)
+        request.future.add_done_callback(functools.partial(self._cancelled, request))
         self._exclusive.add(request)
         self.wake()
         return request.future
+
+    def _cancelled(self, request: Request, future: asyncio.Future) -> None:
+        if future.cancelled() and request is self._request:
+            self._watchdog.terminate()
+
+    def busy_s(self, now: float) -> float:
+        """Seconds until the device is free, as expected. A run that is overdue is expected to take as long again as it
+        is overdue."""
+        return abs(self.busy_until - now) if self._held else 0.0
+
+    def overdue(self, now: float) -> bool:
+        """Whether what runs should have ended by now."""
+        return self._held and now > self.busy_until + OVERDUE_S
 
     def at_once(self, granted: Granted, loaded: Loaded) -> bool:
         """Start a batch that arrives while nothing else waits, if the device is idle; False: it has to be queued."""
@@ -228,12 +268,16 @@ class Turns:
         # The loop's clock counts whole milliseconds, which is too coarse to learn a device's pace from.
         began = time.perf_counter()
         estimate = loaded.at(granted.extent)
-        if not self._runs_here(estimate, granted.rows):
+        expected_s = _expected_s(estimate, granted.rows)
+        most_s = limit_s(expected_s, loaded.application.slo_s)
+        given = (loaded.model, granted)
+        if expected_s > self._here_s:
             over = functools.partial(self._granted_ran, granted, loaded, now, began)
-            self._hold(estimate, granted.rows, now, answers.of_granted, (loaded.model, granted), over)
+            call = (most_s, loaded.id, answers.of_granted, given)
+            self._hold(estimate, granted.rows, now, self._watchdog.call, call, over)
             return False
         try:
-            outcome = answers.of_granted(loaded.model, granted)
+            outcome = self._watchdog.call(min(most_s, HERE_MOST_S), loaded.id, answers.of_granted, given)
         except Exception as error:
             outcome = _granted_failed(granted, loaded, error)
         self._granted_over(granted, loaded, now, began, outcome)
@@ -257,7 +301,10 @@ class Turns:
     ) -> None:
         """Answer a batch that ran, and write down what it did."""
         waited_s, clock = decided - granted.arrived, time.perf_counter
-        self._replies.of_granted(granted, loaded, outcome, waited_s, clock() - began)
+        stopped_s = self._watchdog.stopped_after_s
+        self._replies.of_granted(granted, loaded, outcome, waited_s, clock() - began, stopped_s)
+        if stopped_s:
+            self._stopped(loaded.id, loaded.variant.name, stopped_s)
         _, failed, run_s = outcome
         entry = (
             loaded,
@@ -283,11 +330,14 @@ class Turns:
         work, given = answers.of_queries, (loaded.model, batch.queries, batch.limit)
         over = functools.partial(self._lane_over, batch, now, began)
         estimate = loaded.at(batch.extent)
-        if not self._runs_here(estimate, batch.rows):
-            self._hold(estimate, batch.rows, now, work, given, over)
+        expected_s = _expected_s(estimate, batch.rows)
+        most_s = limit_s(expected_s, loaded.application.slo_s)
+        if expected_s > self._here_s:
+            call = (most_s, loaded.id, work, given)
+            self._hold(estimate, batch.rows, now, self._watchdog.call, call, over)
             return False
         try:
-            outcome = work(*given)
+            outcome = self._watchdog.call(min(most_s, HERE_MOST_S), loaded.id, work, given)
         except Exception as error:
             over(None, error)
         else:
@@ -302,14 +352,12 @@ class Turns:
             outcome = [answers.Answer(place, error=text) for place in range(len(batch.queries))], 0.0
         done, run_s = outcome
         overslept_s, self._overslept_s = self._overslept_s, 0.0
-        self._replies.of_queries(batch, done, decided, run_s, time.perf_counter() - began)
+        stopped_s = self._watchdog.stopped_after_s
+        self._replies.of_queries(batch, done, decided, run_s, time.perf_counter() - began, stopped_s)
+        if stopped_s:
+            self._stopped(batch.loaded.id, batch.loaded.variant.name, stopped_s)
         failed = any(answer.error is not None for answer in done)
         self._ledger.lane(batch, failed, run_s, time.perf_counter() - began, overslept_s, self._clock())
-
-    def _runs_here(self, estimate: LatencyEstimate, rows: int) -> bool:
-        """Whether a batch is over sooner than a thread could be given it and give it back. On a GPU none is: what hangs
-        there must not keep this process from answering."""
-        return estimate.profiled.seconds(rows) * (estimate.ratio if estimate.ratio > 1.0 else 1.0) <= self._here_s
 
     def _hold(
         self, estimate: LatencyEstimate, rows: int, now: float, work: Callable[..., Any], given: tuple, over: Done
@@ -331,10 +379,12 @@ class Turns:
     def _take(self, request: Request) -> None:
         started = self._clock()
         self._held, self.busy_until = True, started + request.expected_s
+        self._request = request
         patience = None
         if request.kind is Kind.FIRST:
             patience = self._loop.call_later(FIRST_RUN_PATIENCE_S, self._first_run_takes_long)
-        self._thread.call(request.call, (), functools.partial(self._done, request, started, patience))
+        call = (request.limit_s, request.variant, request.call, ())
+        self._thread.call(self._watchdog.call, call, functools.partial(self._done, request, started, patience))
 
     def _first_run_takes_long(self) -> None:
         self._intake.closed = "a new variant has its first run on this device"
@@ -348,7 +398,9 @@ class Turns:
         outcome: Any,
         error: BaseException | None,
     ) -> None:
-        self._held, self.busy_until = False, 0.0
+        self._held, self.busy_until, self._request = False, 0.0, None
+        if self._watchdog.stopped_after_s and isinstance(error, RunError):
+            error = RunStopped(f"took longer than {self._watchdog.stopped_after_s:g} s and was stopped")
         if patience is not None:
             patience.cancel()
             if self._intake.closed and not self.stopping:
@@ -370,6 +422,12 @@ class Turns:
             self._exclusive.measured(self._clock(), took)
         # Whoever asked goes on first, so that its next request can be weighed against the next batch.
         self.wake()
+
+
+def _expected_s(estimate: LatencyEstimate, rows: int) -> float:
+    """What decides whether a batch runs in the loop's own thread. On a GPU none does: what hangs there must not keep
+    this process from answering."""
+    return estimate.profiled.seconds(rows) * (estimate.ratio if estimate.ratio > 1.0 else 1.0)
 
 
 def _granted_failed(granted: Granted, loaded: Loaded, error: BaseException) -> answers.Outcome:

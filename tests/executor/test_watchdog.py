@@ -1,0 +1,185 @@
+"""Runs that exceed their limit are stopped, and the device serves on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from tests.executor.harness import WIDE, Executor, application, endless, resident, turning, variant
+from workers.node.executor.watchdog import FACTOR, LEAST_S, Watchdog, limit_s
+from workers.node.losses import EXIT_STUCK
+from workers.node.run_record import RunRecord, blamed, record_path
+from workers.protocol.frames import ExecutorState, Measure, MeasureFailed, Refusal, Result, Results, StopReport
+
+QUICK = {"x": np.zeros((1, 4), np.float32)}
+ENDLESS = {"x": np.full((1, 4), 100, np.float32)}
+#: a profile that has batches run in the event loop's own thread, and one that has them handed to the device's
+HERE_S, THREAD_S = 0.0001, 0.02
+
+
+@pytest.fixture
+def path(tmp_path):
+    return endless(tmp_path / "endless.onnx")
+
+
+async def serving(executor, path, seconds, slo_s=0.1):
+    app = application(slo_s=slo_s, signature=WIDE, late="serve", policy="clipper")
+    return await executor.applied(1, [resident(variant(1, path), seconds)], [app], [path])
+
+
+@pytest.mark.parametrize("seconds", [HERE_S, THREAD_S])
+@pytest.mark.parametrize("way", ["granted", "single"])
+async def test_a_lone_endless_query_fails_and_the_device_serves_on(tmp_path, path, seconds, way):
+    async with Executor(tmp_path) as executor:
+        gateway = await serving(executor, path, seconds)
+        if way == "granted":
+            gateway.grant({900: ENDLESS})
+            id = 900
+        else:
+            id = gateway.submit(ENDLESS, budget_s=60.0)
+        refusal, _ = await gateway.answer(id)
+        assert isinstance(refusal, Refusal)
+        assert refusal.code == "stopped" and not refusal.retryable
+        assert refusal.message == "v1: the run did not end within 2 s and was stopped"
+        answer, outputs = await gateway.query(QUICK, budget_s=60.0)
+        assert isinstance(answer, Result) and outputs["y"].shape == (1, 4)
+        report = await executor.node.next(StopReport)
+        assert (report.variant, report.name, report.limit_s) == (1, "v1", LEAST_S)
+        assert executor.process.returncode is None
+
+
+@pytest.mark.parametrize("seconds", [HERE_S, THREAD_S])
+async def test_members_of_a_stopped_batch_may_be_tried_again(tmp_path, path, seconds):
+    async with Executor(tmp_path) as executor:
+        gateway = await serving(executor, path, seconds)
+        gateway.grant({901: QUICK, 902: ENDLESS, 903: QUICK})
+        for id in (901, 902, 903):
+            refusal, _ = await gateway.answer(id)
+            assert refusal.code == "stopped" and refusal.retryable
+        gateway.grant({904: QUICK, 905: QUICK}, number=2)
+        for id in (904, 905):
+            assert isinstance((await gateway.answer(id))[0], Results)
+
+
+async def test_a_run_that_is_overdue_is_reported_as_busy(tmp_path, path):
+    async with Executor(tmp_path) as executor:
+        gateway = await serving(executor, path, THREAD_S)
+        gateway.grant({901: ENDLESS})
+        await gateway.next(ExecutorState, lambda state: state.busy_s > 1.0 and not state.queued)
+
+
+async def test_an_endless_profiling_run_is_stopped(tmp_path, path):
+    spec = application(slo_s=0.1, signature=WIDE)
+    loop = turning(tmp_path / "loop.onnx", 10**12)
+    async with Executor(tmp_path) as executor:
+        executor.node.connection.send(Measure(1, variant(7, loop), spec, str(loop), True, 8))
+        failed = await executor.node.next(MeasureFailed)
+        assert failed.message == "the first run of one row took longer than 2 s and was stopped"
+
+
+def test_the_limit_follows_run_time_and_slo():
+    assert limit_s(0.001, 0.1) == LEAST_S
+    assert limit_s(0.001, 1.0) == FACTOR * 1.0
+    assert limit_s(3.0, 1.0) == FACTOR * 3.0
+    assert limit_s(0.001, 0.1, 30.0) == 30.0
+
+
+def test_a_call_that_does_not_end_when_told_ends_the_process():
+    code = """
+import time
+from workers.node.executor.watchdog import Watchdog
+Watchdog().call(0.05, 1, time.sleep, (600,))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == EXIT_STUCK
+    assert "a run did not end" in done.stderr
+
+
+def test_an_early_end_on_request_does_not_end_the_process():
+    ended: list[int] = []
+    watchdog = Watchdog(exit_process=ended.append)
+
+    def work() -> float:
+        watchdog.terminate()
+        # As long as a kernel that cannot be interrupted might take.
+        time.sleep(1.5)
+        return 1.0
+
+    assert watchdog.call(600.0, 1, work, ()) == 1.0
+    assert not ended and not watchdog.stopped_after_s
+    assert not watchdog.terminating and not watchdog.options.terminate
+
+
+def test_a_stopped_process_is_not_held_against_the_run():
+    """The limit counts the time in which the process could run."""
+    code = """
+import sys, time
+from workers.node.executor.watchdog import Watchdog
+watchdog = Watchdog()
+print("started", flush=True)
+watchdog.call(4.0, 1, sys.stdin.readline, ())
+print(watchdog.stopped_after_s, flush=True)
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    )
+    try:
+        assert process.stdout.readline() == "started\n"
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(5.0)
+        process.send_signal(signal.SIGCONT)
+        process.stdin.write("\n")
+        assert process.stdout.readline() == "0.0\n"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_calls_after_a_stopped_one_start_afresh():
+    watchdog = Watchdog()
+    stop = threading.Event()
+    watchdog.call(0.05, 1, _until, (lambda: watchdog.terminating, stop))
+    assert watchdog.stopped_after_s == 0.05
+    assert watchdog.call(600.0, 1, lambda: watchdog.options.terminate, ()) is False
+    assert watchdog.stopped_after_s == 0.0
+
+
+def _until(condition, stop) -> None:
+    while not condition():
+        stop.wait(0.01)
+
+
+async def test_what_ran_when_the_process_died_stays_on_record(tmp_path, path):
+    async with Executor(tmp_path) as executor:
+        record = record_path(executor.endpoint)
+        gateway = await serving(executor, path, THREAD_S, slo_s=10.0)
+        assert blamed(record) == 0
+        gateway.grant({901: ENDLESS}, budgets={901: 60.0})
+        async with asyncio.timeout(60):
+            while blamed(record) != 1:
+                await asyncio.sleep(0.02)
+        os.kill(executor.process.pid, signal.SIGSEGV)
+        await executor.process.wait()
+        assert blamed(record) == 1
+
+
+def test_the_record_names_what_was_loaded_if_nothing_ran(tmp_path):
+    path = tmp_path / "record"
+    record = RunRecord(path)
+    assert blamed(path) == 0
+    record.loading(5)
+    assert blamed(path) == 5
+    record.running(7)
+    assert blamed(path) == 7
+    record.running(0)
+    record.loading(0)
+    assert blamed(path) == 0
+    assert blamed(tmp_path / "absent") == 0

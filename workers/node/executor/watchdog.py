@@ -1,0 +1,105 @@
+"""A limit on everything that runs on the device: a run that exceeds it is terminated, or the process ends.
+
+ONNX Runtime checks its terminate flag between two nodes of a graph. A run that does not end then (a kernel hangs) cannot
+be interrupted: the process exits with ``EXIT_STUCK``, and its supervisor starts another one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import onnxruntime as ort
+
+from workers.node.losses import EXIT_STUCK
+from workers.node.run_record import RunRecord
+
+#: seconds between two looks at the run in progress
+POLL_S = 0.1
+#: seconds that a run has for ending once its terminate flag is set
+GRACE_S = 1.0
+#: batches: the limit is so many times the expected run time or the SLO, and at least LEAST_S seconds
+FACTOR, LEAST_S = 10.0, 2.0
+#: warm-up and profiling runs get at least so many seconds: first runs allocate memory and choose kernels
+WARM_UP_LEAST_S, PROFILING_LEAST_S = 30.0, 10.0
+
+
+def limit_s(expected_s: float, slo_s: float, least_s: float = LEAST_S) -> float:
+    """Seconds after which a run of an application with this SLO is terminated."""
+    return max(FACTOR * expected_s, FACTOR * slo_s, least_s)
+
+
+class Watchdog:
+    """Runs calls under a limit, one at a time, in whichever thread calls.
+
+    Attributes:
+        options: run options of the call in progress; every model run of it must use them.
+        record: where the variant in progress is noted; None for nowhere.
+        terminating: whether the call in progress was told to end.
+        stopped_after_s: the limit that the latest call exceeded; 0 when it did not.
+    """
+
+    def __init__(self, record: RunRecord | None = None, exit_process: Callable[[int], Any] = os._exit):
+        self.options = ort.RunOptions()
+        self.terminating = False
+        self.stopped_after_s = 0.0
+        self.record = record
+        self._exit = exit_process
+        self._lock = threading.Lock()
+        self._limit: float | None = None
+        self._elapsed = 0.0
+        self._exceeded = False
+        threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
+
+    def call(self, seconds: float, variant: int, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+        """Call ``function(*arguments)`` with a limit.
+
+        Args:
+            seconds: the limit; the process' own scheduling delays do not count towards it.
+            variant: id of the variant that runs, for the record that outlives a crash; 0 for none.
+        """
+        record = self.record
+        if record is not None:
+            record.running(variant)
+        with self._lock:
+            self._limit, self._elapsed = seconds, 0.0
+        try:
+            return function(*arguments)
+        finally:
+            with self._lock:
+                self._limit = None
+                self.stopped_after_s = seconds if self._exceeded else 0.0
+                if self.terminating:
+                    self.terminating, self._exceeded, self.options = False, False, ort.RunOptions()
+            if record is not None:
+                record.running(0)
+
+    def terminate(self) -> None:
+        """Have the call in progress end early, by request; the process does not end for it."""
+        with self._lock:
+            if self._limit is not None:
+                self.terminating = self.options.terminate = True
+
+    def _watch(self) -> None:
+        before = time.monotonic()
+        while True:
+            time.sleep(POLL_S)
+            now = time.monotonic()
+            # A process that was stopped or starved must not blame the run: no look counts for more than two.
+            step, before = min(now - before, 2 * POLL_S), now
+            with self._lock:
+                if self._limit is None:
+                    continue
+                self._elapsed += step
+                if self._exceeded:
+                    if self._elapsed < GRACE_S:
+                        continue
+                    print(f"watchdog: a run did not end {GRACE_S:g} s after its limit", file=sys.stderr, flush=True)
+                    self._exit(EXIT_STUCK)
+                elif self._elapsed >= self._limit:
+                    self._exceeded = self.terminating = self.options.terminate = True
+                    self._elapsed = 0.0

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from tests.executor.harness import WIDE, Executor, application, endless, resident, turning, variant
-from workers.node.executor.watchdog import FACTOR, LEAST_S, Watchdog, limit_s
+from workers.node.executor.watchdog import Watchdog
 from workers.node.losses import EXIT_STUCK
 from workers.node.run_record import RunRecord, blamed, record_path
 from workers.protocol.frames import ExecutorState, Measure, MeasureFailed, Refusal, Result, Results, StopReport
+from workers.protocol.run_limits import FACTOR, LEAST_S, limit_s
 
 QUICK = {"x": np.zeros((1, 4), np.float32)}
 ENDLESS = {"x": np.full((1, 4), 100, np.float32)}

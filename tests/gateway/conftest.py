@@ -21,7 +21,8 @@ from websockets.sync.server import serve
 
 from tests.running import free_ports
 from workers.gateway import routing
-from workers.protocol import control
+from workers.node.losses import how_it_ended
+from workers.protocol import control, endings
 from workers.protocol.control import GatewayConfig
 from workers.protocol.specs import (
     ApplicationSpec,
@@ -114,7 +115,10 @@ def wait_for(condition, what: str, seconds: float = 30.0):
 
 
 class DeviceProcess:
-    """A device and what it was heard to say."""
+    """A device and what it was heard to say. Its end is published as a node daemon would, unless ``supervised`` is
+    False."""
+
+    supervised = True
 
     def __init__(self, folder: Path, name: str):
         self.name = name
@@ -131,12 +135,23 @@ class DeviceProcess:
             text=True,
         )
         threading.Thread(target=self._listen, args=(self.process.stdout,), daemon=True).start()
+        threading.Thread(target=self._supervise, args=(self.process,), daemon=True).start()
         count = len(self.heard("listening"))
         wait_for(lambda: len(self.heard("listening")) > count - (not count), f"{self.name} listens")
 
     def _listen(self, stream) -> None:
         for line in stream:
             self.events.append(json.loads(line))
+
+    def _supervise(self, process: subprocess.Popen) -> None:
+        loss = how_it_ended(process.wait(), True, False)
+        if self.supervised:
+            with contextlib.suppress(OSError):
+                endings.write(self.endpoint, endings.Ending(process.pid, loss.crashed, loss.reason))
+
+    @property
+    def crashed(self) -> bool:
+        return self.process.poll() == -signal.SIGSEGV
 
     def heard(self, event: str) -> list[dict]:
         return [e for e in self.events if e["event"] == event]

@@ -4,15 +4,17 @@
 
 It computes with numpy and does as it is told, one JSON line on stdin a command: ``{"warm": [[id, name, application,
 accuracy], ...]}``, ``{"delay_s": 0.1}``, ``{"refuse": ["late", true]}`` or null, ``{"mute": true}``,
-``{"draining": true}``; or nothing, ``{}``, after which gateways are not told its state. A grant's queries of one shape
-it answers together. What it hears it reports on stdout, one JSON
-line each.
+``{"draining": true}``, ``{"crash_on": 666}`` (it crashes on a batch with that value), ``{"stop_on": 666}`` (its
+watchdog stops such a batch); or nothing, ``{}``, after which gateways are not told its state. A grant's queries of one
+shape it answers together. What it hears it reports on stdout, one JSON line each.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import struct
 import sys
 
@@ -45,6 +47,8 @@ class Device:
         self.refuse: list | None = None
         self.mute = False
         self.draining = False
+        self.crash_on: float | None = None
+        self.stop_on: float | None = None
         self.connections: set[FrameConnection] = set()
 
     def state(self) -> ExecutorState:
@@ -124,6 +128,12 @@ class Device:
 
     def answer_all(self, connection, grant: Grant, body) -> None:
         ids = [id for id, _, _ in grant.queries]
+        if self.crash_on is not None and self.crash_on in np.frombuffer(body, "<f4"):
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if self.stop_on is not None and self.stop_on in np.frombuffer(body, "<f4"):
+            for id in ids:
+                connection.send(Refusal(id, "stopped", "big: the run did not end in time", len(ids) > 1))
+            return
         if self.refused(connection, ids):
             return
         able = [v for v in self.warm if v.id == grant.variant and v.application == grant.application]

@@ -10,7 +10,6 @@ import httpx
 
 from workers.batching.latency import LatencyModel
 from workers.dispatch.menu import Menu, Option
-from workers.gateway.dataplane import MAX_TRIES
 from workers.gateway.flights import Flight
 from workers.gateway.holding import REST_S, Holding
 from workers.gateway.metrics import GatewayMetrics
@@ -35,13 +34,13 @@ async def test_queries_go_in_batches_of_the_size_that_was_profiled(gateways, dev
     assert {event["max_rows"] for event in only.heard("grant")} == {4}
 
 
-async def test_a_batch_that_is_declined_again_and_again_ends_with_the_reason(gateways, devices):
+async def test_a_batch_is_declined_again_and_again_while_its_time_lasts(gateways, devices):
     gateway, only = start(gateways, devices, ["d0"], slo_s=5.0)
     only.tell(refuse=["overloaded", True])
     response = gateway.infer(X)
     assert response.status_code == 503
     assert "d0: told to say overloaded" in response.json()["error"]
-    wait_for(lambda: len(only.heard("grant")) == MAX_TRIES, "as often as is allowed")
+    assert len(only.said("grant")) > 1
     only.tell(refuse=None)
     assert gateway.infer(X).status_code == 200
 

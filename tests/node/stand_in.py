@@ -103,7 +103,6 @@ class StandIn:
 async def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", type=Path, required=True)
-    parser.add_argument("--crashed", action="store_true")
     parser.add_argument("--never-listen", action="store_true")
     parser.add_argument("--deaf-to-term", action="store_true")
     parser.add_argument("--exit-at-once", action="store_true")

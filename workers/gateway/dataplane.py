@@ -17,6 +17,7 @@ from workers import log
 from workers.dispatch.menu import Menu
 from workers.dispatch.state import Batch
 from workers.protocol import v2
+from workers.protocol.endings import Ending
 from workers.protocol.frames import ExecutorState, FrameError, Refusal, Result, Results, split_body
 from workers.protocol.results import Answer as PackedAnswer
 from workers.protocol.results import answers as split_results
@@ -35,17 +36,21 @@ from .metrics import GatewayMetrics
 from .router import QueryRouter
 from .sent import Sent
 from .stats import Statistics
+from .trials import Trials
 
 logger = log.get("gateway.queries")
 
-#: devices that one query is tried on at most
+#: devices that a query bound early is tried on at most; one that is held is, while its time lasts
 MAX_TRIES: Final = 4
+#: how often a query survives the loss of the link to its device
+MAX_LOSSES: Final = 1
 #: a query may be this much later than its deadline before the gateway gives up waiting, at least; its SLO if longer
 GRACE_S: Final = 0.25
 #: applications that serve late answers wait this many SLOs
 SERVE_SLOS: Final = 10.0
-#: an executor that owes answers and says nothing for so long is taken for stuck
-SILENT_S: Final = 2.0
+#: an executor that owes answers and says nothing for so long is taken for stuck: longer than its watchdog takes for a
+#: batch in the event loop
+SILENT_S: Final = 5.0
 #: a query with less of its application's SLO left to it was its client's hurry, and says nothing about the plan
 WHOLE: Final = 0.8
 #: the batch policy whose queries may be held here: it is the dispatcher that forms its batches
@@ -80,6 +85,10 @@ class DataPlane:
         self._holding = Holding(self, metrics)
         self._refused: dict[str, int] = {}
         self._insisting = Insisting(self.catalog, executors)
+        self._trials = Trials(executors, self._sent, self._holding, self._insisting, self._finish, self._place)
+        self._suspects = self._trials.suspects
+        #: by device whose link was lost, until it is known how it ended: why, and what was and may have been there
+        self._lost: dict[str, tuple[str, list[Flight], list[Flight]]] = {}
         self._ids = itertools.count(1)
 
     # --- edges --------------------------------------------------------------------------------------------------------
@@ -92,6 +101,7 @@ class DataPlane:
         read_at: float,
         answer: Callable[[Flight, Outcome], None],
         context: Any = None,
+        client: str = "",
     ) -> Flight:
         """Take in a checked query; ``answer`` is called exactly once, with the flight and its outcome, perhaps before
         this returns.
@@ -100,8 +110,10 @@ class DataPlane:
             variant: the only variant that will do, or None.
             read_at: ``time.monotonic()`` when the request was fully read; the budget runs from there.
             context: the edge's own, kept in the flight.
+            client: hash of the API key that it came with.
         """
         flight = Flight(next(self._ids), spec, query, variant, read_at, answer, context)
+        flight.client = client
         self._bursts.arrived(spec.name, flight.rows, read_at)
         error: GatewayError | None = self.accounts.enter(flight)
         if error is None and (variant is not None or query.terms.min_accuracy is not None):
@@ -109,22 +121,32 @@ class DataPlane:
                 flight.allowed = self._insisting.devices(spec, query, variant)
             except GatewayError as refused:
                 error = refused
+        if error is None and self._suspects.active:
+            error = self._suspects.judge(flight, read_at)
         if error is not None:
             self._finish(flight, error)
             return flight
         slo_s = spec.slo_s
         grace_s = SERVE_SLOS * slo_s if spec.late == "serve" else slo_s if slo_s > GRACE_S else GRACE_S
         flight.expires = flight.due + grace_s
+        if flight.incident:
+            self._trials.submit(flight, time.monotonic())
+        else:
+            self._place(flight)
+        return flight
+
+    def _place(self, flight: Flight) -> None:
+        """Hold the query, or send it to a device."""
         if (
             self.late_binding
             and flight.allowed is None
-            and spec.batching.policy == HELD_POLICY
+            and flight.spec.batching.policy == HELD_POLICY
             and self._holding.offered(flight.booked_as)
         ):
+            flight.booking = None
             self._holding.submit(flight)
         else:
             self._dispatch(flight, time.monotonic())
-        return flight
 
     def cancel(self, flight: Flight) -> None:
         """The client went away: forget the query, unless it was answered."""
@@ -139,7 +161,8 @@ class DataPlane:
         """The gateway stops: whoever still waits is told so."""
         now = time.monotonic()
         # Those that are held first, so that nothing is granted to the devices that become free.
-        for flight in [*self._holding.held, *self._sent.flights()]:
+        lost = [flight for _, flights, _ in self._lost.values() for flight in flights]
+        for flight in [*self._holding.held, *self._suspects.waiting(), *self._sent.flights(), *lost]:
             self._withdraw(flight, now)
             self._finish(flight, Unavailable(Unavailable.STOPPING))
 
@@ -180,7 +203,9 @@ class DataPlane:
     def usable(self, device: str) -> bool:
         """Whether the device is connected and takes queries."""
         executor = self._executors.get(device)
-        return executor is not None and executor.state is not None and not executor.state.draining
+        if executor is None or executor.state is None or executor.state.draining:
+            return False
+        return device not in self._trials.reserved
 
     def grant(self, batch: Batch, now: float) -> bool:
         """Send a batch to its device; False where that is impossible just now."""
@@ -260,6 +285,9 @@ class DataPlane:
         """Answers to queries of one granted batch arrived."""
         landed = self._sent.landed_all(device, results.ids)
         flights = [flight for flight in landed if flight is not None]
+        if len(flights) < len(landed):
+            for id in results.ids:
+                self._sent.withdrawn(device, id)
         if not flights:
             return
         now = time.monotonic()
@@ -276,6 +304,10 @@ class DataPlane:
         run = Run(device, results.variant, results.accuracy, results.accuracy_normalized, run_s, results.batch_rows)
         self._deliver(landed, run, results.queue_s, answers)
         self._returned(device, time.monotonic() - sent_at - results.queue_s - (results.held_s or run_s))
+        if self._suspects.active:
+            for flight in flights:
+                if flight.incident:
+                    self._trials.answered(device, flight, now)
 
     def result(self, device: str, result: Result, body: memoryview) -> None:
         """An answer to a query that was bound early arrived."""
@@ -306,6 +338,8 @@ class DataPlane:
         self._holding.landed(flights, now)
         for flight in flights:
             self._finish(flight, ModelFailed(f"device {device}: broken answer: {error}"))
+            if flight.incident:
+                self._trials.undecided(device, flight, now)
 
     def _observe(self, device: str, flight: Flight, result: Result, now: float) -> None:
         """Have the dispatcher learn from a query that ran by itself and was bound early."""
@@ -361,40 +395,72 @@ class DataPlane:
 
     def refusal(self, device: str, refusal: Refusal) -> None:
         """A query was declined; another device may do better."""
+        now = time.monotonic()
         flight = self._sent.landed(device, refusal.id)
         if flight is None:
+            flight = self._sent.withdrawn(device, refusal.id)
+            if flight is not None and refusal.code == "stopped":
+                self._trials.stopped(device, flight, None, refusal, now)
             return
-        now = time.monotonic()
         self._router.done(device, flight.spec.name, flight.rows, now, False)
         flight.error = _from_refusal(device, refusal)
-        held = flight.batch is not None
-        if held:
+        under_way = flight.batch
+        if under_way is not None:
             self._holding.landed([flight], now)
-        if not refusal.retryable or flight.tries >= MAX_TRIES:
+        if refusal.code == "stopped":
+            self._trials.stopped(device, flight, under_way, refusal, now)
+        elif flight.incident:
             self._finish(flight, flight.error)
-        elif held:
+            if refusal.code == "failed":
+                self._trials.answered(device, flight, now)
+            else:
+                self._trials.undecided(device, flight, now)
+        elif not refusal.retryable:
+            self._finish(flight, flight.error)
+        elif under_way is not None:
             self._holding.declined([flight], now)
+        elif flight.tries >= MAX_TRIES:
+            self._finish(flight, flight.error)
         else:
             self._dispatch(flight, now)
 
     def lost(self, device: str, reason: str) -> None:
-        """A device's connection ended; the router already knows that it is down."""
+        """A device's connection ended; the router already knows that it is down. What becomes of the queries that were
+        under way there is decided by :meth:`ended`."""
         now = time.monotonic()
         self._insisting.lost(device)
-        flights = self._sent.lost(device, now)
+        withdrawn = self._sent.all_withdrawn(device, now)
+        self._lost[device] = reason, self._sent.lost(device, now), withdrawn
+        self._trials.reserved.discard(device)
         # Before anything is booked again, so that nothing is booked there.
         self._holding.lost(device, now)
+
+    def ended(self, device: str, ending: Ending | None) -> None:
+        """A lost device crashed, ended otherwise, or only its connection was lost (None)."""
+        now = time.monotonic()
+        reason, flights, withdrawn = self._lost.pop(device)
+        flights = [flight for flight in flights if flight.answer is not None]
+        # Where nobody saw how it ended, a suspect that was alone there is cause enough.
+        crashed = any([flight.incident for flight in flights])
+        if ending is not None:
+            reason, crashed = ending.reason, ending.crashed
+        if crashed:
+            flights = self._trials.crashed(device, reason, flights, withdrawn, now)
         again = []
         for flight in flights:
+            held, flight.batch = flight.batch is not None, None
+            flight.losses += 1
             flight.error = Unavailable(f"device {device}: went away with the query under way ({reason}); try again")
-            if flight.batch is None:
-                self._dispatch(flight, now)
-                continue
-            flight.batch = None
-            if flight.tries >= MAX_TRIES:
+            if flight.due <= now and flight.spec.late != "serve":
+                flight.error = self._no_answer(flight, f"device {device}", now)
+            if flight.incident or flight.losses > MAX_LOSSES:
                 self._finish(flight, flight.error)
-            else:
+                if flight.incident:
+                    self._trials.undecided(device, flight, now)
+            elif held:
                 again.append(flight)
+            else:
+                self._dispatch(flight, now)
         self._holding.declined(again, now)
         if flights:
             logger.warning("queries_rerouted", device=device, queries=len(flights))
@@ -406,6 +472,7 @@ class DataPlane:
         than a timer for each."""
         for flight in [*self._holding.expired(now), *self._sent.expired(now)]:
             self._timed_out(flight)
+        self._trials.sweep(now)
 
     def _timed_out(self, flight: Flight) -> None:
         if flight.answer is None:
@@ -420,10 +487,15 @@ class DataPlane:
             self._holding.set_up(device, False, now)
             left = max(0.0, owed_since + SILENT_S - now)
             asyncio.get_running_loop().call_later(left, self._silent, device, owed_since)
+        flight.expires = self._sent.patience_until(flight)
+        if now < flight.expires:
+            return
         self._withdraw(flight, now)
-        waited = (now - flight.arrived) * 1e3
         who = f"device {device}" if device is not None else f"model {flight.spec.name!r}"
-        self._finish(flight, TimedOut(f"{who}: no answer within {waited:.0f} ms", retry_after_s=1.0))
+        self._finish(flight, self._no_answer(flight, who, now))
+
+    def _no_answer(self, flight: Flight, who: str, now: float) -> TimedOut:
+        return TimedOut(f"{who}: no answer within {(now - flight.arrived) * 1e3:.0f} ms", retry_after_s=1.0)
 
     def _silent(self, device: str, owed_since: float) -> None:
         executor = self._executors.get(device)
@@ -436,11 +508,16 @@ class DataPlane:
     def _withdraw(self, flight: Flight, now: float) -> None:
         device = flight.device
         if device is None:
-            self._holding.withdraw(flight, now)
-        elif self._sent.landed(device, flight.id) is not None:
+            if flight.incident:
+                self._trials.withdraw(flight)
+            else:
+                self._holding.withdraw(flight, now)
+        elif self._sent.withdraw(device, flight.id, now) is not None:
             self._router.done(device, flight.spec.name, flight.rows, now, False)
             self._executors.cancel(device, flight.id)
             self._holding.abandoned(flight, now)
+            if flight.incident:
+                self._trials.undecided(device, flight, now)
 
     def _forget(self, flight: Flight) -> Callable[[Flight, Outcome], None]:
         # A batch knows its queries: no circle is to be left for the collector.

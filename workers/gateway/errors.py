@@ -85,6 +85,12 @@ class Overloaded(GatewayError):
         super().__init__(message, retry_after_s)
 
 
+class Throttled(GatewayError):
+    """The key's queries crashed devices repeatedly: it is limited to a few queries. Retryable."""
+
+    status, grpc, outcome = 429, "RESOURCE_EXHAUSTED", None
+
+
 class Unavailable(GatewayError):
     """No device can answer now: none is warm, or the one that had the query went away. Retryable."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -10,6 +12,8 @@ from typing import Protocol
 import numpy as np
 
 from workers import log
+from workers.protocol import endings
+from workers.protocol.endings import Ending
 from workers.protocol.frames import (
     Buffer,
     Cancel,
@@ -29,10 +33,14 @@ from workers.protocol.frames import (
 
 logger = log.get("gateway.executors")
 
+_PEER = socket.SOL_SOCKET, socket.SO_PEERCRED
+
 #: pause before a lost executor is tried again: from, to (doubled each time)
 BACKOFF_S = (0.05, 1.0)
 #: an executor that accepts a connection tells its state at once; one that does not is taken for stuck
 HELLO_S = 3.0
+#: how long, and how often, a supervisor's word is waited for on how an executor ended whose connection was closed
+ENDING_WAIT_S, ENDING_EVERY_S = 3.0, 0.01
 #: bytes that may wait for an executor to read them; beyond, it is taken for overloaded
 MAX_PENDING_BYTES = 64 * 1024 * 1024
 
@@ -58,7 +66,10 @@ class Listener(Protocol):
         """A query declined."""
 
     def executor_lost(self, device: str, reason: str) -> None:
-        """The connection ended; whatever was under way there will not be answered."""
+        """The connection ended; whatever was under way there will not be answered. :meth:`executor_ended` follows."""
+
+    def executor_ended(self, device: str, ending: Ending | None) -> None:
+        """How the process ended, as its supervisor saw it; None: not known, or only the connection was lost."""
 
 
 class Executor:
@@ -76,6 +87,8 @@ class Executor:
         self._connection: FrameConnection | None = None
         self._closed: asyncio.Event = asyncio.Event()
         self._reason = ""
+        self._dropped = False
+        self._pid = 0
         self._task = asyncio.create_task(self._run(), name=f"executor-{device}")
 
     def send(self, message: Frame) -> bool:
@@ -98,6 +111,7 @@ class Executor:
         """Give up the connection at once (it is made anew)."""
         if self._connection is not None and self._connection.transport is not None:
             self._reason = reason
+            self._dropped = True
             self._connection.transport.abort()
 
     async def close(self) -> None:
@@ -137,16 +151,33 @@ class Executor:
         if heard:
             self.state = None
             self._listener.executor_lost(self.device, self._reason)
+            ending = None
+            try:
+                ending = await self._ending()
+            finally:
+                self._listener.executor_ended(self.device, ending)
         return heard
+
+    async def _ending(self) -> Ending | None:
+        """How the process ended; None: only the connection was lost, or nobody says."""
+        end = time.monotonic() + ENDING_WAIT_S
+        while not self._dropped:
+            ending = endings.read(self.endpoint, self._pid)
+            if ending is not None or time.monotonic() > end:
+                return ending
+            await asyncio.sleep(ENDING_EVERY_S)
+        return None
 
     def _make(self) -> FrameConnection:
         self._closed = asyncio.Event()
         self._reason = ""
+        self._dropped = False
         self.owed_since = None
         return FrameConnection(FromExecutor, self._on_message, self._on_closed, self._on_connected, _memory)
 
     def _on_connected(self, connection: FrameConnection) -> None:
         self._connection = connection
+        self._pid = _peer_pid(connection)
         connection.send(Hello("gateway", self._gateway))
 
     def _on_closed(self, connection: FrameConnection, error: Exception | None) -> None:
@@ -170,6 +201,12 @@ class Executor:
                 return
             self.state = message
             self._listener.executor_state(self.device, message)
+
+
+def _peer_pid(connection: FrameConnection) -> int:
+    """The process at the other end of a unix socket."""
+    pid, _, _ = struct.unpack("3i", connection.transport.get_extra_info("socket").getsockopt(*_PEER, 12))
+    return pid
 
 
 class Executors:
@@ -198,6 +235,7 @@ class Executors:
         task.add_done_callback(self._closing.discard)
         if known:
             self._listener.executor_lost(executor.device, "the plan no longer names this device")
+            self._listener.executor_ended(executor.device, None)
 
     def get(self, device: str) -> Executor | None:
         """The device's connection, up or not."""
@@ -217,6 +255,15 @@ class Executors:
             for variant in executor.state.warm
             if variant.application == application
         ]
+
+    def only_devices(self) -> set[str]:
+        """Devices that are some application's only one with anything warm."""
+        hosts: dict[str, set[str]] = {}
+        for device, executor in self._by_device.items():
+            if executor.state is not None and not executor.state.draining:
+                for variant in executor.state.warm:
+                    hosts.setdefault(variant.application, set()).add(device)
+        return set().union(*(devices for devices in hosts.values() if len(devices) == 1))
 
     def send(self, device: str, message: Frame) -> bool:
         """Queue a frame; False when the device cannot take it."""

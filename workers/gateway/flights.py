@@ -62,12 +62,13 @@ Outcome = Answer | GatewayError
 
 class UnderWay:
     """A batch at its device. ``left``: its queries that have no answer yet; ``ran``: rows and seconds of its run, once
-    some answer has told them."""
+    some answer has told them. ``incident``: as in :class:`Flight`, where the watchdog stopped it."""
 
-    __slots__ = ("batch", "left", "ran")
+    __slots__ = ("batch", "incident", "left", "ran")
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
+        self.incident = 0
         self.left = len(batch.queries)
         self.ran: tuple[int, float] | None = None
 
@@ -80,16 +81,21 @@ class Flight(Held):
     dispatcher's: the same as ``due``, until it decides that a query of an application that serves late answers may take
     any time. ``booking`` is the dispatcher's too, and ``batch`` that of :class:`~.holding.Holding`.
     ``key``: what queries of the application must share to run together. ``size``: its size class; ``booked_as``: what
-    that is called where it is booked. ``tried``: devices it was sent to; ``tries``: how often it was.
+    that is called where it is booked. ``tried``: devices it was sent to; ``tries``: how often it was; ``losses``: how
+    often the link to its device was lost. ``incident``: 0, or the number of the crash that makes it a suspect (see
+    :mod:`.suspects`). ``client``: hash of the API key that it came with.
     """
 
     # Most flights end with most of these as they are: what is not set costs nothing.
     allowed: frozenset[str] | None = None
     batch: UnderWay | None = None
     booking: Batch | None = None
+    client: str = ""
     device: str | None = None
     error: GatewayError | None = None
     expires: float = math.inf
+    incident: int = 0
+    losses: int = 0
     sent_at: float = 0.0
     tried: tuple[str, ...] = ()
     tries: int = 0

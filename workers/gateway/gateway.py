@@ -14,6 +14,7 @@ import msgspec
 from workers import disk, log
 from workers.batching.latency import LatencyModel
 from workers.protocol.control import Burst, FromMember, GatewayConfig, GatewayStats, Overload
+from workers.protocol.endings import Ending
 from workers.protocol.frames import ExecutorState, Moved, Refusal, Result, Results
 from workers.protocol.specs import ApplicationStats
 
@@ -357,6 +358,10 @@ class Gateway:
         self._adoption.gone(device)
         self._step(time.monotonic())
         self._dataplane.lost(device, reason)
+
+    def executor_ended(self, device: str, ending: Ending | None) -> None:
+        """See :meth:`DataPlane.ended`."""
+        self._dataplane.ended(device, ending)
 
     # --- time ---------------------------------------------------------------------------------------------------------
 

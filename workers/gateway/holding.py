@@ -138,9 +138,13 @@ class Holding:
         self._dispatcher.set_up(device, up, now)
         self._act(now)
 
+    def refresh(self, device: str, now: float) -> None:
+        """Whether the device takes queries may have changed."""
+        self.set_up(device, self._carrier.usable(device), now)
+
     def heard(self, device: str, state: ExecutorState, now: float) -> None:
         """A device told its state."""
-        self.set_up(device, not state.draining, now)
+        self.refresh(device, now)
         menus = self._menus.get(device, {})
         # Where this gateway has granted nothing, what waits there is others': the dispatcher sees to that.
         work_s = sum(menus[name].options[0].seconds(rows) for name, rows in state.queued.items() if name in menus)

@@ -52,7 +52,7 @@ class Insisting:
             Unavailable: there is none now; the text names the nearest that could.
         """
         terms = query.terms
-        able = self._able(spec.name, terms.rows)
+        able = self.able(spec.name, terms.rows)
         if variant is not None and not any(one.variant == variant for one in able):
             raise Unavailable(f"version {variant!r}: no device has this variant of {spec.name} warm now")
         key = spec.name, terms.rows, variant, terms.min_accuracy, query.latency_s
@@ -71,18 +71,23 @@ class Insisting:
     def never(self, spec: ApplicationSpec, query: v2.Query) -> str | None:
         """Why the query's latency could not be met by idle devices either; None: it could, or it named none."""
         terms = query.terms
-        if query.latency_s is not None and (able := self._able(spec.name, terms.rows)):
+        if query.latency_s is not None and (able := self.able(spec.name, terms.rows)):
             try:
                 wishes.devices(able, terms.min_accuracy, query.latency_s)
             except wishes.Unmet as error:
                 return str(error)
         return None
 
+    def max_rows(self, application: str, device: str, variant: int) -> int:
+        """Rows that one run of the variant may take there, by the plan; 1 where the plan does not say."""
+        residents = self._catalog.residents(application)
+        return max([one.max_batch for at, one in residents if at == device and one.variant.id == variant], default=1)
+
     def _forget(self) -> None:
         self._warm.clear()
         self._chosen.clear()
 
-    def _able(self, application: str, rows: int) -> list[wishes.Able]:
+    def able(self, application: str, rows: int) -> list[wishes.Able]:
         """What is warm for an application, and how long so many rows would take."""
         able = self._warm.get((application, rows))
         if able is None:

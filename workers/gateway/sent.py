@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from workers.dispatch.menu import Option
 from workers.dispatch.state import Batch
 from workers.protocol.frames import Form, Grant, Submit
+from workers.protocol.run_limits import GRACE_S, limit_s
 from workers.protocol.tensors import Buffer
 
 from .executors import Executors
@@ -19,6 +19,10 @@ from .router import QueryRouter
 
 #: the longest time past that an executor is told of
 _LONG_PAST_S: Final = -3600.0
+#: withdrawn queries that are remembered of a device; those with more bytes of inputs are not
+_WITHDRAWN, _WITHDRAWN_BYTES = 16, 1024 * 1024
+#: seconds beyond the watchdog's limit and its grace that a stopped run's answer may take
+_SLACK_S: Final = 1.0
 #: bytes of inputs in one grant, unless a single query has more; a batch of more goes in several
 GRANT_BYTES: Final = 64 * 1024 * 1024
 
@@ -31,6 +35,8 @@ class Sent:
         self._executors = executors
         self._metrics = metrics
         self._by_device: dict[str, dict[int, Flight]] = {}
+        #: by device and number, those that nobody waits for any more, and until when they may still run there
+        self._withdrawn: dict[str, dict[int, tuple[Flight, float]]] = {}
         self._margins: dict[str, ReturnMargin] = {}
         self._grants = itertools.count(1)
 
@@ -76,7 +82,10 @@ class Sent:
         name, option = batch.application.owner, batch.option
         latest = now + self.margin(device).seconds
         flights: list[Flight] = batch.queries  # type: ignore[assignment]
-        grants = [_granted(next(self._grants), name, option, some, latest) for some in _pieces(flights)]
+        variant: int = option.variant  # type: ignore[assignment]
+        grants = [
+            _granted(next(self._grants), name, variant, option.max_rows, some, latest) for some in _pieces(flights)
+        ]
         if not self._executors.ask(device, grants):
             return False
         known = self._of(device)
@@ -89,6 +98,19 @@ class Sent:
             flight.device, flight.sent_at = device, now
             known[flight.id] = flight
         self._router.sent(device, name, batch.rows, now)
+        return True
+
+    def alone(self, device: str, flight: Flight, variant: int, max_rows: int, now: float) -> bool:
+        """Send one query as a batch of its own that the dispatcher does not know of; False where that is impossible
+        just now."""
+        self._tried(flight, device)
+        latest = now + self.margin(device).seconds
+        message = _granted(next(self._grants), flight.spec.name, variant, max_rows, [flight], latest)
+        if not self._executors.ask(device, [message]):
+            return False
+        flight.device, flight.sent_at = device, now
+        self._of(device)[flight.id] = flight
+        self._router.sent(device, flight.spec.name, flight.rows, now)
         return True
 
     def _tried(self, flight: Flight, device: str) -> None:
@@ -124,6 +146,40 @@ class Sent:
                 flight.device = None
         return flights
 
+    def patience_until(self, flight: Flight) -> float:
+        """When a query that has its device to itself is given up: its run may take until the watchdog has stopped it.
+        Others are given up when they expire, as their device may never come to them."""
+        under_way = flight.batch
+        if flight.device is None or next(iter(self._of(flight.device).values()), None) is not flight:
+            return flight.expires
+        expected_s = 0.0
+        if under_way is not None:
+            if len(under_way.batch.queries) > 1:
+                return flight.expires
+            expected_s = under_way.batch.end - under_way.batch.granted_at
+        return flight.sent_at + limit_s(expected_s, flight.spec.slo_s) + GRACE_S + _SLACK_S
+
+    def withdraw(self, device: str, id: int, now: float) -> Flight | None:
+        """As :meth:`landed`, of a query that may run all the same: it is remembered for a while."""
+        flight = self.landed(device, id)
+        if flight is not None and flight.query.terms.nbytes <= _WITHDRAWN_BYTES:
+            kept = self._withdrawn.setdefault(device, {})
+            for other in [other for other, (_, until) in kept.items() if until <= now]:
+                del kept[other]
+            if len(kept) >= _WITHDRAWN:
+                del kept[next(iter(kept))]
+            kept[id] = flight, flight.sent_at + limit_s(0.0, flight.spec.slo_s) + GRACE_S + _SLACK_S
+        return flight
+
+    def withdrawn(self, device: str, id: int) -> Flight | None:
+        """A withdrawn query that the device has answered all the same; it is forgotten."""
+        known = self._withdrawn.get(device, {}).pop(id, None)
+        return None if known is None else known[0]
+
+    def all_withdrawn(self, device: str, now: float) -> list[Flight]:
+        """Withdrawn queries that may have run when the device was lost; they are forgotten."""
+        return [flight for flight, until in self._withdrawn.pop(device, {}).values() if until > now]
+
     def lost(self, device: str, now: float) -> list[Flight]:
         """The device is gone, and with it all that was there."""
         flights = list(self._by_device.pop(device, {}).values())
@@ -142,7 +198,7 @@ class Sent:
 
 
 def _granted(
-    number: int, application: str, option: Option, flights: Sequence[Flight], latest: float
+    number: int, application: str, variant: int, max_rows: int, flights: Sequence[Flight], latest: float
 ) -> tuple[Grant, list[Buffer]]:
     """The message and its body. ``latest``: now, less what the way takes."""
     forms: list[Form] = []
@@ -161,8 +217,7 @@ def _granted(
         body = [flight.query.parts[0] for flight in flights]
     else:
         body = [flight.query.parts[i] for i in range(len(forms[0].inputs)) for flight in flights]
-    variant: int = option.variant  # type: ignore[assignment]
-    return Grant(number, application, variant, option.max_rows, tuple(forms), tuple(queries)), body
+    return Grant(number, application, variant, max_rows, tuple(forms), tuple(queries)), body
 
 
 def _pieces(flights: Sequence[Flight]) -> Iterator[Sequence[Flight]]:

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from .. import disk, log
-from ..protocol import frames
+from ..protocol import endings, frames
 from ..protocol.specs import DeviceInfo
 from .backoff import RestartBackoff, RestartTiming
 from .losses import Loss, how_it_ended, oom_kills
@@ -130,6 +130,7 @@ class Executor:
                 self.last = how_it_ended(self._process.returncode, self._up_since is not None, killed)
             else:
                 self.last = watching.result()
+            self._publish_ending()
             healthy_s = 0.0 if self._up_since is None else time.monotonic() - self._up_since
         finally:
             watching.cancel()
@@ -140,6 +141,14 @@ class Executor:
             self.last = self.last.blaming(blamed(self._record))
         return healthy_s
 
+    def _publish_ending(self) -> None:
+        """For gateways, which decide by it what becomes of the queries that were under way."""
+        ending = endings.Ending(self._process.pid, self.last.crashed, self.last.reason)
+        try:
+            endings.write(self.device.endpoint, ending)
+        except OSError as error:
+            self._log.error("ending_not_written", reason=str(error))
+
     async def _start(self) -> None:
         # A socket left by a killed executor would be connected to in vain.
         self._socket.unlink(missing_ok=True)
@@ -149,12 +158,10 @@ class Executor:
         self._answering.clear()
         self._up_since = None
         self._oom_kills = oom_kills()
-        crashed = ("--crashed",) if self.last is not None and self.last.crashed else ()
         self._process = await asyncio.create_subprocess_exec(
             *self._command,
             "--device",
             str(description),
-            *crashed,
             stdin=asyncio.subprocess.DEVNULL,
             preexec_fn=lambda: _die_with(parent),
             env=_environment(),

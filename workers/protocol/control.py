@@ -128,8 +128,8 @@ class Drift(FromMember, tag="drift", frozen=True, kw_only=True):
 
 
 class Fault(FromMember, tag="fault", frozen=True, kw_only=True):
-    """Running ``variant`` (an id) on ``device`` went wrong: the executor ``crashed``, or a run exceeded its limit and was
-    ``stopped``. ``detail``: how, in words."""
+    """Running ``variant`` (an id) on ``device`` went wrong: the executor ``crashed``, or a run exceeded its limit and
+    was ``stopped``. ``detail``: how, in words."""
 
     device: str
     variant: int

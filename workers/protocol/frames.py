@@ -61,8 +61,7 @@ class ExecutorState(Frame, frozen=True):
     """Sent on Hello and at each change of plan, warmth or draining, and about ten times a second while rows wait.
 
     ``draining``: send nothing new. ``queued``: rows that wait, by application. ``busy_s``: time until the running
-    batch ends, as expected. ``refused``: load error by variant name. ``crashed``: the device's previous process crashed,
-    as its supervisor knows; not one that an operator or the node ended.
+    batch ends, as expected. ``refused``: load error by variant name.
     """
 
     device: str
@@ -72,7 +71,6 @@ class ExecutorState(Frame, frozen=True):
     queued: dict[str, int]
     busy_s: float
     errors: dict[str, str] = {}
-    crashed: bool = False
 
 
 # --- gateway to executor --------------------------------------------------------------------------------------------
@@ -194,8 +192,8 @@ class Results(Frame, frozen=True):
 
 class Refusal(Frame, frozen=True):
     """No answer from this device. ``code``: ``late`` (cannot be in time), ``overloaded`` (queue full),
-    ``not_resident``, ``draining``, ``failed`` (the model raised), ``stopped`` (its run exceeded the watchdog's limit) or
-    ``invalid`` (the client's fault). ``retryable``: another device may do better; of a stopped run: it had several
+    ``not_resident``, ``draining``, ``failed`` (the model raised), ``stopped`` (its run exceeded the watchdog's limit)
+    or ``invalid`` (the client's fault). ``retryable``: another device may do better; of a stopped run: it had several
     queries, and nobody knows which one did not end."""
 
     id: int

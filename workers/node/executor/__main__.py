@@ -32,7 +32,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="workers.node.executor", description="Serve one device.")
     parser.add_argument("--device", required=True, help="a DeviceInfo as JSON, or a file that holds it")
     parser.add_argument("--parent", type=int, help="pid of the parent (default: whoever it is when this starts)")
-    parser.add_argument("--crashed", action="store_true", help="the device's previous process crashed")
     given = parser.parse_args(arguments)
     die_with_parent(given.parent if given.parent is not None else os.getppid())
     try:
@@ -45,7 +44,7 @@ def main(arguments: list[str] | None = None) -> None:
     if device.kind == "cuda":
         # NVML numbers GPUs by bus id; CUDA by default by speed.
         os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    uvloop.run(serve(device, settings, given.crashed))
+    uvloop.run(serve(device, settings))
 
 
 def read_device(text: str) -> DeviceInfo:
@@ -66,7 +65,7 @@ def read_device(text: str) -> DeviceInfo:
     return device
 
 
-async def serve(info: DeviceInfo, settings: Settings, crashed: bool) -> None:
+async def serve(info: DeviceInfo, settings: Settings) -> None:
     """Serve ``info``'s device until SIGTERM or SIGINT."""
     # Imported late: their libraries start threads, which must find the process bound to its cores already.
     from .device import Device
@@ -89,7 +88,7 @@ async def serve(info: DeviceInfo, settings: Settings, crashed: bool) -> None:
         listener = listening_socket(info.endpoint)
     except (LoadError, ValueError, OSError) as error:
         sys.exit(f"executor: {error}")
-    device = Device(info, runtime, Peers(), settings.queue_rows, settings.profile_share, crashed)
+    device = Device(info, runtime, Peers(), settings.queue_rows, settings.profile_share)
     measuring = Measuring(device)
     server = Server(device, measuring)
     running = loop.create_task(device.run())

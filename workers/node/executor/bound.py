@@ -39,9 +39,7 @@ class Bound:
         watchdog: its run options are used.
     """
 
-    def __init__(
-        self, session: ort.InferenceSession, signature: Signature, most_rows: int | None, watchdog: Watchdog
-    ):
+    def __init__(self, session: ort.InferenceSession, signature: Signature, most_rows: int | None, watchdog: Watchdog):
         self._session = session
         self._watchdog = watchdog
         self._signature = signature

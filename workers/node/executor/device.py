@@ -43,20 +43,10 @@ _LOADER_NICE = 10
 
 
 class Device:
-    """Owns the device. ``intake`` takes what gateways send, ``turns`` has the device's time, ``residency`` the plan.
-    ``crashed``: see :class:`~workers.protocol.frames.ExecutorState`."""
+    """Owns the device. ``intake`` takes what gateways send, ``turns`` has the device's time, ``residency`` the plan."""
 
-    def __init__(
-        self,
-        info: DeviceInfo,
-        runtime: Runtime,
-        peers: Peers,
-        queue_rows: int,
-        profile_share: float,
-        crashed: bool = False,
-    ):
+    def __init__(self, info: DeviceInfo, runtime: Runtime, peers: Peers, queue_rows: int, profile_share: float):
         self.info = info
-        self.crashed = crashed
         self.runtime = runtime
         self.peers = peers
         self._loop = asyncio.get_running_loop()
@@ -140,7 +130,6 @@ class Device:
             queued=self.lanes.queued(),
             busy_s=self.turns.busy_s(self.clock()),
             errors={**self.residency.errors, **self._policy_errors},
-            crashed=self.crashed,
         )
 
     def device_state(self) -> DeviceState:

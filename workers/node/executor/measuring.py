@@ -22,6 +22,7 @@ import numpy as np
 from workers import log, metrics
 from workers.protocol import shapes
 from workers.protocol.frames import Measure, MeasureDone, MeasureFailed, MeasureProgress
+from workers.protocol.run_limits import limit_s
 from workers.protocol.specs import ProfilePoint
 
 from . import validation
@@ -30,7 +31,7 @@ from .device import Device
 from .exclusive import Kind
 from .runtime import Arrays, LoadError, Model, RunError, RunStopped, Runtime
 from .size_classes import SizeClasses
-from .watchdog import PROFILING_LEAST_S, limit_s
+from .watchdog import PROFILING_LEAST_S
 
 _log = log.get("measuring")
 #: enough runs of one batch size: FEW and LONG_S seconds of them, or MANY whatever their time, or LEAST once they

@@ -8,6 +8,7 @@ from typing import Any
 
 from workers import log
 from workers.protocol.frames import Apply
+from workers.protocol.run_limits import limit_s
 from workers.protocol.specs import ApplicationSpec, Resident
 
 from .forms import Forms
@@ -16,7 +17,7 @@ from .loaded import Loaded, Role
 from .peers import Peers
 from .queries import Ticket
 from .runtime import LoadError, Model, RunError, Runtime
-from .watchdog import WARM_UP_LEAST_S, limit_s
+from .watchdog import WARM_UP_LEAST_S
 
 _log = log.get("residency")
 #: stand-bys kept so that a swap back is instant, and the part of the device's memory up to which they are

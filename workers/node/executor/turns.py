@@ -11,6 +11,7 @@ from typing import Any
 
 from workers import log
 from workers.protocol.frames import FrameConnection
+from workers.protocol.run_limits import limit_s
 from workers.protocol.specs import DeviceInfo
 
 from . import answers
@@ -28,7 +29,7 @@ from .replies import Replies
 from .runtime import RunError, RunStopped
 from .stats import Second
 from .thread import Done, Thread
-from .watchdog import Watchdog, limit_s
+from .watchdog import Watchdog
 
 _log = log.get("turns")
 #: a FIRST run that takes longer than this hands the queue back, so that gateways can still find another device

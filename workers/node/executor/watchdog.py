@@ -1,7 +1,7 @@
 """A limit on everything that runs on the device: a run that exceeds it is terminated, or the process ends.
 
-ONNX Runtime checks its terminate flag between two nodes of a graph. A run that does not end then (a kernel hangs) cannot
-be interrupted: the process exits with ``EXIT_STUCK``, and its supervisor starts another one.
+ONNX Runtime checks its terminate flag between two nodes of a graph. A run that does not end then (a kernel hangs)
+cannot be interrupted: the process exits with ``EXIT_STUCK``, and its supervisor starts another one.
 """
 
 from __future__ import annotations
@@ -17,20 +17,12 @@ import onnxruntime as ort
 
 from workers.node.losses import EXIT_STUCK
 from workers.node.run_record import RunRecord
+from workers.protocol.run_limits import GRACE_S
 
 #: seconds between two looks at the run in progress
 POLL_S = 0.1
-#: seconds that a run has for ending once its terminate flag is set
-GRACE_S = 1.0
-#: batches: the limit is so many times the expected run time or the SLO, and at least LEAST_S seconds
-FACTOR, LEAST_S = 10.0, 2.0
 #: warm-up and profiling runs get at least so many seconds: first runs allocate memory and choose kernels
 WARM_UP_LEAST_S, PROFILING_LEAST_S = 30.0, 10.0
-
-
-def limit_s(expected_s: float, slo_s: float, least_s: float = LEAST_S) -> float:
-    """Seconds after which a run of an application with this SLO is terminated."""
-    return max(FACTOR * expected_s, FACTOR * slo_s, least_s)
 
 
 class Watchdog:

@@ -1,0 +1,266 @@
+"""Queries that were under way when a device crashed: each is answered once, and the poisonous one does little harm."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.gateway.test_failures import BODY, PATH, start
+from workers.gateway.errors import ModelFailed, Throttled
+from workers.gateway.flights import Flight
+from workers.gateway.suspects import (
+    KEY_CRASHES,
+    KEY_INTERVAL_S,
+    KEY_WINDOW_S,
+    MOST_INPUTS,
+    REMEMBERED_S,
+    Suspects,
+)
+from workers.protocol import v2
+
+from .conftest import AUTH, application, wait_for
+
+POISON = [[666.0, 2.0, 3.0, 4.0]]
+GOOD = [[1.0, 2.0, 3.0, 4.0]]
+
+
+def body(x) -> bytes:
+    return json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": x}]}).encode()
+
+
+def poisoned(gateways, devices, count: int, command: str = "crash_on", **more):
+    """A gateway with so many devices that crash on :data:`POISON`."""
+    gateway, *all = start(gateways, devices, tuple(f"d{i}" for i in range(count)), slo_s=60.0, **more)
+    for device in all:
+        device.tell(**{command: 666.0})
+    return gateway, all
+
+
+def crashed(devices) -> int:
+    return sum(device.crashed for device in devices)
+
+
+async def together(gateway, bodies) -> list[httpx.Response]:
+    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=100) as http:
+        return await asyncio.gather(*(http.post(PATH, content=content) for content in bodies))
+
+
+async def test_a_poisonous_query_crashes_two_devices_and_is_answered_500(gateways, devices):
+    gateway, all = poisoned(gateways, devices, 4)
+    answer = gateway.infer(POISON)
+    assert answer.status_code == 500
+    assert "crashed with this query alone (killed by SIGSEGV); it is not tried again" in answer.json()["error"]
+    assert "Retry-After" not in answer.headers
+    assert crashed(all) == 2
+    # Sent again it does no further harm.
+    answer = gateway.infer(POISON)
+    assert answer.status_code == 500
+    assert "this input crashed a device or never ended; it is refused for another" in answer.json()["error"]
+    assert crashed(all) == 2
+    assert gateway.infer(GOOD).status_code == 200
+    assert gateway.health()["in_flight"] == 0
+
+
+async def test_those_in_its_batch_are_answered_by_others(gateways, devices):
+    gateway, all = poisoned(gateways, devices, 3, batch=8, row_s=0.5)
+    for device in all:
+        device.tell(delay_s=0.3)
+    # More than one batch for each device, so that innocent queries share the poison's.
+    innocent = [body([[float(i), 2.0, 3.0, 4.0]]) for i in range(23)]
+    answers = await together(gateway, [body(POISON), *innocent])
+    assert answers[0].status_code == 500
+    assert [answer.status_code for answer in answers[1:]] == [200] * 23
+    assert [answer.json()["outputs"][0]["data"][0] for answer in answers[1:]] == [2.0 * i for i in range(23)]
+    assert crashed(all) == 2
+    assert gateway.health()["in_flight"] == 0
+
+
+async def test_the_last_device_is_not_risked(gateways, devices):
+    gateway, (first, second) = poisoned(gateways, devices, 2)
+    answer = gateway.infer(POISON)
+    assert answer.status_code == 503
+    assert "crashed with the query under way (killed by SIGSEGV); no other device can be spared" in answer.text
+    assert int(answer.headers["Retry-After"]) >= 1
+    again = gateway.infer(POISON)
+    assert again.status_code == 503
+    assert "this input was under way when a device crashed; no other device can be spared" in again.text
+    assert crashed([first, second]) == 1
+    assert gateway.infer(GOOD).status_code == 200
+    # Once the other device is back the query gets its trial.
+    dead = first if first.crashed else second
+    dead.start()
+    dead.warm(("numbers", "big"))
+    dead.tell(crash_on=666.0)
+    wait_for(lambda: gateway.health()["devices"][dead.name]["warm"], "it is back")
+    answer = gateway.infer(POISON)
+    assert answer.status_code == 500
+
+
+async def test_a_device_that_was_killed_is_no_crash(gateways, devices):
+    """Two devices: the queries of the killed one go to the application's last, and nothing is refused."""
+    gateway, (first, second) = poisoned(gateways, devices, 2, batch=4, row_s=0.01)
+    for device in (first, second):
+        device.tell(delay_s=1.0)
+    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=100) as http:
+        waiting = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(12)]
+        await asyncio.to_thread(wait_for, lambda: first.heard("grant") and second.heard("grant"), "both are at work")
+        first.kill()
+        answers = await asyncio.gather(*waiting)
+    assert [answer.status_code for answer in answers] == [200] * 12
+    assert {answer.json()["parameters"]["device"] for answer in answers} == {"d1"}
+    assert gateway.infer(GOOD).status_code == 200
+
+
+async def test_an_unexplained_loss_is_no_crash(gateways, devices):
+    gateway, (first, second) = poisoned(gateways, devices, 2)
+    first.supervised = second.supervised = False
+    assert gateway.infer(POISON).status_code == 503
+    # Once more on the other device, and no further.
+    wait_for(lambda: crashed([first, second]) == 2, "both have crashed")
+
+
+@pytest.mark.parametrize("alone", [True, False])
+async def test_a_stopped_run_is_tried_again_alone_unless_it_was(gateways, devices, alone):
+    gateway, all = poisoned(gateways, devices, 3, "stop_on", batch=8, row_s=0.5)
+    if alone:
+        answer = gateway.infer(POISON)
+        assert answer.status_code == 500
+        assert "big: the run did not end in time; it is not tried again" in answer.text
+        assert "Retry-After" not in answer.headers
+    else:
+        for device in all:
+            device.tell(delay_s=0.3)
+        innocent = [body([[float(i), 2.0, 3.0, 4.0]]) for i in range(23)]
+        answers = await together(gateway, [body(POISON), *innocent])
+        assert answers[0].status_code == 500
+        assert [answer.status_code for answer in answers[1:]] == [200] * 23
+    seen = sum(len(device.heard("grant")) for device in all)
+    assert gateway.infer(POISON).status_code == 500
+    assert sum(len(device.said("grant")) for device in all) == seen
+    assert gateway.health()["in_flight"] == 0
+
+
+async def test_a_client_that_has_gone_leaves_its_input_known(gateways, devices):
+    gateway, all = poisoned(gateways, devices, 3)
+    for device in all:
+        device.tell(delay_s=1.0)
+    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=100) as http:
+        query = asyncio.create_task(http.post(PATH, content=body(POISON)))
+        await asyncio.to_thread(wait_for, lambda: any(d.heard("grant") for d in all), "it is at a device")
+        query.cancel()
+    wait_for(lambda: crashed(all) == 1, "the device has crashed")
+    # The next one of its kind is a suspect from the start, and is not tried a third time.
+    wait_for(lambda: not all_up(gateway), "the gateway knows")
+    assert gateway.infer(POISON).status_code == 500
+    assert gateway.infer(POISON).status_code == 500
+    assert crashed(all) == 2
+
+
+def all_up(gateway) -> bool:
+    return all(device["connected"] for device in gateway.health()["devices"].values())
+
+
+# --- the account, without anything else ------------------------------------------------------------------------------
+
+
+class _Account:
+    """Suspects and flights with inputs by number."""
+
+    def __init__(self) -> None:
+        self.suspects = Suspects()
+        self._spec = application("numbers")
+        self._ids = iter(range(1, 10**9))
+
+    def flight(self, value: float = 1.0, client: str = "key") -> Flight:
+        query = v2.parse(body([[value, 2.0, 3.0, 4.0]]), None, self._spec.signature, 64)
+        flight = Flight(next(self._ids), self._spec, query, None, 0.0, lambda flight, outcome: None, None)
+        flight.client = client
+        return flight
+
+
+def test_nothing_is_judged_while_nothing_is_remembered():
+    account = _Account()
+    assert not account.suspects.active
+    assert account.suspects.judge(account.flight(), 0.0) is None
+
+
+def test_what_was_seen_at_a_crash_is_suspect_and_what_crashed_alone_is_refused_for_minutes():
+    account = _Account()
+    account.suspects.accuse(account.flight(1.0), 1, 0.0)
+    account.suspects.convict(account.flight(2.0), 0.0)
+    same, guilty, other = account.flight(1.0), account.flight(2.0), account.flight(3.0)
+    assert account.suspects.judge(same, 1.0) is None and same.incident
+    assert isinstance(account.suspects.judge(guilty, 1.0), ModelFailed)
+    assert account.suspects.judge(other, 1.0) is None and not other.incident
+    account.suspects.acquit(same)
+    fresh = account.flight(1.0)
+    assert account.suspects.judge(fresh, 1.0) is None and not fresh.incident
+    account.suspects.sweep(REMEMBERED_S + 1.0)
+    assert account.suspects.judge(account.flight(2.0), REMEMBERED_S + 1.0) is None
+
+
+def test_a_key_that_crashes_devices_repeatedly_is_throttled_for_a_while():
+    account = _Account()
+    for i in range(KEY_CRASHES):
+        assert account.suspects.judge(account.flight(100.0), float(i)) is None
+        account.suspects.convict(account.flight(float(i), client="bad"), float(i))
+    now = float(KEY_CRASHES)
+    assert account.suspects.judge(account.flight(50.0, client="good"), now) is None
+    assert account.suspects.judge(account.flight(50.0, client="bad"), now) is None
+    throttled = account.suspects.judge(account.flight(50.0, client="bad"), now + KEY_INTERVAL_S / 2)
+    assert isinstance(throttled, Throttled) and throttled.status == 429
+    assert throttled.retry_after_s == pytest.approx(KEY_INTERVAL_S / 2)
+    assert account.suspects.judge(account.flight(50.0, client="bad"), now + KEY_INTERVAL_S) is None
+    late = now + KEY_WINDOW_S
+    assert account.suspects.judge(account.flight(50.0, client="bad"), late) is None
+    assert account.suspects.judge(account.flight(50.0, client="bad"), late) is None
+    account.suspects.sweep(late + KEY_WINDOW_S)
+    assert not account.suspects.active
+
+
+def test_what_is_remembered_is_bounded():
+    account = _Account()
+    for i in range(MOST_INPUTS + 10):
+        account.suspects.accuse(account.flight(float(i)), 1, 0.0)
+    first, last = account.flight(0.0), account.flight(float(MOST_INPUTS + 9))
+    account.suspects.judge(first, 1.0)
+    account.suspects.judge(last, 1.0)
+    assert not first.incident and last.incident
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.sampled_from(["wait", "next", "acquit", "convict", "withdraw", "sweep"]), max_size=40))
+def test_one_suspect_at_a_time_and_each_once(steps):
+    account, now = _Account(), 0.0
+    suspects, waiting, on_trial, tried = account.suspects, [], None, []
+    for i, step in enumerate(steps):
+        now += 1.0
+        if step == "wait":
+            flight = account.flight(float(i))
+            suspects.accuse(flight, suspects.incident(), now)
+            suspects.wait(flight)
+            waiting.append(flight)
+        elif step == "next":
+            flight = suspects.next("numbers")
+            assert flight is (waiting[0] if waiting and on_trial is None else None)
+            if flight is not None:
+                waiting.pop(0)
+                suspects.begin(flight)
+                on_trial = flight
+                tried.append(flight)
+        elif step in ("acquit", "convict") and on_trial is not None:
+            suspects.end(on_trial)
+            suspects.acquit(on_trial) if step == "acquit" else suspects.convict(on_trial, now)
+            on_trial = None
+        elif step == "withdraw" and waiting:
+            suspects.end(waiting.pop())
+        elif step == "sweep":
+            suspects.sweep(now)
+        assert suspects.waiting() == waiting
+        assert suspects.active or not (waiting or on_trial)
+    assert len(set(map(id, tried))) == len(tried)

@@ -1,0 +1,203 @@
+"""Queries that were under way when an executor crashed or a run was stopped. Pure.
+
+One of them may be the cause, and sent on as if nothing had happened it would take device after device. So each is a
+suspect: it is tried once more, alone, one suspect of an application at a time, until one crashes again: that clears the
+others of the same incident. Meanwhile inputs are known by their digest, so that the same query sent again does no
+further harm, and a key whose queries crash devices repeatedly is throttled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+
+from .errors import GatewayError, ModelFailed, Throttled, Unavailable
+from .flights import Flight
+
+#: seconds for which inputs that were seen at a crash are remembered
+REMEMBERED_S = 300.0
+#: digests that are remembered; beyond, the oldest go
+MOST_INPUTS = 4096
+#: a key is throttled from so many crashes within KEY_WINDOW_S seconds on, to one query in KEY_INTERVAL_S
+KEY_CRASHES, KEY_WINDOW_S, KEY_INTERVAL_S = 3, 600.0, 1.0
+
+
+@dataclass(slots=True)
+class _Input:
+    """Inputs that were seen at a crash, the latest of which was ``incident``. ``convicted``: they crashed a device
+    alone."""
+
+    application: str
+    incident: int
+    until: float
+    convicted: bool = False
+
+
+@dataclass(slots=True)
+class _Key:
+    """``crashes``: when queries of the key crashed devices. ``next_at``: when its next query is taken."""
+
+    crashes: deque[float] = field(default_factory=lambda: deque(maxlen=KEY_CRASHES))
+    next_at: float = 0.0
+
+    def throttled(self, now: float) -> bool:
+        return len(self.crashes) == KEY_CRASHES and now - self.crashes[0] < KEY_WINDOW_S
+
+
+class Suspects:
+    """Suspects by application: those that wait for their trial, at most one that is on trial, and what is remembered.
+
+    Attributes:
+        active: whether there are any, or anything is remembered, so that arriving queries must be judged.
+    """
+
+    def __init__(self) -> None:
+        self.active = False
+        self._waiting: dict[str, deque[Flight]] = {}
+        self._on_trial: dict[str, Flight] = {}
+        self._inputs: OrderedDict[bytes, _Input] = OrderedDict()
+        self._counts: dict[str, int] = {}
+        self._keys: dict[str, _Key] = {}
+        self._incidents = itertools.count(1)
+
+    # --- queries that arrive ------------------------------------------------------------------------------------------
+
+    def judge(self, flight: Flight, now: float) -> GatewayError | None:
+        """The error that ends an arriving query at once, or None. One with inputs under suspicion becomes a suspect
+        itself."""
+        key = self._keys.get(flight.client)
+        if key is not None and key.throttled(now):
+            if now < key.next_at:
+                return Throttled(
+                    f"queries of this API key crashed devices {KEY_CRASHES} times within"
+                    f" {KEY_WINDOW_S / 60:.0f} minutes; it is limited to one query in {KEY_INTERVAL_S:g} s",
+                    key.next_at - now,
+                )
+            key.next_at = now + KEY_INTERVAL_S
+        if flight.spec.name not in self._counts:
+            return None
+        known = self._inputs.get(_digest(flight))
+        if known is None or known.until <= now:
+            return None
+        if known.convicted:
+            return ModelFailed(
+                f"model {flight.spec.name!r}: this input crashed a device or never ended;"
+                f" it is refused for another {known.until - now:.0f} s"
+            )
+        flight.incident = self.incident()
+        flight.error = Unavailable(
+            f"model {flight.spec.name!r}: this input was under way when a device crashed", known.until - now
+        )
+        return None
+
+    # --- trials -------------------------------------------------------------------------------------------------------
+
+    def incident(self) -> int:
+        """A number for a crash or a stopped run."""
+        return next(self._incidents)
+
+    def accuse(self, flight: Flight, incident: int, now: float) -> None:
+        """Remember the inputs of a query that was under way at a crash."""
+        flight.incident = incident
+        self._remember(flight, now, convicted=False)
+
+    def wait(self, flight: Flight) -> None:
+        """Queue a suspect for its trial."""
+        self._waiting.setdefault(flight.spec.name, deque()).append(flight)
+
+    def next(self, application: str) -> Flight | None:
+        """The application's next suspect, no longer queued; None while one is on trial, or if none waits."""
+        waiting = self._waiting.get(application)
+        if application in self._on_trial or not waiting:
+            return None
+        flight = waiting.popleft()
+        if not waiting:
+            del self._waiting[application]
+        return flight
+
+    def begin(self, flight: Flight) -> None:
+        """The suspect's trial begins."""
+        self._on_trial[flight.spec.name] = flight
+
+    def end(self, flight: Flight) -> None:
+        """The trial ends, whatever came of it; also of a suspect that still waits for one."""
+        name = flight.spec.name
+        if self._on_trial.get(name) is flight:
+            del self._on_trial[name]
+        waiting = self._waiting.get(name)
+        if waiting is not None and flight in waiting:
+            waiting.remove(flight)
+            if not waiting:
+                del self._waiting[name]
+
+    def acquit(self, flight: Flight) -> None:
+        """The suspect ran and did no harm."""
+        self._forget(_digest(flight))
+
+    def convict(self, flight: Flight, now: float) -> list[Flight]:
+        """The suspect crashed a device alone, or its run did not end; those that this clears while they still wait for
+        their trial. They are suspects no more."""
+        incident = flight.incident
+        self._remember(flight, now, convicted=True)
+        self.blame(flight, now)
+        if not incident:
+            return []
+        for digest in [d for d, known in self._inputs.items() if known.incident == incident and not known.convicted]:
+            self._forget(digest)
+        cleared = [other for other in self.waiting() if other.incident == incident]
+        for other in cleared:
+            self.end(other)
+            other.incident = 0
+        return cleared
+
+    def blame(self, flight: Flight, now: float) -> None:
+        """Count a crash against the key that the query came with."""
+        if flight.client:
+            self._keys.setdefault(flight.client, _Key()).crashes.append(now)
+            self.active = True
+
+    def waiting(self) -> list[Flight]:
+        """All that wait for their trial."""
+        return [flight for flights in self._waiting.values() for flight in flights]
+
+    def sweep(self, now: float) -> None:
+        """Forget what was remembered long enough."""
+        if not self.active:
+            return
+        for digest in [digest for digest, known in self._inputs.items() if known.until <= now]:
+            self._forget(digest)
+        for client in [c for c, key in self._keys.items() if now - key.crashes[-1] >= KEY_WINDOW_S]:
+            del self._keys[client]
+        self.active = bool(self._inputs or self._keys or self._waiting or self._on_trial)
+
+    # --- inputs -------------------------------------------------------------------------------------------------------
+
+    def _remember(self, flight: Flight, now: float, convicted: bool) -> None:
+        digest, name = _digest(flight), flight.spec.name
+        known = self._inputs.get(digest)
+        if known is None:
+            if len(self._inputs) >= MOST_INPUTS:
+                self._forget(next(iter(self._inputs)))
+            known = self._inputs[digest] = _Input(name, 0, 0.0)
+            self._counts[name] = self._counts.get(name, 0) + 1
+        known.incident = flight.incident
+        known.convicted = known.convicted or convicted
+        known.until = now + REMEMBERED_S
+        self.active = True
+
+    def _forget(self, digest: bytes) -> None:
+        known = self._inputs.pop(digest, None)
+        if known is not None:
+            self._counts[known.application] -= 1
+            if not self._counts[known.application]:
+                del self._counts[known.application]
+
+
+def _digest(flight: Flight) -> bytes:
+    """What queries of one application with the same inputs share, however they were encoded."""
+    found = hashlib.blake2b(repr((flight.spec.name, flight.query.terms.form.inputs)).encode(), digest_size=16)
+    for part in flight.query.parts:
+        found.update(part)
+    return found.digest()

@@ -1,0 +1,45 @@
+"""How a device's executor process ended, as its supervisor saw it: a file next to the device's socket.
+
+Who loses the connection to an executor cannot tell a crash from an orderly end; only the parent learns the exit status.
+The file is read within milliseconds of the loss, so it is written without waiting for the disk.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """``crashed``: what the process ran may be the cause, unlike where an operator or the node ended it."""
+
+    pid: int
+    crashed: bool
+    reason: str
+
+
+def _path(endpoint: str) -> Path:
+    return Path(endpoint.removeprefix("unix:")).with_suffix(".ended")
+
+
+def write(endpoint: str, ending: Ending) -> None:
+    """Publish how the latest process of the device that listens at ``unix:/path`` ended.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    path = _path(endpoint)
+    whole = path.with_suffix(".ending")
+    whole.write_bytes(msgspec.json.encode(ending))
+    os.replace(whole, path)
+
+
+def read(endpoint: str, pid: int) -> Ending | None:
+    """How the process ``pid`` ended; None: it has not ended, or nobody has seen it yet."""
+    try:
+        ending = msgspec.json.decode(_path(endpoint).read_bytes(), type=Ending)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return ending if ending.pid == pid else None

@@ -1,0 +1,13 @@
+"""How long a run may take before the executor's watchdog stops it; gateways wait for that before they give up."""
+
+from __future__ import annotations
+
+#: a run's limit is so many times its expected time or its application's SLO, and at least LEAST_S seconds
+FACTOR, LEAST_S = 10.0, 2.0
+#: seconds that a run has for ending once it was told to; then the process ends
+GRACE_S = 1.0
+
+
+def limit_s(expected_s: float, slo_s: float, least_s: float = LEAST_S) -> float:
+    """Seconds after which a run of an application with this SLO is stopped."""
+    return max(FACTOR * expected_s, FACTOR * slo_s, least_s)

@@ -61,7 +61,8 @@ class ExecutorState(Frame, frozen=True):
     """Sent on Hello and at each change of plan, warmth or draining, and about ten times a second while rows wait.
 
     ``draining``: send nothing new. ``queued``: rows that wait, by application. ``busy_s``: time until the running
-    batch ends, as expected. ``refused``: load error by variant name.
+    batch ends, as expected. ``errors``: by name, why a variant could not be loaded or an application is not
+    batched as it asks; under the empty name, why the plan could not be applied.
     """
 
     device: str

@@ -13,6 +13,7 @@ from rest_framework import serializers
 from registry import models, signatures
 from workers import metrics
 from workers.batching import policies
+from workers.protocol.specs import DEFAULT_POLICY
 
 
 def _one_of(names: Iterable[str]) -> dict[str, str]:
@@ -157,7 +158,7 @@ class ApplicationSerializer(StrictMixin, serializers.ModelSerializer):
     def validate(self, fields: dict[str, Any]) -> dict[str, Any]:
         self._validate_shapes(fields)
         if "batch_policy" in fields or "batch_options" in fields:
-            policy = fields.get("batch_policy", getattr(self.instance, "batch_policy", policies.names()[0]))
+            policy = fields.get("batch_policy", getattr(self.instance, "batch_policy", DEFAULT_POLICY))
             if policy not in policies.names():
                 known = ", ".join(policies.names())
                 raise serializers.ValidationError({"batch_policy": [f"{policy!r} is not one of {known}"]})

@@ -6,10 +6,12 @@ import pytest
 
 from workers.batching.latency import LatencyModel
 from workers.batching.policies import check, create, names, options
+from workers.protocol.specs import DEFAULT_POLICY
 
 
 def test_the_registry_names_every_policy_default_first():
     assert names() == ["nereus", "proteus", "nexus", "clipper", "fixed"]
+    assert names()[0] == DEFAULT_POLICY
 
 
 @pytest.mark.parametrize("name", names())

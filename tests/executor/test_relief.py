@@ -11,8 +11,8 @@ from tests.executor.harness import Executor, application, resident, rows, varian
 from workers.protocol.frames import ExecutorState, Result, StatsReport
 
 
-@pytest.fixture
-async def relieved(tmp_path, tiny_models):
+@pytest.fixture(params=["nereus"])
+async def relieved(request, tmp_path, tiny_models):
     """An executor whose plan has the heavy variant (said to take 50 ms a row), and the quick one standing by."""
     async with Executor(tmp_path) as executor:
         heavy = resident(variant(1, tiny_models["heavy"], accuracy=99.0, name="heavy"), 0.05, max_batch=4)
@@ -21,7 +21,7 @@ async def relieved(tmp_path, tiny_models):
         quick = msgspec.structs.replace(quick, max_batch=1, rate=0.0, time_share=0.0)
         gateway = await executor.peer()
         paths = [tiny_models["heavy"], tiny_models["quick"]]
-        executor.apply(1, [heavy], [application(slo_s=0.5, policy="nereus")], paths, relief=[quick])
+        executor.apply(1, [heavy], [application(slo_s=0.5, policy=request.param)], paths, relief=[quick])
         await gateway.next(ExecutorState, lambda state: {warm.name for warm in state.warm} == {"heavy", "quick"})
         yield executor, gateway
 
@@ -49,6 +49,13 @@ async def test_a_backlog_is_served_by_the_faster_one_in_whole_batches_and_nobody
     stats = [v for report in executor.node.of(StatsReport) for v in report.stats.variants if v.variant == 2]
     if stats:
         assert sum(v.batches for v in stats) < len(by_quick)
+
+
+@pytest.mark.parametrize("relieved", ["no-such-policy"], indirect=True)
+async def test_an_application_with_an_unknown_policy_gets_the_default_one_which_relieves(relieved):
+    _, gateway = relieved
+    answers = [result for result, _ in await asyncio.gather(*(gateway.query(rows(1, i)) for i in range(200)))]
+    assert any(isinstance(answer, Result) and answer.variant == "quick" for answer in answers)
 
 
 async def test_afterwards_the_planned_variant_is_back(relieved):

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
+#: batch policy of an application that asks for none, or for one that an executor does not know
+DEFAULT_POLICY = "nereus"
+
 
 class TensorSpec(msgspec.Struct, frozen=True):
     """One input or output. ``shape`` has the batch dimension first (-1); other dimensions may be -1 (any), of inputs up
@@ -29,7 +32,7 @@ class Signature(msgspec.Struct, frozen=True):
 class BatchingSpec(msgspec.Struct, frozen=True):
     """A batch policy's registered name (``nereus``, ``proteus``, ``nexus``, ``clipper``, ``fixed``) and its options."""
 
-    policy: str = "nereus"
+    policy: str = DEFAULT_POLICY
     options: dict[str, float] = {}
 
 

@@ -21,7 +21,7 @@ from workers.protocol.frames import (
     StatsReport,
     StopReport,
 )
-from workers.protocol.specs import ApplicationSpec, DeviceInfo, DeviceState
+from workers.protocol.specs import DEFAULT_POLICY, ApplicationSpec, DeviceInfo, DeviceState
 
 from .estimates import Guard
 from .exclusive import Kind
@@ -114,8 +114,8 @@ class Device:
             self._policy_errors.pop(application.name, None)
         except ValueError as error:
             # An application that cannot be batched as asked is better served by the default than not at all.
-            self._policy_errors[application.name] = f"batching: {error}; the default policy is used"
-            policy = policies.create("proteus", {})
+            self._policy_errors[application.name] = f"batching: {error}; the default, {DEFAULT_POLICY}, is used instead"
+            policy = policies.create(DEFAULT_POLICY)
         return policy
 
     # --- state ------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 # follow alone.
 PARALLEL := $(addprefix tests/,allocation baselines batching benchmarks compiled console control dispatch evaluation \
 	executor frames gateway node pressure registry routing simulation sizes v2 wild \
-	test_ansible.py test_docs.py test_settings.py)
+	test_ansible.py test_docs.py test_settings.py test_version.py)
 
 .PHONY: install compiled demo run test bench evaluation lint clean
 

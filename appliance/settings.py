@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from appliance.secrets import secret_key
-from workers import log
+from workers import __version__, log
 from workers.settings import Settings, SettingsError
 
 
@@ -165,7 +165,7 @@ REST_FRAMEWORK = {
 SPECTACULAR_SETTINGS = {
     "TITLE": "Nereus control API",
     "DESCRIPTION": "Applications, variants, profiles, nodes, devices and plans.",
-    "VERSION": "1",
+    "VERSION": __version__,
     "SERVE_INCLUDE_SCHEMA": False,
 }
 

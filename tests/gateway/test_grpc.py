@@ -11,6 +11,7 @@ import tritonclient.grpc as triton
 import tritonclient.grpc.aio as triton_aio
 from tritonclient.utils import InferenceServerException
 
+import workers
 from workers.protocol.tensors import NUMPY
 
 from .conftest import AUTH, KEY
@@ -42,7 +43,9 @@ def test_tells_that_it_is_alive_and_ready(client):
 
 def test_describes_itself_as_over_http(client, served):
     http = served.http
-    assert client.get_server_metadata(headers=KEYED, as_json=True) == http.get("/v2", headers=AUTH).json()
+    server = client.get_server_metadata(headers=KEYED, as_json=True)
+    assert server == http.get("/v2", headers=AUTH).json()
+    assert (server["name"], server["version"]) == ("nereus", workers.__version__)
     metadata = client.get_model_metadata("numbers", headers=KEYED)
     assert (metadata.name, list(metadata.versions)) == ("numbers", ["big"])
     assert [(t.name, t.datatype, list(t.shape)) for t in metadata.inputs] == [("x", "FP32", [-1, 4])]

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from workers import __version__
 from workers.protocol.gateways import ApplicationTotals
 from workers.protocol.specs import ApplicationSpec, TensorSpec
 
@@ -70,7 +71,7 @@ class Metadata:
 
     def server(self) -> dict[str, Any]:
         """Server metadata."""
-        return {"name": "nereus", "version": "0.1.0", "extensions": EXTENSIONS}
+        return {"name": "nereus", "version": __version__, "extensions": EXTENSIONS}
 
     def model(self, model: str, version: str | None) -> dict[str, Any]:
         """Model metadata; its versions are the planned variants. Raises NotFound."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from django.db import transaction
 from django.dispatch import Signal
 
-#: sent with ``kind`` and ``ref`` once the change is committed
+#: sent with ``kind``, ``ref`` and ``replan`` once the change is committed
 registry_changed = Signal()
 
 KINDS = frozenset(
@@ -18,10 +18,13 @@ KINDS = frozenset(
 )
 
 
-def changed(kind: str, ref: str) -> None:
+def changed(kind: str, ref: str, replan: bool = True) -> None:
     """Announce a change when the current transaction commits (at once outside of one).
 
     The change is already safe by then, so a receiver that fails is logged and does not fail the caller.
+
+    Args:
+        replan: False where no plan could be another for it, as the change of a variant that is not ready.
 
     Raises:
         ValueError: no such kind.
@@ -29,4 +32,4 @@ def changed(kind: str, ref: str) -> None:
     if kind not in KINDS:
         raise ValueError(f"kind: {kind!r} is not one of {', '.join(sorted(KINDS))}")
     # send_robust logs the failures itself.
-    transaction.on_commit(lambda: registry_changed.send_robust(sender=None, kind=kind, ref=ref))
+    transaction.on_commit(lambda: registry_changed.send_robust(sender=None, kind=kind, ref=ref, replan=replan))

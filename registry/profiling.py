@@ -30,7 +30,7 @@ def order(variant: Variant, reason: str, device_types: Iterable[str] | None = No
         if jobs:
             again = Variant.objects.filter(pk=variant.pk, state=Variant.State.FAILED)
             if again.update(state=Variant.State.PROFILING, detail=""):
-                events.changed("variant", str(variant))
+                events.changed("variant", str(variant), replan=False)
     return jobs
 
 

@@ -33,7 +33,8 @@ def create_application(fields: dict[str, Any]) -> Application:
     try:
         with transaction.atomic():
             application = Application.objects.create(**fields)
-            events.changed("application", application.name)
+            # Nothing can be planned for it before it has a variant that is ready.
+            events.changed("application", application.name, replan=False)
     except IntegrityError:
         raise Conflict(f"an application named {fields['name']!r} exists", "name") from None
     return application
@@ -158,7 +159,7 @@ def create_variant(
                         inspection=facts,
                     )
                     profiling.order(variant, ProfileJob.Reason.REGISTRATION)
-                    events.changed("variant", str(variant))
+                    events.changed("variant", str(variant), replan=False)
             except BaseException as error:
                 storage.release_locked(digest)
                 if isinstance(error, IntegrityError):
@@ -223,7 +224,7 @@ def change_variant(variant: Variant, fields: dict[str, Any]) -> Variant:
         if changes:
             Variant.objects.filter(pk=current.pk).update(**changes)
         if changes or measure:
-            events.changed("variant", str(variant))
+            events.changed("variant", str(variant), replan=bool(changes) and current.state == Variant.State.READY)
         if measure:
             # An open job may have been ordered without the validation set.
             profiling.cancel(variant.profile_jobs.filter(state__in=profiling.OPEN), "ordered anew to measure accuracy")
@@ -259,9 +260,9 @@ def delete_variant(variant: Variant, drain: bool = False) -> bool:
 
 def _remove_variant(variant: Variant) -> None:
     profiling.cancel(variant.profile_jobs.filter(state__in=profiling.OPEN), "the variant was deleted")
-    name = str(variant)
+    name, planned = str(variant), variant.state == Variant.State.READY
     variant.delete()
-    events.changed("variant", name)
+    events.changed("variant", name, replan=planned)
     _release_on_commit([variant.digest])
 
 

@@ -13,8 +13,8 @@ REPLAN = {"application", "variant"}
 PUSH = {"application", "api_key"}
 
 
-def on_change(sender, kind: str, ref: str, **_) -> None:
-    """Called after commit; ``kind`` and ``ref`` as in :func:`registry.events.changed`."""
+def on_change(sender, kind: str, ref: str, replan: bool, **_) -> None:
+    """Called after commit; ``kind``, ``ref`` and ``replan`` as in :func:`registry.events.changed`."""
     if kind in ("node", "gateway"):
         model = Node if kind == "node" else Gateway
         pk = model.objects.filter(name=ref).values_list("pk", flat=True).first()
@@ -24,7 +24,7 @@ def on_change(sender, kind: str, ref: str, **_) -> None:
         push.cancel_profile(int(ref))
     if kind in ("variant", "profile_job"):
         queue.send("scheduler.dispatch_profiles")
-    if kind in REPLAN:
+    if replan and kind in REPLAN:
         request_plan("change", f"{kind} {ref} changed")
     if kind in PUSH:
         queue.send("scheduler.push")

@@ -103,11 +103,13 @@ def done(node: Node, message: control.ProfileDone) -> None:
         Variant.objects.filter(
             pk=job.variant_id, state__in=[Variant.State.PROFILING, Variant.State.FAILED], accuracy__isnull=False
         ).update(state=Variant.State.READY, detail="")
-        events.changed("variant", str(job.variant))
+        # The request below says more than the event would, and one is enough.
+        events.changed("variant", str(job.variant), replan=False)
     job.refresh_from_db()
     logger.info("profile_done", job=job.pk, variant=str(job.variant), device_type=job.device_type)
     announce(job, message.points)
-    request_plan("change", f"{job.variant} was profiled on {job.device_type}")
+    if job.variant.state == Variant.State.READY:
+        request_plan("change", f"{job.variant} was profiled on {job.device_type}")
     _next()
 
 
@@ -133,7 +135,7 @@ def give_up_or_retry(job: ProfileJob, why: str, retry: bool) -> None:
             Variant.objects.filter(pk=job.variant_id, state=Variant.State.PROFILING).update(
                 state=Variant.State.FAILED, detail=why[:2000]
             )
-        events.changed("variant", str(job.variant))
+        events.changed("variant", str(job.variant), replan=False)
     job.refresh_from_db()
     logger.warning("profile_failed", job=job.pk, variant=str(job.variant), detail=why, again=again)
     announce(job)

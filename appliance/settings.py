@@ -189,4 +189,9 @@ USE_TZ = True
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 
-UNFOLD = {"SITE_TITLE": "Nereus", "SITE_HEADER": "Nereus", "SHOW_VIEW_ON_SITE": False}
+UNFOLD = {
+    "SITE_TITLE": "Nereus",
+    "SITE_HEADER": "Nereus",
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": f"{STATIC_URL}nereus/mark.svg"}],
+    "SHOW_VIEW_ON_SITE": False,
+}

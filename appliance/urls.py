@@ -1,12 +1,16 @@
 """Where pages and the REST API live."""
 
 from django.contrib import admin
+from django.templatetags.static import static
 from django.urls import include, path
+from django.views.generic import RedirectView
 
 urlpatterns = [
     path("api/v1/", include("registry.api.urls")),
     path("api/v1/", include("scheduler.api.urls")),
     path("admin/", admin.site.urls),
+    # Browsers ask for it wherever a page names no icon of its own.
+    path("favicon.ico", RedirectView.as_view(url=static("nereus/mark.svg"))),
     path("", include("appliance.health")),
     path("", include("console.urls")),
 ]

@@ -12,6 +12,7 @@ from django.urls import Resolver404, resolve
 
 from registry import models
 from tests.console.conftest import EVIL, add_plan, add_variant
+from tests.running import ROOT
 
 PAGES = ["/", "/applications/", "/plans/", "/nodes/", "/keys/"]
 ALL_PAGES = [*PAGES, "/applications/digits/", "/plan/"]
@@ -93,6 +94,18 @@ def test_pages_load_only_files_of_this_site_and_forbid_others(staff, cluster, pa
     assert missing == []
     inline = re.findall(r"<script(?![^>]*\bsrc=)(?![^>]*application/json)[^>]*>|\sstyle=|\son\w+=", html)
     assert inline == []
+
+
+def test_a_browser_finds_the_icon_without_signing_in():
+    answer = Client().get("/favicon.ico", follow=True)
+    assert (answer.status_code, answer["Content-Type"]) == (200, "image/svg+xml")
+    assert b"".join(answer) == (ROOT / "static/nereus/mark.svg").read_bytes()
+
+
+@pytest.mark.parametrize("path", ["/login/", "/admin/login/"])
+def test_pages_and_the_admin_name_the_icon(db, path):
+    (icon,) = re.findall(r'<link rel="icon"\s+href="([^"]+)"', text(Client().get(path)))
+    assert Client().get(icon).status_code == 200
 
 
 @pytest.mark.parametrize("page", [*ALL_PAGES, "/plans/{version}/"])

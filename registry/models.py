@@ -275,6 +275,7 @@ class ProfileLatency(models.Model):
 
     class Meta:
         ordering = ["size", "batch"]
+        verbose_name_plural = "profile latencies"
         constraints = [models.UniqueConstraint(fields=["profile", "size", "batch"], name="latency_once")]
 
 
@@ -285,6 +286,9 @@ class ApiKey(models.Model):
     prefix = models.CharField(max_length=8)
     key_hash = models.CharField(max_length=64, unique=True)
     created = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        verbose_name = "API key"
 
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix}…)"

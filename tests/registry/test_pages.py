@@ -26,6 +26,13 @@ def test_the_admin_shows_every_model_and_changes_none(model, admin):
     assert admin.get(f"/admin/registry/{model}/add/").status_code == 403
 
 
+def test_the_admin_names_what_it_lists_in_good_english(admin):
+    page = admin.get("/admin/").content.decode()
+    for plural in ("Profile latencies", "API keys", "Validation sets", "Profile jobs", "Gateways", "Devices"):
+        assert plural in page
+    assert "latencys" not in page and "Api key" not in page
+
+
 def test_the_admin_shows_no_hash_of_a_secret(admin):
     from registry.members import create_api_key
 

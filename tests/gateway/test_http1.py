@@ -132,17 +132,21 @@ async def test_a_body_that_waits_behind_another_request_is_counted_until_its_tur
         await eventually(lambda: held.exchanges and server.buffered_bytes > MIB - KIB, "it is read, and waits")
         two.send(post("/hold") + post("/x", bytes(MIB - 4 * KIB)))
         await eventually(lambda: server.buffered_bytes > 2 * (MIB - 4 * KIB), "and so does another")
-        # There is no room for a third.
+        # There is no room for a third: the first, which holds most, is evicted.
         async with connected(server) as three:
-            three.send(post("/x", bytes(MIB)))
-            status, head, _ = await three.answer()
-            assert (status, b"retry-after" in head) == (503, True)
-        held.exchanges[0].respond(200, ())
-        await eventually(lambda: len(held.exchanges) == 3, "it has its turn")
-        assert len(held.exchanges[2].body) == MIB - KIB
-        assert server.buffered_bytes < MIB
-        two.writer.transport.abort()
+            three.send(post("/x", bytes(MIB - 8 * KIB)))
+            assert (await three.answer())[0] == 200
+        held.exchanges[0].respond(200, (), (b"before",))
+        assert (await one.answer())[2] == b"before"
+        status, head, _ = await one.answer()
+        assert (status, b"retry-after" in head, b"connection: close" in head) == (503, True, True)
         held.exchanges[1].respond(200, ())
+        assert [(await two.answer())[0] for _ in range(2)] == [200, 200]
+        await eventually(lambda: (server.buffered_bytes, server.active) == (0, 0), "nothing is left")
+        two.send(post("/hold") + post("/hold", bytes(MIB - KIB)))
+        await eventually(lambda: server.buffered_bytes > MIB - KIB, "it waits")
+        two.writer.transport.abort()
+        held.exchanges[2].respond(200, ())
         await eventually(lambda: server.buffered_bytes == 0, "who goes away leaves nothing")
 
 
@@ -213,33 +217,47 @@ async def test_a_request_that_is_refused_behind_others_is_answered_behind_them(w
 
 async def test_an_offer_to_upgrade_is_answered_behind_others_too():
     async with serving() as (server, held), connected(server) as browser:
-        browser.send(get("/hold") + get("/a") + get("/b", "connection: upgrade", "upgrade: h2c") + b"what follows")
+        browser.send(get("/hold") + get("/a") + post("/b", b"body", "connection: upgrade", "upgrade: h2c") + get("/c"))
         await eventually(lambda: held.exchanges, "one is held")
         held.exchanges[0].respond(200, (), (b"held",))
-        answers = [await browser.answer() for _ in range(3)]
-        assert [body for _, _, body in answers] == [b"held", b"/a", b"/b"]
-        assert [b"connection: close" in head for _, head, _ in answers] == [False, False, True]
-        assert await browser.closed()
+        answers = [await browser.answer() for _ in range(4)]
+        assert [body for _, _, body in answers] == [b"held", b"/a", b"/b", b"/c"]
+        assert not any(b"connection: close" in head for _, head, _ in answers)
 
 
 # --- refused ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["a new head", "a head seen before"])
-@pytest.mark.parametrize("size", [40 * KIB, MIB])
-async def test_what_was_read_of_a_body_that_is_refused_makes_room_at_once(known, size):
+@pytest.mark.parametrize("size", [300 * KIB, MIB])
+async def test_the_connection_that_holds_most_is_evicted_and_makes_room_at_once(known, size):
     async with serving(int(1.5 * size)) as (server, _), connected(server) as one, connected(server) as two:
         whole = post("/x", bytes(size))
         if known:
             one.send(whole)
             assert (await one.answer())[0] == 200
-        one.send(whole[: size - 10 * KIB])
-        await eventually(lambda: server.buffered_bytes > size - 12 * KIB, "it is being read")
-        two.send(whole[:-1])
+        one.send(whole[:-1])
+        await eventually(lambda: server.buffered_bytes > size - 2 * KIB, "it is being read")
+        # Too much for both: it is the first that fills the buffer, not whoever comes next.
+        for piece in range(0, len(whole) - 1, 64 * KIB):
+            two.send(whole[piece : min(piece + 64 * KIB, len(whole) - 1)])
+            await two.writer.drain()
+        status, head, _ = await one.answer()
+        assert (status, b"retry-after: 1" in head) == (503, True)
+        # What is left is the second one's, though the first may still be there.
+        await eventually(lambda: size - 2 * KIB < server.buffered_bytes < size, "it is read")
+        two.send(whole[-1:])
+        assert (await two.answer())[0] == 200
+        assert server.buffered_bytes == 0
+
+
+async def test_a_connection_that_would_hold_most_is_refused_itself():
+    async with serving(MIB) as (server, _), connected(server) as one, connected(server) as two:
+        one.send(post("/x", bytes(400 * KIB))[:-1])
+        await eventually(lambda: server.buffered_bytes > 399 * KIB, "it is being read")
+        two.send(post("/x", bytes(800 * KIB)))
         assert (await two.answer())[0] == 503
-        # What is left is the first one's, though the second may still be there.
-        assert size - 12 * KIB < server.buffered_bytes < size - 8 * KIB
-        one.send(whole[size - 10 * KIB :])
+        one.send(b"\0")
         assert (await one.answer())[0] == 200
         assert server.buffered_bytes == 0
 
@@ -362,6 +380,24 @@ async def test_answers_that_nobody_takes_have_one_limit(_):
             with contextlib.suppress(asyncio.IncompleteReadError, ConnectionResetError):
                 answered += len((await browser.answer())[2]) == 2 * MIB
         assert answered == left > 1
+        await eventually(lambda: server.unsent_bytes == 0, "what was taken counts no more")
+
+
+@everywhere
+async def test_of_answers_that_nobody_takes_the_connection_with_most_is_given_up(_):
+    async with serving(6 * MIB) as (server, held), contextlib.AsyncExitStack() as stack:
+        browsers = [await stack.enter_async_context(connected(server, 64 * KIB)) for _ in range(4)]
+        for number, browser in enumerate(browsers, 1):
+            browser.send(get("/hold"))
+            await eventually(lambda number=number: len(held.exchanges) == number, "it asks")
+        hurry_none(server)
+        for exchange, size in zip(held.exchanges, (4, 1, 1, 1), strict=True):
+            exchange.respond(200, (), (b"a" * (size * MIB),))
+        await eventually(lambda: len(server.connections) == 3, "one is given up")
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
+            await browsers[0].answer()
+        for browser in browsers[1:]:
+            assert len((await browser.answer())[2]) == MIB
         await eventually(lambda: server.unsent_bytes == 0, "what was taken counts no more")
 
 

@@ -118,6 +118,8 @@ def request(rnd: random.Random) -> tuple[bytes, int]:
     if rnd.random() < 0.1:
         lines.append("expect: 100-continue")
     if rnd.random() < 0.2:
+        lines += ["connection: upgrade, http2-settings", "upgrade: h2c"]
+    if rnd.random() < 0.2:
         lines.append("transfer-encoding: chunked")
         body, left = b"", size
         while left:

@@ -59,6 +59,10 @@ class Wire:
 
     def __init__(self):
         self.written = b""
+        self.protocol = None
+
+    def set_protocol(self, protocol):
+        self.protocol = protocol
 
     def is_closing(self):
         return False
@@ -112,16 +116,45 @@ async def test_a_head_that_comes_byte_by_byte_has_only_so_long():
 
 
 @pytest.mark.parametrize("enough", [True, False])
-async def test_a_body_must_come_with_a_least_rate_once_its_grace_is_over(enough):
+async def test_a_body_must_come_with_a_least_rate(enough):
     connection, wire = connected()
     connection.data_received(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 500000\r\n\r\n")
-    later = time.monotonic() + http1.BODY_GRACE_S + 10
-    due = int(http1.BODY_BYTES_PER_S * (http1.BODY_GRACE_S + 10))
+    later = time.monotonic() + http1.BODY_PERIOD_S + 10
+    due = int(http1.BODY_BYTES_PER_S * (http1.BODY_PERIOD_S + 10))
     connection.data_received(b"a" * (due + 4096 if enough else due - 4096))
     connection.touched = later
     connection.sweep(later)
     assert (wire.written == b"") is enough
     assert enough or wire.written.startswith(b"HTTP/1.1 408 ")
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["a new head", "a head seen before"])
+async def test_what_came_fast_does_not_let_the_rest_of_a_body_stand(known):
+    """Whatever of it came at first: it is given up within two periods and a sweep."""
+    connection, wire = connected()
+    head = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 900000\r\n\r\n"
+    if known:
+        connection.data_received(head + bytes(900_000))
+        wire.written = b""
+    connection.data_received(head + bytes(100))
+    begun = now = time.monotonic()
+    if known:
+        reader = wire.protocol
+        reader.get_buffer(-1)[:890_000] = bytes(890_000)
+        reader.buffer_updated(890_000)
+    else:
+        connection.data_received(bytes(890_000))
+    while not wire.written and now < begun + 1000:
+        now += 5
+        # A few bytes more, so that it is not silent.
+        if known and wire.protocol is reader:
+            reader.buffer_updated(1)
+        else:
+            connection.data_received(b"a")
+        connection.touched = now
+        connection.sweep(now)
+    assert wire.written.startswith(b"HTTP/1.1 408 ") and b"bytes/s" in wire.written
+    assert now - begun < 2 * http1.BODY_PERIOD_S + 11
 
 
 async def test_a_server_that_stops_answers_requests_that_were_on_their_way():

@@ -18,9 +18,10 @@ logger = log.get("gateway.http")
 #: seconds without progress after which an unfinished request or an idle connection is closed
 READ_TIMEOUT_S = 30.0
 IDLE_TIMEOUT_S = 120.0
-#: seconds in all for a head; seconds after which a body must have come with so many bytes/s, on average since its head
+#: seconds in all for a head
 HEAD_TIMEOUT_S = 30.0
-BODY_GRACE_S, BODY_BYTES_PER_S = 30.0, 4096
+#: each so many seconds of a body must bring so many bytes/s on average: what came before counts no more
+BODY_PERIOD_S, BODY_BYTES_PER_S = 30.0, 4096
 #: seconds in which what a refused client still sends is read and thrown away; closing at once would reset the
 #: connection and the client would never see why
 LINGER_S = 2.0
@@ -72,16 +73,44 @@ class HttpConnection(RequestReader):
 
     def pause_writing(self) -> None:
         self._write_paused = True
-        server = self._server
-        self._count_unsent(self._transport.get_write_buffer_size())
-        if server.unsent_bytes > server.max_buffered_bytes and server.unsent_bytes > self._unsent:
-            # Nobody is owed the memory: of all that is not taken, the latest is given up.
-            self._transport.abort()
+        self.count_unsent()
+        if self._server.unsent_bytes > self._server.max_buffered_bytes:
+            self._server.abort_unread()
 
     def resume_writing(self) -> None:
         self._write_paused = False
         self._count_unsent(0)
         self._next()
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the shared buffer that this connection holds: of a body that is being read, and of requests that
+        wait."""
+        return self._reading_bytes + self._waiting_bytes
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes of answers that the client did not take, when that was last counted."""
+        return self._unsent
+
+    def count_unsent(self) -> None:
+        """Count the bytes that the client has not taken by now."""
+        self._count_unsent(self._transport.get_write_buffer_size() if self._transport is not None else 0)
+
+    def evict(self) -> None:
+        """Refuse the body that is being read and the requests that wait: others need the room."""
+        self._waiting.clear()
+        self._count_waiting(-self._waiting_bytes)
+        if self._transport is not None and not self._transport.is_closing():
+            # Out of memory of its own, if the body is read into that.
+            self._read_by(self)
+        self._refuse(503, TOO_MANY, retry=True)
+
+    def abort(self) -> None:
+        """Close at once; what was not sent is lost."""
+        self._count_unsent(0)
+        if self._transport is not None:
+            self._transport.abort()
 
     def _count_unsent(self, size: int) -> None:
         self._server.unsent_bytes += size - self._unsent
@@ -109,7 +138,8 @@ class HttpConnection(RequestReader):
                 asyncio.get_running_loop().call_soon(self._start_later, exchange)
             return
         size = WAITS_BYTES + len(exchange.body)
-        if self._server.buffered_bytes + size > self._server.max_buffered_bytes:
+        server = self._server
+        if server.buffered_bytes + size > server.max_buffered_bytes and not server.make_room(self.held_bytes, size):
             self._refuse(503, TOO_MANY, retry=True)
             return
         self._count_waiting(size)
@@ -255,7 +285,7 @@ class HttpConnection(RequestReader):
             return
         if self._active is not None or self._closing or self._lingering:
             # While a request is worked on the next one may not have been read for the server's own reasons.
-            self._since = now
+            self._since, self._since_bytes = now, self._reading_bytes
             return
         if self._write_paused and now - self.touched > IDLE_TIMEOUT_S:
             # It does not read its answers; what waits for it would wait for ever.
@@ -264,7 +294,7 @@ class HttpConnection(RequestReader):
             self._refuse(408, f"request: nothing arrived for {READ_TIMEOUT_S:g} s")
         elif self._reading is not None and self._slow(now - self._since):
             if self._head_read:
-                self._refuse(408, f"body: at least {BODY_BYTES_PER_S} bytes/s on average after {BODY_GRACE_S:g} s")
+                self._refuse(408, f"body: at least {BODY_BYTES_PER_S} bytes/s on average over {BODY_PERIOD_S:g} s")
             else:
                 self._refuse(408, f"request line and headers: at most {HEAD_TIMEOUT_S:g} s")
         elif self._reading is None and not self._waiting and now - self.touched > IDLE_TIMEOUT_S:
@@ -273,7 +303,13 @@ class HttpConnection(RequestReader):
     def _slow(self, elapsed_s: float) -> bool:
         if self._write_paused or self._waiting:
             self._since += elapsed_s
+            self._since_bytes = self._reading_bytes
             return False
         if not self._head_read:
             return elapsed_s > HEAD_TIMEOUT_S
-        return elapsed_s > BODY_GRACE_S and self._reading_bytes < BODY_BYTES_PER_S * elapsed_s
+        if elapsed_s <= BODY_PERIOD_S:
+            return False
+        came = self._reading_bytes - self._since_bytes
+        self._since += elapsed_s
+        self._since_bytes = self._reading_bytes
+        return came < BODY_BYTES_PER_S * elapsed_s

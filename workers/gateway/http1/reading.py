@@ -23,6 +23,8 @@ MAX_HEAD_BYTES = 64 * 1024
 IN_PLACE = 64 * 1024
 #: of so many bytes a copy costs less than a view
 SMALL = 4096
+#: header lines of a body's length, which a request that offers an upgrade is read on by
+FRAMING = (b"content-length", b"transfer-encoding")
 TOO_MANY = "too many request bodies are being read at once; try again"
 
 
@@ -42,6 +44,12 @@ class RequestReader:
         #: the head of what is being read is complete, and since when (``time.monotonic()``) it or its body is awaited
         self._head_read = False
         self._since = 0.0
+        #: bytes of the body that had come by :attr:`_since`
+        self._since_bytes = 0
+        #: the head offers another protocol, and the parser leaves out the body behind it
+        self._upgrade_offered = False
+        #: the parser is given a head of our own for that body
+        self._resuming = False
         #: bytes that the parser took since it last told of anything but a header, and whether it just did
         self._untold = 0
         self._told = False
@@ -105,7 +113,7 @@ class RequestReader:
                     return
                 if head.length > size and self._reserve(size):
                     self._reading = head
-                    self._head_read, self._since = True, now
+                    self._head_read, self._since, self._since_bytes = True, now, 0
                     if head.length - size > IN_PLACE:
                         self._read_by(BodyReader(self, head.length, data[end:]))
                     else:
@@ -121,14 +129,9 @@ class RequestReader:
         self._told = False
         self._first = True
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            # A server may ignore an offer to upgrade; what follows in this connection is no longer understood.
-            self._no_more = True
-            if self._active is not None or self._waiting:
-                (self._waiting[-1] if self._waiting else self._active).afterwards = CLOSE
-            else:
-                self.close()
+            rest: bytes | None = data
+            while rest is not None:
+                rest = self._feed(rest)
         except httptools.HttpParserCallbackError as error:
             logger.error("http_connection_failed", exc_info=error)
             self._refuse(500, "internal error")
@@ -149,13 +152,39 @@ class RequestReader:
             # A pipelining client is read no faster than it is answered.
             self._transport.pause_reading()
 
+    def _feed(self, data: bytes) -> bytes | None:
+        """Parse up to the end of a head that offers an upgrade; the bytes behind it, None without such a head.
+
+        An offer may be ignored (RFC 9110, section 7.8), and Java's client makes one with each request. The parser skips
+        the body of such a request, so a plain head with the same framing makes it go on with that body.
+        """
+        try:
+            self._parser.feed_data(data)
+            return None
+        except httptools.HttpParserUpgrade as offer:
+            rest = data[offer.args[0] :]
+        self._upgrade_offered = False
+        head = self._reading
+        if self._refused or head is None:
+            return None
+        lines = [b"%s: %s\r\n" % (name, head.headers[name]) for name in FRAMING if name in head.headers]
+        self._resuming = True
+        self._parser.feed_data(b"POST / HTTP/1.1\r\n" + b"".join(lines) + head.afterwards + b"\r\n")
+        return rest
+
     # --- bodies behind heads that are known ---
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the shared buffer that this connection holds."""
+        return self._reading_bytes
+
     def _reserve(self, size: int) -> bool:
-        """Count a body as one that is being read, if all together are not too many then."""
-        if self._server.buffered_bytes + size > self._server.max_buffered_bytes:
+        """Count bytes of a body that is being read; False: they do not fit, and no connection holds more."""
+        server = self._server
+        if server.buffered_bytes + size > server.max_buffered_bytes and not server.make_room(self.held_bytes, size):
             return False
-        self._server.buffered_bytes += size
+        server.buffered_bytes += size
         self._reading_bytes += size
         return True
 
@@ -212,6 +241,8 @@ class RequestReader:
     # --- parser callbacks ---
 
     def on_message_begin(self) -> None:
+        if self._resuming:
+            return
         self._reading = Head()
         self._body = bytearray()
         self._head_bytes = 0
@@ -221,10 +252,14 @@ class RequestReader:
         self._refused = self._lingering or self._closing or self._no_more
 
     def on_url(self, url: bytes) -> None:
+        if self._resuming:
+            return
         self._reading.target += url
         self._count_head(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self._resuming:
+            return
         if self._head_read:
             # A trailer: what it says comes too late to matter (RFC 9110, section 6.5.1).
             self._count_head(len(name) + len(value) + 4)
@@ -243,9 +278,13 @@ class RequestReader:
             self._refuse(431, f"request line and headers: at most {MAX_HEAD_BYTES} bytes")
 
     def on_headers_complete(self) -> None:
+        if self._resuming:
+            self._resuming = False
+            return
         raw, self._raw = self._raw, None
-        self._head_read, self._since = True, self.touched
+        self._head_read, self._since, self._since_bytes = True, self.touched, 0
         self._told = True
+        self._upgrade_offered = self._parser.should_upgrade()
         if self._refused:
             return
         head = self._reading
@@ -265,7 +304,7 @@ class RequestReader:
         head.target, _, head.query = head.target.partition(b"?")
         headers = head.headers
         length = headers.get(b"content-length", b"0")
-        if b"transfer-encoding" in headers or b"upgrade" in headers or not length.isdigit() or len(length) > 15:
+        if b"transfer-encoding" in headers or not length.isdigit() or len(length) > 15:
             head.length = None
         else:
             head.length = int(length)
@@ -298,6 +337,9 @@ class RequestReader:
 
     def on_message_complete(self) -> None:
         self._told = True
+        if self._upgrade_offered and not self._refused:
+            # Its body is still to come.
+            return
         self._server.buffered_bytes -= self._reading_bytes
         self._reading_bytes = 0
         head, self._reading = self._reading, None

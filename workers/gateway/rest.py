@@ -21,7 +21,7 @@ from workers.protocol.v2_response import Template, fits
 from . import encodings
 from .catalog import Catalog
 from .dataplane import DataPlane, parse_version
-from .errors import GatewayError, Invalid, MethodNotAllowed, ModelFailed, NotFound, http_plain, http_response
+from .errors import GatewayError, Invalid, MethodNotAllowed, ModelFailed, NotFound, TooLarge, http_plain, http_response
 from .flights import Answer, Flight, Outcome
 from .http1 import Exchange, Head, Headers
 from .metadata import Metadata
@@ -34,6 +34,8 @@ _encode = msgspec.json.Encoder().encode
 
 #: kinds of answers that are remembered
 TEMPLATES = 1024
+#: bytes of a body where none is of use: some clients send '{}'
+UNUSED_BODY_BYTES = 64
 
 _Rendered = tuple[v2.Terms, tuple[TensorHeader, ...], Template | None]
 Response = tuple[int, Headers, Sequence[bytes]]
@@ -138,6 +140,7 @@ class Rest:
         headers = head.headers
         if path in self._open:
             _allow(method, ("GET", "HEAD"))
+            _no_body(head)
             return _Admitted(self._open[path])
         known = path in self._fixed or self._model_path(path) is not None
         if not known and path[:1] != ("v2",):
@@ -154,6 +157,7 @@ class Rest:
             methods, call = self._of_model[verb]
         _allow(method, methods)
         if method != "POST":
+            _no_body(head)
             return _Admitted(call, model, version)
         encoding = headers.get(b"content-encoding", b"identity").strip().lower()
         encodings.check(encoding)
@@ -325,6 +329,15 @@ def _shown(target: bytes) -> str:
 def _allow(method: str, methods: tuple[str, ...]) -> None:
     if method not in methods:
         raise MethodNotAllowed(method, methods)
+
+
+def _no_body(head: Head) -> None:
+    """Reject the body of a request that needs none, before any of it is read. Raises GatewayError."""
+    for name in (b"transfer-encoding", b"content-encoding"):
+        if name in head.headers:
+            raise Invalid(f"{name.decode()}: not allowed; this method and path take no body")
+    if head.length is None or head.length > UNUSED_BODY_BYTES:
+        raise TooLarge(f"body: at most {UNUSED_BODY_BYTES} bytes; this method and path take none")
 
 
 def _header_length(headers: dict[bytes, bytes]) -> int | None:

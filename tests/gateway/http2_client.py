@@ -47,8 +47,8 @@ class Peer:
 
     async def frame(self) -> tuple[int, int, int, bytes]:
         """The next one: (kind, flags, stream, payload)."""
-        high, low, kind, flags, number = h2.unpack_head(await asyncio.wait_for(self.reader.readexactly(h2.HEAD), 10))
-        return kind, flags, number, await asyncio.wait_for(self.reader.readexactly(high << 8 | low), 10)
+        high, low, kind, flags, number = h2.unpack_head(await asyncio.wait_for(self.reader.readexactly(h2.HEAD), 60))
+        return kind, flags, number, await asyncio.wait_for(self.reader.readexactly(high << 8 | low), 60)
 
     async def until(self, kind: int) -> tuple[int, int, bytes]:
         """(flags, stream, payload) of the next frame of a kind; what comes before is thrown away."""
@@ -94,7 +94,8 @@ async def connected(port: int, settings: dict[int, int] | None = None) -> AsyncI
 
 
 class Echo:
-    """Answers with what it is asked; ``held`` are calls of ``/hold``, which wait. ``/streams`` takes any number."""
+    """Answers with what it is asked; ``held`` are calls of ``/hold``, which wait. ``/streams`` takes any number;
+    ``/open`` is as ``/echo``, but needs no key."""
 
     def __init__(self) -> None:
         self.held: list[Call] = []
@@ -109,13 +110,15 @@ class Echo:
         timeout = head.fields.get(b"grpc-timeout")
         endpoint = {
             b"/echo": _Endpoint(self),
+            b"/open": _Endpoint(self),
             b"/hold": _Endpoint(self, True),
             b"/streams": _Endpoint(self, True, True),
         }
         if path not in endpoint:
             return Admitted(self.key, None, UnsupportedMethod("method: not known"))
         encoding = head.fields.get(b"grpc-encoding", b"identity")
-        return Admitted(self.key, endpoint[path], None, None if timeout is None else timeout_s(timeout), encoding)
+        seconds = None if timeout is None else timeout_s(timeout)
+        return Admitted(self.key, endpoint[path], None, seconds, encoding, path != b"/open")
 
     def current(self, admitted: Admitted) -> bool:
         return admitted.catalog is self.key

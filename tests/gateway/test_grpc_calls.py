@@ -7,6 +7,7 @@ import contextlib
 import gc
 import gzip
 import socket
+import struct
 import zlib
 from types import SimpleNamespace
 
@@ -17,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2 as pb
 
-from workers.gateway import rpc_call, rpc_stream
+from workers.gateway import grpc_messages, rpc_call, rpc_server, rpc_stream
 from workers.gateway.errors import Invalid
 from workers.gateway.grpc_messages import IN_PLACE, MessageError, Messages
 from workers.gateway.http2 import frames as h2
@@ -169,20 +170,28 @@ async def test_all_messages_that_are_being_read_have_one_limit():
             for peer, number in ((one, 1), (two, 1), (one, 3)):
                 peer.send(peer.head(number), *[h2.frame(h2.DATA, 0, number, frame) for frame in frames])
             await eventually(lambda: server.reading > 890 * KIB, "three are being read")
+            # Beyond it, the connection that holds most is refused, whether it comes next or not.
+            one.send(one.head(5), *[h2.frame(h2.DATA, 0, 5, frame) for frame in frames])
+            too_many(await one.response(5))
             two.send(two.head(3), *[h2.frame(h2.DATA, 0, 3, frame) for frame in frames])
-            _, fields = await two.response(3)
-            assert fields[b"grpc-status"] == b"8"
-            assert fields[b"grpc-message"] == b"too many messages are being read at once; try again"
-            assert fields[b"grpc-retry-pushback-ms"] == b"1000"
+            too_many(await one.response(1))
+            await eventually(lambda: server.reading > 890 * KIB, "the other is read")
             assert server.reading < 910 * KIB
-            # Who is there already is not pushed out, and small calls go on.
-            one.ask(5, b"small")
-            assert (await one.response(5))[0] == prefixed(b"small")
-            one.send(*[h2.frame(h2.DATA, 0, 1, bytes(10 * KIB))] * 9, h2.frame(h2.DATA, 0, 1, bytes(10 * KIB + 5)))
-            one.send(h2.window_update(0, MIB), h2.window_update(1, MIB), h2.frame(h2.DATA, h2.END_STREAM, 1))
-            assert len((await one.response(1))[0]) == 400 * KIB + 5
+            # Small calls go on, and so do those that it held beside.
+            one.ask(7, b"small")
+            assert (await one.response(7))[0] == prefixed(b"small")
+            one.send(*[h2.frame(h2.DATA, 0, 3, bytes(10 * KIB))] * 9, h2.frame(h2.DATA, 0, 3, bytes(10 * KIB + 5)))
+            one.send(h2.window_update(0, MIB), h2.window_update(3, MIB), h2.frame(h2.DATA, h2.END_STREAM, 3))
+            assert len((await one.response(3))[0]) == 400 * KIB + 5
         await eventually(lambda: (server.reading, server.streams) == (0, 0), "who goes away leaves nothing")
         assert len(echo.gone) == 2
+
+
+def too_many(response: tuple[bytes, dict[bytes, bytes]]) -> None:
+    _, fields = response
+    assert fields[b"grpc-status"] == b"8"
+    assert fields[b"grpc-message"] == b"too many messages are being read at once; try again"
+    assert fields[b"grpc-retry-pushback-ms"] == b"1000"
 
 
 async def test_answers_that_nobody_takes_have_one_limit():
@@ -198,6 +207,53 @@ async def test_answers_that_nobody_takes_have_one_limit():
         assert number == 5
         peer.send(h2.window_update(0, MIB), h2.window_update(1, MIB), h2.window_update(3, MIB))
         await eventually(lambda: server.unsent == 0, "all is sent")
+
+
+async def test_of_answers_that_nobody_takes_the_connection_with_most_is_given_up():
+    async with (
+        serving(message_bytes=MIB, most_bytes=MIB) as (server, echo),
+        connected(server.port) as one,
+        connected(server.port) as two,
+    ):
+        for count, (peer, number) in enumerate(((one, 1), (one, 3), (two, 1)), 1):
+            peer.ask(number, b"x", to("/hold"))
+            await eventually(lambda count=count: len(echo.held) == count, "it is there")
+        for call, size in zip(echo.held, (500, 400, 300), strict=True):
+            call.answer(bytes(size * KIB))
+        # It is the larger one's largest, though another came last.
+        assert (await one.until(h2.RST_STREAM))[1] == 1
+        assert server.unsent == 700 * KIB
+        assert sum(connection.unsent_bytes for connection in server.connections) == server.unsent
+        for peer, number in ((one, 3), (two, 1)):
+            peer.send(h2.window_update(0, MIB), h2.window_update(number, MIB))
+        await eventually(lambda: server.unsent == 0, "all is sent")
+
+
+async def test_the_connection_with_most_calls_makes_room_for_others(monkeypatch):
+    monkeypatch.setattr(rpc_server, "MAX_CALLS", 12)
+    async with contextlib.AsyncExitStack() as stack:
+        server, echo = await stack.enter_async_context(serving())
+        one, two, three = [await stack.enter_async_context(connected(server.port)) for _ in range(3)]
+        for peer, count in ((one, 8), (two, 4)):
+            for number in range(1, 2 * count, 2):
+                peer.ask(number, b"x", to("/hold"))
+        await eventually(lambda: len(echo.held) == 12, "all are taken")
+        # The one that has most gets none more, and is not even begun with.
+        one.send(one.head(17, fields=to("/hold")))
+        assert await one.until(h2.RST_STREAM) == (0, 17, struct.pack(">I", h2.REFUSED_STREAM))
+        # Calls without a key take none of them.
+        three.ask(1, b"alive?", to("/open"))
+        assert (await three.response(1))[0] == prefixed(b"alive?")
+        # Others get theirs, until all have as many.
+        for number, given_up in ((3, 15), (5, 13), (7, 11)):
+            three.ask(number, b"x", to("/hold"))
+            assert (await status(one, given_up))[0] is CODE.RESOURCE_EXHAUSTED
+        await eventually(lambda: len(echo.held) == 15 and len(echo.gone) == 3, "they are there")
+        assert server.streams == 12
+        three.ask(9, b"x", to("/hold"))
+        assert (await status(one, 9))[0] is CODE.RESOURCE_EXHAUSTED
+        three.send(three.head(11, fields=to("/hold")))
+        assert (await three.until(h2.RST_STREAM))[1] == 11
 
 
 async def test_answers_that_nobody_takes_are_counted_however_much_a_client_would_take_at_once():
@@ -252,6 +308,106 @@ async def test_a_message_that_does_not_go_on_is_given_up(monkeypatch):
         assert found == dict.fromkeys((1, 5), b"message: nothing arrived for 0.5 s")
         # A stream between its messages, and a call that waits for its answer, have all the time that they like.
         assert [call.number for connection in server.connections for call in connection.streams.values()] == [3, 7]
+
+
+async def trickle(peer: Peer, number: int, *frames: bytes) -> tuple[grpc.StatusCode, str]:
+    """The status of a call that goes on with these frames, one each 0.1 s."""
+
+    async def send() -> None:
+        for frame in frames:
+            peer.send(h2.frame(h2.DATA, 0, number, frame))
+            await asyncio.sleep(0.1)
+
+    sending = asyncio.create_task(send())
+    try:
+        return await status(peer, number)
+    finally:
+        sending.cancel()
+
+
+async def test_empty_frames_do_not_keep_a_call(monkeypatch):
+    monkeypatch.setattr(rpc_call, "READ_TIMEOUT_S", 0.5)
+    async with serving() as (server, _), connected(server.port) as peer:
+        for number, begun in ((1, b""), (3, prefixed(b"abc")[:6])):
+            peer.send(peer.head(number), h2.frame(h2.DATA, 0, number, begun))
+            found = await trickle(peer, number, *[b""] * 1000)
+            assert found == (CODE.INVALID_ARGUMENT, "message: nothing arrived for 0.5 s")
+        assert (server.streams, server.reading) == (0, 0)
+
+
+async def test_the_message_of_a_call_that_takes_one_has_only_so_long(monkeypatch):
+    monkeypatch.setattr(rpc_call, "MESSAGE_TIMEOUT_S", 0.5)
+    async with serving() as (server, _), connected(server.port) as peer:
+        peer.send(peer.head(1), h2.frame(h2.DATA, 0, 1, prefixed(bytes(20000))[:6]))
+        found = await trickle(peer, 1, *[b"a"] * 1000)
+        assert found == (CODE.INVALID_ARGUMENT, "message: must have come within 0.5 s")
+        # Those of a stream have no such time in all.
+        peer.send(peer.head(3, fields=to("/streams")))
+        for _ in range(20):
+            peer.send(h2.frame(h2.DATA, 0, 3, prefixed(b"abc")))
+            await asyncio.sleep(0.1)
+        assert (server.streams, server.reading) == (1, 0)
+
+
+@pytest.mark.parametrize("path", ["/echo", "/streams"])
+async def test_a_message_must_come_with_a_least_rate(monkeypatch, path):
+    monkeypatch.setattr(grpc_messages, "PERIOD_S", 0.5)
+    async with serving() as (server, _), connected(server.port) as peer:
+        peer.send(peer.head(1, fields=to(path)))
+        peer.send(*[h2.frame(h2.DATA, 0, 1, piece) for piece in (prefixed(bytes(100_000))[:5], bytes(16_000))])
+        code, words = await trickle(peer, 1, *[b"a"] * 1000)
+        assert (code, "at least 4096 bytes/s" in words) == (CODE.INVALID_ARGUMENT, True)
+        assert (server.streams, server.reading) == (0, 0)
+
+
+def test_the_rate_of_messages_is_that_of_the_last_period():
+    messages, now, rate = Messages(10 * MIB), 100.0, grpc_messages.BYTES_PER_S
+    messages.feed(prefixed(bytes(8 * MIB))[: 4 * MIB])
+    assert not messages.slow(now)
+    assert not messages.slow(now + grpc_messages.PERIOD_S)
+    # What came before is no credit.
+    now += grpc_messages.PERIOD_S
+    assert not messages.slow(now + grpc_messages.PERIOD_S - 1)
+    assert messages.slow(now + grpc_messages.PERIOD_S)
+    for _ in range(3):
+        now += grpc_messages.PERIOD_S
+        messages.feed(bytes(int(rate * grpc_messages.PERIOD_S)))
+        assert not messages.slow(now + grpc_messages.PERIOD_S)
+    # A stream that is to wait begins anew.
+    messages.pause()
+    assert not messages.slow(now + 10 * grpc_messages.PERIOD_S)
+
+
+async def test_a_call_without_a_key_has_only_so_long(monkeypatch):
+    monkeypatch.setattr(rpc_call, "OPEN_TIMEOUT_S", 0.5)
+    settings = {h2.INITIAL_WINDOW_SIZE: 4}
+    async with serving() as (server, _), connected(server.port, settings) as peer:
+        peer.send(peer.head(1, fields=to("/open")), h2.frame(h2.DATA, 0, 1, prefixed(bytes(60))[:6]))
+        found = await trickle(peer, 1, *[b"a"] * 20, *[b""] * 1000)
+        assert found == (CODE.INVALID_ARGUMENT, "message: must have come within 0.5 s")
+        # Nor does it stay where its answer is not taken.
+        peer.ask(3, b"alive?", to("/open"))
+        while (await peer.until(h2.RST_STREAM))[1] != 3:
+            # Of the first one nothing more was wanted.
+            pass
+        assert (server.streams, server.reading, server.unsent, len(server._open)) == (0, 0, 0, 0)
+
+
+async def test_calls_without_a_key_take_the_place_of_older_ones_and_no_room_of_others(monkeypatch):
+    monkeypatch.setattr(rpc_server, "MAX_OPEN_CALLS", 10)
+    async with serving(most_bytes=1) as (server, _), connected(server.port) as one, connected(server.port) as two:
+        for number in range(1, 31, 2):
+            one.send(one.head(number, fields=to("/open")), h2.frame(h2.DATA, 0, number, prefixed(bytes(60))[:60]))
+        for number in range(1, 11, 2):
+            assert (await status(one, number))[0] is CODE.RESOURCE_EXHAUSTED
+        await eventually(lambda: server.streams == 10, "the latest are left")
+        assert server.reading == 0
+        two.ask(1, b"alive?", to("/open"))
+        assert (await two.response(1))[0] == prefixed(b"alive?")
+        assert (await status(one, 11))[0] is CODE.RESOURCE_EXHAUSTED
+        one.send(h2.frame(h2.DATA, h2.END_STREAM, 13, bytes(5)))
+        assert (await one.response(13))[0] == prefixed(bytes(60))
+    await eventually(lambda: (server.streams, len(server._open)) == (0, 0), "nothing is left")
 
 
 async def test_an_answer_that_is_not_taken_is_given_up(monkeypatch):

@@ -14,6 +14,9 @@ PREFIX = 5
 #: a message of which more than this is still to come is put straight into memory of its own
 IN_PLACE = 64 * 1024
 
+#: each so many seconds of unfinished messages must bring so many bytes/s on average
+PERIOD_S, BYTES_PER_S = 30.0, 4096
+
 _PREFIX = struct.Struct(">BI")
 
 
@@ -32,7 +35,17 @@ class Messages:
         most_bytes: of one message.
     """
 
-    __slots__ = ("_buffer", "_compressed", "_have", "_most_bytes", "_needs", "_place")
+    __slots__ = (
+        "_buffer",
+        "_came",
+        "_compressed",
+        "_have",
+        "_most_bytes",
+        "_needs",
+        "_place",
+        "_since",
+        "_since_bytes",
+    )
 
     def __init__(self, most_bytes: int):
         self._most_bytes = most_bytes
@@ -43,11 +56,29 @@ class Messages:
         self._place: memoryview | None = None
         self._have = 0
         self._compressed = False
+        #: bytes that came in all, and by the beginning of the period over which their rate is judged
+        self._came = self._since_bytes = 0
+        self._since: float | None = None
 
     @property
     def partial(self) -> int:
         """Bytes that wait for the rest of their message."""
         return len(self._buffer) + self._have
+
+    def slow(self, now: float) -> bool:
+        """Whether a period has ended that brought too few bytes; to be called about each second."""
+        if self._since is None:
+            self._since = now
+        elapsed_s = now - self._since
+        if elapsed_s < PERIOD_S:
+            return False
+        came = self._came - self._since_bytes
+        self._since, self._since_bytes = now, self._came
+        return came < BYTES_PER_S * elapsed_s
+
+    def pause(self) -> None:
+        """Begin the next period anew: nothing has to come for now."""
+        self._since, self._since_bytes = None, self._came
 
     def feed(self, data: Buffer) -> list[tuple[bool, Buffer]]:
         """The messages that are complete with these bytes: (compressed, message).
@@ -56,6 +87,7 @@ class Messages:
             MessageError: this is no message, or one that is too large.
         """
         found: list[tuple[bool, Buffer]] = []
+        self._came += len(data)
         if self._place is not None:
             data = self._fill(data)
             if self._have < len(self._place):

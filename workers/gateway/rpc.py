@@ -80,13 +80,14 @@ class Rpc:
         catalog = self._dataplane.catalog
         fields = head.fields
         try:
-            endpoint = self._endpoint(fields)
+            endpoint, keyed = self._endpoint(fields)
             timeout = fields.get(b"grpc-timeout")
             encoding = fields.get(b"grpc-encoding", b"identity")
             if encoding not in ENCODINGS:
                 known = "gzip, deflate and identity"
                 raise UnsupportedEncoding(f"grpc-encoding: {_shown(encoding)!r} is not supported; {known} are")
-            return Admitted(catalog, endpoint, None, None if timeout is None else timeout_s(timeout), encoding)
+            seconds = None if timeout is None else timeout_s(timeout)
+            return Admitted(catalog, endpoint, None, seconds, encoding, keyed)
         except GatewayError as error:
             # It is kept, and what it was raised in is not to be.
             return Admitted(catalog, None, error.with_traceback(None))
@@ -95,8 +96,8 @@ class Rpc:
         """Whether a head means that still: a key that is taken back is so at once."""
         return admitted.catalog is self._dataplane.catalog
 
-    def _endpoint(self, fields: dict[bytes, bytes]) -> Endpoint:
-        """Raises GatewayError."""
+    def _endpoint(self, fields: dict[bytes, bytes]) -> tuple[Endpoint, bool]:
+        """The endpoint, and whether it needs a key. Raises GatewayError."""
         path = fields[b":path"]
         if fields[b":method"] != b"POST" or not fields.get(b"content-type", b"").startswith(b"application/grpc"):
             raise Invalid("request: must be a POST of application/grpc")
@@ -105,13 +106,13 @@ class Rpc:
         name = path[len(SERVICE) :]
         endpoint = self._open.get(name)
         if endpoint is not None:
-            return endpoint
+            return endpoint, False
         self._dataplane.catalog.authenticate(fields.get(b"authorization"))
         endpoint = self._keyed.get(name)
         if endpoint is None:
             known = b", ".join([*self._open, *self._keyed]).decode()
             raise UnsupportedMethod(f"method {_shown(name)}: not supported; supported are {known}")
-        return endpoint
+        return endpoint, True
 
     def refused(self, error: GatewayError) -> None:
         """Count a call that ends in an error without having been a query."""

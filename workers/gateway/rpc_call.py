@@ -13,8 +13,8 @@ from workers import log
 from workers.protocol.tensors import Buffer
 
 from . import encodings
-from .errors import GatewayError, Invalid, ModelFailed, Overloaded, TooLarge
-from .grpc_messages import PREFIX, MessageError, Messages, prefixed
+from .errors import GatewayError, Invalid, ModelFailed, Overloaded, TooLarge, UnsupportedEncoding
+from .grpc_messages import BYTES_PER_S, PERIOD_S, PREFIX, MessageError, Messages, prefixed
 from .http2 import Connection, Head, Stream
 from .http2 import frames as h2
 
@@ -22,6 +22,12 @@ logger = log.get("gateway.grpc")
 
 #: seconds without progress after which a message that is being read, or an answer that is not taken, is given up
 READ_TIMEOUT_S, WRITE_TIMEOUT_S = 30.0, 120.0
+#: seconds in all in which the message of a call that takes one must have come
+MESSAGE_TIMEOUT_S = 600.0
+#: a call that needs no key: bytes of its message, and seconds in all that it may take
+OPEN_MESSAGE_BYTES, OPEN_TIMEOUT_S = 64, 10.0
+TOO_MANY_READ = "too many messages are being read at once; try again"
+TOO_MANY_UNSENT = "too many answers wait for clients to read them; try again"
 #: bytes of a status's text
 MOST_TEXT = 4096
 
@@ -57,13 +63,14 @@ class Endpoint(Protocol):
 @dataclass(frozen=True, slots=True)
 class Admitted:
     """What a head means while ``catalog`` is the catalog: who answers its calls, or the error that does; the seconds
-    that they may take, if told; how their messages are compressed, if they are."""
+    that they may take, if told; how their messages are compressed, if they are; whether they have a key."""
 
     catalog: object
     endpoint: Endpoint | None
     error: GatewayError | None = None
     timeout_s: float | None = None
     encoding: bytes = b"identity"
+    keyed: bool = True
 
 
 class Calls(Protocol):
@@ -84,6 +91,19 @@ class Calls(Protocol):
     def refused(self, error: GatewayError) -> None:
         """A call ends in an error that no query was counted for."""
 
+    def claim(self, call: Call) -> bool:
+        """Take a slot for a call with a key; False: all are taken, and no other connection has more of them."""
+
+    def opened(self, call: Call) -> None:
+        """A call without a key begins; it may take the place of an older one."""
+
+    def closed_open(self, call: Call) -> None:
+        """A call without a key has ended."""
+
+    def relieve(self, call: Call, held: str) -> bool:
+        """Evict calls of connections that hold more than this call's until all are within the limit; False: there is
+        none. ``held``: ``reading_bytes`` or ``unsent_bytes``."""
+
 
 class Call(Stream):
     """One call. ``waiter``: its endpoint's own."""
@@ -95,6 +115,7 @@ class Call(Stream):
         "_counted",
         "_kept",
         "_messages",
+        "_open",
         "_unsent",
         "_whole",
         "opened_at",
@@ -106,6 +127,8 @@ class Call(Stream):
         self._calls = calls
         self._admitted: Admitted | None = None
         self._messages: Messages | None = None
+        #: it is under way and needs no key
+        self._open = False
         #: the message of a call that takes one, before its client has said that it was the only one
         self._whole: Buffer | None = None
         #: bytes: that are counted as being read, and of these those that the endpoint keeps; of written answers that
@@ -130,6 +153,12 @@ class Call(Stream):
         if admitted.error is not None:
             # Before its message is read, so that nobody can make the gateway read what it would refuse anyway.
             self.refuse(admitted.error)
+        elif not admitted.keyed:
+            self._open = True
+            self._calls.opened(self)
+        elif not self._calls.claim(self):
+            # Not begun: clients may send it again, elsewhere (RFC 9113, section 8.7).
+            self.reset(h2.REFUSED_STREAM)
         elif admitted.endpoint.streams:
             admitted.endpoint.opened(self)
 
@@ -139,18 +168,19 @@ class Call(Stream):
             return
         if self._messages is None:
             endpoint = self._admitted.endpoint
+            most = OPEN_MESSAGE_BYTES if self._open else self._calls.message_bytes
             size = len(data) - PREFIX
             if (
                 end
                 and size >= 0
                 and not endpoint.streams
                 and not data[0]
-                and int.from_bytes(data[1:PREFIX]) == size <= self._calls.message_bytes
+                and int.from_bytes(data[1:PREFIX]) == size <= most
             ):
                 # The whole call in one frame.
                 self._take(bytes(data[PREFIX:]), False)
                 return
-            self._messages = Messages(self._calls.message_bytes)
+            self._messages = Messages(most)
         try:
             self._feed(data, end)
         except GatewayError as error:
@@ -172,13 +202,13 @@ class Call(Stream):
                 self._whole = self._plain(message, compressed)
             else:
                 raise Invalid("message: one is taken, two came")
-        held = self._messages.partial + self._kept
-        if self._whole is not None:
-            held += len(self._whole)
-        calls.reading += held - self._counted
-        self._counted = held
-        if calls.reading > calls.most_bytes and held:
-            raise Overloaded("too many messages are being read at once; try again")
+        if not self._open:
+            held = self._messages.partial + self._kept
+            if self._whole is not None:
+                held += len(self._whole)
+            self._count(held)
+            if calls.reading > calls.most_bytes and held and not calls.relieve(self, "reading_bytes"):
+                raise Overloaded(TOO_MANY_READ)
         if not end:
             return
         if self._messages.partial:
@@ -205,6 +235,8 @@ class Call(Stream):
         """A message as it was before compression. Raises GatewayError."""
         if not compressed:
             return message
+        if self._open:
+            raise UnsupportedEncoding("message: must not be compressed; a method without a key takes none that is")
         encoding, most = self._admitted.encoding, self._calls.message_bytes
         if encoding == b"identity":
             raise Invalid("message: is compressed, and grpc-encoding does not say how")
@@ -224,30 +256,52 @@ class Call(Stream):
             logger.exception("grpc_handler_failed")
 
     def drained(self) -> None:
-        self._calls.unsent -= self._unsent
-        self._unsent = 0
+        self._count_unsent(0, self._answers)
         self._admitted.endpoint.drained(self)
 
     def over(self) -> None:
-        self._uncount()
-        self._calls.unsent -= self._unsent + self._answers
-        self._unsent = self._answers = 0
+        if self._counted:
+            self._uncount()
+        if self._unsent or self._answers:
+            self._count_unsent(0, 0)
+        if self._open:
+            self._open = False
+            self._calls.closed_open(self)
+
+    @property
+    def reading_bytes(self) -> int:
+        """Bytes of messages that are being read, and of those that the endpoint keeps."""
+        return self._counted
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes of answers that the client does not take, and of those that the endpoint keeps."""
+        return self._unsent + self._answers
+
+    def _count(self, held: int) -> None:
+        more = held - self._counted
+        self._counted = held
+        self._calls.reading += more
+        self.connection.reading_bytes += more
 
     def _uncount(self) -> None:
-        self._calls.reading -= self._counted
-        self._counted = self._kept = 0
+        self._count(0)
+        self._kept = 0
+
+    def _count_unsent(self, unsent: int, answers: int) -> None:
+        more = unsent - self._unsent + answers - self._answers
+        self._unsent, self._answers = unsent, answers
+        self._calls.unsent += more
+        self.connection.unsent_bytes += more
 
     def keep(self, messages: int, answers: int) -> bool:
         """The endpoint keeps so many bytes of messages that it has not begun with, and of answers whose turn has not
         come. False: these are too much for the gateway, and the call has ended."""
         if self.done:
             return False
-        calls = self._calls
-        calls.reading += messages - self._kept
-        self._counted += messages - self._kept
+        self._count(self._counted + messages - self._kept)
         self._kept = messages
-        calls.unsent += answers - self._answers
-        self._answers = answers
+        self._count_unsent(self._unsent, answers)
         return self._affordable()
 
     # --- what goes ---
@@ -274,15 +328,15 @@ class Call(Stream):
 
     def _sent(self, size: int) -> bool:
         if self.outbox is not None:
-            self._unsent += size
-            self._calls.unsent += size
+            self._count_unsent(self._unsent + size, self._answers)
             return self._affordable()
         return True
 
     def _affordable(self) -> bool:
-        if self._calls.unsent <= self._calls.most_bytes:
+        calls = self._calls
+        if calls.unsent <= calls.most_bytes or calls.relieve(self, "unsent_bytes"):
             return True
-        # Nobody is owed the gateway's memory: of all that is not taken, the latest is given up.
+        # Its connection holds most: of its answers, the latest is given up.
         self.reset(h2.ENHANCE_YOUR_CALM)
         return False
 
@@ -311,20 +365,39 @@ class Call(Stream):
             # An answer is on its way before it. What was read, and what waited behind that answer, is let go.
             self._messages = self._whole = None
             self._uncount()
-            self._calls.unsent -= self._answers
-            self._answers = 0
+            self._count_unsent(self._unsent, 0)
+
+    def evict(self, error: GatewayError) -> None:
+        """End the call to free what it holds: with the error, or with a reset where an answer is not read."""
+        if self.outbox is None:
+            self.refuse(error)
+        else:
+            self.reset(h2.ENHANCE_YOUR_CALM)
+            self.gone()
 
     def sweep(self, now: float) -> None:
         """Give the call up where its client makes no progress; called every few seconds."""
         silent_s = now - self.moved
-        if self.outbox is not None:
+        if self._open and now - self.opened_at > OPEN_TIMEOUT_S:
+            self.evict(Invalid(f"message: must have come within {OPEN_TIMEOUT_S:g} s"))
+        elif self.outbox is not None:
             if silent_s > WRITE_TIMEOUT_S:
                 self.reset(h2.CANCEL)
                 self.gone()
-        elif self.reading and not self.held and silent_s > READ_TIMEOUT_S:
-            waits = self._messages is not None and self._messages.partial
-            if waits or not self._admitted.endpoint.streams:
-                self.refuse(Invalid(f"message: nothing arrived for {READ_TIMEOUT_S:g} s"))
+        elif self.reading:
+            self._sweep_reading(now, silent_s)
+
+    def _sweep_reading(self, now: float, silent_s: float) -> None:
+        messages, streams = self._messages, self._admitted.endpoint.streams
+        if self.held or (streams and (messages is None or not messages.partial)):
+            if messages is not None:
+                messages.pause()
+        elif silent_s > READ_TIMEOUT_S:
+            self.refuse(Invalid(f"message: nothing arrived for {READ_TIMEOUT_S:g} s"))
+        elif not streams and now - self.opened_at > MESSAGE_TIMEOUT_S:
+            self.refuse(Invalid(f"message: must have come within {MESSAGE_TIMEOUT_S:g} s"))
+        elif messages is not None and messages.slow(now):
+            self.refuse(Invalid(f"message: at least {BYTES_PER_S} bytes/s on average over {PERIOD_S:g} s"))
 
 
 def timeout_s(value: bytes) -> float:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from operator import attrgetter
 
-from .errors import GatewayError
+from .errors import GatewayError, Overloaded
 from .http2 import Connection, Head
 from .rpc import Rpc
-from .rpc_call import Admitted, Call
+from .rpc_call import TOO_MANY_READ, TOO_MANY_UNSENT, Admitted, Call
 
-#: calls under way at once, whatever they do: open streams, too
+#: calls with a key that are under way at once, whatever they do: open streams, too. One connection has at most
+#: :data:`.http2.connection.STREAMS` of them, about a twentieth
 MAX_CALLS = 20_000
+#: calls without a key that are under way at once: honest ones last no longer than a frame takes to come and go
+MAX_OPEN_CALLS = 1000
 MAX_CONNECTIONS = 4096
 #: clients that were told that the gateway stops get this long to read it (s)
 FAREWELL_S = 0.3
@@ -22,7 +26,7 @@ class RpcServer:
     connections belong to (:class:`~.http2.connection.Server`).
 
     ``message_bytes``: largest message, as it came and decompressed. ``most_bytes``: all messages that are being read,
-    together, and all answers that clients do not take, together.
+    together, and all answers that clients do not take, together; beyond it, the connection that holds most is evicted.
     """
 
     def __init__(self, rpc: Rpc, message_bytes: int, most_bytes: int):
@@ -30,6 +34,8 @@ class RpcServer:
         self.message_bytes = message_bytes
         self.most_bytes = most_bytes
         self.reading = self.unsent = self.streams = 0
+        #: calls without a key, the oldest first
+        self._open: dict[Call, None] = {}
         self.connections: set[Connection] = set()
         self.port = 0
         """the port that it listens on"""
@@ -82,10 +88,6 @@ class RpcServer:
 
     # --- for connections ---
 
-    def admits(self) -> bool:
-        """See :class:`~.http2.connection.Server`."""
-        return self.streams < MAX_CALLS
-
     def full(self) -> bool:
         """See :class:`~.http2.connection.Server`."""
         return len(self.connections) >= MAX_CONNECTIONS
@@ -112,6 +114,38 @@ class RpcServer:
         """See :class:`~.rpc_call.Calls`."""
         self._rpc.refused(error)
 
+    def claim(self, call: Call) -> bool:
+        """See :class:`~.rpc_call.Calls`."""
+        # It is one of the streams already.
+        while self.streams - len(self._open) > MAX_CALLS:
+            largest = max(self.connections, key=_streams)
+            if _streams(largest) <= _streams(call.connection):
+                return False
+            next(reversed(largest.streams.values())).evict(Overloaded("too many calls are under way; try again"))
+        return True
+
+    def opened(self, call: Call) -> None:
+        """See :class:`~.rpc_call.Calls`."""
+        self._open[call] = None
+        if len(self._open) > MAX_OPEN_CALLS:
+            # Honest ones are whole at once, so the oldest is none of them.
+            next(iter(self._open)).evict(Overloaded("too many calls without a key are under way; try again"))
+
+    def closed_open(self, call: Call) -> None:
+        """See :class:`~.rpc_call.Calls`."""
+        del self._open[call]
+
+    def relieve(self, call: Call, held: str) -> bool:
+        """See :class:`~.rpc_call.Calls`."""
+        size = attrgetter(held)
+        reading = held == "reading_bytes"
+        while (self.reading if reading else self.unsent) > self.most_bytes:
+            largest = max(self.connections, key=size)
+            if size(largest) <= size(call.connection):
+                return False
+            max(largest.streams.values(), key=size).evict(Overloaded(TOO_MANY_READ if reading else TOO_MANY_UNSENT))
+        return True
+
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(1.0)
@@ -120,3 +154,7 @@ class RpcServer:
                 connection.sweep(now)
                 for call in list(connection.streams.values()):
                     call.sweep(now)
+
+
+def _streams(connection: Connection) -> int:
+    return len(connection.streams)

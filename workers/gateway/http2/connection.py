@@ -56,9 +56,6 @@ class Server(Protocol):
     def full(self) -> bool:
         """Whether there are as many connections as there may be."""
 
-    def admits(self) -> bool:
-        """Whether one stream more may be opened."""
-
     def open(self, connection: Connection, number: int, head: Head) -> Stream:
         """A stream for a request with this head; it may end it at once."""
 
@@ -75,6 +72,8 @@ class Connection(asyncio.Protocol):
         self._heads = Heads()
         self._reader = Reader()
         self.streams: dict[int, Stream] = {}
+        #: bytes that its streams hold: of messages that are being read, and of answers that the client does not take
+        self.reading_bytes = self.unsent_bytes = 0
         # What a stream sees of its connection: see :class:`.stream.Carrier`.
         self.blocked: dict[int, Stream] = {}
         self.window = self.initial_window = h2.WINDOW
@@ -174,12 +173,14 @@ class Connection(asyncio.Protocol):
             if stream is not None:
                 raise Http2Error(h2.STREAM_CLOSED, "DATA: behind a stream's end")
             return
-        if not payload and not end:
+        if payload:
+            stream.moved = self.touched
+        elif not end:
+            # Nothing that its client makes progress by.
             self._control()
         stream.unread += length
         if stream.unread > STREAM_WINDOW:
             raise Http2Error(h2.FLOW_CONTROL_ERROR, "DATA: more than the stream's window")
-        stream.moved = self.touched
         if end:
             stream.reading = False
         stream.received(payload, end)
@@ -245,7 +246,7 @@ class Connection(asyncio.Protocol):
         except Malformed:
             self.write(h2.rst_stream(number, h2.PROTOCOL_ERROR))
             return
-        if self._stopping or len(self.streams) >= STREAMS or not self._server.admits():
+        if self._stopping or len(self.streams) >= STREAMS:
             # Not begun: clients may send it again, elsewhere (RFC 9113, section 8.7).
             self.write(h2.rst_stream(number, h2.REFUSED_STREAM))
             return

@@ -304,6 +304,11 @@ GREETED = {
     "too much window": (h2.window_update(0, h2.MOST_WINDOW), h2.FLOW_CONTROL_ERROR),
     "window for a stream that is not open": (h2.window_update(5, 1), h2.PROTOCOL_ERROR),
     "a flood of settings": (h2.settings(dict.fromkeys(range(100, 2100), 1)) * 11, h2.ENHANCE_YOUR_CALM),
+    "a flood of empty data behind a stream's end": (
+        h2.frame(h2.HEADERS, h2.END_HEADERS, 1, hpack.Encoder().encode([*HEAD[:2], (":path", "/no"), *HEAD[3:]]))
+        + h2.frame(h2.DATA, 0, 1) * (3 * http2.CONTROLS),
+        h2.ENHANCE_YOUR_CALM,
+    ),
     "a flood of pings": (h2.frame(h2.PING, 0, 0, bytes(8)) * (http2.CONTROLS + 1), h2.ENHANCE_YOUR_CALM),
 }
 

@@ -172,6 +172,8 @@ class Connection(asyncio.Protocol):
                 raise Http2Error(h2.PROTOCOL_ERROR, "DATA: on a stream that is not open")
             if stream is not None:
                 raise Http2Error(h2.STREAM_CLOSED, "DATA: behind a stream's end")
+            if not payload:
+                self._control()
             return
         if payload:
             stream.moved = self.touched

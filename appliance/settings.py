@@ -119,7 +119,13 @@ CHANNEL_LAYERS = {
     "default": {
         "BACKEND": "channels_redis.core.RedisChannelLayer",
         # The layer blocks for 5 s on an empty channel, which is also redis-py's default time-out.
-        "CONFIG": {"hosts": [{"address": REDIS_URL, "socket_timeout": 20}], "capacity": 1000, "expiry": 30},
+        "CONFIG": {
+            "hosts": [{"address": REDIS_URL, "socket_timeout": 20}],
+            "capacity": 1000,
+            "expiry": 30,
+            # By the wall clock. Consumers join again all the time: this rids groups of those whose process was killed.
+            "group_expiry": 7 * 86_400,
+        },
     }
 }
 

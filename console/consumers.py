@@ -21,7 +21,7 @@ from redis.exceptions import RedisError
 
 from console.outbox import Outbox
 from console.snapshot import snapshot
-from scheduler import telemetry
+from scheduler import live, telemetry
 from scheduler.live import CONSOLE_GROUP
 from workers import log
 
@@ -42,6 +42,8 @@ RECHECK_S = 5.0
 SEND_TIMEOUT_S = 20.0
 #: two whole states to one browser are at least this far apart
 RESYNC_EVERY_S = 1.0
+#: a connection joins its group again so often: Redis may have lost it (FLUSHALL)
+REJOIN_EVERY_S = 10.0
 
 
 class Command(msgspec.Struct, forbid_unknown_fields=True):
@@ -76,7 +78,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         super().__init__(*args, **kwargs)
         self._outbox = Outbox()
         self._wake = asyncio.Event()
-        self._sender: asyncio.Task | None = None
+        self._tasks: list[asyncio.Task] = []
         self._checked_at = 0.0
         self._closing = False
         self._history = True
@@ -89,19 +91,44 @@ class LiveConsumer(AsyncWebsocketConsumer):
             return
         try:
             await self.channel_layer.group_add(CONSOLE_GROUP, self.channel_name)
+            content = await asyncio.to_thread(live.content)
         except (OSError, RedisError) as error:
             await self._interrupted(error)
             return
         self._outbox.ask_resync()
         self._wake.set()
-        self._sender = asyncio.create_task(self._send_all())
+        self._tasks = [asyncio.create_task(self._send_all()), asyncio.create_task(self._rejoin_all(content))]
+
+    async def __call__(self, scope, receive, send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            # disconnect() is not called when Redis ends the connection.
+            for task in self._tasks:
+                task.cancel()
+
+    async def _rejoin_all(self, content: str) -> None:
+        """Go on receiving events when Redis was emptied; what was missed meanwhile is sent as the whole state."""
+        while not self._closing:
+            await asyncio.sleep(REJOIN_EVERY_S)
+            try:
+                await self.channel_layer.group_add(CONSOLE_GROUP, self.channel_name)
+                now = await asyncio.to_thread(live.content)
+            except (OSError, RedisError) as error:
+                logger.warning("live_page_not_rejoined", error=str(error))
+                continue
+            if now != content:
+                content = now
+                self._outbox.ask_resync()
+                self._wake.set()
 
     async def disconnect(self, code: int) -> None:
         self._closing = True
-        if self._sender is None:
+        if not self._tasks:
             return
-        self._sender.cancel()
-        await asyncio.gather(self._sender, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         try:
             await self.channel_layer.group_discard(CONSOLE_GROUP, self.channel_name)
         except (OSError, RedisError):

@@ -53,6 +53,7 @@ def _member(member: Node | Gateway) -> dict[str, Any]:
         "state": member.state,
         "connected": member.connected,
         "last_seen": member.last_seen.timestamp() if member.last_seen else None,
+        "behind_since": member.behind_since.timestamp() if member.behind else None,
     }
 
 

@@ -141,6 +141,8 @@ class Member(models.Model):
     #: the live connection's channel; empty when not connected
     channel = models.CharField(max_length=200, blank=True, default="")
     last_seen = models.DateTimeField(null=True, blank=True)
+    #: since when the connected member has held another configuration than it should; set once that has lasted
+    behind_since = models.DateTimeField(null=True, blank=True)
     created = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -157,6 +159,11 @@ class Member(models.Model):
         if not self.channel or self.state != self.State.APPROVED:
             return bool(self.channel)
         return self.last_seen is not None and (timezone.now() - self.last_seen).total_seconds() < FRESH_S
+
+    @property
+    def behind(self) -> bool:
+        """Whether it is connected, and has not taken over what it was sent for longer than an operator should wait."""
+        return self.behind_since is not None and self.state == self.State.APPROVED and self.connected
 
 
 class Node(Member):

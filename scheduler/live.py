@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import uuid
 from typing import Any
 
 import redis
@@ -16,12 +17,19 @@ from django.conf import settings
 
 #: the channel-layer group of all browsers on a live page
 CONSOLE_GROUP = "console"
+CONTENT = "nereus:content"
 
 
 @functools.cache
 def client() -> redis.Redis:
     """This process' Redis client (thread-safe; connects when first used and again after a restart)."""
     return redis.Redis.from_url(settings.REDIS_URL, decode_responses=True, socket_timeout=5)
+
+
+def content() -> str:
+    """A name for what Redis holds: another one once it was emptied or replaced, and all groups with it."""
+    client().set(CONTENT, uuid.uuid4().hex, nx=True)
+    return client().get(CONTENT) or ""
 
 
 def event(name: str, data: dict[str, Any]) -> dict[str, Any]:

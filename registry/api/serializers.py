@@ -377,7 +377,7 @@ class NodeSerializer(serializers.ModelSerializer):
 
     class Meta:
         model = models.Node
-        fields = ["name", "state", "connected", "last_seen", "created", "devices"]
+        fields = ["name", "state", "connected", "last_seen", "behind_since", "created", "devices"]
 
 
 class GatewaySerializer(serializers.ModelSerializer):
@@ -388,7 +388,7 @@ class GatewaySerializer(serializers.ModelSerializer):
 
     class Meta:
         model = models.Gateway
-        fields = ["name", "address", "state", "connected", "last_seen", "created"]
+        fields = ["name", "address", "state", "connected", "last_seen", "behind_since", "created"]
 
 
 class ApiKeySerializer(StrictMixin, serializers.ModelSerializer):

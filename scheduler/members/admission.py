@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.db.models import Case, F, Value, When
 from django.utils import timezone
 
 from registry.models import Gateway, JoinToken, Member, Node, hash_secret, name_validator, new_secret
@@ -71,6 +73,7 @@ def admit(kind: type[Node] | type[Gateway], identity: Identity, name: str, chann
         member.credential_hash = ""
     member.channel = channel
     member.last_seen = timezone.now()
+    member.behind_since = None
     member.save()
     presence.heard()
     return member
@@ -96,10 +99,17 @@ def state_of(kind: type[Node] | type[Gateway], pk: int) -> str | None:
     return kind.objects.filter(pk=pk).values_list("state", flat=True).first()
 
 
-def seen(kind: type[Node] | type[Gateway], pk: int) -> None:
-    """The member said something."""
+def seen(kind: type[Node] | type[Gateway], pk: int, channel: str) -> None:
+    """The member sent something on this channel. A member that was written off meanwhile (the clock was set forward,
+    say) is connected again; the channel of a newer connection stays."""
     presence.heard()
-    kind.objects.filter(pk=pk).update(last_seen=timezone.now())
+    current = Case(When(channel="", then=Value(channel)), default=F("channel"))
+    kind.objects.filter(pk=pk).update(last_seen=timezone.now(), channel=current)
+
+
+def set_behind(kind: type[Node] | type[Gateway], pk: int, channel: str, since: datetime | None) -> None:
+    """Keep since when the member on this channel has been behind; None: it has caught up."""
+    kind.objects.filter(pk=pk, channel=channel).update(behind_since=since)
 
 
 def left(kind: type[Node] | type[Gateway], pk: int, channel: str) -> None:

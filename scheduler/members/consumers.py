@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import functools
+import asyncio
 import time
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 import msgspec
-from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.core.exceptions import ObjectDoesNotExist
 from django.db import DatabaseError
+from django.utils import timezone
 from kombu.exceptions import OperationalError as BrokerError
 from redis.exceptions import RedisError
 
@@ -19,33 +21,51 @@ from scheduler import live, telemetry
 from scheduler.control import requests
 from scheduler.control.bursts import TotalArrivals
 from scheduler.members import admission, devices, push
-from scheduler.profiling import results
+from scheduler.members.configurations import configurations, in_thread
+from scheduler.members.lag import Lag, Lasting
+from scheduler.profiling import dispatch, results
 from workers import log
 from workers.protocol import control
 
 logger = log.get("members")
 
-#: In threads of their own: with Channels' default all connections share one, and a slow query of one member would
-#: make the others look silent.
-in_thread = functools.partial(database_sync_to_async, thread_sensitive=False)
-
 MAX_MESSAGE = 4 * 1024 * 1024
 #: how often a live connection refreshes ``last_seen``
 SEEN_EVERY_S = 3.0
+#: how often a connection compares its member's approval with the registry's
+RECHECK_EVERY_S = 3.0
+#: how often it joins its groups again, which Redis may have lost (FLUSHALL)
+REJOIN_EVERY_S = 60.0
+#: a node's profile jobs differ from those ordered for so long before they are compared with the database
+JOBS_DIFFER_S = 3.0
 #: the close code of a member that ends its link by itself (RFC 6455, section 7.4.1)
 CLOSED_IN_ORDER = 1000
+#: what keeps a message from being dealt with now; the next one may fare better
+PASSING = (RedisError, BrokerError, DatabaseError, ObjectDoesNotExist, OSError)
 
 
 class MemberConsumer(AsyncWebsocketConsumer):
     """Admission, approval and error handling; subclasses handle a kind's messages."""
 
     kind: type[Node] | type[Gateway]
+    _care: asyncio.Task | None = None
+
+    async def __call__(self, scope, receive, send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            # disconnect() is not called when Redis ends the connection.
+            if self._care is not None:
+                self._care.cancel()
 
     async def connect(self) -> None:
         self.member: Node | Gateway | None = None
         self.approved = False
         self.groups_joined: list[str] = []
+        self.turned_away = False
         self.seen_at = 0.0
+        self.lag = Lag()
+        self.behind_since: float | None = None
         # Accepted before anything is checked: only an accepted websocket can carry a close code with a reason.
         await self.accept()
         self.identity = await in_thread(admission.identify)(self.kind, self._token())
@@ -62,6 +82,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
         return None
 
     async def turn_away(self, code: int, reason: str) -> None:
+        self.turned_away = True
         logger.warning("member_refused", kind=self.kind.__name__.lower(), code=code, reason=reason)
         # A close frame's reason holds 123 bytes.
         await self.close(code=code, reason=reason.encode()[:120].decode(errors="ignore"))
@@ -90,14 +111,16 @@ class MemberConsumer(AsyncWebsocketConsumer):
         elif self.approved:
             if time.monotonic() - self.seen_at > SEEN_EVERY_S:
                 self.seen_at = time.monotonic()
-                await in_thread(admission.seen)(self.kind, self.member.pk)
-            await self._handle_or_log(message)
+                await in_thread(admission.seen)(self.kind, self.member.pk, self.channel_name)
+            await self._or_log(self.handle, message)
+            if isinstance(message, control.MemberStats):
+                await self._or_log(self.compare, message)
 
-    async def _handle_or_log(self, message: control.FromMember) -> None:
+    async def _or_log(self, handle: Callable[[Any], Awaitable[None]], message: control.FromMember) -> None:
         """A message that cannot be dealt with now (Redis is away, say) is lost; the link and what follows are not."""
         try:
-            await self.handle(message)
-        except (RedisError, BrokerError, DatabaseError, ObjectDoesNotExist, OSError) as error:
+            await handle(message)
+        except PASSING as error:
             logger.error("message_lost", type=type(message).__name__, member=self.member.name, error=str(error))
 
     async def _join(self, message: control.JoinNode | control.JoinGateway) -> None:
@@ -109,7 +132,33 @@ class MemberConsumer(AsyncWebsocketConsumer):
         self.join_message = message
         await self._enter(self.group(self.member.pk))
         logger.info("member_joined", kind=self.kind.__name__.lower(), name=message.name, state=self.member.state)
+        self._care = asyncio.create_task(self._take_care(), name=f"care-{message.name}")
         await self._admit_or_wait()
+
+    async def _take_care(self) -> None:
+        """Do what pushes do, now and then and without them."""
+        rejoin_at = time.monotonic() + REJOIN_EVERY_S
+        while not self.turned_away:
+            await asyncio.sleep(RECHECK_EVERY_S)
+            try:
+                await self._recheck()
+                if time.monotonic() >= rejoin_at:
+                    rejoin_at = time.monotonic() + REJOIN_EVERY_S
+                    for group in self.groups_joined:
+                        await self.channel_layer.group_add(group, self.channel_name)
+            except PASSING as error:
+                logger.warning("member_not_rechecked", member=self.member.name, error=str(error))
+            except Exception:
+                logger.exception("member_not_rechecked", member=self.member.name)
+
+    async def _recheck(self) -> None:
+        """Follow an approval or a revocation that no push told of."""
+        key = self.kind, self.member.pk
+        expected = Member.State.APPROVED if self.approved else Member.State.PENDING
+        if (await configurations().registered()).states.get(key) == expected:
+            return
+        if (await configurations().registered(time.monotonic())).states.get(key) != expected:
+            await self._admit_or_wait()
 
     async def _admit_or_wait(self) -> None:
         state = await in_thread(admission.state_of)(self.kind, self.member.pk)
@@ -118,7 +167,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
             credential = await in_thread(admission.issue_credential)(self.member)
             await self.say(control.Joined(member=self.member.pk, credential=credential))
             await self.admitted()
-        elif state == Member.State.PENDING:
+        elif state == Member.State.PENDING and not self.approved:
             await self.say(control.Pending(reason="an operator must approve this member in the console"))
         elif state != Member.State.APPROVED:
             await self.turn_away(control.CLOSE_UNAUTHORIZED, "revoked by an operator")
@@ -136,6 +185,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
                 "name": self.member.name,
                 "state": await in_thread(admission.state_of)(self.kind, self.member.pk),
                 "connected": connected,
+                "behind_since": self.behind_since if connected else None,
             },
         )
 
@@ -150,13 +200,46 @@ class MemberConsumer(AsyncWebsocketConsumer):
     async def member_refresh(self, event: dict[str, Any]) -> None:
         """From the channel layer: something that the member must know changed."""
         if self.approved:
-            await self.say(await self.configuration())
+            try:
+                await self.send_configuration(time.monotonic())
+            except PASSING as error:
+                logger.warning("push_lost", member=self.member.name, error=str(error))
+
+    async def send_configuration(self, since: float) -> None:
+        """Send what the database held at ``since`` or later."""
+        config = await self.configuration(since)
+        self.lag.sent(time.monotonic())
+        await self.say(config)
+
+    async def compare(self, stats: control.MemberStats) -> None:
+        """Answer a member that holds another configuration than it should, and warn where that lasts."""
+        wanted = await self.configuration()
+        now = time.monotonic()
+        if self.lag.report(stats.config_hash, wanted.hash, now - max(0.0, stats.at), now):
+            held = stats.plan_version
+            logger.info("configuration_repeated", member=self.member.name, held=held, plan=wanted.plan.version)
+            self.lag.sent(now)
+            await self.say(wanted)
+        if self.lag.warns(now) != (self.behind_since is not None):
+            await self._warn(now)
+
+    async def _warn(self, now: float) -> None:
+        """Have browsers show that the member is behind, or that it has caught up."""
+        since = timezone.now() - timedelta(seconds=now - self.lag.since) if self.lag.warns(now) else None
+        await in_thread(admission.set_behind)(self.kind, self.member.pk, self.channel_name, since)
+        self.behind_since = since.timestamp() if since is not None else None
+        logger.warning("member_behind" if since is not None else "member_caught_up", member=self.member.name)
+        await self._tell_browsers(True)
 
     async def member_recheck(self, event: dict[str, Any]) -> None:
         """From the channel layer: approval may have changed."""
         await self._admit_or_wait()
 
     async def disconnect(self, code: int) -> None:
+        if self._care is not None:
+            # It must not join a group again that is left below.
+            self._care.cancel()
+            await asyncio.gather(self._care, return_exceptions=True)
         if self.member is not None:
             # First, and whatever becomes of Redis: a connection that ended must not look alive.
             await in_thread(admission.left)(self.kind, self.member.pk, self.channel_name)
@@ -176,8 +259,8 @@ class MemberConsumer(AsyncWebsocketConsumer):
         """The member is approved and knows it: send its configuration."""
         raise NotImplementedError
 
-    async def configuration(self) -> control.ToMember:
-        """Everything that the member must know now."""
+    async def configuration(self, since: float | None = None) -> control.NodeConfig | control.GatewayConfig:
+        """Everything that the member must know, as of ``since`` (monotonic) or later; None: a few seconds ago."""
         raise NotImplementedError
 
     async def handle(self, message: control.FromMember) -> None:
@@ -189,6 +272,10 @@ class NodeConsumer(MemberConsumer):
 
     kind = Node
 
+    async def connect(self) -> None:
+        self.jobs_differ = Lasting(JOBS_DIFFER_S)
+        await super().connect()
+
     def decode(self, text: str):
         return control.decode_from_node(text)
 
@@ -197,13 +284,24 @@ class NodeConsumer(MemberConsumer):
 
     async def admitted(self) -> None:
         await in_thread(devices.sync)(self.member, self.join_message.devices)
-        await self.say(await self.configuration())
+        await self.send_configuration(time.monotonic())
 
-    async def configuration(self) -> control.NodeConfig:
-        return await in_thread(push.node_config)(self.member)
+    async def configuration(self, since: float | None = None) -> control.NodeConfig:
+        return await configurations().node(self.member.pk, since)
+
+    async def compare(self, stats: control.NodeStats) -> None:
+        await super().compare(stats)
+        if stats.jobs is None:
+            return
+        ordered = (await configurations().registered()).jobs.get(self.member.pk, frozenset())
+        if self.jobs_differ.holds(ordered != frozenset(stats.jobs), time.monotonic()):
+            for message in await in_thread(dispatch.reconcile)(self.member, stats.jobs):
+                await self.say(message)
 
     async def handle(self, message: control.FromNode) -> None:
         match message:
+            case control.NodeStats(devices=()):
+                pass  # sent to be compared only
             case control.NodeStats():
                 second = telemetry.node_second(self.member.name, message, time.time())
                 await in_thread(telemetry.record)(telemetry.NODE_STREAM, second)
@@ -249,13 +347,13 @@ class GatewayConsumer(MemberConsumer):
         await in_thread(self._remember_address)()
         self.total.joined(self.member.name, self.channel_name, time.monotonic())
         await self._enter(push.GATEWAYS)
-        await self.say(await self.configuration())
+        await self.send_configuration(time.monotonic())
         await self._tell_others()
 
-    async def configuration(self) -> control.GatewayConfig:
-        config = await in_thread(push.gateway_config)()
+    async def configuration(self, since: float | None = None) -> control.GatewayConfig:
+        config = await configurations().gateway(max(1, self.total.serving), since)
         self.total.set_plan(config.plan.bands, config.plan.version, time.monotonic())
-        return msgspec.structs.replace(config, gateways=max(1, self.total.serving))
+        return config
 
     async def _tell_others(self) -> None:
         """Every gateway must know whether it serves alone."""

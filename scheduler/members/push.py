@@ -1,6 +1,11 @@
-"""Sending configuration to members. Each gets a whole snapshot, so that a lost message heals with the next."""
+"""Members' configurations, read whole from the database, and pushes: news for connections of any process.
+
+A push may be lost; what members report each second makes up for it (see :mod:`.configurations`).
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import msgspec
 from asgiref.sync import async_to_sync
@@ -40,33 +45,74 @@ def applications() -> tuple[specs.ApplicationSpec, ...]:
     )
 
 
-def gateway_config() -> control.GatewayConfig:
-    """Everything that a gateway must know now."""
-    return control.GatewayConfig(
+@dataclass(frozen=True)
+class Shared:
+    """What all members' configurations are made from. ``standby``: ids of variants that may stay loaded; ``keep``:
+    digests of files to keep; ``owners``: node ids by device."""
+
+    applications: tuple[specs.ApplicationSpec, ...]
+    key_hashes: tuple[str, ...]
+    plan: specs.Plan
+    standby: tuple[int, ...]
+    keep: tuple[str, ...]
+    owners: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Registered:
+    """All that connections compare with what their members report. ``states``: approval by kind and id; ``jobs``:
+    running profile jobs by node id."""
+
+    shared: Shared
+    states: dict[tuple[type[Node] | type[Gateway], int], str]
+    jobs: dict[int, frozenset[int]]
+
+
+def read_shared() -> Shared:
+    """What all members' configurations are made from now."""
+    kept = Variant.objects.filter(state=Variant.State.READY, excluded=False)
+    return Shared(
         applications=applications(),
         key_hashes=tuple(ApiKey.objects.order_by("id").values_list("key_hash", flat=True)),
         plan=latest_wire(),
+        standby=tuple(kept.order_by("id").values_list("pk", flat=True)),
+        keep=tuple(sorted(set(Variant.objects.values_list("digest", flat=True)))),
+        owners=dict(Device.objects.values_list("ref", "node_id")),
     )
 
 
-def node_config(node: Node) -> control.NodeConfig:
-    """Everything that a node must know now: its devices' part of the plan, and what its cache should keep."""
-    plan = latest_wire()
-    kept = Variant.objects.filter(state=Variant.State.READY, excluded=False)
-    standby = tuple(kept.order_by("id").values_list("pk", flat=True))
-    own = set(Device.objects.filter(node=node).values_list("ref", flat=True))
+def read() -> Registered:
+    """All that connections compare with, in a number of queries that does not depend on how many members there are."""
+    states = {(kind, pk): state for kind in (Node, Gateway) for pk, state in kind.objects.values_list("pk", "state")}
+    jobs: dict[int, set[int]] = {}
+    running = ProfileJob.objects.filter(state=ProfileJob.State.RUNNING, device__isnull=False)
+    for node, job in running.values_list("device__node_id", "pk"):
+        jobs.setdefault(node, set()).add(job)
+    return Registered(read_shared(), states, {node: frozenset(ids) for node, ids in jobs.items()})
+
+
+def gateway_config(shared: Shared, gateways: int = 1) -> control.GatewayConfig:
+    """Everything that one of so many gateways must know."""
+    return control.GatewayConfig(
+        applications=shared.applications, key_hashes=shared.key_hashes, plan=shared.plan, gateways=gateways
+    )
+
+
+def node_config(pk: int, shared: Shared) -> control.NodeConfig:
+    """Everything that a node must know: its devices' part of the plan, and what its cache should keep."""
+    plan = shared.plan
+    own = tuple(
+        msgspec.structs.replace(device, standby=shared.standby)
+        for device in plan.devices
+        if shared.owners.get(device.device) == pk
+    )
     return control.NodeConfig(
-        applications=applications(),
-        plan=specs.Plan(
-            version=plan.version,
-            devices=tuple(msgspec.structs.replace(d, standby=standby) for d in plan.devices if d.device in own),
-        ),
-        keep=tuple(sorted(set(Variant.objects.values_list("digest", flat=True)))),
+        applications=shared.applications, plan=specs.Plan(version=plan.version, devices=own), keep=shared.keep
     )
 
 
 def nudge(group: str) -> None:
-    """Have the connections in a group send their configuration, as it is when they do: a snapshot taken here could be
+    """Have the connections in a group send the configuration as it is when they do: a snapshot taken here could be
     overtaken by a newer one that another process sends."""
     async_to_sync(get_channel_layer().group_send)(group, {"type": "member.refresh"})
 

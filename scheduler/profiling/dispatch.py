@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import timedelta
 
 from django.db import IntegrityError, transaction
 from django.db.models import F
 from django.utils import timezone
 
-from registry.models import FRESH_S, Device, Member, Profile, ProfileJob, Variant
+from registry.models import FRESH_S, Device, Member, Node, Profile, ProfileJob, Variant
 from scheduler.control.wire import application_spec, variant_spec
 from scheduler.members import push
-from scheduler.profiling.results import announce, give_up_or_retry
+from scheduler.profiling.results import announce, give_up_or_retry, order_next
 from workers import log
 from workers.protocol import control, specs
 
@@ -21,6 +22,8 @@ logger = log.get("profiling")
 SILENT_S = 120
 #: a node says at once that it has an order; one that it does not speak of was lost on the way
 UNHEARD_S = 15
+#: an order may be on its way for so many seconds before the node reports the job
+ON_THE_WAY_S = 3
 MAX_BATCH = 64
 
 
@@ -49,6 +52,27 @@ def dispatch() -> int:
         started += 1
         logger.info("profile_ordered", job=job.pk, variant=str(job.variant), device=device.ref, reason=job.reason)
     return started
+
+
+def reconcile(node: Node, under_way: Collection[int]) -> list[control.ToMember]:
+    """Messages after which the node works on the jobs that it should work on, and on no others.
+
+    A job that the node has reported on and now does not know was lost with a restart of the node: that was an attempt,
+    and the job goes back to the queue.
+    """
+    running = ProfileJob.objects.filter(state="running", device__node=node)
+    jobs = {job.pk: job for job in running.select_related("variant__application", "device")}
+    messages: list[control.ToMember] = [control.ProfileCancel(job=pk) for pk in under_way if pk not in jobs]
+    now = timezone.now()
+    for pk in sorted(jobs.keys() - set(under_way)):
+        job = jobs[pk]
+        if job.heard is not None:
+            give_up_or_retry(job, "the node does not work on it any more; it was restarted, say", retry=True)
+            order_next()
+        elif not now - timedelta(seconds=ON_THE_WAY_S) < (job.started or job.created) <= now:
+            logger.warning("profile_order_repeated", job=pk, device=job.device.ref)
+            messages.append(_order(job, job.device))
+    return messages
 
 
 def _claim(job: ProfileJob, device: Device) -> bool:

@@ -110,14 +110,14 @@ def done(node: Node, message: control.ProfileDone) -> None:
     announce(job, message.points)
     if job.variant.state == Variant.State.READY:
         request_plan("change", f"{job.variant} was profiled on {job.device_type}")
-    _next()
+    order_next()
 
 
 def failed(node: Node, message: control.ProfileFailed) -> None:
     job = _running(node, message.job)
     if job is not None:
         give_up_or_retry(job, message.message, message.retry)
-        _next()
+        order_next()
 
 
 def give_up_or_retry(job: ProfileJob, why: str, retry: bool) -> None:
@@ -153,8 +153,9 @@ def drifted(node: Node, message: control.Drift) -> None:
         return
     logger.info("drift", device=device.ref, variant=str(variant), ratio=round(message.ratio, 2))
     if order(variant, ProfileJob.Reason.DRIFT, [device.type]):
-        _next()
+        order_next()
 
 
-def _next() -> None:
+def order_next() -> None:
+    """Have queued jobs handed to devices that are free now."""
     queue.send("scheduler.dispatch_profiles")

@@ -44,12 +44,21 @@ export class Cluster {
     return moved;
   }
 
+  // What changed: "link" (connection or approval), "lag" (it fell behind or caught up), "nothing"; null: not known yet.
   applyMember(data) {
     const members = data.kind === "gateway" ? this.gateways : this.nodes;
     const member = members.get(data.name);
-    if (!member) return false;
-    Object.assign(member, { state: data.state, connected: data.connected });
-    return true;
+    if (!member) return null;
+    const link = member.state !== data.state || member.connected !== data.connected;
+    const lag = (member.behind_since ?? null) !== (data.behind_since ?? null);
+    Object.assign(member, { state: data.state, connected: data.connected, behind_since: data.behind_since ?? null });
+    return link ? "link" : lag ? "lag" : "nothing";
+  }
+
+  // Connected members that do not take over what they are sent: [{ kind, name, since }].
+  behind() {
+    const of = (kind, members) => [...members.values()].filter((m) => m.connected && m.behind_since).map((m) => ({ kind, name: m.name, since: m.behind_since }));
+    return [...of("node", this.nodes), ...of("gateway", this.gateways)];
   }
 
   applyProfile(data) {

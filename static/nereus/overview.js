@@ -3,7 +3,7 @@
 import { Dashboard, WINDOW_S } from "./dashboard.js";
 import { el, setText } from "./dom.js";
 import { Feed } from "./feed.js";
-import { age, ms, percent, rate } from "./format.js";
+import { age, clock, ms, percent, rate } from "./format.js";
 import { live } from "./live.js";
 import { ClusterMap } from "./map.js";
 
@@ -108,6 +108,9 @@ function banners() {
   if (left.length) found.push(["warn", "left-out", `Demand exceeds capacity: plan ${cluster.plan.version} leaves out ${left.map(([name, value]) => `${rate(value)} items/s of ${name}`).join(", ")}.`, `/plans/${cluster.plan.version}/`]);
   const down = [...cluster.devices.values()].filter((device) => device.state === "down" && cluster.nodes.get(device.node)?.state === "approved");
   if (down.length) found.push(["bad", "down", `${down.length === 1 ? "Device" : "Devices"} down: ${down.map((device) => device.ref).join(", ")}.`, "/nodes/"]);
+  for (const { kind, name, since } of cluster.behind()) {
+    found.push(["bad", `behind-${name}`, `The ${kind} ${name} is connected but has not taken over the current configuration since ${clock(since)}: it goes on with an older plan and older applications${kind === "gateway" ? ", and accepts deleted API keys" : ""}. Look for errors in its log, and restart it if this stays.`, "/nodes/"]);
+  }
   const waiting = [...cluster.nodes.values(), ...cluster.gateways.values()].filter((member) => member.state === "pending");
   if (waiting.length) found.push(["info", "pending", `${waiting.map((member) => member.name).join(", ")} ${waiting.length === 1 ? "waits" : "wait"} for approval.`, "/nodes/"]);
   const box = byId("banners");
@@ -157,8 +160,10 @@ live
     banners();
   })
   .on("member", (data) => {
-    if (!cluster.applyMember(data)) askSnapshot();
-    feed.add(board.serverNow(), data.kind, data.connected ? "up" : "down", `${data.kind} ${data.name} ${data.connected ? "is connected" : "has disconnected"} (${data.state})`, { href: "/nodes/" });
+    const changed = cluster.applyMember(data);
+    if (changed === null) askSnapshot();
+    if (changed === "lag") feed.add(board.serverNow(), data.kind, data.behind_since ? "down" : "up", `${data.kind} ${data.name} ${data.behind_since ? "does not take over the current configuration" : "has the current configuration again"}`, { href: "/nodes/" });
+    else feed.add(board.serverNow(), data.kind, data.connected ? "up" : "down", `${data.kind} ${data.name} ${data.connected ? "is connected" : "has disconnected"} (${data.state})`, { href: "/nodes/" });
     map.render();
     map.tick(board.serverNow());
     banners();

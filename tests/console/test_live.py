@@ -249,3 +249,32 @@ async def test_a_browser_that_does_not_read_is_let_go(staff, monkeypatch):
     monkeypatch.setattr(consumers.LiveConsumer, "_send", stuck)
     async with Browser(staff) as browser:
         assert (await browser.close_code())[0] == 4408
+
+
+async def test_a_tab_that_is_open_for_a_day_goes_on_receiving_events(staff, clean_redis):
+    async with Browser(staff) as browser:
+        await browser.until("snapshot")
+        group = b"asgi:group:console"
+        assert clean_redis.zcard(group) == 1
+        clean_redis.zadd(group, {name: time.time() - 86_401 for name in clean_redis.zrange(group, 0, -1)})
+        await live.publish_async("changed", {"kind": "variant", "ref": "digits/best"})
+        assert await browser.until("changed")
+
+
+async def test_a_tab_goes_on_when_redis_was_emptied_and_gets_the_state_that_it_missed(staff, clean_redis, monkeypatch):
+    monkeypatch.setattr(consumers, "REJOIN_EVERY_S", 0.2)
+    async with Browser(staff) as browser:
+        await browser.until("snapshot")
+        clean_redis.flushall()
+        assert await browser.until("snapshot")
+        await live.publish_async("changed", {"kind": "variant", "ref": "digits/best"})
+        assert await browser.until("changed")
+        # Joining again is no reason for the whole state by itself.
+        assert await browser._socket.receive_nothing(1.0)
+
+
+async def test_nothing_of_a_tab_that_was_closed_stays_in_the_group(staff, clean_redis, monkeypatch):
+    monkeypatch.setattr(consumers, "REJOIN_EVERY_S", 0.001)
+    async with Browser(staff) as browser:
+        await browser.until("snapshot")
+    assert clean_redis.zcard(b"asgi:group:console") == 0

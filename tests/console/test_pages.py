@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import User
 from django.contrib.staticfiles import finders
 from django.test import Client
 from django.urls import Resolver404, resolve
+from django.utils import timezone
 
 from registry import models
 from tests.console.conftest import EVIL, add_plan, add_variant
@@ -200,3 +202,18 @@ def test_nodes_show_devices_and_offer_approval_only_where_it_is_due(staff, clust
     assert 'data-testid="approve-shed"' in html and 'data-testid="approve-box"' not in html
     assert 'data-testid="revoke-box"' in html
     assert "digits/quick" in html
+
+
+def test_the_nodes_page_warns_of_connected_members_that_are_behind(staff, cluster):
+    now = timezone.now()
+    since = now - timedelta(seconds=75)
+    for kind in (models.Node, models.Gateway):
+        kind.objects.update(last_seen=now, behind_since=since)
+    page = text(staff.get("/nodes/"))
+    assert f"Behind since {since:%Y-%m-%d %H:%M:%S} UTC." in page
+    box, front = (page.split(f'data-testid="behind-{name}"')[1].split("</div>")[0] for name in ("box", "front"))
+    assert "older plan" in box and "deleted API keys" not in box and "deleted API keys" in front
+    assert "behind-shed" not in page  # it waits for approval
+    for kind in (models.Node, models.Gateway):
+        kind.objects.update(last_seen=now - timedelta(minutes=1))
+    assert "Behind since" not in text(staff.get("/nodes/"))

@@ -162,3 +162,25 @@ def test_the_map_tells_what_loads_what_serves_and_what_leaves(run_script):
     assert (result["older"], result["newer"]) == (False, True)
     assert result["after"] == [["big", True], ["old", True]]
     assert (result["moved"], result["unknown"], result["created"]) == (True, False, 60)
+
+
+def test_members_that_are_behind_are_known_while_they_are_connected(run_script):
+    result = run_script(
+        """
+        const c = new cluster.Cluster();
+        const well = { state: "approved", connected: true, behind_since: null };
+        const member = (name, more) => ({ name, ...well, ...more });
+        c.applySnapshot({ now: 50, applications: [], variants: [], devices: [], jobs: [], plan: null,
+          nodes: [member("box", { behind_since: 40 }), member("shed")], gateways: [member("front")] }, 50);
+        const first = c.behind();
+        const tell = (kind, name, more) => c.applyMember({ kind, name, ...well, ...more });
+        const changes = [tell("gateway", "front", { behind_since: 45 }), tell("node", "box"), tell("node", "box"),
+                         tell("node", "nobody")];
+        const second = c.behind();
+        return { first, changes, second, left: tell("gateway", "front", { connected: false }), last: c.behind() };
+        """
+    )
+    assert result["first"] == [{"kind": "node", "name": "box", "since": 40}]
+    assert result["changes"] == ["lag", "lag", "nothing", None]
+    assert result["second"] == [{"kind": "gateway", "name": "front", "since": 45}]
+    assert (result["left"], result["last"]) == ("link", [])

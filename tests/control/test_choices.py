@@ -69,10 +69,10 @@ def test_a_choice_holds_from_the_next_plan_on_which_is_asked_for_at_once(client,
     assert answer.status_code == 200, answer.content
     assert (answer.json()["strategy"], answer.json()["chosen"]["routing"]) == (another, "uniform")
     assert asked()
-    assert push.gateway_config().plan.routing == before.wire["routing"] == "late-binding"
+    assert push.gateway_config(push.read_shared()).plan.routing == before.wire["routing"] == "late-binding"
     plan = make_plan("change")
     assert (plan.strategy, plan.wire["routing"]) == (another, "uniform")
-    assert push.gateway_config().plan.routing == "uniform"
+    assert push.gateway_config(push.read_shared()).plan.routing == "uniform"
 
 
 def test_a_choice_survives_a_restart_and_a_change_of_the_environment_until_it_is_taken_back(client, settings):
@@ -157,5 +157,5 @@ def test_an_excluded_variant_stands_by_nowhere(digits):
     Variant.objects.filter(pk=quick.pk).update(excluded=True)
     plan = make_plan("change")
     assert not any(device["relief"] for device in plan.wire["devices"])
-    for device in push.node_config(Node.objects.get()).plan.devices:
+    for device in push.node_config(Node.objects.get().pk, push.read_shared()).plan.devices:
         assert device.standby == (good.pk,)

@@ -61,7 +61,7 @@ async def test_a_plan_is_fetched_applied_and_reported(settings, control_plane):
         states = await control_plane.told(control.DeviceStates, warm(1, 5))
         assert [(state.device, state.state) for state in states.devices] == [("box/cpu0", "up")]
         assert control_plane.blob_requests == [(digest, "Bearer secret-1")]
-        stats = await control_plane.told(control.NodeStats)
+        stats = await control_plane.told(control.NodeStats, lambda message: message.devices)
         assert [second.device for second in stats.devices] == ["box/cpu0"]
         overload = await control_plane.told(control.Overload)
         assert overload == control.Overload(device="box/cpu0", application="digits", arrived=10, refused=4)

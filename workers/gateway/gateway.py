@@ -388,7 +388,10 @@ class Gateway:
     def _report(self) -> dict[str, ApplicationStats]:
         """Tell the control plane of the second that ends now."""
         stats = self._statistics.take(list(self._dataplane.catalog.applications))
-        self._send(GatewayStats(applications=stats, ready=self.ready))
+        held = self._dataplane.catalog.config
+        self._send(
+            GatewayStats(applications=stats, ready=self.ready, plan_version=held.plan.version, config_hash=held.hash)
+        )
         return stats
 
     def _page(self) -> bytes:

@@ -263,17 +263,23 @@ class NodeDaemon:
         self.cache.need(digests)
 
     async def _tick(self) -> None:
-        """Once a second, one message with the last second of every device."""
+        """Once a second, one message with the last second of every device, and with what the node holds."""
         period, due = 1.0, time.monotonic()
         while True:
             due = max(due + period, time.monotonic())
             await asyncio.sleep(due - time.monotonic())
-            self._say_stats()
+            self._send_stats()
             # Executors' seconds drift against ours: now and then one has two to tell.
             if any(len(waiting) > 1 for waiting in self._stats.values()):
-                self._say_stats()
+                self._send_stats()
 
-    def _say_stats(self) -> None:
-        seconds = tuple(waiting.popleft() for waiting in self._stats.values() if waiting)
-        if seconds:
-            self.link.send(control.NodeStats(devices=seconds))
+    def _send_stats(self) -> None:
+        # Sent even without a device's second: the control plane compares what the node holds with what it should.
+        self.link.send(
+            control.NodeStats(
+                devices=tuple(waiting.popleft() for waiting in self._stats.values() if waiting),
+                plan_version=self.config.plan.version if self.config is not None else 0,
+                config_hash=self.config.hash if self.config is not None else "",
+                jobs=self.jobs.under_way,
+            )
+        )

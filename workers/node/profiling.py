@@ -42,6 +42,11 @@ class ProfileJobs:
         self._measuring: dict[int, tuple[str, int, asyncio.Future[control.FromMember]]] = {}
         self._log = log.get("profiling")
 
+    @property
+    def under_way(self) -> tuple[int, ...]:
+        """Ids of the jobs that were ordered and have not ended."""
+        return tuple(self._tasks)
+
     def order(self, order: control.ProfileOrder) -> None:
         """Start a job; one that is under way already goes on."""
         if order.job in self._tasks:

@@ -10,6 +10,7 @@ that :class:`Joined` gave it. Close codes tell a member whether to try again.
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated, Literal
 
 import msgspec
@@ -75,19 +76,34 @@ class DeviceStates(FromMember, tag="device_states", frozen=True, kw_only=True):
     devices: tuple[DeviceState, ...]
 
 
-class NodeStats(FromMember, tag="node_stats", frozen=True, kw_only=True):
-    """One second of all the node's devices. ``at``: seconds ago that the second ended (boxes' clocks differ)."""
+class MemberStats(FromMember, frozen=True, kw_only=True):
+    """Sent each second, even with nothing to report: the control plane answers where the member is behind.
+
+    Attributes:
+        at: seconds ago that the second ended (boxes' clocks differ).
+        plan_version: of the configuration that the member holds, 0 while it holds none. None: not reported.
+        config_hash: :attr:`Configuration.hash` of the configuration that it holds, as received; empty while it holds
+            none. None: not reported, since the member runs older code.
+    """
+
+    at: float = 0.0
+    plan_version: int | None = None
+    config_hash: str | None = None
+
+
+class NodeStats(MemberStats, tag="node_stats", frozen=True, kw_only=True):
+    """One second of all the node's devices that reported. ``jobs``: ids of the profile jobs under way at the node;
+    None: not reported."""
 
     devices: tuple[DeviceStats, ...]
-    at: float = 0.0
+    jobs: tuple[int, ...] | None = None
 
 
-class GatewayStats(FromMember, tag="gateway_stats", frozen=True, kw_only=True):
-    """One second of all applications at a gateway. ``at``: seconds ago that the second ended."""
+class GatewayStats(MemberStats, tag="gateway_stats", frozen=True, kw_only=True):
+    """One second of all applications at a gateway."""
 
     applications: dict[str, ApplicationStats]
     ready: bool
-    at: float = 0.0
 
 
 class Burst(FromMember, tag="burst", frozen=True, kw_only=True):
@@ -188,22 +204,31 @@ class Pending(ToMember, tag="pending", frozen=True, kw_only=True):
     reason: str
 
 
-class NodeConfig(ToMember, tag="node_config", frozen=True, kw_only=True):
-    """Everything that a node must know, replacing what it knew. ``plan.devices`` are the node's own."""
+class Configuration(ToMember, frozen=True, kw_only=True):
+    """Everything that a member must know, replacing what it knew.
+
+    Attributes:
+        hash: digest of all else in it, set by :func:`with_hash`. The member reports it back as it came and computes
+            nothing: code of another version would encode the same configuration otherwise.
+    """
 
     applications: tuple[ApplicationSpec, ...]
     plan: Plan
+    hash: str = ""
+
+
+class NodeConfig(Configuration, tag="node_config", frozen=True, kw_only=True):
+    """A node's configuration. ``plan.devices`` are the node's own."""
+
     keep: tuple[str, ...] = ()
     """digests that the model cache should keep"""
 
 
-class GatewayConfig(ToMember, tag="gateway_config", frozen=True, kw_only=True):
-    """Everything that a gateway must know, replacing what it knew. ``key_hashes``: sha256 (hex) of API keys.
+class GatewayConfig(Configuration, tag="gateway_config", frozen=True, kw_only=True):
+    """A gateway's configuration. ``key_hashes``: sha256 (hex) of API keys.
     ``gateways``: how many serve; one of several sends :class:`Arrivals` where a lone one sends :class:`Burst`."""
 
-    applications: tuple[ApplicationSpec, ...]
     key_hashes: tuple[str, ...]
-    plan: Plan
     gateways: int = 1
 
 
@@ -235,10 +260,17 @@ _from_gateway = msgspec.json.Decoder(FromGateway)
 _to_node = msgspec.json.Decoder(ToNode)
 _to_gateway = msgspec.json.Decoder(ToGateway)
 _encoder = msgspec.json.Encoder()
+_in_order = msgspec.json.Encoder(order="deterministic")
 
 
 class VersionMismatch(Exception):
     """The other side speaks another protocol version."""
+
+
+def with_hash(config: NodeConfig | GatewayConfig) -> NodeConfig | GatewayConfig:
+    """``config`` with the digest of its content: equal content has equal digests, in any process."""
+    digest = hashlib.sha256(_in_order.encode(msgspec.structs.replace(config, hash=""))).hexdigest()[:16]
+    return msgspec.structs.replace(config, hash=digest)
 
 
 def encode(message: FromMember | ToMember) -> str:

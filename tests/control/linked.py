@@ -1,0 +1,143 @@
+"""A control plane, a gateway and a node daemon in one event loop, joined by real websockets over a real Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from asgiref.sync import sync_to_async
+
+from registry.models import JoinToken, hash_secret
+from tests.node.conftest import QUICK_RESTART, STAND_IN
+from tests.running import free_ports
+from workers.gateway.gateway import Gateway, GatewayOptions
+from workers.link import LinkTiming, MemberLink
+from workers.node import devices
+from workers.node.daemon import NodeDaemon
+from workers.protocol import control
+from workers.settings import Settings
+
+#: a link that is lost on a busy machine would bring the configuration with the next join
+TIMING = LinkTiming(first=0.05, refused_first=0.1, refused_longest=0.2, ping_every=60.0, ping_answer=60.0)
+
+
+async def until(what: Callable[[], Any], why: str, seconds: float = 60.0) -> Any:
+    """The first true answer of ``what``, which may be a coroutine function."""
+    end = time.monotonic() + seconds
+    while True:
+        answer = what()
+        if asyncio.iscoroutine(answer):
+            answer = await answer
+        if answer:
+            return answer
+        assert time.monotonic() < end, f"{why}: not within {seconds} s"
+        await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def served():
+    """The appliance's ASGI application on a port; yields the port."""
+    from appliance.asgi import application
+
+    (port,) = free_ports(1)
+    config = uvicorn.Config(application, host="127.0.0.1", port=port, lifespan="off", log_config=None)
+    config.timeout_graceful_shutdown = 1
+    server = uvicorn.Server(config)
+    server.install_signal_handlers = lambda: None
+    task = asyncio.create_task(server.serve())
+    try:
+        await until(lambda: server.started, "the control plane's start")
+        yield port
+    finally:
+        server.should_exit = True
+        await task
+
+
+async def join_token(auto_approve: bool = True) -> None:
+    await sync_to_async(JoinToken.objects.create)(
+        name="rack", token_hash=hash_secret("join-me"), auto_approve=auto_approve
+    )
+
+
+@asynccontextmanager
+async def background(running: Coroutine):
+    """Runs a coroutine within the block."""
+    task = asyncio.create_task(running)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+class LinkedGateway:
+    """A gateway with its link, both in this process. ``received``: every configuration that it took over, in order;
+    ``stuck``: it takes over none."""
+
+    def __init__(self, home: Path, port: int):
+        http, grpc = free_ports(2)
+        options = GatewayOptions("front", "127.0.0.1", http, "127.0.0.1", grpc, home / "gateway.json")
+        self.received: list[control.GatewayConfig] = []
+        self.stuck = False
+        self.link = MemberLink(
+            kind="gateway",
+            name="front",
+            control_url=f"http://127.0.0.1:{port}",
+            home=home,
+            join_token="join-me",
+            join=lambda: control.JoinGateway(name="front", address=f"http://127.0.0.1:{http}"),
+            on_message=self._receive,
+            timing=TIMING,
+        )
+        self.gateway = Gateway(options, send=self.link.send, control_state=lambda: self.link.state)
+
+    def _receive(self, message: control.ToMember) -> None:
+        if isinstance(message, control.GatewayConfig) and not self.stuck:
+            self.received.append(message)
+            self.gateway.configure(message)
+
+    @property
+    def held(self) -> control.GatewayConfig | None:
+        return self.received[-1] if self.received else None
+
+    @asynccontextmanager
+    async def running(self):
+        await self.gateway.start()
+        async with background(self.link.run()):
+            yield self
+            await self.gateway.stop(0.1)
+
+
+@asynccontextmanager
+async def cluster(home: Path):
+    """A gateway ``front`` and a node ``box`` that have joined and hold a configuration."""
+    await join_token()
+    async with served() as port:
+        (node_http,) = free_ports(1)
+        settings = Settings.from_environ(
+            {
+                "NEREUS_HOME": str(home),
+                "NEREUS_CONTROL_URL": f"http://127.0.0.1:{port}",
+                "NEREUS_JOIN_TOKEN": "join-me",
+                "NEREUS_NODE_NAME": "box",
+                "NEREUS_NODE_HTTP": f"127.0.0.1:{node_http}",
+                "NEREUS_CPU_DEVICES": "1x1",
+                "NEREUS_GPU": "0",
+            }
+        )
+        settings.make_folders()
+        node = NodeDaemon(
+            settings,
+            devices.find(settings),
+            command=STAND_IN,
+            restart_timing=QUICK_RESTART,
+            link_timing=TIMING,
+        )
+        async with background(node.run()), LinkedGateway(home, port).running() as gateway:
+            await until(lambda: gateway.held and node.config, "the members' first configurations")
+            yield gateway, node

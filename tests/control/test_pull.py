@@ -1,0 +1,312 @@
+"""Members get what they should hold although pushes are lost: groups forgotten, Redis emptied, the clock moved."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from asgiref.sync import sync_to_async
+from channels.layers import channel_layers, get_channel_layer
+
+from console.snapshot import snapshot
+from registry import members, profiling
+from registry.models import ApiKey, Device, Gateway, Node, ProfileJob, Variant
+from scheduler import live
+from scheduler.members import admission, configurations, consumers, lag, push
+from scheduler.models import Plan
+from scheduler.profiling import dispatch
+from tests.control.linked import LinkedGateway, cluster, join_token, served, until
+from tests.control.world import application, variant
+from workers.protocol import control, specs
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
+
+DAY_S = 86_400
+
+
+@pytest.fixture(autouse=True)
+def _layer_of_this_loop():
+    """A channel layer's connections belong to the event loop that made them, and each test has its own."""
+    channel_layers.backends.clear()
+    yield
+    channel_layers.backends.clear()
+
+
+@pytest.fixture
+def home():
+    folder = Path(tempfile.mkdtemp(prefix="nc-"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def never_rejoined(monkeypatch):
+    """Consumers join their groups once, so that what arrives was pulled, or pushed to a group that was not lost."""
+    monkeypatch.setattr(consumers, "REJOIN_EVERY_S", 1e9)
+
+
+def groups(redis) -> list[bytes]:
+    return list(redis.scan_iter("asgi:group:*"))
+
+
+def age_a_day(redis, monkeypatch) -> None:
+    for key in groups(redis):
+        redis.zadd(key, {name: score - DAY_S - 1 for name, score in redis.zrange(key, 0, -1, withscores=True)})
+
+
+def age_by_years(redis, monkeypatch) -> None:
+    for key in groups(redis):
+        redis.zadd(key, dict.fromkeys(redis.zrange(key, 0, -1), 1.0))
+
+
+def flush(redis, monkeypatch) -> None:
+    redis.flushall()
+
+
+def move_clock(redis, monkeypatch) -> None:
+    # The process' own clock and the channel layer's; Redis keeps its time, as on another box.
+    ahead = SimpleNamespace(time=lambda: time.time() + 25 * 3600)
+    monkeypatch.setattr("channels_redis.core.time", ahead)
+    real = consumers.timezone.now
+    monkeypatch.setattr("django.utils.timezone.now", lambda: real() + consumers.timedelta(hours=25))
+
+
+def wire(version: int, *devices: str) -> dict:
+    plans = tuple(specs.DevicePlan(device, f"unix:/run/{device}", ()) for device in devices)
+    return msgspec.to_builtins(specs.Plan(version, plans))
+
+
+def make_plan() -> int:
+    plan = Plan.objects.create(trigger="manual", strategy="test", problem={}, allocation={}, wire={}, status="optimal")
+    Plan.objects.filter(pk=plan.pk).update(wire=wire(plan.pk, "box/cpu0"))
+    return plan.pk
+
+
+def make_key() -> str:
+    key, _ = members.create_api_key("client")
+    return key.key_hash
+
+
+@pytest.mark.parametrize("lose", [age_a_day, age_by_years, flush, move_clock])
+async def test_plans_keys_and_deletions_reach_members_though_groups_are_lost(
+    home, clean_redis, never_rejoined, monkeypatch, lose
+):
+    async with cluster(home) as (gateway, node):
+        lose(clean_redis, monkeypatch)
+        version, key = await sync_to_async(make_plan)(), await sync_to_async(make_key)()
+        await sync_to_async(push.push_all)()
+        await until(lambda: gateway.held.plan.version == version, "the plan at the gateway")
+        await until(lambda: node.config.plan.version == version, "the plan at the node")
+        assert [device.device for device in node.config.plan.devices] == ["box/cpu0"]
+        await until(lambda: key in gateway.held.key_hashes, "the key at the gateway")
+        await sync_to_async(lambda: members.delete_secret(ApiKey.objects.get()))()
+        await until(lambda: key not in gateway.held.key_hashes, "the key's deletion at the gateway")
+
+
+async def test_nothing_is_pushed_and_yet_members_get_it(home, never_rejoined):
+    async with cluster(home) as (gateway, node):
+        version = await sync_to_async(make_plan)()
+        await sync_to_async(application)()
+        await until(lambda: gateway.held.plan.version == node.config.plan.version == version, "the plan")
+        await until(lambda: gateway.held.applications and node.config.applications, "the application")
+        # Once they hold it nobody sends it again.
+        received = len(gateway.received)
+        await asyncio.sleep(2 * consumers.RECHECK_EVERY_S)
+        assert len(gateway.received) == received
+
+
+async def test_groups_are_joined_again_after_redis_was_emptied(home, clean_redis, monkeypatch):
+    monkeypatch.setattr(consumers, "REJOIN_EVERY_S", 0.1)
+    monkeypatch.setattr(consumers, "RECHECK_EVERY_S", 0.1)
+    async with cluster(home):
+        before = set(groups(clean_redis))
+        assert len(before) == 3
+        clean_redis.flushall()
+        await until(lambda: set(groups(clean_redis)) == before, "all groups")
+
+
+async def test_an_approval_and_a_revocation_arrive_without_a_push(home, clean_redis, never_rejoined):
+    await join_token(auto_approve=False)
+    async with served() as port, LinkedGateway(home, port).running() as gateway:
+        await until(lambda: gateway.link.state == "pending", "the wait for approval")
+        clean_redis.flushall()
+        await sync_to_async(Gateway.objects.update)(state=Gateway.State.APPROVED)
+        await until(lambda: gateway.held, "the configuration of an approved gateway")
+        clean_redis.flushall()
+        await sync_to_async(Gateway.objects.update)(state=Gateway.State.REVOKED)
+        await until(lambda: gateway.link.state == "unauthorized", "the revocation")
+
+
+def order_profile() -> ProfileJob:
+    """A job that a device of ``box`` has, although its order went nowhere."""
+    device = Device.objects.get()
+    Device.objects.update(state=Device.State.UP)
+    made = variant(application(), "new", 95, 5, state=Variant.State.PROFILING)
+    made.profiles.all().delete()
+    (job,) = profiling.order(made, "registration", [device.type])
+    assert dispatch.dispatch() == 1
+    return ProfileJob.objects.get(pk=job.pk)
+
+
+async def test_a_lost_profile_order_is_repeated_and_is_no_attempt(home, clean_redis, never_rejoined):
+    async with cluster(home):
+        await until(sync_to_async(Device.objects.exists), "the node's device")
+        clean_redis.flushall()
+        job = await sync_to_async(order_profile)()
+        # The node reports on it at once: it cannot fetch this model.
+        await until(sync_to_async(lambda: ProfileJob.objects.filter(state="failed").exists()), "the node's report")
+        await sync_to_async(job.refresh_from_db)()
+        assert job.attempts == 1 and "fetching failed" in job.detail
+
+
+async def test_a_member_that_stays_behind_is_shown_until_it_has_caught_up(home, monkeypatch):
+    monkeypatch.setattr(lag, "WARN_AFTER_S", 0.5)
+    async with cluster(home) as (gateway, _):
+        events: list[dict] = []
+        layer = get_channel_layer()
+        browser = await layer.new_channel()
+        await layer.group_add(live.CONSOLE_GROUP, browser)
+
+        async def listen():
+            while True:
+                message = await layer.receive(browser)
+                if message["event"] == "member":
+                    events.append(message["data"])
+
+        listening = asyncio.create_task(listen())
+        gateway.stuck = True
+        before = time.time()
+        version = await sync_to_async(make_plan)()
+        event = await until(lambda: next((e for e in events if e["behind_since"]), None), "the warning")
+        assert (event["kind"], event["name"], event["connected"]) == ("gateway", "front", True)
+        assert before <= event["behind_since"] <= time.time()
+        (shown,) = (await sync_to_async(snapshot)())["gateways"]
+        assert shown["behind_since"] == pytest.approx(event["behind_since"], abs=0.001)
+        gateway.stuck = False
+        await until(lambda: gateway.held.plan.version == version, "the plan once it is taken over")
+        await until(lambda: events[-1]["behind_since"] is None, "the end of the warning")
+        assert (await sync_to_async(snapshot)())["gateways"][0]["behind_since"] is None
+        assert not [e for e in events if e["name"] == "box" and e["behind_since"]]
+        listening.cancel()
+
+
+def test_what_a_member_was_behind_is_forgotten_when_it_joins_anew(clean_redis):
+    now = consumers.timezone.now()
+    box = Node.objects.create(name="box", state=Node.State.APPROVED, channel="old", behind_since=now)
+    admission.admit(Node, admission.Identity(box, None), "box", "new")
+    assert Node.objects.get().behind_since is None
+    admission.set_behind(Node, box.pk, "old", now)  # the older connection
+    assert Node.objects.get().behind_since is None
+
+
+def node_of(state: str, **fields) -> ProfileJob:
+    box = Node.objects.create(name="box", state=Node.State.APPROVED, channel="c")
+    device = Device.objects.create(node=box, ref="box/cpu0", kind="cpu", type="cpu-test-1c", state="up")
+    made = variant(application(), "new", 95, 5)
+    return ProfileJob.objects.create(variant=made, device_type=device.type, device=device, state=state, **fields)
+
+
+def test_a_job_that_is_not_the_nodes_any_more_is_cancelled_there():
+    job = node_of("cancelled")
+    assert dispatch.reconcile(job.device.node, [job.pk]) == [control.ProfileCancel(job=job.pk)]
+
+
+def test_an_order_that_may_still_be_on_its_way_is_not_repeated():
+    now = consumers.timezone.now()
+    job = node_of("running", started=now)
+    assert dispatch.reconcile(job.device.node, []) == []
+    for started in (now - consumers.timedelta(seconds=30), now + consumers.timedelta(hours=25)):
+        ProfileJob.objects.update(started=started)
+        (order,) = dispatch.reconcile(job.device.node, [])
+        assert isinstance(order, control.ProfileOrder) and order.job == job.pk
+    assert dispatch.reconcile(job.device.node, [job.pk]) == []
+
+
+def test_a_job_that_a_restarted_node_lost_is_an_attempt():
+    now = consumers.timezone.now()
+    job = node_of("running", started=now, heard=now, attempts=3)
+    assert dispatch.reconcile(job.device.node, []) == []
+    job.refresh_from_db()
+    assert job.state == "failed" and "restarted" in job.detail
+
+
+async def test_reports_cost_no_reads_of_their_own(home, monkeypatch):
+    """Members that join read: each its first configuration, and gateways are pushed to when another one joins."""
+    reads = []
+    read = push.read
+    monkeypatch.setattr(configurations, "REREAD_S", 1e9)
+    monkeypatch.setattr(push, "read", lambda: reads.append(1) or read())
+    async with cluster(home) as (gateway, _):
+        stats = control.GatewayStats(applications={}, ready=True, plan_version=0, config_hash=gateway.held.hash)
+        for _ in range(200):
+            gateway.link.send(stats)
+        await until(lambda: not len(gateway.link._outbox), "all reports sent")
+        await asyncio.sleep(1)
+    assert 0 < len(reads) <= 3
+
+
+async def test_a_push_to_all_is_answered_with_few_reads(monkeypatch):
+    """Connections that are pushed to while a read runs share the next one."""
+    reads = []
+    read = push.read
+
+    def slow():
+        reads.append(1)
+        time.sleep(0.2)
+        return read()
+
+    monkeypatch.setattr(push, "read", slow)
+    shared = configurations.Configurations()
+    first = asyncio.create_task(shared.gateway(1, time.monotonic()))
+    await asyncio.sleep(0.05)
+    await sync_to_async(make_key)()
+    found = await asyncio.gather(*(shared.gateway(1, time.monotonic()) for _ in range(100)))
+    await first
+    assert len(reads) == 2
+    assert all(len(config.key_hashes) == 1 for config in found)
+
+
+async def test_while_the_database_is_away_members_are_compared_with_what_is_known(monkeypatch):
+    shared = configurations.Configurations()
+    known = await shared.gateway(1)
+
+    def away():
+        raise consumers.DatabaseError("away")
+
+    monkeypatch.setattr(push, "read", away)
+    with pytest.raises(consumers.DatabaseError):
+        await shared.gateway(1, time.monotonic())
+    assert await shared.gateway(1) is known
+
+
+def test_a_member_that_was_written_off_is_connected_again_by_its_next_report():
+    box = Node.objects.create(name="box", state=Node.State.APPROVED, channel="")
+    admission.seen(Node, box.pk, "mine")
+    assert Node.objects.get().channel == "mine" and Node.objects.get().connected
+    admission.seen(Node, box.pk, "older")
+    assert Node.objects.get().channel == "mine"
+
+
+def test_equal_configurations_have_equal_hashes_whatever_the_order_of_names():
+    def config(**options):
+        spec = specs.ApplicationSpec("a", 0.1, specs.Signature((), ()), batching=specs.BatchingSpec("fixed", options))
+        return control.with_hash(control.GatewayConfig(applications=(spec,), key_hashes=(), plan=specs.Plan(1)))
+
+    assert config(x=1.0, y=2.0).hash == config(y=2.0, x=1.0).hash != config(x=1.0, y=3.0).hash
+    once = config(x=1.0)
+    assert control.with_hash(once) == once
+    assert control.decode_to_gateway(control.encode(once)) == once
+
+
+def test_reports_of_older_members_are_still_understood():
+    node = control.decode_from_node('{"v": 1, "type": "node_stats", "devices": []}')
+    gateway = control.decode_from_gateway('{"v": 1, "type": "gateway_stats", "applications": {}, "ready": true}')
+    for stats in (node, gateway):
+        assert stats.config_hash is None and stats.plan_version is None
+    assert node.jobs is None

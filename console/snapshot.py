@@ -6,18 +6,21 @@ import time
 from typing import Any
 
 from console import plans
-from registry.models import Application, Device, Gateway, Node, ProfileJob, Variant
+from registry.models import Application, Device, Fault, Gateway, Node, ProfileJob, Variant
+from scheduler.members import faults
 from scheduler.models import Plan
 
 RECENT_PLANS = 20
 RECENT_JOBS = 10
+RECENT_FAULTS = 20
 
 
 def snapshot() -> dict[str, Any]:
     """Everything that the live page shows besides per-second figures.
 
     ``now``: unix seconds of this box. ``plan``: the newest plan as a ``plan`` event, or None. ``jobs``: open profile
-    jobs as ``profile`` events. ``recent``: what happened lately, oldest first: ``{"t", "event", "data"}``.
+    jobs as ``profile`` events. ``blocked``: variants that plans leave out on a device type. ``recent``: what happened
+    lately, oldest first: ``{"t", "event", "data"}``.
     """
     latest = Plan.objects.first()
     return {
@@ -29,6 +32,7 @@ def snapshot() -> dict[str, Any]:
         "devices": [_device(item) for item in Device.objects.select_related("node")],
         "plan": plans.event(latest) if latest else None,
         "jobs": [_job(item) for item in _jobs().filter(state__in=["queued", "running"])],
+        "blocked": faults.blocked(),
         "recent": _recent(),
     }
 
@@ -98,5 +102,9 @@ def _recent() -> list[dict[str, Any]]:
         for plan in Plan.objects.defer("problem", "wire", "reasons")[:RECENT_PLANS]
     ]
     ended = _jobs().filter(finished__isnull=False).order_by("-finished")[:RECENT_JOBS]
+    happened += [
+        {"t": fault.at.timestamp(), "event": "fault", "data": faults.event(fault)}
+        for fault in Fault.objects.select_related("variant__application")[:RECENT_FAULTS]
+    ]
     happened += [{"t": job.finished.timestamp(), "event": "profile", "data": _job(job)} for job in ended]
     return sorted(happened, key=lambda item: item["t"])

@@ -262,6 +262,8 @@ class Profile(models.Model):
     load_s = models.FloatField()
     memory_bytes = models.BigIntegerField()
     measured = models.DateTimeField(auto_now=True)
+    #: why plans leave the variant out on this device type; empty: they do not
+    blocked = models.TextField(blank=True, default="")
 
     class Meta:
         ordering = ["variant", "device_type"]
@@ -284,6 +286,25 @@ class ProfileLatency(models.Model):
         ordering = ["size", "batch"]
         verbose_name_plural = "profile latencies"
         constraints = [models.UniqueConstraint(fields=["profile", "size", "batch"], name="latency_once")]
+
+
+class Fault(models.Model):
+    """A run that went wrong on a device."""
+
+    class Cause(models.TextChoices):
+        CRASHED = "crashed", "the executor crashed"
+        STOPPED = "stopped", "the run exceeded its limit and was stopped"
+
+    variant = models.ForeignKey(Variant, on_delete=models.CASCADE, related_name="faults")
+    #: by name: a device that is gone stays part of what happened
+    device = models.CharField(max_length=120)
+    device_type = models.CharField(max_length=120)
+    cause = models.CharField(max_length=7, choices=Cause.choices)
+    detail = models.TextField(blank=True, default="")
+    at = models.DateTimeField(default=timezone.now, db_index=True)
+
+    class Meta:
+        ordering = ["-id"]
 
 
 class ApiKey(models.Model):

@@ -304,8 +304,15 @@ class ProfileSerializer(serializers.ModelSerializer):
             "load_s",
             "memory_bytes",
             "measured",
+            "blocked",
             "latencies",
         ]
+        extra_kwargs = {
+            "blocked": {
+                "help_text": "Why plans leave the variant out on this device type; empty: they do not. "
+                "Profiling it again lifts the block."
+            }
+        }
 
     def get_max_batch(self, profile: models.Profile) -> int | None:
         return profile.variant.inspection.get("max_batch")

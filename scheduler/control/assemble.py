@@ -38,8 +38,8 @@ def assemble(
     """The problem as of now. Variants are named by id, applications by name, devices by ref.
 
     ``demand``: items/s by application name, margins not included. ``mixes``: shares of it by size class, of
-    applications for which that is known. Only active applications and ready variants take part; device types with open
-    profile jobs keep the profiling share of their time free.
+    applications for which that is known. Only active applications and ready variants take part, these not on device
+    types where they are blocked; device types with open profile jobs keep the profiling share of their time free.
     """
     types_being_profiled = set(
         registry.ProfileJob.objects.filter(state__in=["queued", "running"]).values_list("device_type", flat=True)
@@ -56,6 +56,7 @@ def assemble(
         profiles = {
             profile.device_type: sizes.profile(profile_points(profile), mix, profile.memory_bytes, profile.load_s)
             for profile in variant.profiles.all()
+            if not profile.blocked
         }
         variants.append(
             Variant(

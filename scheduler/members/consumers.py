@@ -20,7 +20,7 @@ from registry.models import Gateway, Member, Node
 from scheduler import live, telemetry
 from scheduler.control import requests
 from scheduler.control.bursts import TotalArrivals
-from scheduler.members import admission, devices, push
+from scheduler.members import admission, devices, faults, push
 from scheduler.members.configurations import configurations, in_thread
 from scheduler.members.lag import Lag, Lasting
 from scheduler.profiling import dispatch, results
@@ -314,6 +314,10 @@ class NodeConsumer(MemberConsumer):
                     f"{message.device} refused {message.refused} of {message.arrived} items of {message.application}"
                 )
                 await in_thread(requests.request_plan)("overload", detail, at_most_every_s=3)
+            case control.Fault():
+                event = await in_thread(faults.record)(self.member, message)
+                if event is not None:
+                    await live.publish_async("fault", event)
             case control.Drift():
                 await in_thread(results.drifted)(self.member, message)
             case control.ProfileProgress():

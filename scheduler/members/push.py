@@ -11,7 +11,18 @@ import msgspec
 from asgiref.sync import async_to_sync
 from channels.layers import get_channel_layer
 
-from registry.models import ApiKey, Application, Device, Gateway, Member, Node, ProfileJob, ProfileLatency, Variant
+from registry.models import (
+    ApiKey,
+    Application,
+    Device,
+    Gateway,
+    Member,
+    Node,
+    Profile,
+    ProfileJob,
+    ProfileLatency,
+    Variant,
+)
 from scheduler.control.wire import application_spec
 from scheduler.models import Plan
 from workers.protocol import control, specs
@@ -47,15 +58,17 @@ def applications() -> tuple[specs.ApplicationSpec, ...]:
 
 @dataclass(frozen=True)
 class Shared:
-    """What all members' configurations are made from. ``standby``: ids of variants that may stay loaded; ``keep``:
-    digests of files to keep; ``owners``: node ids by device."""
+    """What all members' configurations are made from. ``standby``: ids of variants that may stay loaded; ``blocked``:
+    those that may not, by device type; ``keep``: digests of files to keep; ``owners``: (node id, device type) by
+    device."""
 
     applications: tuple[specs.ApplicationSpec, ...]
     key_hashes: tuple[str, ...]
     plan: specs.Plan
     standby: tuple[int, ...]
+    blocked: dict[str, frozenset[int]]
     keep: tuple[str, ...]
-    owners: dict[str, int]
+    owners: dict[str, tuple[int, str]]
 
 
 @dataclass(frozen=True)
@@ -71,13 +84,17 @@ class Registered:
 def read_shared() -> Shared:
     """What all members' configurations are made from now."""
     kept = Variant.objects.filter(state=Variant.State.READY, excluded=False)
+    blocked: dict[str, set[int]] = {}
+    for kind, pk in Profile.objects.exclude(blocked="").values_list("device_type", "variant"):
+        blocked.setdefault(kind, set()).add(pk)
     return Shared(
         applications=applications(),
         key_hashes=tuple(ApiKey.objects.order_by("id").values_list("key_hash", flat=True)),
         plan=latest_wire(),
         standby=tuple(kept.order_by("id").values_list("pk", flat=True)),
+        blocked={kind: frozenset(pks) for kind, pks in blocked.items()},
         keep=tuple(sorted(set(Variant.objects.values_list("digest", flat=True)))),
-        owners=dict(Device.objects.values_list("ref", "node_id")),
+        owners={ref: (node, kind) for ref, node, kind in Device.objects.values_list("ref", "node_id", "type")},
     )
 
 
@@ -100,14 +117,15 @@ def gateway_config(shared: Shared, gateways: int = 1) -> control.GatewayConfig:
 
 def node_config(pk: int, shared: Shared) -> control.NodeConfig:
     """Everything that a node must know: its devices' part of the plan, and what its cache should keep."""
-    plan = shared.plan
-    own = tuple(
-        msgspec.structs.replace(device, standby=shared.standby)
-        for device in plan.devices
-        if shared.owners.get(device.device) == pk
-    )
+    plan, own = shared.plan, []
+    for device in plan.devices:
+        owner, kind = shared.owners.get(device.device, (None, ""))
+        if owner == pk:
+            blocked = shared.blocked.get(kind, frozenset())
+            standby = tuple(variant for variant in shared.standby if variant not in blocked)
+            own.append(msgspec.structs.replace(device, standby=standby))
     return control.NodeConfig(
-        applications=shared.applications, plan=specs.Plan(version=plan.version, devices=own), keep=shared.keep
+        applications=shared.applications, plan=specs.Plan(version=plan.version, devices=tuple(own)), keep=shared.keep
     )
 
 

@@ -80,7 +80,8 @@ def done(node: Node, message: control.ProfileDone) -> None:
         profile, _ = Profile.objects.update_or_create(
             variant=job.variant,
             device_type=job.device_type,
-            defaults={"load_s": message.load_s, "memory_bytes": message.memory_bytes},
+            # Who has it measured again gives it another chance where it was blocked.
+            defaults={"load_s": message.load_s, "memory_bytes": message.memory_bytes, "blocked": ""},
         )
         profile.latencies.all().delete()
         ProfileLatency.objects.bulk_create(

@@ -9,6 +9,7 @@ export class Cluster {
     this.gateways = new Map();
     this.devices = new Map();
     this.jobs = new Map();
+    this.blocked = []; // variants that plans leave out on a device type
     this.plan = null;
     this.seconds = new Map(); // device ref -> its latest second, with `t`
     this.known = false;
@@ -23,6 +24,7 @@ export class Cluster {
     this.gateways = by(data.gateways, "name");
     this.devices = by(data.devices, "ref");
     this.jobs = by(data.jobs, "job");
+    this.blocked = data.blocked ?? [];
     // A plan event may have overtaken the snapshot.
     if (!this.plan || !data.plan || data.plan.version >= this.plan.version) this.plan = data.plan;
     this.known = true;

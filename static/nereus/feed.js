@@ -45,6 +45,11 @@ export class Feed {
     if (tell) this.add(t, "profile", tell[0], tell[1], { key: `profile-${data.job}-${data.state}`, href: `/applications/${encodeURIComponent(data.application)}/` });
   }
 
+  fault(t, data) {
+    const what = `${data.application}/${data.variant_name} on ${data.device}`;
+    this.add(t, "fault", data.cause === "crashed" ? "failed" : "draining", `${what}: ${data.detail}`, { key: `fault-${data.fault}`, href: `/applications/${encodeURIComponent(data.application)}/` });
+  }
+
   #render() {
     this.list.replaceChildren(...this.entries.map((entry) => el("li", {},
       el("time", {}, clock(entry.t)),

@@ -111,6 +111,7 @@ function banners() {
   for (const { kind, name, since } of cluster.behind()) {
     found.push(["bad", `behind-${name}`, `The ${kind} ${name} is connected but has not taken over the current configuration since ${clock(since)}: it goes on with an older plan and older applications${kind === "gateway" ? ", and accepts deleted API keys" : ""}. Look for errors in its log, and restart it if this stays.`, "/nodes/"]);
   }
+  for (const block of cluster.blocked) found.push(["bad", `blocked-${block.variant_name}`, `${block.application}/${block.variant_name} is left out of plans on ${block.device_type}: it ${block.why}. Exclude or replace it, or profile it again to allow it.`, `/applications/${encodeURIComponent(block.application)}/`]);
   const waiting = [...cluster.nodes.values(), ...cluster.gateways.values()].filter((member) => member.state === "pending");
   if (waiting.length) found.push(["info", "pending", `${waiting.map((member) => member.name).join(", ")} ${waiting.length === 1 ? "waits" : "wait"} for approval.`, "/nodes/"]);
   const box = byId("banners");
@@ -144,7 +145,7 @@ function tick() {
 
 live
   .on("snapshot", (data) => {
-    for (const { t, event, data: what } of data.recent ?? []) (event === "plan" ? feed.plan(t, what) : feed.profile(t, what));
+    for (const { t, event, data: what } of data.recent ?? []) feed[event](t, what);
     structure();
   })
   .on("plan", (data) => {
@@ -171,6 +172,11 @@ live
   .on("profile", (data) => {
     cluster.applyProfile(data);
     feed.profile(board.serverNow(), data);
+  })
+  .on("fault", (data) => {
+    cluster.blocked = data.blocked;
+    feed.fault(board.serverNow(), data);
+    banners();
   })
   .on("changed", askSnapshot);
 

@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 import tritonclient.http as triton
 
-from tests.executor.harness import Executor, application, resident, variant
+from tests.executor.harness import WIDE, Executor, application, endless, resident, variant
 from workers.protocol.specs import DevicePlan, Plan, Route
 
 from .conftest import AUTH, config, wait_for
@@ -122,3 +122,28 @@ async def test_a_new_variant_takes_over_without_a_failure(gateways, control_plan
                         executor.apply(2, [resident(new, max_batch=1)], [app], list(tiny_models.values()))
         assert versions["quick"] >= 10
         assert gateway.health()["plan"] == {"adopted": 2, "newest": 2}
+
+
+async def test_an_endless_query_fails_and_the_device_serves_on(gateways, tmp_path):
+    """The only device: ordinary queries are answered again as soon as the watchdog has stopped the run."""
+    path = endless(tmp_path / "endless.onnx")
+    made = variant(1, path, name="endless")
+    app = application("app", 0.2, WIDE, late="serve")
+    async with Executor(tmp_path) as executor:
+        executor.apply(1, [resident(made, 0.001)], [app], [path])
+        gateway = gateways(config(plans(executor, 1, resident(made, 0.001)), [app]))
+        await until(gateway.ready, "the gateway is ready")
+
+        def ask(value: float) -> httpx.Response:
+            tensor = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [value] * 4}
+            return gateway.post("/v2/models/app/infer", {"inputs": [tensor]})
+
+        for value in (100.0, 200.0):
+            response = await asyncio.to_thread(ask, value)
+            assert response.status_code == 500, response.text
+            assert "endless: the run did not end within 2 s and was stopped; it is not tried again" in response.text
+            assert "Retry-After" not in response.headers
+            assert (await asyncio.to_thread(ask, 1.0)).status_code == 200
+        again = await asyncio.to_thread(ask, 100.0)
+        assert again.status_code == 500 and "it is refused for another" in again.text
+        assert gateway.health()["in_flight"] == 0

@@ -161,6 +161,22 @@ async def test_a_client_that_has_gone_leaves_its_input_known(gateways, devices):
     assert crashed(all) == 2
 
 
+async def test_a_key_whose_queries_crash_devices_is_throttled(gateways, devices):
+    gateway, all = poisoned(gateways, devices, 5)
+    first, second = ([[666.0, float(i), 0.0, 0.0]] for i in range(2))
+    assert gateway.infer(first).status_code == 500
+    # The crash, the one alone, and the next crash: three by one key.
+    assert gateway.infer(second).status_code == 500
+    assert crashed(all) == 4
+    answers = await together(gateway, [BODY] * 8)
+    refused = [answer for answer in answers if answer.status_code != 200]
+    assert refused
+    for answer in refused:
+        assert answer.status_code == 429
+        assert "queries of this API key crashed devices 3 times" in answer.json()["error"]
+        assert int(answer.headers["Retry-After"]) >= 1
+
+
 def all_up(gateway) -> bool:
     return all(device["connected"] for device in gateway.health()["devices"].values())
 

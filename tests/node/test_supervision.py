@@ -15,8 +15,9 @@ import pytest
 from tests.node.conftest import QUICK_RESTART, STAND_IN
 from workers.node import devices
 from workers.node.backoff import RestartBackoff, RestartTiming
+from workers.node.losses import EXIT_STUCK, how_it_ended
 from workers.node.supervision import Executor
-from workers.protocol import frames
+from workers.protocol import endings, frames
 from workers.settings import Settings
 
 
@@ -152,3 +153,37 @@ async def test_an_executor_dies_with_a_killed_daemon(home):
         process.wait(10)
     except psutil.TimeoutExpired:
         pytest.fail("the executor outlived its daemon")
+
+
+@pytest.mark.parametrize(
+    ("code", "answered", "oom_killed", "crashed"),
+    [
+        (-signal.SIGSEGV, True, False, True),
+        (-signal.SIGABRT, True, False, True),
+        (-signal.SIGKILL, True, False, False),
+        (-signal.SIGKILL, True, True, True),
+        (-signal.SIGTERM, True, True, False),
+        (EXIT_STUCK, True, False, True),
+        (1, True, False, True),
+        (1, False, False, False),
+        (0, True, False, False),
+        (-99, True, False, False),
+    ],
+)
+def test_a_crash_is_told_from_other_ends_by_the_exit_status(code, answered, oom_killed, crashed):
+    loss = how_it_ended(code, answered, oom_killed)
+    assert loss.crashed is crashed
+    assert loss.reason
+
+
+@pytest.mark.parametrize(("number", "crashed"), [(signal.SIGSEGV, True), (signal.SIGKILL, False)])
+async def test_how_a_process_ended_is_published_next_to_its_socket(tmp_path, number, crashed):
+    async with supervised(tmp_path) as watched:
+        await watched.until(lambda: "up" in watched.events)
+        pid, endpoint = watched.executor.pid, watched.executor.device.endpoint
+        assert endings.read(endpoint, pid) is None
+        os.kill(pid, number)
+        await watched.until(watched.losses)
+        ending = endings.read(endpoint, pid)
+        assert ending.crashed is crashed and ending.reason == f"killed by {signal.Signals(number).name}"
+        assert endings.read(endpoint, pid + 1) is None

@@ -26,8 +26,8 @@ class Catalog:
             for resident in device.residents:
                 self._residents.setdefault(resident.variant.application, []).append((device.device, resident))
 
-    def authenticate(self, authorization: bytes | None) -> None:
-        """Check an ``Authorization`` header's value.
+    def authenticate(self, authorization: bytes | None) -> str:
+        """Check an ``Authorization`` header's value; the hash of its key.
 
         Raises:
             Unauthenticated: none, another scheme, or a key that is not known.
@@ -41,8 +41,10 @@ class Catalog:
         if not self.configured:
             raise Unavailable(NOT_CONFIGURED + "; try again")
         # Only hashes are compared, so the time that it takes tells nothing about a key.
-        if hashlib.sha256(key.strip()).hexdigest() not in self._keys:
+        found = hashlib.sha256(key.strip()).hexdigest()
+        if found not in self._keys:
             raise Unauthenticated("Authorization: this API key is not known")
+        return found
 
     def application(self, name: str) -> ApplicationSpec:
         """Raises NotFound."""

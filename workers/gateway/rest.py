@@ -44,7 +44,7 @@ Response = tuple[int, Headers, Sequence[bytes]]
 @dataclass(slots=True)
 class _Admitted:
     """A head that is fine. ``call``: answers its requests; ``model`` and ``version`` from its path; ``infer``: what
-    these are, once somebody asked."""
+    these are, once somebody asked; ``client``: hash of its API key."""
 
     call: Callable[[Exchange, _Admitted], None]
     model: str = ""
@@ -52,6 +52,7 @@ class _Admitted:
     header_length: int | None = None
     encoding: bytes = b"identity"
     accepts: bytes = b""
+    client: str = ""
     infer: _Infer | None = None
 
 
@@ -145,7 +146,7 @@ class Rest:
         known = path in self._fixed or self._model_path(path) is not None
         if not known and path[:1] != ("v2",):
             raise NotFound(f"path {_shown(head.target)}: not found")
-        self._dataplane.catalog.authenticate(headers.get(b"authorization"))
+        client = self._dataplane.catalog.authenticate(headers.get(b"authorization"))
         if path in self._fixed:
             methods, call = self._fixed[path]
             model, version = "", None
@@ -158,11 +159,11 @@ class Rest:
         _allow(method, methods)
         if method != "POST":
             _no_body(head)
-            return _Admitted(call, model, version)
+            return _Admitted(call, model, version, client=client)
         encoding = headers.get(b"content-encoding", b"identity").strip().lower()
         encodings.check(encoding)
         accepts = headers.get(b"accept-encoding", b"")
-        return _Admitted(call, model, version, _header_length(headers), encoding, accepts)
+        return _Admitted(call, model, version, _header_length(headers), encoding, accepts, client)
 
     def _model_path(self, path: tuple[str, ...]) -> tuple[str, str | None, str] | None:
         """(model, version, verb) of ``/v2/models/M[/versions/V][/VERB]``."""
@@ -190,7 +191,9 @@ class Rest:
             query = infer.reader.parse(body, admitted.header_length)
         except v2.V2Error as error:
             raise Invalid(str(error)) from None
-        flight = dataplane.submit(infer.spec, query, infer.variant, exchange.read_at, self._answer, exchange)
+        flight = dataplane.submit(
+            infer.spec, query, infer.variant, exchange.read_at, self._answer, exchange, admitted.client
+        )
         if not exchange.done:
             # Undone with the answer: what goes round in a circle stays until the collector comes by, body and all.
             exchange.waiter = flight

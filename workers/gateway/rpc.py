@@ -28,7 +28,7 @@ from .http2 import Head
 from .metadata import Metadata
 from .metrics import GatewayMetrics
 from .rpc_call import Admitted, Call, Endpoint, timeout_s
-from .rpc_stream import Streaming, Waits
+from .rpc_stream import Streaming, Submit, Waits
 
 logger = log.get("gateway.grpc")
 
@@ -80,14 +80,14 @@ class Rpc:
         catalog = self._dataplane.catalog
         fields = head.fields
         try:
-            endpoint, keyed = self._endpoint(fields)
+            endpoint, client = self._endpoint(fields)
             timeout = fields.get(b"grpc-timeout")
             encoding = fields.get(b"grpc-encoding", b"identity")
             if encoding not in ENCODINGS:
                 known = "gzip, deflate and identity"
                 raise UnsupportedEncoding(f"grpc-encoding: {_shown(encoding)!r} is not supported; {known} are")
             seconds = None if timeout is None else timeout_s(timeout)
-            return Admitted(catalog, endpoint, None, seconds, encoding, keyed)
+            return Admitted(catalog, endpoint, None, seconds, encoding, client)
         except GatewayError as error:
             # It is kept, and what it was raised in is not to be.
             return Admitted(catalog, None, error.with_traceback(None))
@@ -96,8 +96,8 @@ class Rpc:
         """Whether a head means that still: a key that is taken back is so at once."""
         return admitted.catalog is self._dataplane.catalog
 
-    def _endpoint(self, fields: dict[bytes, bytes]) -> tuple[Endpoint, bool]:
-        """The endpoint, and whether it needs a key. Raises GatewayError."""
+    def _endpoint(self, fields: dict[bytes, bytes]) -> tuple[Endpoint, str]:
+        """The endpoint, and the hash of the key that it needs; empty where it needs none. Raises GatewayError."""
         path = fields[b":path"]
         if fields[b":method"] != b"POST" or not fields.get(b"content-type", b"").startswith(b"application/grpc"):
             raise Invalid("request: must be a POST of application/grpc")
@@ -106,13 +106,13 @@ class Rpc:
         name = path[len(SERVICE) :]
         endpoint = self._open.get(name)
         if endpoint is not None:
-            return endpoint, False
-        self._dataplane.catalog.authenticate(fields.get(b"authorization"))
+            return endpoint, ""
+        client = self._dataplane.catalog.authenticate(fields.get(b"authorization"))
         endpoint = self._keyed.get(name)
         if endpoint is None:
             known = b", ".join([*self._open, *self._keyed]).decode()
             raise UnsupportedMethod(f"method {_shown(name)}: not supported; supported are {known}")
-        return endpoint, True
+        return endpoint, client
 
     def refused(self, error: GatewayError) -> None:
         """Count a call that ends in an error without having been a query."""
@@ -120,7 +120,7 @@ class Rpc:
 
     # --- infer ---
 
-    def _submit(self, data: Buffer, left_s: float | None, read_at: float, waits: Waits) -> Flight:
+    def _submit(self, data: Buffer, left_s: float | None, read_at: float, waits: Waits, client: str) -> Flight:
         """Hand a serialised query on; ``waits`` gets its serialised answer or error, perhaps before this returns.
 
         Raises GatewayError where it is none that the data plane could take.
@@ -137,7 +137,7 @@ class Rpc:
             left_s -= min(WAY_S + ROUNDED * left_s, WAY_SHARE * left_s)
             if query.latency_s is None or left_s < query.latency_s:
                 query.latency_s = left_s
-        return dataplane.submit(spec, query, variant, read_at, self._answer, waits)
+        return dataplane.submit(spec, query, variant, read_at, self._answer, waits, client)
 
     def _read(self, data: Buffer) -> tuple[v2.Query, tuple[ApplicationSpec, str | None]]:
         """The query, and which application and variant it is for. Raises GatewayError."""
@@ -268,16 +268,14 @@ class _Plain(_Quiet):
 class _Infer(_Quiet):
     """Answers a query."""
 
-    def __init__(
-        self, submit: Callable[[Buffer, float | None, float, Waits], Flight], cancel: Callable[[Flight], None]
-    ):
+    def __init__(self, submit: Submit, cancel: Callable[[Flight], None]):
         self._submit = submit
         self._cancel = cancel
 
     def message(self, call: Call, data: Buffer) -> None:
         """See :class:`Endpoint`."""
         read_at = call.connection.touched
-        flight = self._submit(data, call.left_s(read_at), read_at, call)
+        flight = self._submit(data, call.left_s(read_at), read_at, call, call.client)
         if not call.done:
             # Undone with the answer: what goes round in a circle stays until the collector comes by, body and all.
             call.waiter = flight

@@ -63,14 +63,15 @@ class Endpoint(Protocol):
 @dataclass(frozen=True, slots=True)
 class Admitted:
     """What a head means while ``catalog`` is the catalog: who answers its calls, or the error that does; the seconds
-    that they may take, if told; how their messages are compressed, if they are; whether they have a key."""
+    that they may take, if told; how their messages are compressed, if they are; the hash of their API
+    key, empty where they need none."""
 
     catalog: object
     endpoint: Endpoint | None
     error: GatewayError | None = None
     timeout_s: float | None = None
     encoding: bytes = b"identity"
-    keyed: bool = True
+    client: str = ""
 
 
 class Calls(Protocol):
@@ -138,6 +139,11 @@ class Call(Stream):
         self.opened_at = connection.touched
         self.waiter: Any = None
 
+    @property
+    def client(self) -> str:
+        """The hash of the API key that it came with."""
+        return self._admitted.client
+
     def left_s(self, now: float) -> float | None:
         """Seconds until the call's deadline; None: it has none."""
         timeout_s = self._admitted.timeout_s
@@ -153,7 +159,7 @@ class Call(Stream):
         if admitted.error is not None:
             # Before its message is read, so that nobody can make the gateway read what it would refuse anyway.
             self.refuse(admitted.error)
-        elif not admitted.keyed:
+        elif not admitted.client:
             self._open = True
             self._calls.opened(self)
         elif not self._calls.claim(self):

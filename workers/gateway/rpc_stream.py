@@ -40,7 +40,7 @@ class Waits(Protocol):
 
 #: takes a serialised query, the time left (s) or None, when it was read, and who waits for its outcome. Raises
 #: GatewayError.
-Submit = Callable[[Buffer, float | None, float, Waits], Flight]
+Submit = Callable[[Buffer, float | None, float, Waits, str], Flight]
 
 
 class _Asked:
@@ -216,7 +216,7 @@ class _Stream:
         # What is answered at once is told once its id is known.
         telling, self._telling = self._telling, True
         try:
-            flight = self._streaming.submit(data, call.left_s(read_at), read_at, one)
+            flight = self._streaming.submit(data, call.left_s(read_at), read_at, one, call.client)
             one.id = flight.query.id
             if one.outcome is None:
                 one.flight = flight

@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('registry', '0007_size_classes'),
+        ('registry', '0008_plural_names'),
     ]
 
     operations = [

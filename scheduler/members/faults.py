@@ -1,0 +1,82 @@
+"""Runs that went wrong, as nodes report them; a variant that keeps crashing is blocked. Synchronous (database)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.utils import timezone
+
+from registry.models import Device, Fault, Node, Profile, Variant
+from scheduler.control.requests import request_plan
+from workers import log
+from workers.protocol import control
+
+logger = log.get("faults")
+
+#: a variant with so many crashes on a device type within WINDOW_S seconds is left out of plans there
+CRASHES, WINDOW_S = 5, 600
+#: faults that are kept
+KEPT = 1000
+
+
+def record(node: Node, message: control.Fault) -> dict[str, Any] | None:
+    """Store a fault of one of the node's devices; an event for browsers, or None where device or variant is gone."""
+    device = Device.objects.filter(node=node, ref=message.device).first()
+    variant = Variant.objects.filter(pk=message.variant).select_related("application").first()
+    if device is None or variant is None:
+        return None
+    fault = Fault.objects.create(
+        variant=variant,
+        device=device.ref,
+        device_type=device.type,
+        cause=message.cause,
+        detail=message.detail[:2000],
+    )
+    oldest = Fault.objects.values_list("pk", flat=True)[KEPT : KEPT + 1].first()
+    if oldest is not None:
+        Fault.objects.filter(pk__lte=oldest).delete()
+    logger.warning("fault", device=device.ref, variant=str(variant), cause=fault.cause, detail=fault.detail)
+    if fault.cause == Fault.Cause.CRASHED:
+        _block_if_frequent(variant, device.type)
+    return event(fault) | {"blocked": blocked()}
+
+
+def _block_if_frequent(variant: Variant, device_type: str) -> None:
+    since = timezone.now() - timedelta(seconds=WINDOW_S)
+    crashes = Fault.objects.filter(
+        variant=variant, device_type=device_type, cause=Fault.Cause.CRASHED, at__gte=since
+    ).count()
+    if crashes < CRASHES:
+        return
+    latest = f"{timezone.now():%Y-%m-%d %H:%M} UTC"
+    why = f"crashed {crashes} times within {WINDOW_S // 60} minutes, most recently at {latest}"
+    if Profile.objects.filter(variant=variant, device_type=device_type, blocked="").update(blocked=why):
+        logger.error("variant_blocked", variant=str(variant), device_type=device_type, crashes=crashes)
+        request_plan("change", f"{variant} is blocked on {device_type}: it keeps crashing")
+
+
+def event(fault: Fault) -> dict[str, Any]:
+    """A fault as a ``fault`` event."""
+    return {
+        "fault": fault.pk,
+        "application": fault.variant.application.name,
+        "variant_name": fault.variant.name,
+        "device": fault.device,
+        "device_type": fault.device_type,
+        "cause": fault.cause,
+        "detail": fault.detail,
+    }
+
+
+def blocked() -> list[dict[str, str]]:
+    """All blocks now: variants that plans leave out on a device type."""
+    return [
+        {
+            "application": profile.variant.application.name,
+            "variant_name": profile.variant.name,
+            "device_type": profile.device_type,
+            "why": profile.blocked,
+        }
+        for profile in Profile.objects.exclude(blocked="").select_related("variant__application")
+    ]

@@ -78,7 +78,7 @@ def test_a_variant_that_keeps_crashing_is_blocked_on_that_device_type_alone(box,
 def test_a_blocked_variant_does_not_stay_loaded(box, small):
     other = variant(small.application, "other", 80, 1)
     plan = [{"device": "box/cpu0", "endpoint": "unix:/x", "residents": []}]
-    Plan.objects.create(wire={"version": 1, "devices": plan})
+    Plan.objects.create(problem={}, allocation={}, wire={"version": 1, "devices": plan}, accuracy=0, served=0)
 
     def kept() -> set[int]:
         (device,) = push.node_config(box.pk, push.read_shared()).plan.devices

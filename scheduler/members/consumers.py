@@ -157,8 +157,13 @@ class MemberConsumer(AsyncWebsocketConsumer):
         expected = Member.State.APPROVED if self.approved else Member.State.PENDING
         if (await configurations().registered()).states.get(key) == expected:
             return
-        if (await configurations().registered(time.monotonic())).states.get(key) != expected:
+        if (await configurations().registered(time.monotonic())).states.get(key) == expected:
+            return
+        try:
             await self._admit_or_wait()
+        except PASSING as error:
+            # The member may have been admitted by half: it joins again.
+            await self.turn_away(control.CLOSE_TRY_AGAIN, f"not admitted: {error}")
 
     async def _admit_or_wait(self) -> None:
         state = await in_thread(admission.state_of)(self.kind, self.member.pk)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import threading
 
 import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
+from websockets.sync.client import connect
 
 from tests.load import Load
 from tests.running import SIGNATURE, eventually
+from workers.protocol import control
 
 
 @pytest.fixture(scope="module")
@@ -137,3 +141,55 @@ def test_every_page_loads_without_a_script_error_or_a_foreign_host(appliance, si
     assert not severe
     urls = browser.execute_script("return performance.getEntriesByType('resource').map(e => e.name)")
     assert [url for url in urls if not url.startswith((appliance.console, "data:", "blob:"))] == []
+
+
+@contextlib.contextmanager
+def laggard(appliance):
+    """A node without devices that takes nothing over until the event that this yields is set."""
+    obeys, ended = threading.Event(), threading.Event()
+
+    def report(socket) -> None:
+        held = "a hash of the past"
+        while not ended.is_set():
+            try:
+                message = control.decode_to_node(socket.recv(timeout=0.5))
+            except TimeoutError:
+                stats = control.NodeStats(devices=(), plan_version=0, config_hash=held, jobs=())
+                socket.send(control.encode(stats))
+                continue
+            if isinstance(message, control.NodeConfig) and obeys.is_set():
+                held = message.hash
+
+    url = appliance.console.replace("http", "ws") + "/ws/node/"
+    headers = {"Authorization": f"Bearer {appliance.credentials['join_token']}"}
+    with connect(url, additional_headers=headers) as socket:
+        socket.send(control.encode(control.JoinNode(name="laggard", devices=())))
+        thread = threading.Thread(target=report, args=(socket,))
+        thread.start()
+        try:
+            yield obeys
+        finally:
+            ended.set()
+            thread.join(10)
+
+
+def test_a_node_that_takes_nothing_over_is_warned_of_until_it_does(appliance, signed_in):
+    browser = signed_in
+    browser.get(appliance.console + "/")
+    wait(browser, lambda: by_testid(browser, "live-state").text.strip().lower() == "live")
+
+    def banners() -> list[str]:
+        return [found.text for found in browser.find_elements(By.CSS_SELECTOR, '[data-testid="banner-behind-laggard"]')]
+
+    with laggard(appliance) as obeys:
+        (text,) = wait(browser, banners, 60)
+        assert "node laggard" in text and "older plan" in text and "restart it" in text
+        browser.get(appliance.console + "/nodes/")
+        wait(browser, lambda: "Behind since" in by_testid(browser, "behind-laggard").text)
+        browser.get(appliance.console + "/")
+        wait(browser, banners, 60)
+        obeys.set()
+        wait(browser, lambda: not banners(), 60)
+    with appliance.rest() as client:
+        assert client.post("/nodes/laggard/revoke/").status_code == 200
+        eventually(lambda: client.delete("/nodes/laggard/").status_code == 204, why="the node deleted")

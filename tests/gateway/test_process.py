@@ -13,6 +13,7 @@ import sys
 import time
 
 import httpx
+import msgspec
 import pytest
 
 from workers.protocol import control
@@ -115,6 +116,26 @@ async def test_tells_the_control_plane_that_devices_cannot_cope(gateways, device
     assert {(report.device, report.application) for report in told} == {("", "numbers")}
     assert all(3 <= report.refused <= report.arrived for report in told)
     assert sum(report.refused for report in told) <= refused
+
+
+def test_reports_each_second_which_configuration_it_holds(gateways, devices, control_plane):
+    (only,) = devices("d0")
+    only.warm(("numbers", "big"))
+    made = config(plan(4, {"d0": [("numbers", "big")]}, {"d0": only.endpoint}), [application("numbers")])
+    control_plane.first = control.with_hash(made)
+
+    def reported(version: int, hash: str) -> bool:
+        return any(
+            (stats.plan_version, stats.config_hash) == (version, hash)
+            for stats in control_plane.heard(control.GatewayStats)
+        )
+
+    joined(gateways, control_plane)
+    wait_for(lambda: reported(4, control_plane.first.hash), "the first configuration is reported")
+    other = control.with_hash(msgspec.structs.replace(made, key_hashes=()))
+    assert other.hash != control_plane.first.hash
+    control_plane.send(other)
+    wait_for(lambda: reported(4, other.hash), "the same plan without the key is reported")
 
 
 def test_tells_what_happened_each_second_and_when_demand_bursts(gateways, devices, control_plane):

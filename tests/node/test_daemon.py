@@ -265,3 +265,21 @@ async def test_a_job_that_ends_while_the_control_plane_is_away_is_told_when_it_r
         await control_plane.until(lambda: "measure 3 v1 9" in asked(settings))
         await control_plane.start()
         assert (await control_plane.told(control.ProfileDone)).job == 3
+
+
+async def test_each_second_a_node_reports_what_it_holds_though_no_device_has_anything_to_report(
+    settings, control_plane
+):
+    async with running(settings, command=("false",)):
+        first = await control_plane.told(control.NodeStats)
+        assert (first.devices, first.plan_version, first.config_hash, first.jobs) == ((), 0, "", ())
+        digest = control_plane.add_blob(b"model")
+        sent = control.with_hash(config(7, variant(1, digest)))
+        await control_plane.say(sent)
+        await control_plane.told(control.NodeStats, lambda m: (m.plan_version, m.config_hash) == (7, sent.hash))
+        await control_plane.say(order(31, variant(1, digest)))
+        await control_plane.told(control.NodeStats, lambda m: m.jobs == (31,))
+    # What was stored is known by its hash after a restart.
+    control_plane.heard.clear()
+    async with running(settings, command=("false",)):
+        assert (await control_plane.told(control.NodeStats)).config_hash == sent.hash

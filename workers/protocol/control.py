@@ -37,6 +37,8 @@ CLOSE_MALFORMED = 4400
 """A message could not be understood; its reason says why."""
 CLOSE_VERSION = 4426
 """Another protocol version: upgrade one side."""
+CLOSE_TRY_AGAIN = 1013
+"""The control plane cannot serve the member now (IANA's registry of close codes): join again."""
 CLOSE_REPLACED = 4409
 """A newer connection of the same member took over."""
 

@@ -1,0 +1,32 @@
+"""Members of a running appliance get what they should hold, whatever becomes of Redis."""
+
+from __future__ import annotations
+
+import httpx
+import redis
+
+from tests.running import eventually, v2_request
+
+
+def test_keys_and_plans_arrive_after_redis_was_emptied(appliance):
+    def status(key: str) -> int:
+        headers = {"Authorization": f"Bearer {key}"}
+        return httpx.post(
+            appliance.http + "/v2/models/tiny/infer", json=v2_request(), headers=headers, timeout=30
+        ).status_code
+
+    with appliance.rest() as client:
+        redis.Redis(unix_socket_path=str(appliance.home / "run" / "redis.sock")).flushall()
+        made = client.post("/api-keys/", json={"name": "after-flush"}).json()
+        eventually(lambda: status(made["key"]) == 200, why="the new key is accepted")
+        assert client.delete("/api-keys/after-flush/").status_code == 204
+        eventually(lambda: status(made["key"]) == 401, why="the deleted key is refused")
+        newest = client.get("/plans/").json()["results"][0]["version"]
+
+        def devices() -> list[dict]:
+            return client.get("/devices/").json()["results"]
+
+        eventually(
+            lambda: all(device["plan_version"] > newest for device in devices() if device["ref"].startswith("box/")),
+            why="a newer plan at the node's devices",
+        )

@@ -16,7 +16,7 @@ import pytest
 from tests.executor.harness import WIDE, Executor, application, endless, resident, turning, variant
 from workers.node.executor.watchdog import Watchdog
 from workers.node.losses import EXIT_STUCK
-from workers.node.run_record import RunRecord, blamed, record_path
+from workers.node.run_record import LOADING, RUNNING, blamed, create, record_path
 from workers.protocol.frames import ExecutorState, Measure, MeasureFailed, Refusal, Result, Results, StopReport
 from workers.protocol.run_limits import FACTOR, LEAST_S, limit_s
 
@@ -174,13 +174,12 @@ async def test_what_ran_when_the_process_died_stays_on_record(tmp_path, path):
 
 def test_the_record_names_what_was_loaded_if_nothing_ran(tmp_path):
     path = tmp_path / "record"
-    record = RunRecord(path)
+    record = create(path)
     assert blamed(path) == 0
-    record.loading(5)
+    record[LOADING] = 5
     assert blamed(path) == 5
-    record.running(7)
+    record[RUNNING] = 7
     assert blamed(path) == 7
-    record.running(0)
-    record.loading(0)
+    record[RUNNING] = record[LOADING] = 0
     assert blamed(path) == 0
     assert blamed(tmp_path / "absent") == 0

@@ -11,8 +11,8 @@ import os
 import struct
 from pathlib import Path
 
-_SLOTS = struct.Struct("<qq")
-_ONE = struct.Struct("<q")
+RUNNING, LOADING = 0, 1
+_SLOTS = struct.Struct("=qq")
 
 
 def record_path(endpoint: str) -> Path:
@@ -20,25 +20,21 @@ def record_path(endpoint: str) -> Path:
     return Path(endpoint.removeprefix("unix:")).with_suffix(".running")
 
 
-class RunRecord:
-    """Written by the executor."""
+def create(path: Path) -> memoryview:
+    """Two ids of variants, to be written by the executor: the one that runs, and the one that is being loaded; 0 for
+    none.
 
-    def __init__(self, path: Path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            os.ftruncate(descriptor, _SLOTS.size)
-            self._slots = mmap.mmap(descriptor, _SLOTS.size)
-        finally:
-            os.close(descriptor)
-        self._slots[:] = bytes(_SLOTS.size)
-
-    def running(self, variant: int) -> None:
-        """Note the id of the variant whose run begins; 0: none runs."""
-        _ONE.pack_into(self._slots, 0, variant)
-
-    def loading(self, variant: int) -> None:
-        """Note the id of the variant whose load begins; 0: none loads."""
-        _ONE.pack_into(self._slots, _ONE.size, variant)
+    Raises:
+        OSError: the file cannot be written.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        os.ftruncate(descriptor, _SLOTS.size)
+        slots = memoryview(mmap.mmap(descriptor, _SLOTS.size)).cast("q")
+    finally:
+        os.close(descriptor)
+    slots[RUNNING] = slots[LOADING] = 0
+    return slots
 
 
 def blamed(path: Path) -> int:

@@ -18,7 +18,7 @@ import msgspec
 import uvloop
 
 from workers import log
-from workers.node.run_record import RunRecord, record_path
+from workers.node import run_record
 from workers.protocol.specs import DeviceInfo
 from workers.settings import Settings, SettingsError
 
@@ -84,7 +84,7 @@ async def serve(info: DeviceInfo, settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     try:
-        runtime = Runtime(info, Watchdog(RunRecord(record_path(info.endpoint))))
+        runtime = Runtime(info, Watchdog(run_record.create(run_record.record_path(info.endpoint))))
         listener = listening_socket(info.endpoint)
     except (LoadError, ValueError, OSError) as error:
         sys.exit(f"executor: {error}")

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 
+from workers.node.run_record import LOADING
 from workers.protocol.shapes import OPEN_SIZES
 from workers.protocol.specs import DeviceInfo, Signature, TensorSpec
 from workers.protocol.tensors import ONNXRUNTIME_TYPES
@@ -148,13 +149,11 @@ class Runtime:
             LoadError: no such file, not loadable, another signature, or not on the GPU although this device is one.
         """
         record = self.watchdog.record
-        if record is None:
-            return self._load(path, signature)
-        record.loading(variant)
+        record[LOADING] = variant
         try:
             return self._load(path, signature)
         finally:
-            record.loading(0)
+            record[LOADING] = 0
 
     def _load(self, path: str, signature: Signature) -> Model:
         if not Path(path).is_file():

@@ -10,13 +10,13 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableSequence, Sequence
 from typing import Any
 
 import onnxruntime as ort
 
 from workers.node.losses import EXIT_STUCK
-from workers.node.run_record import RunRecord
+from workers.node.run_record import RUNNING
 from workers.protocol.run_limits import GRACE_S
 
 #: seconds between two looks at the run in progress
@@ -30,16 +30,16 @@ class Watchdog:
 
     Attributes:
         options: run options of the call in progress; every model run of it must use them.
-        record: where the variant in progress is noted; None for nowhere.
+        record: where the variant in progress is noted, by :mod:`workers.node.run_record`.
         terminating: whether the call in progress was told to end.
         stopped_after_s: the limit that the latest call exceeded; 0 when it did not.
     """
 
-    def __init__(self, record: RunRecord | None = None, exit_process: Callable[[int], Any] = os._exit):
+    def __init__(self, record: MutableSequence[int] | memoryview = (), exit_process: Callable[[int], Any] = os._exit):
         self.options = ort.RunOptions()
         self.terminating = False
         self.stopped_after_s = 0.0
-        self.record = record
+        self.record = record or [0, 0]
         self._exit = exit_process
         self._lock = threading.Lock()
         self._limit: float | None = None
@@ -54,9 +54,7 @@ class Watchdog:
             seconds: the limit; the process' own scheduling delays do not count towards it.
             variant: id of the variant that runs, for the record that outlives a crash; 0 for none.
         """
-        record = self.record
-        if record is not None:
-            record.running(variant)
+        self.record[RUNNING] = variant
         with self._lock:
             self._limit, self._elapsed = seconds, 0.0
         try:
@@ -67,8 +65,7 @@ class Watchdog:
                 self.stopped_after_s = seconds if self._exceeded else 0.0
                 if self.terminating:
                     self.terminating, self._exceeded, self.options = False, False, ort.RunOptions()
-            if record is not None:
-                record.running(0)
+            self.record[RUNNING] = 0
 
     def terminate(self) -> None:
         """Have the call in progress end early, by request; the process does not end for it."""

@@ -8,11 +8,11 @@ from registry.models import Application, Variant
 
 
 def normalized_accuracies(applications: Iterable[Application]) -> dict[int, float]:
-    """Percent of the best ready variant's accuracy, by variant id, for every variant that has an accuracy.
+    """Percent of the best profiled variant's accuracy, by variant id, for every variant that has an accuracy.
 
-    Variants that are not ready never set the standard; one that would pass it counts as 100. An application whose best
-    accuracy is 0 or less (a coefficient of determination can be) has nothing to divide by: its best variants count as
-    100 and the others as 0.
+    Other variants never set the standard; one that would pass it counts as 100. An application whose best accuracy is 0
+    or less (a coefficient of determination can be) has nothing to divide by: its best variants count as 100 and the
+    others as 0.
     """
     rows = Variant.objects.filter(application__in=list(applications), accuracy__isnull=False).values_list(
         "pk", "application_id", "accuracy", "state"
@@ -20,7 +20,7 @@ def normalized_accuracies(applications: Iterable[Application]) -> dict[int, floa
     rows = list(rows)
     best: dict[int, float] = {}
     for _, application, accuracy, state in rows:
-        if state == Variant.State.READY:
+        if state in Variant.PLANNED:
             best[application] = max(accuracy, best.get(application, accuracy))
     return {
         pk: normalized(accuracy, best[application]) if application in best else 100.0

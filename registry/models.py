@@ -91,9 +91,13 @@ class Variant(models.Model):
 
     class State(models.TextChoices):
         PROFILING = "profiling", "waiting for or in its first profile"
-        READY = "ready"
+        LOADING = "loading", "profiled; no gateway answers for its application yet"
+        READY = "ready", "profiled, and its application answers queries"
         FAILED = "failed", "could not be profiled or measured"
         DRAINING = "draining", "leaving the plan, then deleted"
+
+    #: states in which plans count on a variant
+    PLANNED = (State.LOADING, State.READY)
 
     class Source(models.TextChoices):
         DECLARED = "declared"

@@ -73,15 +73,15 @@ def cancel(jobs: Iterable[ProfileJob], detail: str) -> None:
 
 
 def order_anew(application: Application) -> list[ProfileJob]:
-    """Orders for every ready variant after a change of what profiles depend on. A job that is being measured, with what
-    was, is replaced, whatever its variant's state; one that is queued goes by what is."""
+    """Orders for every profiled variant after a change of what profiles depend on. A job that is being measured, with
+    what was, is replaced, whatever its variant's state; one that is queued goes by what is."""
     jobs = []
     for variant in application.variants.exclude(state=Variant.State.DRAINING):
         begun = list(variant.profile_jobs.filter(state=ProfileJob.State.RUNNING))
         cancel(begun, "the application changed meanwhile")
         for job in begun:
             jobs += order(variant, job.reason, [job.device_type])
-        if variant.state == Variant.State.READY:
+        if variant.state in Variant.PLANNED:
             jobs += order(variant, ProfileJob.Reason.DEMAND)
     return jobs
 

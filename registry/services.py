@@ -224,13 +224,23 @@ def change_variant(variant: Variant, fields: dict[str, Any]) -> Variant:
         if changes:
             Variant.objects.filter(pk=current.pk).update(**changes)
         if changes or measure:
-            events.changed("variant", str(variant), replan=bool(changes) and current.state == Variant.State.READY)
+            events.changed("variant", str(variant), replan=bool(changes) and current.state in Variant.PLANNED)
         if measure:
             # An open job may have been ordered without the validation set.
             profiling.cancel(variant.profile_jobs.filter(state__in=profiling.OPEN), "ordered anew to measure accuracy")
             profiling.order(variant, ProfileJob.Reason.DEMAND, profiling.known_device_types()[:1])
     variant.refresh_from_db()
     return variant
+
+
+def answers(application: str) -> None:
+    """Every gateway answers queries of the application: its variants that waited for that are ready."""
+    with transaction.atomic():
+        loading = Variant.objects.filter(application__name=application, state=Variant.State.LOADING)
+        names = [str(variant) for variant in loading.select_related("application")]
+        if loading.update(state=Variant.State.READY, detail=""):
+            for name in names:
+                events.changed("variant", name, replan=False)
 
 
 def delete_variant(variant: Variant, drain: bool = False) -> bool:
@@ -260,7 +270,7 @@ def delete_variant(variant: Variant, drain: bool = False) -> bool:
 
 def _remove_variant(variant: Variant) -> None:
     profiling.cancel(variant.profile_jobs.filter(state__in=profiling.OPEN), "the variant was deleted")
-    name, planned = str(variant), variant.state == Variant.State.READY
+    name, planned = str(variant), variant.state in Variant.PLANNED
     variant.delete()
     events.changed("variant", name, replan=planned)
     _release_on_commit([variant.digest])

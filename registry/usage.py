@@ -10,6 +10,17 @@ from registry.models import Device, Node
 planned: list[Callable[[], Iterator[tuple[str, int]]]] = []
 
 
+def warm_on(variants: Iterable[int]) -> dict[int, list[str]]:
+    """Devices (refs, sorted) that can run each variant now, by variant id."""
+    wanted = set(variants)
+    found: dict[int, list[str]] = {}
+    up = Device.objects.filter(node__state=Node.State.APPROVED, state=Device.State.UP).order_by("ref")
+    for ref, warm in up.values_list("ref", "warm"):
+        for variant in wanted.intersection(warm):
+            found.setdefault(variant, []).append(ref)
+    return found
+
+
 def resident_on(variants: Iterable[int]) -> dict[int, list[str]]:
     """Devices (refs, sorted) by variant id, for those of ``variants`` that are in the plan in force or warm somewhere.
 

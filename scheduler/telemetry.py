@@ -18,6 +18,8 @@ from workers.protocol.control import GatewayStats, NodeStats
 from . import live
 
 KEEP_S = 900
+#: gateways report once a second; an older report says nothing about now
+LATELY_S = 4
 GATEWAY_STREAM = "nereus:gateway_seconds"
 NODE_STREAM = "nereus:node_seconds"
 #: by "APPLICATION SIZE", the last second in which queries of that size class arrived
@@ -30,6 +32,7 @@ def gateway_second(gateway: str, stats: GatewayStats, now: float) -> dict[str, A
         "t": int(now - max(stats.at, 0.0)),
         "gateway": gateway,
         "ready": stats.ready,
+        "serving": list(stats.serving),
         "applications": {name: msgspec.to_builtins(counts) for name, counts in stats.applications.items()},
     }
 
@@ -76,6 +79,15 @@ def history(seconds: float = 300) -> list[dict[str, Any]]:
 def gateway_seconds(seconds: float) -> list[dict[str, Any]]:
     """Gateways' last seconds, oldest first."""
     return [data for _, data in _read(GATEWAY_STREAM, seconds)]
+
+
+def serving(gateways: Iterable[str]) -> set[str]:
+    """Applications that every one of the gateways answers, as each said last; none where one has not said lately."""
+    latest: dict[str, set[str]] = {}
+    for data in gateway_seconds(LATELY_S):
+        latest[data["gateway"]] = set(data.get("serving", ()))
+    found = [latest.get(gateway, set()) for gateway in gateways]
+    return set.intersection(*found) if found else set()
 
 
 def arrivals_by_size(entries: Iterable[dict[str, Any]]) -> list[tuple[int, dict[str, dict[int, int]]]]:

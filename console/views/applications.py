@@ -9,8 +9,9 @@ from django.shortcuts import get_object_or_404, render
 from console.curves import curves, size_tables
 from console.example import curl
 from console.views.access import page
+from registry import usage
 from registry.accuracy import normalized_accuracies
-from registry.models import Application, Device, Gateway, ProfileJob, Variant
+from registry.models import Application, Gateway, ProfileJob, Variant
 from registry.signatures import DATATYPES
 from workers import metrics
 from workers.batching import policies
@@ -49,16 +50,13 @@ def detail(request, name: str):
             variant__application=application, state__in=[ProfileJob.State.QUEUED, ProfileJob.State.RUNNING]
         ).select_related("variant")
     )
-    warm_where: dict[int, list[str]] = {}
-    for device in Device.objects.all():
-        for pk in device.warm:
-            warm_where.setdefault(pk, []).append(device.ref)
+    warm_on = usage.warm_on(variant.pk for variant in variants)
     normalized = normalized_accuracies([application])
     rows = [
         {
             "variant": variant,
             "normalized": normalized.get(variant.pk),
-            "warm_on": warm_where.get(variant.pk, []),
+            "warm_on": warm_on.get(variant.pk, []),
             "jobs": [job for job in jobs if job.variant_id == variant.pk],
         }
         for variant in variants

@@ -205,11 +205,18 @@ class ValidationUploadSerializer(StrictMixin, serializers.Serializer):
 
 
 class VariantSerializer(serializers.ModelSerializer):
-    """A variant. Needs ``normalized`` (by id) and ``resident`` (by id) in its context."""
+    """A variant. Needs ``normalized``, ``resident`` and ``warm`` (each by id) in its context."""
 
     application = serializers.SlugRelatedField("name", read_only=True)
     accuracy_normalized = serializers.SerializerMethodField(help_text="Percent of the application's best variant.")
+    state = serializers.ChoiceField(
+        choices=models.Variant.State.choices,
+        read_only=True,
+        help_text="From ready on, queries of its application are answered, by this variant or by another; warm_on says "
+        "where this one can run now.",
+    )
     resident_on = serializers.SerializerMethodField(help_text="Devices that hold it or that the plan wants to hold it.")
+    warm_on = serializers.SerializerMethodField(help_text="Devices that are up and can run it now.")
 
     class Meta:
         model = models.Variant
@@ -229,6 +236,7 @@ class VariantSerializer(serializers.ModelSerializer):
             "opset",
             "inspection",
             "resident_on",
+            "warm_on",
             "created",
         ]
 
@@ -237,6 +245,9 @@ class VariantSerializer(serializers.ModelSerializer):
 
     def get_resident_on(self, variant: models.Variant) -> list[str]:
         return self.context["resident"].get(variant.pk, [])
+
+    def get_warm_on(self, variant: models.Variant) -> list[str]:
+        return self.context["warm"].get(variant.pk, [])
 
 
 def _accuracy(**kwargs: Any) -> NumberField:

@@ -38,7 +38,7 @@ def assemble(
     """The problem as of now. Variants are named by id, applications by name, devices by ref.
 
     ``demand``: items/s by application name, margins not included. ``mixes``: shares of it by size class, of
-    applications for which that is known. Only active applications and ready variants take part, these not on device
+    applications for which that is known. Only active applications and profiled variants take part, these not on device
     types where they are blocked; device types with open profile jobs keep the profiling share of their time free.
     """
     types_being_profiled = set(
@@ -47,7 +47,7 @@ def assemble(
     reserved = 1.0 - settings.NEREUS.profile_share
     applications = list(registry.Application.objects.filter(state=registry.Application.State.ACTIVE))
     ready = registry.Variant.objects.filter(
-        state=registry.Variant.State.READY, application__in=applications, accuracy__isnull=False
+        state__in=registry.Variant.PLANNED, application__in=applications, accuracy__isnull=False
     ).prefetch_related("profiles__latencies")
     normalized = normalized_accuracies(applications)
     variants = []

@@ -18,7 +18,7 @@ from redis.exceptions import RedisError
 
 from registry.models import Gateway, Member, Node
 from scheduler import live, telemetry
-from scheduler.control import requests
+from scheduler.control import readiness, requests
 from scheduler.control.bursts import TotalArrivals
 from scheduler.members import admission, devices, faults, push
 from scheduler.members.configurations import configurations, in_thread
@@ -384,6 +384,7 @@ class GatewayConsumer(MemberConsumer):
             case control.GatewayStats():
                 second = telemetry.gateway_second(self.member.name, message, time.time())
                 await in_thread(telemetry.record)(telemetry.GATEWAY_STREAM, second)
+                await in_thread(readiness.reported)()
                 await live.publish_async("gateway_second", second)
                 await self._judge()
             case control.Burst():

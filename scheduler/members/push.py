@@ -83,7 +83,7 @@ class Registered:
 
 def read_shared() -> Shared:
     """What all members' configurations are made from now."""
-    kept = Variant.objects.filter(state=Variant.State.READY, excluded=False)
+    kept = Variant.objects.filter(state__in=Variant.PLANNED, excluded=False)
     blocked: dict[str, set[int]] = {}
     for kind, pk in Profile.objects.exclude(blocked="").values_list("device_type", "variant"):
         blocked.setdefault(kind, set()).add(pk)

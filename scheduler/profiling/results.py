@@ -65,7 +65,8 @@ def progress(node: Node, message: control.ProfileProgress) -> None:
 
 
 def done(node: Node, message: control.ProfileDone) -> None:
-    """Store the profile, and the accuracy where it was measured; the variant becomes ready."""
+    """Store the profile, and the accuracy where it was measured. The variant is ready if its application is answered
+    already, else once gateways say that it is (:mod:`scheduler.control.readiness`)."""
     job = _running(node, message.job)
     if job is None:
         return
@@ -100,16 +101,20 @@ def done(node: Node, message: control.ProfileDone) -> None:
             # Not over an accuracy that its owner declared meanwhile.
             measured = Variant.objects.filter(pk=job.variant_id, accuracy_source=Variant.Source.MEASURED)
             measured.update(accuracy=message.accuracy)
+        answered = Variant.objects.filter(application=job.variant.application_id, state=Variant.State.READY).exists()
         # A variant that is leaving (draining) or whose accuracy nobody knows does not become ready.
         Variant.objects.filter(
             pk=job.variant_id, state__in=[Variant.State.PROFILING, Variant.State.FAILED], accuracy__isnull=False
-        ).update(state=Variant.State.READY, detail="")
+        ).update(
+            state=Variant.State.READY if answered else Variant.State.LOADING,
+            detail="" if answered else "waits until gateways answer queries of its application",
+        )
         # The request below says more than the event would, and one is enough.
         events.changed("variant", str(job.variant), replan=False)
     job.refresh_from_db()
     logger.info("profile_done", job=job.pk, variant=str(job.variant), device_type=job.device_type)
     announce(job, message.points)
-    if job.variant.state == Variant.State.READY:
+    if job.variant.state in Variant.PLANNED:
         request_plan("change", f"{job.variant} was profiled on {job.device_type}")
     order_next()
 
@@ -145,7 +150,7 @@ def give_up_or_retry(job: ProfileJob, why: str, retry: bool) -> None:
 def drifted(node: Node, message: control.Drift) -> None:
     """Observed latency left the profile: measure again, unless that was just done."""
     device = Device.objects.filter(node=node, ref=message.device).first()
-    variant = Variant.objects.filter(pk=message.variant, state=Variant.State.READY).first()
+    variant = Variant.objects.filter(pk=message.variant, state__in=Variant.PLANNED).first()
     if device is None or variant is None:
         return
     profile = Profile.objects.filter(variant=variant, device_type=device.type).first()

@@ -76,10 +76,10 @@ export class Cluster {
     return [...this.variants.values()].filter((v) => v.application === application).sort((a, b) => (b.accuracy ?? -1) - (a.accuracy ?? -1) || a.name.localeCompare(b.name));
   }
 
-  // Percent of the application's best ready variant, null where unknown.
+  // Percent of the application's best profiled variant, null where unknown.
   normalized(variant) {
     if (variant?.accuracy === null || variant?.accuracy === undefined) return null;
-    const ready = this.variantsOf(variant.application).filter((v) => v.state === "ready" && v.accuracy !== null);
+    const ready = this.variantsOf(variant.application).filter((v) => ["loading", "ready"].includes(v.state) && v.accuracy !== null);
     const best = ready.length ? ready[0].accuracy : variant.accuracy;
     return best > 0 ? Math.min(100, (variant.accuracy / best) * 100) : null;
   }

@@ -179,6 +179,17 @@ def _any_answer(appliance) -> bool:
         return client.post("/v2/models/tiny/infer", json=v2_request()).status_code == 200
 
 
+def test_a_query_sent_as_soon_as_a_first_variant_is_ready_is_answered(appliance, tiny_models):
+    with appliance.rest() as client, appliance.inference() as inference:
+        register(client, "fresh", {"quick": tiny_models["quick"]}, late="serve")
+        answer = inference.post("/v2/models/fresh/infer", json=v2_request())
+        assert answer.status_code == 200, answer.text
+        (variant,) = client.get("/applications/fresh/variants/").json()["results"]
+        assert (variant["state"], variant["detail"]) == ("ready", "") and variant["warm_on"]
+        assert client.delete("/applications/fresh/?drain=true").status_code in (202, 204)
+        eventually(lambda: client.get("/applications/fresh/").status_code == 404, 60, why="the application is gone")
+
+
 def test_more_applications_than_devices_share_them_and_all_answer(appliance, tiny_models):
     names = ["second", "third"]
     with appliance.rest() as client:

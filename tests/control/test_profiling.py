@@ -54,13 +54,13 @@ def test_a_job_waits_while_no_device_of_its_type_is_up(fresh):
     assert ProfileJob.objects.get().state == "queued"
 
 
-def test_results_are_stored_by_batch_size_and_make_the_variant_ready(box, fresh):
+def test_results_are_stored_by_batch_size_and_the_variant_can_be_planned(box, fresh):
     made, job = fresh
     dispatch.dispatch()
     results.done(box, control.ProfileDone(job=job.pk, load_s=0.3, memory_bytes=5000, points=POINTS))
     made.refresh_from_db()
     job.refresh_from_db()
-    assert (made.state, job.state, job.progress) == ("ready", "done", 1.0)
+    assert (made.state, job.state, job.progress) == ("loading", "done", 1.0)
     profile = Profile.objects.get(variant=made, device_type=KIND)
     assert (profile.load_s, profile.memory_bytes) == (0.3, 5000)
     assert list(profile.latencies.values_list("batch", "p95_ms")) == [(1, 12.0), (2, 20.0)]
@@ -72,7 +72,7 @@ def test_a_measured_accuracy_is_stored_unless_it_was_declared_meanwhile(box, fre
     dispatch.dispatch()
     results.done(box, control.ProfileDone(job=job.pk, load_s=1, memory_bytes=1, points=POINTS, accuracy=91.25))
     made.refresh_from_db()
-    assert (made.accuracy, made.state) == (91.25, "ready")
+    assert (made.accuracy, made.state) == (91.25, "loading")
     Variant.objects.update(accuracy=80.0, accuracy_source=Variant.Source.DECLARED)
     (job,) = profiling.order(made, "demand")
     dispatch.dispatch()

@@ -169,6 +169,19 @@ def test_tells_what_happened_each_second_and_when_demand_bursts(gateways, device
     assert all(s.applications["words"].arrived == 0 for s in control_plane.heard(control.GatewayStats))
 
 
+def test_tells_which_applications_it_answers(gateways, devices, control_plane):
+    (only,) = devices("d0")
+    only.warm()
+    placed = plan(1, {"d0": [("numbers", "big")]}, {"d0": only.endpoint})
+    control_plane.first = config(placed, [application("numbers"), application("words")])
+    gateway = joined(gateways, control_plane)
+    wait_for(lambda: control_plane.heard(control.GatewayStats), "a first second")
+    assert {report.serving for report in control_plane.heard(control.GatewayStats)} == {()}
+    only.warm(("numbers", "big"))
+    wait_for(lambda: control_plane.heard(control.GatewayStats)[-1].serving == ("numbers",), "it answers numbers")
+    assert gateway.infer(X).status_code == 200
+
+
 def test_is_not_ready_before_it_knows_anything(gateways):
     gateway = gateways()
     response = gateway.http.get("/v2/health/ready")

@@ -390,7 +390,13 @@ class Gateway:
         stats = self._statistics.take(list(self._dataplane.catalog.applications))
         held = self._dataplane.catalog.config
         self._send(
-            GatewayStats(applications=stats, ready=self.ready, plan_version=held.plan.version, config_hash=held.hash)
+            GatewayStats(
+                applications=stats,
+                ready=self.ready,
+                serving=tuple(name for name in stats if self._adoption.routes.get(name)),
+                plan_version=held.plan.version,
+                config_hash=held.hash,
+            )
         )
         return stats
 

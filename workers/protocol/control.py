@@ -102,10 +102,12 @@ class NodeStats(MemberStats, tag="node_stats", frozen=True, kw_only=True):
 
 
 class GatewayStats(MemberStats, tag="gateway_stats", frozen=True, kw_only=True):
-    """One second of all applications at a gateway."""
+    """One second of all applications at a gateway. ``serving``: applications whose queries it answers, as a device has a
+    variant of each warm."""
 
     applications: dict[str, ApplicationStats]
     ready: bool
+    serving: tuple[str, ...] = ()
 
 
 class Burst(FromMember, tag="burst", frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ def _context(application: Application, variants: Iterable[Variant]) -> dict[str,
     return {
         "normalized": normalized_accuracies([application]),
         "resident": usage.resident_on(variant.pk for variant in variants),
+        "warm": usage.warm_on(variant.pk for variant in variants),
     }
 
 

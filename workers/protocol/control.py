@@ -102,7 +102,7 @@ class NodeStats(MemberStats, tag="node_stats", frozen=True, kw_only=True):
 
 
 class GatewayStats(MemberStats, tag="gateway_stats", frozen=True, kw_only=True):
-    """One second of all applications at a gateway. ``serving``: applications whose queries it answers, as a device has a
+    """One second of all applications at a gateway. ``serving``: those whose queries it answers, as a device has a
     variant of each warm."""
 
     applications: dict[str, ApplicationStats]

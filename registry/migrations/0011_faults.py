@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('registry', '0009_member_behind_since'),
+        ('registry', '0010_variant_loading'),
     ]
 
     operations = [

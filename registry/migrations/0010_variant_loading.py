@@ -4,7 +4,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('registry', '0008_plural_names'),
+        ('registry', '0009_member_behind_since'),
     ]
 
     operations = [

@@ -24,15 +24,17 @@ def redis_server():
         stdout=subprocess.DEVNULL,
     )
     client = redis.Redis(unix_socket_path=socket)
-    for _ in range(200):
+    deadline = time.monotonic() + 60
+    while True:
         try:
             client.ping()
             break
         except redis.ConnectionError:
+            assert process.poll() is None and time.monotonic() < deadline, "Redis does not answer"
             time.sleep(0.02)
     yield client
     process.terminate()
-    process.wait(10)
+    process.wait(60)
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ def provision(prefix: Path, home: Path, settings: dict[str, str]) -> subprocess.
         env={**os.environ, "LC_ALL": "C.UTF-8", "ANSIBLE_LOCALHOST_WARNING": "false", "NEREUS_HOME": ""},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=800,
         check=False,
     )
 

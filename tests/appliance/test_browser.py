@@ -54,7 +54,7 @@ def fill(field, text: str) -> None:
     field.send_keys(text)
 
 
-def wait(browser, condition, seconds: float = 30):
+def wait(browser, condition, seconds: float = 120):
     return WebDriverWait(browser, seconds, 0.2, ignored_exceptions=(Exception,)).until(lambda _: condition())
 
 
@@ -104,16 +104,16 @@ def test_a_model_uploaded_in_the_browser_is_profiled_and_its_curve_appears(appli
     fill(by_testid(browser, "upload-name"), "mine")
     form.find_element(By.NAME, "accuracy").send_keys("91.5")
     by_testid(browser, "upload-submit").click()
-    wait(browser, lambda: by_testid(browser, "variant-row-mine").is_displayed(), 60)
-    wait(browser, lambda: "ready" in by_testid(browser, "variant-row-mine").text.lower(), 90)
-    wait(browser, lambda: int(by_testid(browser, "curve-mine").get_attribute("data-points") or 0) >= 3, 60)
+    wait(browser, lambda: by_testid(browser, "variant-row-mine").is_displayed())
+    wait(browser, lambda: "ready" in by_testid(browser, "variant-row-mine").text.lower())
+    wait(browser, lambda: int(by_testid(browser, "curve-mine").get_attribute("data-points") or 0) >= 3)
     with appliance.rest() as client:
         assert client.delete("/applications/uploaded/?drain=true").status_code in (202, 204)
 
         def deleted():
             return client.get("/applications/uploaded/").status_code == 404
 
-        eventually(deleted, 60)
+        eventually(deleted)
 
 
 def test_an_upload_that_is_no_model_is_explained_in_the_form(appliance, signed_in, tmp_path):
@@ -125,7 +125,7 @@ def test_an_upload_that_is_no_model_is_explained_in_the_form(appliance, signed_i
     fill(by_testid(browser, "upload-name"), "junk")
     by_testid(browser, "upload-form").find_element(By.NAME, "accuracy").send_keys("50")
     by_testid(browser, "upload-submit").click()
-    text = wait(browser, lambda: by_testid(browser, "upload-error").text.strip(), 30)
+    text = wait(browser, lambda: by_testid(browser, "upload-error").text.strip())
     assert "ONNX" in text
 
 

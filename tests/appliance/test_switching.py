@@ -34,10 +34,10 @@ def test_everything_is_switched_under_load_and_no_query_fails(appliance, as_befo
         with Load(appliance.http, appliance.credentials["api_key"], rate=20) as load:
             for strategy in ("proteus", control["defaults"]["strategy"]):
                 assert client.patch("/control/", json={"strategy": strategy}).status_code == 200
-                eventually(lambda strategy=strategy: in_force(strategy=strategy), 20, why=f"a plan by {strategy}")
+                eventually(lambda strategy=strategy: in_force(strategy=strategy), why=f"a plan by {strategy}")
             for routing in control["allowed"]["routing"]:
                 assert client.patch("/control/", json={"routing": routing}).status_code == 200
-                eventually(lambda routing=routing: in_force(routing=routing), 20, why=f"a plan with {routing}")
+                eventually(lambda routing=routing: in_force(routing=routing), why=f"a plan with {routing}")
             for policy in ("nexus", "clipper", "proteus"):
                 sent = load.report.ok
                 assert client.patch("/applications/tiny/", json={"batch_policy": policy}).status_code == 200

@@ -23,7 +23,7 @@ async def closed_with(appliance, path: str, token: str | None, *messages: str | 
         try:
             for message in messages:
                 await socket.send(message)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while True:
                     await socket.recv()
         except ConnectionClosed as end:
@@ -103,9 +103,9 @@ async def test_a_node_that_needs_approval_waits_and_is_then_admitted(appliance):
             await socket.send(control.encode(control.JoinNode(name="newbox", devices=(info,))))
             assert isinstance(control.decode_to_node(await socket.recv()), control.Pending)
             assert client.post("/nodes/newbox/approve/").status_code == 200
-            joined = control.decode_to_node(await asyncio.wait_for(socket.recv(), 10))
+            joined = control.decode_to_node(await asyncio.wait_for(socket.recv(), 60))
             assert isinstance(joined, control.Joined) and joined.credential
-            config = control.decode_to_node(await asyncio.wait_for(socket.recv(), 10))
+            config = control.decode_to_node(await asyncio.wait_for(socket.recv(), 60))
             assert isinstance(config, control.NodeConfig)
         # With the credential it comes back as itself, and only as itself.
         code, reason = await closed_with(

@@ -51,14 +51,14 @@ class Browser:
 
     async def __aenter__(self) -> Browser:
         await self._socket.send_input({"type": "websocket.connect"})
-        assert (await self._socket.receive_output(5))["type"] == "websocket.accept"
+        assert (await self._socket.receive_output(60))["type"] == "websocket.accept"
         return self
 
     async def __aexit__(self, *error) -> None:
         await self._socket.send_input({"type": "websocket.disconnect", "code": 1000})
-        await self._socket.wait(5)
+        await self._socket.wait(60)
 
-    async def event(self, timeout: float = 5) -> dict:
+    async def event(self, timeout: float = 60) -> dict:
         output = await self._socket.receive_output(timeout)
         assert output["type"] == "websocket.send", output
         return json.loads(output["text"])
@@ -76,7 +76,7 @@ class Browser:
         """The close code, and the error event's words before it."""
         said = ""
         while True:
-            output = await self._socket.receive_output(5)
+            output = await self._socket.receive_output(60)
             if output["type"] == "websocket.close":
                 return output["code"], said
             message = json.loads(output["text"])
@@ -227,11 +227,11 @@ async def test_a_burst_of_events_beyond_what_may_wait_ends_in_the_whole_state(st
     async with Browser(staff) as browser:
         await browser.until("snapshot")
         await live.publish_async("changed", {"kind": "node", "ref": "0"})
-        await asyncio.wait_for(entered.wait(), 5)
+        await asyncio.wait_for(entered.wait(), 60)
         for n in range(1, 300):
             await get_channel_layer().group_send(live.CONSOLE_GROUP, live.event("changed", {"kind": "node", "ref": n}))
         await live.publish_async("changed", {"kind": "node", "ref": "last"})
-        await asyncio.wait_for(arrived.wait(), 20)
+        await asyncio.wait_for(arrived.wait(), 60)
         release.set()
         got = []
         while not got or got[-1]["event"] != "snapshot":

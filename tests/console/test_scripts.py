@@ -59,7 +59,7 @@ def run_script(tmp_path_factory):
         flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--no-first-run"]
         command = [chromium, *flags, f"--user-data-dir={profile}", "--dump-dom"]
         url = f"http://127.0.0.1:{server.server_port}/test.html"
-        done = subprocess.run([*command, url], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([*command, url], capture_output=True, text=True, timeout=300)
         found = re.search(r'<pre id="out">(.*?)</pre>', done.stdout, re.S)
         assert found and found[1], done.stdout + done.stderr
         return json.loads(html.unescape(found[1]))

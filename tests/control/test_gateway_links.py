@@ -41,7 +41,7 @@ class Link:
         }
         self.socket = ApplicationCommunicator(GatewayConsumer.as_asgi(), scope)
         await self.socket.send_input({"type": "websocket.connect"})
-        assert (await self.socket.receive_output(5))["type"] == "websocket.accept"
+        assert (await self.socket.receive_output(60))["type"] == "websocket.accept"
         await self.say(control.JoinGateway(name=self.name, address="http://box:8000"))
         assert isinstance(await self.told(), control.Joined)
 
@@ -49,7 +49,7 @@ class Link:
         await self.socket.send_input({"type": "websocket.receive", "text": control.encode(message)})
 
     async def told(self) -> control.ToMember:
-        event = await self.socket.receive_output(5)
+        event = await self.socket.receive_output(60)
         return control.decode_to_gateway(event["text"])
 
     async def told_that_there_are(self, gateways: int) -> None:
@@ -70,7 +70,7 @@ class Link:
 
     async def lose(self, code: int = 1006) -> None:
         await self.socket.send_input({"type": "websocket.disconnect", "code": code})
-        await self.socket.wait(5)
+        await self.socket.wait(60)
 
 
 async def linked(*names: str) -> list[Link]:

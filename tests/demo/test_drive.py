@@ -18,7 +18,7 @@ from tests.demo.serving import V2Server, application
 @pytest.fixture
 def shapes(tmp_path):
     """With an SLO that a busy machine cannot break by itself."""
-    return application(tmp_path, slo_ms=2000)
+    return application(tmp_path, slo_ms=4000)
 
 
 def stream(shapes, qps: float = 100.0) -> Stream:
@@ -26,7 +26,7 @@ def stream(shapes, qps: float = 100.0) -> Stream:
     return Stream(shapes, RateProfile(Capacity(qps / 0.68, qps * 5), phase=0.2), seed=1)
 
 
-async def drive(server: V2Server, shapes, seconds: float = 1.5, qps: float = 100.0, limit: int = 256, patience=5.0):
+async def drive(server: V2Server, shapes, seconds: float = 1.5, qps: float = 100.0, limit: int = 256, patience=10.0):
     pool = HttpPool(server.url, limit=limit, timeout_s=patience)
     driver = Driver(pool, [stream(shapes, qps)], "secret")
     try:
@@ -57,9 +57,9 @@ async def test_scores_as_json_are_read_too(shapes):
 
 
 async def test_refusals_late_answers_and_failures_are_told_apart(shapes):
-    told = {0: (503, 0.0), 1: (200, 2.5), 2: (500, 0.0), 3: (504, 0.0), 4: (0, 0.0)}
+    told = {0: (503, 0.0), 1: (200, 4.5), 2: (500, 0.0), 3: (504, 0.0), 4: (0, 0.0)}
     async with V2Server(lambda n: told.get(n % 10, (200, 0.0))) as server:
-        counts = await drive(server, shapes, patience=5)
+        counts = await drive(server, shapes)
     assert counts.sent == server.queries
     shares = [sum(n % 10 == kind for n in range(server.queries)) for kind in range(10)]
     assert counts.refused == shares[0] + shares[3] == server.answered[503] + server.answered[504]
@@ -71,15 +71,15 @@ async def test_refusals_late_answers_and_failures_are_told_apart(shapes):
 
 
 async def test_a_query_never_answered_is_a_failure(shapes):
-    async with V2Server(lambda n: (200, 0.0) if n else (200, 60.0)) as server:
-        counts = await drive(server, shapes, seconds=0.5, patience=1.5)
+    async with V2Server(lambda n: (200, 0.0) if n else (200, 600.0)) as server:
+        counts = await drive(server, shapes, seconds=0.5, patience=5.0)
     assert counts.failed == 1
     assert counts.in_time == counts.sent - 1
 
 
 async def test_sending_does_not_wait_for_answers_and_the_excess_is_counted(shapes):
-    async with V2Server(lambda n: (200, 2.5)) as server:
-        counts = await drive(server, shapes, seconds=0.8, qps=200, limit=20, patience=5)
+    async with V2Server(lambda n: (200, 4.5)) as server:
+        counts = await drive(server, shapes, seconds=0.8, qps=200, limit=20)
     assert counts.sent == server.queries == counts.late == 20
     assert counts.unsent > 50
     assert counts.summary()["violation_ratio"] == 1.0
@@ -87,8 +87,9 @@ async def test_sending_does_not_wait_for_answers_and_the_excess_is_counted(shape
 
 async def test_connections_are_reused(shapes):
     async with V2Server() as server:
-        counts = await drive(server, shapes)
-    assert server.connections < counts.sent / 5
+        counts = await drive(server, shapes, limit=8)
+    # As many as may be under way at once, however long each takes.
+    assert server.connections <= 8 and counts.sent > 40
 
 
 async def test_a_server_that_closes_each_connection_loses_nothing(shapes):
@@ -99,34 +100,39 @@ async def test_a_server_that_closes_each_connection_loses_nothing(shapes):
     assert counts.in_time == counts.sent > 50
 
 
+async def counted(driver: Driver, what: str) -> None:
+    """Wait until at least one more query ended like this."""
+    async with asyncio.timeout(60):
+        while not getattr(driver.take()["shapes"], what):
+            await asyncio.sleep(0.05)
+
+
 async def test_the_load_survives_a_server_that_restarts(shapes):
     first = V2Server()
     async with first:
-        pool = HttpPool(first.url, timeout_s=1.0)
+        pool = HttpPool(first.url, timeout_s=5.0)
         driver = Driver(pool, [stream(shapes)], "secret")
-        running = asyncio.create_task(driver.run(60))
-        await asyncio.sleep(0.6)
-    await asyncio.sleep(0.4)
-    gone = driver.take()["shapes"]
-    assert gone.in_time > 0 and gone.failed > 0
+        running = asyncio.create_task(driver.run(600))
+        await counted(driver, "in_time")
+    await counted(driver, "failed")
     async with V2Server(port=first.port) as second:
-        await asyncio.sleep(0.6)
-        back = driver.take()["shapes"]
+        await counted(driver, "in_time")
         driver.stop()
         await running
         pool.close()
-    assert second.queries > 0 and back.in_time > 0
+    assert second.queries > 0
 
 
 async def test_stopping_is_immediate_and_owns_up_to_what_was_in_flight(shapes):
-    async with V2Server(lambda n: (200, 30.0)) as server:
-        pool = HttpPool(server.url, timeout_s=60)
+    async with V2Server(lambda n: (200, 600.0)) as server:
+        pool = HttpPool(server.url, timeout_s=600)
         driver = Driver(pool, [stream(shapes)], "secret")
         running = asyncio.create_task(driver.run())
         while server.queries < 5:
             await asyncio.sleep(0.02)
         driver.stop()
-        await asyncio.wait_for(running, 2)
+        # It waits neither for their answers nor for its own patience.
+        await asyncio.wait_for(running, 60)
         counts = driver.take()["shapes"]
         pool.close()
     assert counts.abandoned == counts.sent >= 5
@@ -153,7 +159,7 @@ async def test_waiting_outlasts_a_gateway_that_is_not_there_yet(unused_tcp_port)
     await asyncio.sleep(0.2)
     assert not waiting.done()
     async with V2Server(port=unused_tcp_port):
-        await asyncio.wait_for(waiting, 5)
+        await asyncio.wait_for(waiting, 60)
     pool.close()
 
 

@@ -200,7 +200,7 @@ async def start(tmp_path, gateway: str, control: str) -> asyncio.subprocess.Proc
 
 
 async def events(process: asyncio.subprocess.Process) -> list[dict]:
-    _, output = await asyncio.wait_for(process.communicate(), 10)
+    _, output = await asyncio.wait_for(process.communicate(), 60)
     return [json.loads(line) for line in output.decode().splitlines()]
 
 

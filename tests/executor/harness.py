@@ -41,14 +41,19 @@ from workers.protocol.specs import (
     VariantSpec,
 )
 
-WAIT_S = 30.0
+#: longer than any machine takes, however busy
+WAIT_S = 120.0
+#: of a query whose lateness is not the point
+BUDGET_S = 60.0
 CORE = min(os.sched_getaffinity(0))
 XY = Signature((TensorSpec("x", "FP32", (-1, 4)),), (TensorSpec("y", "FP32", (-1, 3)),))
 
 WIDE = Signature((TensorSpec("x", "FP32", (-1, 4)),), (TensorSpec("y", "FP32", (-1, 4)),))
 
 
-def application(name="app", slo_s=2.0, signature=XY, late="shed", policy="proteus", **options) -> ApplicationSpec:
+def application(name="app", slo_s=2.0, signature=XY, late="shed", policy="nexus", **options) -> ApplicationSpec:
+    """By default its queries run as soon as the device is free. ``proteus`` delays them until just before their deadline:
+    tests that want this have ``late="serve"``, as on a busy machine that moment may pass."""
     return ApplicationSpec(name, slo_s, signature, late, BatchingSpec(policy, options))
 
 
@@ -123,7 +128,7 @@ class Peer:
     def of(self, kind: type) -> list:
         return [message for message in self.messages if isinstance(message, kind)]
 
-    def submit(self, arrays: dict[str, np.ndarray], application="app", budget_s=0.5, rows=None, **narrower) -> int:
+    def submit(self, arrays: dict[str, np.ndarray], application="app", budget_s=BUDGET_S, rows=None, **narrower) -> int:
         parts = [encode(name, array) for name, array in arrays.items()]
         id = next(self._ids)
         rows = len(next(iter(arrays.values()))) if rows is None else rows
@@ -149,7 +154,7 @@ class Peer:
             parts = [encode(name, array) for name, array in arrays.items()]
             rows = len(next(iter(arrays.values())))
             form = Form(rows, tuple(header for header, _ in parts), (outputs or {}).get(id, ()))
-            given.append((id, forms.setdefault(form, len(forms)), (budgets or {}).get(id, 2.0)))
+            given.append((id, forms.setdefault(form, len(forms)), (budgets or {}).get(id, BUDGET_S)))
             self._granted_rows[id] = rows
             columns += [[] for _ in range(len(parts) - len(columns))]
             for column, (_, data) in zip(columns, parts, strict=True):

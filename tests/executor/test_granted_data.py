@@ -218,13 +218,13 @@ def _numpy(datatype: str) -> str:
 
 
 async def test_inputs_in_another_order_are_refused(executor, tmp_path):
-    peer = await serving(executor, mixed(tmp_path / "m.onnx"), MIXED)
+    peer = await serving(executor, mixed(tmp_path / "m.onnx"), MIXED, late="serve")
     arrays = query(1, 1)
     peer.grant({500: dict(reversed(arrays.items()))})
     refusal, _ = await peer.answer(500)
     assert (refusal.code, refusal.message) == ("invalid", "inputs: must be in the order of app: flag, ids, x")
     # By itself a query may have them in any order.
-    result, found = await peer.query(dict(reversed(arrays.items())))
+    result, found = await peer.query(dict(reversed(arrays.items())), budget_s=0.5)
     assert isinstance(result, Result)
     np.testing.assert_array_equal(found["picked"], expected(arrays)["picked"])
 

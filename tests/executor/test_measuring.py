@@ -70,7 +70,7 @@ async def test_serving_goes_on_while_a_busy_device_measures(executor, tiny_model
 
     async def client(seed):
         while not finished.done():
-            answers.append((await gateway.query(rows(1, seed), budget_s=1.0))[0])
+            answers.append((await gateway.query(rows(1, seed)))[0])
 
     await asyncio.gather(*(client(i) for i in range(16)))
     assert [point.batch for point in (await finished).points] == [1, 2, 4]
@@ -91,10 +91,7 @@ async def test_a_first_run_happens_on_a_drained_device_and_is_ended_at_its_limit
     await gateway.until(lambda: gateway.state().draining)
     # Long runs hand the queue back, so that another device can take it.
     refused = await gateway.until(
-        lambda: (
-            [m for m, _ in gateway.answers.values() if isinstance(m, Refusal)]
-            or (gateway.submit(rows(1), budget_s=1.5) and None)
-        )
+        lambda: [m for m, _ in gateway.answers.values() if isinstance(m, Refusal)] or (gateway.submit(rows(1)) and None)
     )
     assert (refused[0].code, refused[0].retryable) == ("draining", True)
     failed = await ended(executor, 2)

@@ -35,7 +35,7 @@ async def test_swapping_back_and_forth_under_load_fails_no_query(executor, tiny_
     async def client(seed: int) -> list:
         answers = []
         while not stop:
-            answers.append((await gateway.query(rows(1, seed), budget_s=1.0))[0])
+            answers.append((await gateway.query(rows(1, seed)))[0])
         return answers
 
     clients = [asyncio.create_task(client(i)) for i in range(32)]
@@ -98,36 +98,41 @@ async def test_residents_of_one_application_share_its_rows_by_planned_rate(execu
         resident(variant(2, path, accuracy=80.0), 0.02, max_batch=1, rate=10.0),
     ]
     gateway = await executor.applied(1, residents, [application()], [path])
-    answers = await asyncio.gather(*(gateway.query(rows(1), budget_s=5.0) for _ in range(40)))
+    answers = await asyncio.gather(*(gateway.query(rows(1)) for _ in range(40)))
     used = [result.variant for result, _ in answers]
     assert (used.count("v1"), used.count("v2")) == (30, 10)
 
 
 async def test_a_queued_query_keeps_its_accuracy_across_a_plan_change(executor, tiny_models):
     quick, medium = tiny_models["quick"], tiny_models["medium"]
-    gateway = await executor.applied(1, [resident(variant(1, medium, accuracy=95.0))], [application()], [medium])
-    insists = gateway.submit(rows(1), budget_s=1.5, min_accuracy=90.0)
-    takes_any = gateway.submit(rows(1), budget_s=1.5)
-    await gateway.next(ExecutorState, lambda state: state.queued)
-    executor.apply(2, [resident(variant(2, quick, accuracy=80.0))], [application()], [quick])
+    # Nothing runs before two of a kind are there, however long the new plan takes to come into force.
+    spec = application(policy="fixed", batch=2)
+    gateway = await executor.applied(1, [resident(variant(1, medium, accuracy=95.0))], [spec], [medium])
+    insists = [gateway.submit(rows(1), budget_s=600.0, min_accuracy=90.0)]
+    takes_any = [gateway.submit(rows(1), budget_s=600.0)]
+    await gateway.next(ExecutorState, lambda state: state.queued == {"app": 2})
+    executor.apply(2, [resident(variant(2, quick, accuracy=80.0))], [spec], [quick])
     await gateway.next(ExecutorState, lambda state: state.plan_version == 2)
-    assert (await gateway.answer(insists))[0].variant == "v1"
-    assert (await gateway.answer(takes_any))[0].variant == "v2"
+    insists.append(gateway.submit(rows(1), budget_s=600.0, min_accuracy=90.0))
+    takes_any.append(gateway.submit(rows(1), budget_s=600.0))
+    assert [(await gateway.answer(id))[0].variant for id in insists] == ["v1", "v1"]
+    assert [(await gateway.answer(id))[0].variant for id in takes_any] == ["v2", "v2"]
 
 
 async def test_where_memory_is_short_the_old_variant_goes_first(tmp_path, tiny_models):
     quick, medium = tiny_models["quick"], tiny_models["medium"]
     async with Executor(tmp_path, memory_bytes=100 * MIB) as executor:
         old = resident(variant(1, quick), memory_bytes=60 * MIB)
-        gateway = await executor.applied(1, [old], [application()], [quick])
-        queued = gateway.submit(rows(1), budget_s=1.0)
+        spec = application(policy="proteus", late="serve")
+        gateway = await executor.applied(1, [old], [spec], [quick])
+        queued = gateway.submit(rows(1), budget_s=5.0)
         await gateway.next(ExecutorState, lambda state: state.queued)
-        executor.apply(2, [resident(variant(2, medium), memory_bytes=60 * MIB)], [application()], [medium])
+        executor.apply(2, [resident(variant(2, medium), memory_bytes=60 * MIB)], [spec], [medium])
         await gateway.next(ExecutorState, lambda state: state.plan_version == 2)
         assert {} in [warm(state) for state in gateway.of(ExecutorState) if state.plan_version == 1]
         assert not [s for s in gateway.of(ExecutorState) if {"v1", "v2"} <= set(warm(s))]
         assert (await gateway.answer(queued))[0].variant == "v1"
-        assert (await gateway.query(rows(1)))[0].variant == "v2"
+        assert (await gateway.query(rows(1), budget_s=0.5))[0].variant == "v2"
 
 
 async def test_stand_bys_are_bounded_in_number(executor, tiny_models):
@@ -196,9 +201,9 @@ async def test_a_newer_plan_supersedes_one_that_still_loads(executor, tiny_model
 
 async def test_wrong_batching_options_are_named_and_the_application_is_served(executor, tiny_models):
     path = tiny_models["quick"]
-    spec = application(policy="no-such-policy")
+    spec = application(policy="no-such-policy", late="serve")
     gateway = await executor.applied(1, [resident(variant(1, path))], [spec], [path])
-    assert isinstance((await gateway.query(rows(1)))[0], Result)
+    assert isinstance((await gateway.query(rows(1), budget_s=0.5))[0], Result)
     executor.apply(2, [resident(variant(1, path))], [spec], [path])
     state = await gateway.next(ExecutorState, lambda state: state.plan_version == 2)
     assert "no-such-policy" in state.errors["app"]

@@ -32,9 +32,13 @@ async def executor(tmp_path):
         yield running
 
 
+#: its queries wait until just before their deadline, unless their batch is full
+DELAYED = application(policy="proteus", late="serve")
+
+
 async def test_answers_equal_in_process_onnxruntime_and_batches_form(executor, tiny_models):
     path = tiny_models["medium"]
-    gateway = await executor.applied(1, [resident(variant(7, path, accuracy=91.5))], [application()], [path])
+    gateway = await executor.applied(1, [resident(variant(7, path, accuracy=91.5))], [DELAYED], [path])
     inputs = [rows(1 + i % 3, seed=i) for i in range(24)]
     answers = await asyncio.gather(*(gateway.query(arrays, budget_s=1.5) for arrays in inputs))
     session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
@@ -142,11 +146,10 @@ async def test_hopeless_queries_are_shed_or_served_as_the_application_says(execu
 async def test_a_cancelled_query_is_forgotten_in_the_queue_and_harmless_in_a_batch(executor, tiny_models):
     path = tiny_models["heavy"]
     # The profile makes the policy wait for more rows, so that the first query is surely still in the queue.
-    gateway = await executor.applied(1, [resident(variant(1, path), 0.01)], [application()], [path])
-    cancelled = gateway.submit(rows(1), budget_s=1.0)
-    kept = gateway.submit(rows(1, seed=1), budget_s=1.0)
-    await asyncio.sleep(0.1)
+    gateway = await executor.applied(1, [resident(variant(1, path), 0.01)], [DELAYED], [path])
+    cancelled = gateway.submit(rows(1), budget_s=60.0)
     gateway.connection.send(Cancel(cancelled))
+    kept = gateway.submit(rows(1, seed=1), budget_s=1.0)
     result, _ = await gateway.answer(kept)
     assert result.batch_rows == 1
     # A full batch starts at once; its members are cancelled while it runs.
@@ -164,8 +167,8 @@ async def test_a_gateway_that_goes_away_in_mid_batch_disturbs_nobody(executor, t
     staying = await executor.applied(1, [resident(variant(1, path), 0.004)], [application()], [path])
     leaving = await executor.peer()
     for i in range(8):
-        leaving.submit(rows(1, seed=i), budget_s=1.0)
-    ids = [staying.submit(rows(1, seed=i), budget_s=1.0) for i in range(8)]
+        leaving.submit(rows(1, seed=i))
+    ids = [staying.submit(rows(1, seed=i)) for i in range(8)]
     leaving.connection.close()
     for id in ids:
         assert isinstance((await staying.answer(id))[0], Result)
@@ -182,10 +185,10 @@ async def test_one_poisonous_query_fails_alone(executor, tmp_path):
         [table],
     )
     signature = Signature((TensorSpec("i", "INT64", (-1,)),), (TensorSpec("v", "FP32", (-1, 2)),))
-    gateway = await executor.applied(
-        1, [resident(variant(1, path), 0.02, max_batch=4)], [application(signature=signature)], [path]
-    )
-    ids = [gateway.submit({"i": np.array([i], np.int64)}, budget_s=1.0) for i in (0, 1, 99, 2)]
+    # All four in one batch, which is full with them.
+    spec = application(signature=signature, policy="proteus")
+    gateway = await executor.applied(1, [resident(variant(1, path), 0.02, max_batch=4)], [spec], [path])
+    ids = [gateway.submit({"i": np.array([i], np.int64)}) for i in (0, 1, 99, 2)]
     answers = [await gateway.answer(id) for id in ids]
     refusal = answers.pop(2)[0]
     assert (refusal.code, refusal.retryable) == ("failed", False)
@@ -197,7 +200,7 @@ async def test_overload_is_refused_retryably_and_reported(tmp_path, tiny_models)
     path = tiny_models["heavy"]
     async with Executor(tmp_path, queue_rows="8") as executor:
         gateway = await executor.applied(1, [resident(variant(1, path), 0.004, max_batch=4)], [application()], [path])
-        ids = [gateway.submit(rows(1, seed=i), budget_s=5.0) for i in range(100)]
+        ids = [gateway.submit(rows(1, seed=i), budget_s=60.0) for i in range(100)]
         answers = [(await gateway.answer(id))[0] for id in ids]
         refused = [answer for answer in answers if isinstance(answer, Refusal)]
         assert refused and {(r.code, r.retryable) for r in refused} == {("overloaded", True)}
@@ -208,7 +211,7 @@ async def test_overload_is_refused_retryably_and_reported(tmp_path, tiny_models)
 
 async def test_queues_statistics_and_metrics_are_told(executor, tiny_models):
     path = tiny_models["quick"]
-    gateway = await executor.applied(1, [resident(variant(3, path), 0.05)], [application()], [path])
+    gateway = await executor.applied(1, [resident(variant(3, path), 0.05)], [DELAYED], [path])
     gateway.connection.send(Moved(1))
     id = gateway.submit(rows(2), budget_s=1.0)
     await gateway.next(ExecutorState, lambda state: state.queued == {"app": 2})
@@ -234,5 +237,5 @@ async def test_a_peer_that_breaks_the_protocol_loses_only_its_own_connection(exe
     posing.connection.send(Hello("gateway", "x"))
     posing.connection.send(MetricsRequest())
     for peer in (silent, garbage, stranger, posing):
-        await asyncio.wait_for(peer.closed.wait(), 10)
+        await asyncio.wait_for(peer.closed.wait(), 60)
     assert isinstance((await gateway.query(rows(1)))[0], Result)

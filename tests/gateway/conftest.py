@@ -60,7 +60,7 @@ VARIANTS = {
 }
 
 
-def application(name: str, slo_s: float = 10.0, late: str = "shed") -> ApplicationSpec:
+def application(name: str, slo_s: float = 60.0, late: str = "shed") -> ApplicationSpec:
     return ApplicationSpec(name, slo_s, SIGNATURES[name], late)
 
 
@@ -104,7 +104,7 @@ def free_port() -> int:
     return free_ports(1)[0]
 
 
-def wait_for(condition, what: str, seconds: float = 30.0):
+def wait_for(condition, what: str, seconds: float = 120.0):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         value = condition()
@@ -219,7 +219,7 @@ class GatewayProcess:
             stderr=subprocess.PIPE,
             text=True,
         )
-        self.http = httpx.Client(base_url=self.url, timeout=30, verify=False)
+        self.http = httpx.Client(base_url=self.url, timeout=120, verify=False)
         self.log: list[str] = []
         threading.Thread(target=self._listen, daemon=True).start()
         wait_for(self._listens, "the gateway listens")
@@ -257,7 +257,7 @@ class GatewayProcess:
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(30)
+        return self.process.wait(120)
 
 
 class ControlPlane:

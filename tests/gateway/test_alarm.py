@@ -22,7 +22,7 @@ class Bell:
         self.alarm = Alarm(loop, lambda: self.rung.append(time.monotonic()))
 
     async def heard(self, times: int) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(self.rung) < times:
                 await asyncio.sleep(0.0005)
 

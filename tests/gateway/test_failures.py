@@ -26,7 +26,7 @@ def start(
     devices,
     names=("d0", "d1"),
     variant="big",
-    slo_s=10.0,
+    slo_s=60.0,
     late="shed",
     routing=DEFAULT,
     batch=1,
@@ -53,7 +53,7 @@ async def load(gateway, seconds: float, clients: int = 8, meanwhile=None, least:
     found: collections.Counter = collections.Counter()
     changed = asyncio.Event()
     end = time.monotonic() + seconds
-    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=20, verify=False) as http:
+    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60, verify=False) as http:
 
         async def client() -> None:
             while time.monotonic() < end or not changed.is_set() or sum(found.values()) < least:
@@ -77,7 +77,7 @@ async def load(gateway, seconds: float, clients: int = 8, meanwhile=None, least:
 
 
 async def test_a_killed_device_has_its_queries_answered_elsewhere(gateways, devices):
-    gateway, first, second = start(gateways, devices, slo_s=20.0)
+    gateway, first, second = start(gateways, devices, slo_s=60.0)
     for device in (first, second):
         device.tell(delay_s=0.02)
 
@@ -99,7 +99,7 @@ async def test_a_killed_device_has_its_queries_answered_elsewhere(gateways, devi
 async def test_without_another_device_its_queries_get_a_clear_error(gateways, devices):
     gateway, only = start(gateways, devices, ["d0"], slo_s=60.0, routing="least-completion")
     only.tell(delay_s=30.0)
-    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=20) as http:
+    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60) as http:
         waiting = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(5)]
         while len(only.heard("submit")) < 5:
             await asyncio.sleep(0.02)
@@ -118,7 +118,7 @@ async def test_without_another_device_its_queries_get_a_clear_error(gateways, de
 
 
 def test_a_device_that_hangs_is_given_up_at_the_deadline(gateways, devices):
-    gateway, only = start(gateways, devices, ["d0"], slo_s=0.3)
+    gateway, only = start(gateways, devices, ["d0"], slo_s=1.0)
     only.tell(mute=True)
     response = gateway.infer(X)
     assert response.status_code == 504
@@ -188,7 +188,7 @@ async def test_the_only_device_is_asked_even_while_it_drains(gateways, devices):
     """It asks for nothing new for a first run, say; what is held and what comes must not be lost for it."""
     gateway, only = start(gateways, devices, ["d0"], slo_s=60.0)
     only.tell(delay_s=2.0)
-    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=20) as http:
+    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60) as http:
         waiting = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(6)]
         await asyncio.to_thread(wait_for, lambda: gateway.health()["in_flight"] == 6, "they are under way")
         only.tell(draining=True, delay_s=0.05)
@@ -204,7 +204,7 @@ def test_a_client_that_goes_away_has_its_query_cancelled(gateways, devices):
     gateway, only = start(gateways, devices, ["d0"], slo_s=60.0)
     only.tell(delay_s=50.0)
     head = b"POST %s HTTP/1.1\r\nhost: x\r\nauthorization: %s\r\ncontent-length: %d\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", gateway.port), 5) as connection:
+    with socket.create_connection(("127.0.0.1", gateway.port), 60) as connection:
         connection.sendall(head % (PATH.encode(), AUTH["Authorization"].encode(), len(BODY)) + BODY)
         wait_for(lambda: only.heard("submit"), "the query is under way")
     wait_for(lambda: only.heard("cancel"), "the device is told")
@@ -213,29 +213,29 @@ def test_a_client_that_goes_away_has_its_query_cancelled(gateways, devices):
 
 
 def test_the_budget_is_the_slo_or_the_tighter_one_asked_for(gateways, devices):
-    gateway, only = start(gateways, devices, ["d0"], slo_s=10.0)
+    gateway, only = start(gateways, devices, ["d0"], slo_s=600.0)
     gateway.infer(X)
-    gateway.infer(X, latency_ms=2000)
-    gateway.infer(X, latency_ms=50000)
+    gateway.infer(X, latency_ms=200_000)
+    gateway.infer(X, latency_ms=3_000_000)
     slo, tighter, looser = [e["budget_s"] for e in only.said("submit")]
-    # Less the time that the way back may take.
-    assert 9.0 < slo < 10.0
-    assert 1.0 < tighter < 2.0
-    assert 9.0 < looser < 10.0
+    # Less the time that the way there took and the way back may take.
+    assert 300.0 < slo < 600.0
+    assert 100.0 < tighter < 200.0
+    assert 300.0 < looser < 600.0
 
 
 def test_late_answers_are_served_where_the_application_wants_them(gateways, devices):
-    gateway, only = start(gateways, devices, ["d0"], slo_s=0.1, late="serve")
-    only.tell(delay_s=0.5)
+    gateway, only = start(gateways, devices, ["d0"], slo_s=1.0, late="serve")
+    only.tell(delay_s=1.5)
     assert gateway.infer(X).status_code == 200
     assert 'outcome="late"} 1.0' in gateway.http.get("/metrics").text
 
 
 async def test_too_much_at_once_is_refused_with_a_time_to_try_again(gateways, devices):
-    gateway, only = start(gateways, devices, ["d0"], slo_s=20.0, NEREUS_QUEUE_ROWS="4")
-    only.tell(delay_s=0.5)
+    gateway, only = start(gateways, devices, ["d0"], slo_s=60.0, NEREUS_QUEUE_ROWS="4")
+    only.tell(delay_s=1.0)
     limits = httpx.Limits(max_connections=40)
-    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=20, limits=limits) as http:
+    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60, limits=limits) as http:
         answers = await asyncio.gather(*(http.post(PATH, content=BODY) for _ in range(30)))
     refused = [a for a in answers if a.status_code != 200]
     assert len(answers) - len(refused) >= 8

@@ -55,7 +55,7 @@ def test_describes_itself_as_over_http(client, served):
     ]
     config = client.get_model_config("numbers", headers=KEYED, as_json=True)["config"]
     assert config["input"] == [{"name": "x", "data_type": "TYPE_FP32", "dims": ["4"]}]
-    assert config["parameters"]["slo_ms"] == {"string_value": "10000"}
+    assert config["parameters"]["slo_ms"] == {"string_value": "60000"}
     index = client.get_model_repository_index(headers=KEYED)
     assert [(m.name, m.state) for m in index.models] == [(n, "READY") for n in ("every", "nan", "numbers", "words")]
 

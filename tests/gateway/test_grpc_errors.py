@@ -233,7 +233,7 @@ def test_refused_calls_are_counted_by_status(served, channel):
     ],
 )
 def test_what_devices_say_has_its_status(gateways, devices, told, code, words):
-    gateway, only = start(gateways, devices, ["d0"], slo_s=1.0)
+    gateway, only = start(gateways, devices, ["d0"], slo_s=2.0)
     only.tell(**told)
     with grpc.insecure_channel(gateway.grpc) as channel:
         error = refused(channel, request())
@@ -243,7 +243,7 @@ def test_what_devices_say_has_its_status(gateways, devices, told, code, words):
         def served() -> bool:
             # One that was silent may have to come back first.
             try:
-                return bool(call(channel, request(latency_ms=990)))
+                return bool(call(channel, request(latency_ms=1990)))
             except grpc.RpcError:
                 return False
 
@@ -255,7 +255,7 @@ def test_overload_is_refused_while_others_are_served(gateways, devices):
     only.tell(delay_s=2.0)
     with grpc.insecure_channel(gateway.grpc) as channel:
         infer = channel.unary_unary(SERVICE + "ModelInfer")
-        calls = [infer.future(request().SerializeToString(), 20, KEYED) for _ in range(20)]
+        calls = [infer.future(request().SerializeToString(), 60, KEYED) for _ in range(20)]
         assert {one.code() for one in calls} == {CODE.OK, CODE.RESOURCE_EXHAUSTED}
         late = next(one for one in calls if one.code() is CODE.RESOURCE_EXHAUSTED)
         assert "model 'numbers': cannot be answered within 3000 ms; try again" in late.details()

@@ -47,7 +47,7 @@ async def test_each_query_gets_what_the_model_says_of_it(world, tiny_models):
 
     async with contextlib.AsyncExitStack() as stack:
         grpc = await stack.enter_async_context(triton.InferenceServerClient(gateway.grpc))
-        http = await stack.enter_async_context(httpx.AsyncClient(headers=AUTH, timeout=30, verify=False))
+        http = await stack.enter_async_context(httpx.AsyncClient(headers=AUTH, timeout=120, verify=False))
         answers = await asyncio.gather(
             *(over_grpc(grpc, x) for x in data[:EACH]), *(over_http(http, x) for x in data[EACH:])
         )
@@ -59,7 +59,7 @@ async def test_each_query_gets_what_the_model_says_of_it(world, tiny_models):
 
 
 async def test_a_query_that_names_its_variant_gets_it(world):
-    gateway = await world.start(1, world.heavy, world.quick, app=application("app", 5.0, policy="nereus"))
+    gateway = await world.start(1, world.heavy, world.quick, app=application("app", 2.0, late="serve", policy="nereus"))
     tensor = triton.InferInput("x", [3, 4], "FP32")
     tensor.set_data_from_numpy(np.ones((3, 4), np.float32))
     async with triton.InferenceServerClient(gateway.grpc) as client:

@@ -52,7 +52,7 @@ def idle(gateway: GatewayProcess) -> bool:
 
 
 def test_a_cancelled_call_leaves_the_queue(gateways, devices):
-    gateway, only = start(gateways, devices, ["d0"], slo_s=20.0)
+    gateway, only = start(gateways, devices, ["d0"], slo_s=60.0)
     only.tell(mute=True)
     answers = queue.SimpleQueue()
     with triton.InferenceServerClient(gateway.grpc) as client:
@@ -63,7 +63,7 @@ def test_a_cancelled_call_leaves_the_queue(gateways, devices):
         wait_for(lambda: gateway.health()["in_flight"] == 5, "all are under way")
         for one in calls:
             one.cancel()
-        errors = [answers.get(timeout=10) for _ in calls]
+        errors = [answers.get(timeout=60) for _ in calls]
         assert all("cancelled" in str(error) for error in errors)
         wait_for(lambda: idle(gateway), "all are forgotten")
     # Those that were held never went there; whatever did is taken back.
@@ -72,14 +72,14 @@ def test_a_cancelled_call_leaves_the_queue(gateways, devices):
 
 
 def test_a_deadline_is_the_query_s_budget(gateways, devices):
-    gateway, only = start(gateways, devices, ["d0"], slo_s=20.0, routing="least-completion")
+    gateway, only = start(gateways, devices, ["d0"], slo_s=200.0, routing="least-completion")
     with grpc.insecure_channel(gateway.grpc) as channel:
-        call(channel, request(latency_ms=9000), timeout=5)
-        call(channel, request(latency_ms=2500), timeout=60)
-        call(channel, request(), timeout=60)
+        call(channel, request(latency_ms=900_000), timeout=50)
+        call(channel, request(latency_ms=25_000), timeout=300)
+        call(channel, request(), timeout=300)
     # Less the way to the device and back; SLO, latency_ms and deadline: the tightest holds.
     budgets = [event["budget_s"] for event in only.said("submit")]
-    for budget, limit in zip(budgets, (5.0, 2.5, 20.0), strict=True):
+    for budget, limit in zip(budgets, (50.0, 25.0, 200.0), strict=True):
         assert 0.6 * limit < budget < limit
 
 
@@ -87,7 +87,7 @@ def test_a_deadline_that_passes_is_a_query_that_was_not_answered_in_time(gateway
     gateway, only = start(gateways, devices, ["d0"], slo_s=5.0)
     only.tell(mute=True)
     with grpc.insecure_channel(gateway.grpc) as channel:
-        for _ in range(5):
+        for _ in range(40):
             error = refused(channel, request(), timeout=1.0)
             assert error.code() is CODE.DEADLINE_EXCEEDED
             wait_for(lambda: idle(gateway), "it is forgotten")
@@ -99,7 +99,7 @@ def test_a_deadline_that_passes_is_a_query_that_was_not_answered_in_time(gateway
 
 
 def test_a_client_that_vanishes_is_forgotten(gateways, devices):
-    gateway, only = start(gateways, devices, ["d0"], slo_s=20.0)
+    gateway, only = start(gateways, devices, ["d0"], slo_s=60.0)
     only.tell(mute=True)
     channel = grpc.insecure_channel(gateway.grpc)
     one = channel.unary_unary(SERVICE + "ModelInfer").future(request().SerializeToString(), metadata=KEYED)
@@ -114,7 +114,7 @@ def test_a_client_that_vanishes_is_forgotten(gateways, devices):
 
 
 def test_a_stream_that_ends_early_leaves_nothing_behind(gateways, devices):
-    gateway, only = start(gateways, devices, ["d0"], slo_s=20.0)
+    gateway, only = start(gateways, devices, ["d0"], slo_s=60.0)
     only.tell(mute=True)
     answers = queue.SimpleQueue()
     with triton.InferenceServerClient(gateway.grpc) as client:
@@ -128,7 +128,7 @@ def test_a_stream_that_ends_early_leaves_nothing_behind(gateways, devices):
 
 
 def test_a_stream_is_read_no_faster_than_it_is_answered(gateways, devices):
-    gateway, only = start(gateways, devices, ["d0"], slo_s=20.0)
+    gateway, only = start(gateways, devices, ["d0"], slo_s=60.0)
     only.tell(mute=True)
     with triton.InferenceServerClient(gateway.grpc) as client:
         client.start_stream(lambda result, error: None, headers=KEY)
@@ -169,7 +169,7 @@ async def test_a_key_that_is_taken_back_and_an_application_that_is_gone_are_so_i
 
 
 async def test_sigterm_finishes_what_is_under_way(gateways, devices):
-    gateway, only = start(gateways, devices, ["d0"], slo_s=5.0)
+    gateway, only = start(gateways, devices, ["d0"], slo_s=60.0)
     only.tell(delay_s=0.6)
     async with grpc.aio.insecure_channel(gateway.grpc) as channel:
         infer = channel.unary_unary(SERVICE + "ModelInfer")
@@ -188,7 +188,7 @@ async def test_sigterm_finishes_what_is_under_way(gateways, devices):
             CODE.UNAVAILABLE,
             "the gateway is stopping; try another or try again",
         )
-    assert await asyncio.to_thread(gateway.process.wait, 30) == 0
+    assert await asyncio.to_thread(gateway.process.wait, 120) == 0
     host, port = gateway.grpc.split(":")
     with socket.socket() as probe:
         assert probe.connect_ex((host, int(port))) != 0
@@ -202,7 +202,7 @@ async def test_sigterm_does_not_wait_for_ever(gateways, devices):
         while not only.heard("submit"):
             await asyncio.sleep(0.02)
         gateway.process.send_signal(signal.SIGTERM)
-        assert await asyncio.to_thread(gateway.process.wait, 30) == 0
+        assert await asyncio.to_thread(gateway.process.wait, 120) == 0
         assert await waiting.code() is CODE.UNAVAILABLE
         assert "the gateway is stopping" in await waiting.details()
 
@@ -229,7 +229,7 @@ def test_two_gateways_never_share_a_port(gateways, devices, unused_tcp_port, tmp
 
 
 def test_http_and_grpc_together_add_up(gateways, devices):
-    gateway, only = start(gateways, devices, ["d0"], slo_s=5.0)
+    gateway, only = start(gateways, devices, ["d0"], slo_s=60.0)
     only.tell(delay_s=0.002)
     each = 60
     failures: list[object] = []

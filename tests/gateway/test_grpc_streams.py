@@ -162,7 +162,7 @@ async def test_the_time_of_a_query_that_waits_for_room_begins_with_its_turn():
 
 async def test_a_stream_that_is_held_has_time_for_the_rest_of_its_message(monkeypatch):
     """It is not its client's fault that nothing comes."""
-    monkeypatch.setattr(rpc_call, "READ_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(rpc_call, "READ_TIMEOUT_S", 1.5)
     async with streaming() as (server, plane, _), connected(server.port) as peer:
         peer.send(peer.head(1))
         ask(peer, 1, *[b"x"] * (rpc_stream.QUERIES + 1))

@@ -21,13 +21,13 @@ from .test_failures import BODY, PATH, X, start
 
 
 async def answered(gateway, count: int) -> list[httpx.Response]:
-    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=20) as http:
+    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60) as http:
         return await asyncio.gather(*(http.post(PATH, content=BODY) for _ in range(count)))
 
 
 async def test_queries_go_in_batches_of_the_size_that_was_profiled(gateways, devices):
-    gateway, only = start(gateways, devices, ["d0"], slo_s=20.0, batch=4, row_s=0.3)
-    only.tell(delay_s=0.3)
+    gateway, only = start(gateways, devices, ["d0"], slo_s=60.0, batch=4, row_s=0.8)
+    only.tell(delay_s=0.8)
     assert {answer.status_code for answer in await answered(gateway, 16)} == {200}
     sizes = [event["queries"] for event in only.said("grant")]
     assert sum(sizes) == 16 and max(sizes) == 4
@@ -35,7 +35,7 @@ async def test_queries_go_in_batches_of_the_size_that_was_profiled(gateways, dev
 
 
 async def test_a_batch_is_declined_again_and_again_while_its_time_lasts(gateways, devices):
-    gateway, only = start(gateways, devices, ["d0"], slo_s=5.0)
+    gateway, only = start(gateways, devices, ["d0"], slo_s=15.0)
     only.tell(refuse=["overloaded", True])
     response = gateway.infer(X)
     assert response.status_code == 503
@@ -46,9 +46,9 @@ async def test_a_batch_is_declined_again_and_again_while_its_time_lasts(gateways
 
 
 async def test_one_client_that_goes_leaves_its_batch_alone(gateways, devices):
-    gateway, only = start(gateways, devices, ["d0"], slo_s=20.0, batch=4, row_s=1.5)
-    only.tell(delay_s=2.0)
-    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=20) as http:
+    gateway, only = start(gateways, devices, ["d0"], slo_s=60.0, batch=4, row_s=3.0)
+    only.tell(delay_s=4.0)
+    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60) as http:
         queries = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(4)]
         await asyncio.to_thread(
             wait_for, lambda: [e for e in only.heard("grant") if e["queries"] == 4], "the batch is under way"
@@ -82,7 +82,7 @@ async def test_one_client_that_goes_while_its_query_is_held_is_forgotten(gateway
 
 
 async def test_a_device_that_says_nothing_gets_nothing_more(gateways, devices):
-    gateway, first, _ = start(gateways, devices, slo_s=1.0)
+    gateway, first, _ = start(gateways, devices, slo_s=3.0)
     first.tell(mute=True)
     statuses = collections.Counter(answer.status_code for answer in await answered(gateway, 12))
     assert set(statuses) <= {200, 504}
@@ -106,9 +106,11 @@ async def test_a_device_that_says_nothing_gets_nothing_more(gateways, devices):
 async def test_what_is_held_survives_the_loss_of_the_only_device_that_comes_back(gateways, devices):
     gateway, only = start(gateways, devices, ["d0"], slo_s=60.0)
     only.tell(delay_s=20.0)
-    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=20) as http:
+    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60) as http:
         waiting = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(6)]
-        await asyncio.to_thread(wait_for, lambda: gateway.health()["held"] == 4, "four are held")
+        await asyncio.to_thread(
+            wait_for, lambda: len(only.heard("grant")) and gateway.health()["held"] >= 4, "the others are held"
+        )
         only.kill()
         found = await asyncio.gather(*waiting)
     # Nobody is left to wait for: they are told so, at once and clearly.
@@ -121,16 +123,16 @@ async def test_what_is_held_survives_the_loss_of_the_only_device_that_comes_back
 
 
 async def test_a_device_that_was_slow_for_a_while_can_show_that_it_is_not_any_more(gateways, devices):
-    gateway, only = start(gateways, devices, ["d0"], slo_s=0.2, row_s=0.08)
-    only.tell(delay_s=0.19)
-    wait_for(lambda: len(only.heard("submit")) == 20 or not gateway.infer(X), "twenty slow answers", 20)
+    gateway, only = start(gateways, devices, ["d0"], slo_s=0.6, row_s=0.24)
+    only.tell(delay_s=0.57)
+    wait_for(lambda: len(only.heard("submit")) == 20 or not gateway.infer(X), "twenty slow answers")
     # By now it is expected to be too slow for a batch, but may try what comes while it is idle.
     before = len(only.said("grant"))
     gateway.infer(X)
     assert len(only.said("grant")) == before
     only.tell(delay_s=0.0)
     # A busy machine may make some of them late; not sixty in a row again and again.
-    wait_for(lambda: all(gateway.infer(X).status_code == 200 for _ in range(60)), "sixty are served in a row", 60)
+    wait_for(lambda: all(gateway.infer(X).status_code == 200 for _ in range(60)), "sixty are served in a row")
     # Once it is believed again, it gets batches again.
     before = len(only.said("grant"))
     wait_for(lambda: gateway.infer(X) and len(only.heard("grant")) > before, "a batch is granted")
@@ -164,7 +166,7 @@ class Carrier:
 class Held:
     """A holder with one device that takes ``run_s`` for up to ``most`` rows, and its carrier."""
 
-    def __init__(self, slo_s: float = 1.0, run_s: float = 0.01, most: int = 1):
+    def __init__(self, slo_s: float = 60.0, run_s: float = 0.01, most: int = 1):
         self.spec = application("numbers", slo_s)
         self.carrier = Carrier()
         self.holding = Holding(self.carrier, GatewayMetrics())

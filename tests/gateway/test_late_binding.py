@@ -25,7 +25,7 @@ from workers.protocol.specs import DevicePlan, Plan, Route
 from .conftest import AUTH, GatewayProcess, config, wait_for
 
 #: time enough on any machine: what is refused, is refused for another reason
-APP = application("app", 20.0, policy="nereus")
+APP = application("app", 60.0, policy="nereus")
 PATH = "/v2/models/app/infer"
 
 
@@ -41,7 +41,7 @@ def plan_of(version: int, executors: list[Executor], *residents, routing: str = 
 
 
 async def until(condition, what: str):
-    return await asyncio.to_thread(wait_for, condition, what, 30.0)
+    return await asyncio.to_thread(wait_for, condition, what)
 
 
 def counted(gateway: GatewayProcess, metric: str) -> float:
@@ -95,7 +95,7 @@ async def world(gateways, tiny_models, tmp_path):
 
 def client(*gateways: GatewayProcess) -> httpx.AsyncClient:
     limits = httpx.Limits(max_connections=200)
-    return httpx.AsyncClient(headers=AUTH, timeout=30, verify=False, limits=limits)
+    return httpx.AsyncClient(headers=AUTH, timeout=120, verify=False, limits=limits)
 
 
 async def together(gateway: GatewayProcess, bodies: list[dict]) -> list[tuple[int, dict]]:
@@ -157,7 +157,7 @@ async def test_queries_that_come_together_run_together_and_get_their_own_answers
 
 
 async def test_a_burst_steps_down_in_accuracy_and_nobody_is_refused(world, tmp_path):
-    slow_path, quick_path = turning(tmp_path / "slow.onnx", 15_000), turning(tmp_path / "quick.onnx", 1)
+    slow_path, quick_path = turning(tmp_path / "slow.onnx", 60_000), turning(tmp_path / "quick.onnx", 1)
     world.models = {"slow": slow_path, "quick": quick_path}
     # Whatever the machine's pace is, the accurate variant has time for no more than a few of so many queries.
     count, row_s = 300, seconds_of(slow_path)
@@ -176,8 +176,9 @@ async def test_a_burst_steps_down_in_accuracy_and_nobody_is_refused(world, tmp_p
 
 @pytest.mark.parametrize("insists", [{"version": "heavy"}, {"min_accuracy": 95}])
 async def test_queries_that_insist_pass_by_those_that_are_held(world, insists):
-    # Those that insist wait for company for half of their time.
-    gateway = await world.start(1, world.heavy, relief=[world.quick], app=application("app", 6.0, policy="nereus"))
+    # Those that insist wait for company for half of their time; on a busy machine some may be late by that.
+    app = application("app", 6.0, late="serve", policy="nereus")
+    gateway = await world.start(1, world.heavy, relief=[world.quick], app=app)
     path = f"/v2/models/app/versions/{insists['version']}/infer" if "version" in insists else PATH
     asked = body() | ({"parameters": insists} if "min_accuracy" in insists else {})
     async with client() as http:
@@ -205,7 +206,7 @@ async def test_a_device_killed_with_batches_under_way_has_each_query_answered_on
         await reached_any(found, before + 60)
         stop.set()
         await running
-    # With five seconds for a query there was always time for another device.
+    # There was always time for another device.
     assert {status for status, _ in found} == {200}, found
     assert counted(gateway, "nereus_gateway_queries_total") == sum(found.values())
     assert counted(gateway, "nereus_gateway_rerouted_total") > 0
@@ -236,7 +237,7 @@ async def test_switching_the_routing_and_the_policy_under_load_fails_no_query(wo
         ):
             version += 1
             # A short time, so that nobody waits long for company; served all the same if the machine is busy.
-            app = application("app", 0.4, late="serve", policy=policy)
+            app = application("app", 1.0, late="serve", policy=policy)
             world.apply(version, world.quick, app=app)
             control_plane.send(config(plan_of(version, world.executors, world.quick, routing=routing), [app]))
             await until(lambda version=version: gateway.health()["plan"]["adopted"] == version, f"plan {version}")
@@ -285,7 +286,7 @@ async def test_an_application_that_goes_has_what_is_held_for_it_ended(world, con
 
 async def test_a_gateway_that_stops_answers_what_it_holds(world):
     slow = msgspec.structs.replace(world.heavy, max_batch=1)
-    gateway = await world.start(1, slow, app=application("app", 60.0, policy="nereus"))
+    gateway = await world.start(1, slow, app=application("app", 600.0, policy="nereus"))
     async with client() as http:
         wide = body()
         wide["inputs"][0] |= {"shape": [60, 4], "data": wide["inputs"][0]["data"] * 60}

@@ -32,7 +32,7 @@ def joined(gateways, control_plane, **settings) -> GatewayProcess:
 async def test_plan_changes_under_load_fail_no_query(gateways, devices, control_plane):
     first, second = devices("d0", "d1")
     endpoints = {"d0": first.endpoint, "d1": second.endpoint}
-    applications = [application("numbers", 20.0)]
+    applications = [application("numbers", 60.0)]
     control_plane.first = config(plan(1, {"d0": [("numbers", "big")], "d1": []}, endpoints), applications)
     first.warm(("numbers", "big"))
     second.warm()
@@ -57,7 +57,7 @@ async def test_plan_changes_under_load_fail_no_query(gateways, devices, control_
             await asyncio.sleep(0.01)
 
     found = await load(gateway, 2.4, meanwhile=change)
-    assert {status for status, *_ in found} == {200}
+    assert {status for status, *_ in found} == {200}, found
     assert {(device, variant) for _, device, variant in found} == {("d0", "big"), ("d1", "small")}
     assert gateway.infer(X).json()["parameters"]["device"] == "d0"
     health = wait_for(lambda: (h := gateway.health())["plan"] == {"adopted": 3, "newest": 3} and h, "plan 3 is adopted")
@@ -146,25 +146,30 @@ def test_tells_what_happened_each_second_and_when_demand_bursts(gateways, device
     control_plane.first = config(made, [application("numbers"), application("words")])
     gateway = joined(gateways, control_plane)
     gateway.wait_ready()
-    for _ in range(5):
+    sent = 0
+    end = time.monotonic() + 120
+    # For more than a second, and until it is noticed, however slowly they follow each other.
+    while sent < 25 or not control_plane.heard(control.Burst):
+        assert time.monotonic() < end, "a burst is reported"
         for _ in range(5):
             gateway.infer(X * 2)
+        sent += 5
         time.sleep(0.2)
-    bursts = wait_for(lambda: control_plane.heard(control.Burst), "a burst is reported")
+    bursts = control_plane.heard(control.Burst)
     assert (bursts[0].application, bursts[0].plan_version) == ("numbers", 9)
     assert bursts[0].rate > 5
     gateway.post(PATH, b"{}")
     wait_for(
-        lambda: sum(s.applications["numbers"].in_time for s in control_plane.heard(control.GatewayStats)) == 25,
+        lambda: sum(s.applications["numbers"].in_time for s in control_plane.heard(control.GatewayStats)) == sent,
         "all queries are counted",
     )
     seconds = [s.applications["numbers"] for s in control_plane.heard(control.GatewayStats)]
-    assert sum(s.arrived for s in seconds) == 25
-    assert sum(s.arrived_rows for s in seconds) == 50
+    assert sum(s.arrived for s in seconds) == sent
+    assert sum(s.arrived_rows for s in seconds) == 2 * sent
     assert sum(s.late + s.dropped + s.failed for s in seconds) == 0
-    assert sum(s.accuracy_sum for s in seconds) == pytest.approx(25 * 95.0)
-    assert sum(s.normalized_sum for s in seconds) == pytest.approx(25 * 100.0)
-    assert sum(s.by_variant.get("big", 0) for s in seconds) == 25
+    assert sum(s.accuracy_sum for s in seconds) == pytest.approx(sent * 95.0)
+    assert sum(s.normalized_sum for s in seconds) == pytest.approx(sent * 100.0)
+    assert sum(s.by_variant.get("big", 0) for s in seconds) == sent
     assert any(0 < s.p50_ms <= s.p95_ms for s in seconds)
     assert all(s.applications["words"].arrived == 0 for s in control_plane.heard(control.GatewayStats))
 
@@ -204,15 +209,15 @@ def test_a_broken_configuration_on_disk_is_told_and_left_alone(gateways, tmp_pat
 
 
 async def test_sigterm_finishes_what_is_under_way(gateways, devices):
-    gateway, only = start(gateways, devices, ["d0"], slo_s=5.0)
+    gateway, only = start(gateways, devices, ["d0"], slo_s=60.0)
     only.tell(delay_s=0.6)
-    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=20) as http:
+    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=300) as http:
         waiting = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(5)]
         while len(only.heard("submit")) < 5:
             await asyncio.sleep(0.02)
         gateway.process.send_signal(signal.SIGTERM)
         assert [(await one).status_code for one in waiting] == [200] * 5
-    assert await asyncio.to_thread(gateway.process.wait, 30) == 0
+    assert await asyncio.to_thread(gateway.process.wait, 120) == 0
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", gateway.port)) != 0
 
@@ -220,12 +225,12 @@ async def test_sigterm_finishes_what_is_under_way(gateways, devices):
 async def test_sigterm_does_not_wait_for_ever(gateways, devices):
     gateway, only = start(gateways, devices, ["d0"], slo_s=60.0)
     only.tell(mute=True)
-    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=20) as http:
+    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=300) as http:
         waiting = asyncio.create_task(http.post(PATH, content=BODY))
         while not only.heard("submit"):
             await asyncio.sleep(0.02)
         gateway.process.send_signal(signal.SIGTERM)
-        assert await asyncio.to_thread(gateway.process.wait, 30) == 0
+        assert await asyncio.to_thread(gateway.process.wait, 120) == 0
         response = await waiting
         assert response.status_code == 503
         assert "the gateway is stopping" in response.json()["error"]
@@ -234,7 +239,7 @@ async def test_sigterm_does_not_wait_for_ever(gateways, devices):
 def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess:
     environ = {k: v for k, v in os.environ.items() if not k.startswith("NEREUS_")} | settings
     return subprocess.run(
-        [sys.executable, "-m", "workers.gateway", *arguments], env=environ, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "workers.gateway", *arguments], env=environ, capture_output=True, text=True, timeout=300
     )
 
 

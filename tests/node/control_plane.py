@@ -66,7 +66,7 @@ class ControlPlane:
         text = message if isinstance(message, str) else control.encode(message)
         await self.connections[-1].send(text)
 
-    async def until(self, condition: Callable[[], object], seconds: float = 15.0):
+    async def until(self, condition: Callable[[], object], seconds: float = 120.0):
         """Wait until ``condition`` holds, looking at each message and a few times a second; returns its value."""
         async with asyncio.timeout(seconds):
             while not (value := condition()):
@@ -77,7 +77,7 @@ class ControlPlane:
                     pass
             return value
 
-    async def told(self, kind: type, where: Callable[[object], bool] = lambda _: True, seconds: float = 15.0):
+    async def told(self, kind: type, where: Callable[[object], bool] = lambda _: True, seconds: float = 120.0):
         """The first message of this kind (for which ``where`` holds), waited for."""
         return await self.until(
             lambda: next((m for m in self.heard if isinstance(m, kind) and where(m)), None), seconds

@@ -84,7 +84,7 @@ class StandIn:
 
     async def tell_seconds(self) -> None:
         while True:
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(0.2)
             for connection in self.connections:
                 connection.send(
                     frames.StatsReport(

@@ -25,7 +25,7 @@ async def served(settings):
     async with running(settings) as daemon:
         task = asyncio.create_task(http.serve(daemon, http.listen(settings.node_http)))
         try:
-            async with httpx.AsyncClient(base_url=settings.node_http.url, trust_env=False) as client:
+            async with httpx.AsyncClient(base_url=settings.node_http.url, trust_env=False, timeout=60) as client:
                 yield daemon, client
         finally:
             task.cancel()
@@ -105,7 +105,7 @@ async def test_what_is_no_http_ends_its_own_connection_only(settings, raw):
         writer.write(raw)
         writer.write_eof()
         with contextlib.suppress(ConnectionError):
-            assert not (await asyncio.wait_for(reader.read(), 10)).startswith(b"HTTP/1.1 200")
+            assert not (await asyncio.wait_for(reader.read(), 60)).startswith(b"HTTP/1.1 200")
         writer.close()
         assert (await client.get("/health")).status_code == 200
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import stat
+import time
 from contextlib import asynccontextmanager
 
 import pytest
@@ -21,7 +23,7 @@ CONFIG = control.GatewayConfig(applications=(), key_hashes=("k",), plan=Plan(ver
 class Member:
     """A gateway's link whose callbacks are written down."""
 
-    def __init__(self, home, url: str, join_token: str = "join-me"):
+    def __init__(self, home, url: str, join_token: str = "join-me", timing=QUICK_LINK):
         self.events: list[object] = []
         self.link = MemberLink(
             kind="gateway",
@@ -33,7 +35,7 @@ class Member:
             on_message=self.events.append,
             on_up=lambda: self.events.append("up"),
             on_down=lambda: self.events.append("down"),
-            timing=QUICK_LINK,
+            timing=timing,
         )
 
 
@@ -103,11 +105,12 @@ async def test_it_comes_back_when_the_control_plane_does_and_brings_what_happene
         second = {"digits": ApplicationStats(arrived=5)}
         member.link.send(control.GatewayStats(applications=second, ready=True))
         member.link.send(control.Burst(application="digits", rate=9.0, plan_version=1))
+        sent = time.monotonic()
         await asyncio.sleep(0.3)
         await control_plane.start()
         stats = await control_plane.told(control.GatewayStats)
         assert stats.applications == second
-        assert 0.2 < stats.at < 20
+        assert 0.2 < stats.at <= time.monotonic() - sent + 0.01
         assert not any(isinstance(message, control.Burst) for message in control_plane.heard)
         assert member.events == ["up", "down", "up"]
 
@@ -138,11 +141,14 @@ async def test_a_silent_peer_is_noticed(home):
 
     server = await asyncio.start_server(relay, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    member = Member(home, f"http://127.0.0.1:{port}")
+    timing = dataclasses.replace(QUICK_LINK, ping_every=0.3, ping_answer=0.3)
+    member = Member(home, f"http://127.0.0.1:{port}", timing=timing)
     task = asyncio.create_task(member.link.run())
     await plane.until(lambda: member.link.up)
     frozen.set()
-    await plane.until(lambda: member.events == ["up", "down"])
+    await plane.until(lambda: not member.link.up)
+    # On a busy machine it may have missed an answer before.
+    assert member.events[-2:] == ["up", "down"]
     task.cancel()
     server.close()
     await plane.stop()

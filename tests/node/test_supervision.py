@@ -50,7 +50,7 @@ class Supervised:
     def losses(self) -> list[str]:
         return [event[1] for event in self.events if isinstance(event, tuple)]
 
-    async def until(self, condition, seconds: float = 15.0):
+    async def until(self, condition, seconds: float = 120.0):
         async with asyncio.timeout(seconds):
             while not condition():
                 await asyncio.sleep(0.02)
@@ -108,11 +108,11 @@ async def test_one_that_never_listens_is_replaced(home):
 
 
 async def test_one_that_hangs_is_replaced(home):
-    async with supervised(home, silent=1.5) as watched:
+    async with supervised(home, silent=5.0) as watched:
         await watched.until(lambda: watched.executor.up)
         os.kill(watched.executor.pid, signal.SIGSTOP)
         await watched.until(lambda: watched.losses() and watched.executor.up)
-        assert watched.losses() == ["said nothing for 1.5 s"]
+        assert watched.losses() == ["said nothing for 5 s"]
 
 
 async def test_one_that_ignores_sigterm_is_killed(home):
@@ -150,7 +150,7 @@ async def test_an_executor_dies_with_a_killed_daemon(home):
     daemon.wait()
     daemon.stdout.close()
     try:
-        process.wait(10)
+        process.wait(60)
     except psutil.TimeoutExpired:
         pytest.fail("the executor outlived its daemon")
 

@@ -49,7 +49,7 @@ class Bystanders:
 
     def __exit__(self, kind, *_error) -> None:
         self._over = True
-        self._thread.join(30)
+        self._thread.join(120)
         if kind is None:
             assert not self._thread.is_alive(), "a bystander waits for its answer still"
             assert self._failed == []
@@ -74,7 +74,7 @@ class Bystanders:
         number = place
         while self._more(place):
             writer.write(request("app", self._inputs[number % INPUTS]))
-            status, _, outputs = await asyncio.wait_for(answer(reader), 20)
+            status, _, outputs = await asyncio.wait_for(answer(reader), 60)
             self._check(place, number, status, outputs)
             number += 1
             await asyncio.sleep(PAUSE_S)
@@ -93,7 +93,7 @@ class Bystanders:
                     raw_input_contents=[x.tobytes()],
                 )
                 told = await infer(
-                    message.SerializeToString(), metadata=(("authorization", f"Bearer {KEY}"),), timeout=20
+                    message.SerializeToString(), metadata=(("authorization", f"Bearer {KEY}"),), timeout=60
                 )
                 self._check(place, number, 200, pb.ModelInferResponse.FromString(told).raw_output_contents[0])
                 number += 1

@@ -37,11 +37,11 @@ def test_messages_that_are_too_large_are_refused_one_by_one(served):
         infer = channel.unary_unary(SERVICE + "ModelInfer")
         for _ in range(5):
             with pytest.raises(grpc.RpcError) as caught:
-                infer(too_large, metadata=KEYED, timeout=20)
+                infer(too_large, metadata=KEYED, timeout=60)
             assert caught.value.code() is CODE.RESOURCE_EXHAUSTED
         # Nor is the connection spoilt by it.
         x = np.ones((2, COLUMNS), np.float32)
-        told = pb.ModelInferResponse.FromString(infer(message("large", x), metadata=KEYED, timeout=20))
+        told = pb.ModelInferResponse.FromString(infer(message("large", x), metadata=KEYED, timeout=60))
         assert told.raw_output_contents[0] == (-x).tobytes()
     assert served.rss("gateway") - before < 64 * MIB
 
@@ -55,7 +55,7 @@ def test_many_calls_that_are_cancelled_at_once(served):
             for call in calls:
                 call.cancel()
             assert {call.code() for call in calls} == {CODE.CANCELLED}
-        wait_for(served.idle, "all are forgotten", 20)
+        wait_for(served.idle, "all are forgotten")
 
 
 def large_stream(channel: grpc.Channel, x: np.ndarray, count: int, over: threading.Event | None = None):

@@ -60,7 +60,7 @@ class Peer:
 
     def __init__(self, served):
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(10)
+        self.socket.settimeout(60)
         self.socket.connect(served.executor.endpoint.removeprefix("unix:"))
 
     def __enter__(self) -> Peer:
@@ -131,7 +131,7 @@ def test_a_query_that_is_wrong_in_itself_is_refused_and_its_neighbours_run(serve
 
     async def close() -> None:
         peer.connection.close()
-        await asyncio.wait_for(peer.closed.wait(), 10)
+        await asyncio.wait_for(peer.closed.wait(), 60)
         served.executor.peers.remove(peer)
 
     served.run(close())
@@ -201,7 +201,7 @@ async def test_a_device_that_answers_in_no_frames_has_its_queries_answered_elsew
         gateway.wait_ready()
         wait_for(lambda: all(d["warm"] for d in gateway.health()["devices"].values()), "both are warm")
         limits = httpx.Limits(max_connections=40)
-        async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=20, limits=limits) as http:
+        async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60, limits=limits) as http:
             answers = await asyncio.gather(*(http.post(PATH, content=BODY) for _ in range(40)))
         assert bad.asked
         assert {answer.status_code for answer in answers} == {200}

@@ -24,7 +24,7 @@ def test_a_request_that_comes_byte_by_byte_is_answered_and_nobody_waits_for_it(s
         for at in most:
             client.send(bytes([at]))
             time.sleep(0.001)
-        wait_for(lambda: others.answered > 50, "others are answered while its last byte is awaited", 60)
+        wait_for(lambda: others.answered > 50, "others are answered while its last byte is awaited")
         client.send(bytes([last]))
         assert client.answer()[0] == 200
 
@@ -72,7 +72,7 @@ def test_who_asks_for_much_and_reads_nothing_is_not_given_the_gateways_memory(se
         assert len(left) > len(asked) * count / 2
         assert served.rss("gateway") - before < 100 * MIB
         # And it has lost nothing by that.
-        client.socket.settimeout(20)
+        client.socket.settimeout(60)
         sent = len(asked) * count - len(left)
         for _ in range(sent // len(asked)):
             status, _, told = client.answer(piece=MIB)
@@ -87,8 +87,8 @@ def test_large_bodies_that_never_end_are_refused_before_memory_is_gone(served):
         clients = [stack.enter_context(Client(served.gateway.port)) for _ in range(18)]
         for client in clients:
             client.send(whole[:-1])
-            wait_for(lambda client=client: client.answered or not client.untaken(), "it is read", 60)
-        wait_for(lambda: any(client.answered for client in clients), "the last ones are refused", 60)
+            wait_for(lambda client=client: client.answered or not client.untaken(), "it is read")
+        wait_for(lambda: any(client.answered for client in clients), "the last ones are refused")
         refused = [client for client in clients if client.answered]
         assert len(refused) < len(clients) / 2
         for client in refused:
@@ -96,7 +96,7 @@ def test_large_bodies_that_never_end_are_refused_before_memory_is_gone(served):
             assert status == 503
             assert int(headers["retry-after"]) >= 1
         assert served.rss("gateway") - before < 320 * MIB
-    wait_for(lambda: served.connections("gateway") <= connections, "the clients are forgotten", 60)
+    wait_for(lambda: served.connections("gateway") <= connections, "the clients are forgotten")
     with Client(served.gateway.port) as client:
         client.send(whole)
         assert client.answer()[0] == 200
@@ -115,10 +115,10 @@ def test_memory_of_bodies_whose_clients_vanish_is_given_back(served, known):
             clients = [stack.enter_context(Client(served.gateway.port)) for _ in range(6)]
             for place, client in enumerate(clients):
                 client.send(request("large", LARGEST, **({} if known else {"x-new": f"{number} {place}"}))[:-1])
-                wait_for(lambda client=client: not client.untaken(), "it is read", 60)
+                wait_for(lambda client=client: not client.untaken(), "it is read")
             assert not any(client.answered for client in clients)
-        wait_for(lambda: served.connections("gateway") <= connections, "the clients are forgotten", 60)
-        wait_for(lambda: served.rss("gateway") - before < 2 * MAX_REQUEST_MB * MIB, "it is given back", 3.0)
+        wait_for(lambda: served.connections("gateway") <= connections, "the clients are forgotten")
+        wait_for(lambda: served.rss("gateway") - before < 2 * MAX_REQUEST_MB * MIB, "it is given back")
 
 
 @pytest.mark.parametrize("place", ["name", "value"])

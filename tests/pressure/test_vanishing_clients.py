@@ -71,17 +71,17 @@ def test_a_process_that_is_killed_with_calls_of_both_kinds_under_way(served):
     for one in sockets:
         one.sendall({asked!r})
     print("sent", flush=True)
-    time.sleep(60)
+    time.sleep(600)
     """
     with served.bystanders():
         process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE)
         assert process.stdout.readline() == b"sent\n"
         # More than there are of either kind, and so few that some may have been answered already.
-        wait_for(lambda: served.gateway.health()["in_flight"] > 24, "many are under way", 60)
+        wait_for(lambda: served.gateway.health()["in_flight"] > 24, "many are under way")
         process.send_signal(signal.SIGKILL)
         process.wait()
         process.stdout.close()
-        wait_for(served.idle, "all are forgotten", 60)
+        wait_for(served.idle, "all are forgotten")
 
 
 @WAYS
@@ -132,7 +132,7 @@ async def _ask(served, x: np.ndarray) -> tuple[int, dict, bytes]:
 
 
 async def _until(condition) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while not await asyncio.to_thread(condition):
         assert time.monotonic() < end
         await asyncio.sleep(0.005)

@@ -50,7 +50,7 @@ class Client:
         if receive_bytes is not None:
             # Before it is connected: the window that the peer is told depends on it.
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-        self.socket.settimeout(20)
+        self.socket.settimeout(60)
         self.socket.connect(("127.0.0.1", port))
 
     def __enter__(self) -> Client:

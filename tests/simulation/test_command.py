@@ -26,7 +26,7 @@ def run(tmp_path: Path, *args: str) -> subprocess.CompletedProcess:
     environ = {k: v for k, v in os.environ.items() if not k.startswith("NEREUS_")}
     environ |= {"NEREUS_HOME": str(tmp_path / "nowhere" / "home")}
     command = [sys.executable, str(ROOT / "manage.py"), "simulate", *args]
-    return subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=800)
 
 
 def test_a_scenario_becomes_a_summary_a_table_and_a_page(tmp_path):
@@ -125,7 +125,7 @@ def test_a_terminal_gets_a_progress_bar_and_is_left_clean(tmp_path):
     except OSError:
         pass  # how a pseudo-terminal says that the other end is closed
     os.close(ours)
-    assert ran.wait(timeout=120) == 0
+    assert ran.wait(timeout=800) == 0
     assert b"tiny" in seen and b"%|" in seen and seen.endswith(b"\r")
 
 

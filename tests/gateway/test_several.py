@@ -26,7 +26,6 @@ from .conftest import AUTH, DeviceProcess, GatewayProcess, application, config, 
 from .test_failures import BODY, PATH
 from .test_process import run
 
-
 #: seconds that a page may take on a busy machine
 PAGE_S = 60.0
 

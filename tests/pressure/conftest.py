@@ -24,7 +24,7 @@ COLUMNS = 16 * 1024
 LARGE = Signature((TensorSpec("x", "FP32", (-1, COLUMNS)),), (TensorSpec("y", "FP32", (-1, COLUMNS)),))
 MAX_REQUEST_MB = 16
 MIB = 1024 * 1024
-#: long enough for a busy machine, and below the 30 s after which the gateway gives up a slow client: to wait for one shows
+#: long enough for a busy machine, and below the 30 s after which a slow client is given up: to wait for one shows
 SLO_S = 20.0
 
 

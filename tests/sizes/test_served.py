@@ -83,7 +83,7 @@ async def test_a_latency_that_does_not_depend_on_size_is_kept_once(executor, tmp
 
 async def test_a_class_stops_growing_at_its_own_limit(executor, path):
     # Far above what a short one takes on a busy machine, and below what the largest takes on a quick one.
-    done = await measured(executor, sized(SHORT, 100 * LONG, slo_s=0.2), path, max_batch=8)
+    done = await measured(executor, sized(SHORT, 20 * LONG, slo_s=0.06), path, max_batch=8)
     assert [p.batch for p in of_class(done.points, 0)] == [1]
     assert [p.batch for p in of_class(done.points, SHORT)] == [1, 2, 4, 8]
 

@@ -451,7 +451,7 @@ class Plane:
         self.asked: list[tuple[bytes, Waits]] = []
         self.cancelled = 0
 
-    def submit(self, data, left_s, read_at, waits: Waits) -> SimpleNamespace:
+    def submit(self, data, left_s, read_at, waits: Waits, client: str) -> SimpleNamespace:
         if data == b"wrong":
             raise Invalid("wrong")
         self.asked.append((bytes(data), waits))

@@ -139,7 +139,7 @@ class Timed(Plane):
         super().__init__()
         self.read_at: list[float] = []
 
-    def submit(self, data, left_s, read_at, waits) -> SimpleNamespace:
+    def submit(self, data, left_s, read_at, waits, client) -> SimpleNamespace:
         self.read_at.append(read_at)
         return super().submit(data, left_s, read_at, waits)
 
@@ -210,7 +210,7 @@ async def test_others_have_their_turn_between_queries_that_are_refused_at_once()
 class Full(Plane):
     """Refuses queries at once, as a gateway without room for them does."""
 
-    def submit(self, data, left_s, read_at, waits) -> SimpleNamespace:
+    def submit(self, data, left_s, read_at, waits, client) -> SimpleNamespace:
         flight = super().submit(data, left_s, read_at, waits)
         if data.startswith(b"no"):
             waits.settle(Overloaded("no room"))

@@ -34,7 +34,7 @@ class Plane:
         self.waiting: dict[str, object] = {}
         self.fates: dict[str, str] = {}
 
-    def submit(self, data, left_s, read_at, waits) -> SimpleNamespace:
+    def submit(self, data, left_s, read_at, waits, client) -> SimpleNamespace:
         id, fate, _ = bytes(data).decode("latin-1").split(" ", 2)
         assert id not in self.fates, "handed on twice"
         self.fates[id] = fate

@@ -180,6 +180,11 @@ class DataPlane:
         """Queries that wait here."""
         return len(self._holding)
 
+    @property
+    def suspect_inputs(self) -> int:
+        """Inputs that are remembered, as they were under way when a device crashed."""
+        return self._suspects.inputs
+
     # --- what is known of devices -------------------------------------------------------------------------------------
 
     def configure(self, catalog: Catalog, now: float) -> None:

@@ -168,6 +168,7 @@ class Metadata:
             "plan": {"adopted": adoption.adopted, "newest": adoption.target.version},
             "in_flight": self._dataplane.accounts.queries,
             "held": self._dataplane.held,
+            "suspect_inputs": self._dataplane.suspect_inputs,
             "late_binding": self._dataplane.late_binding,
             "applications": {
                 name: {"routes": {device: round(share, 4) for device, share in adoption.routes.get(name, ())}}
@@ -188,6 +189,7 @@ class Metadata:
         """Bring the gauges up to date, which nothing on the query path needs to do."""
         self._metrics.in_flight.set(self._dataplane.accounts.queries)
         self._metrics.held.set(self._dataplane.held)
+        self._metrics.suspect_inputs.set(self._dataplane.suspect_inputs)
         outstanding = dict.fromkeys(self._executors.states(), 0)
         self._metrics.outstanding({**outstanding, **self._dataplane.outstanding})
         self._metrics.plan_version.set(self._adoption.adopted or 0)

@@ -44,6 +44,9 @@ class GatewayMetrics:
         )
         self.in_flight = Gauge("nereus_gateway_in_flight", "Queries under way", registry=self.registry)
         self.held = Gauge("nereus_gateway_held", "Queries that wait for a device here", registry=self.registry)
+        self.suspect_inputs = Gauge(
+            "nereus_gateway_suspect_inputs", "Inputs remembered as seen at a crash", registry=self.registry
+        )
         self._grants = Histograms("nereus_gateway_grant_rows", "Rows of the batches granted to devices", (), _ROWS)
         self._outstanding = Gauge(
             "nereus_gateway_outstanding", "Queries sent and not yet answered", ("device",), registry=self.registry

@@ -62,6 +62,11 @@ class Suspects:
         self._keys: dict[str, _Key] = {}
         self._incidents = itertools.count(1)
 
+    @property
+    def inputs(self) -> int:
+        """How many inputs are remembered."""
+        return len(self._inputs)
+
     # --- queries that arrive ------------------------------------------------------------------------------------------
 
     def judge(self, flight: Flight, now: float) -> GatewayError | None:

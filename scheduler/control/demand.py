@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from workers.gateway.bursts import LONG, MEDIUM, SECOND, SHORT, SLOT_S
 from workers.protocol.specs import Band
 
 #: share of periods whose mean rate should stay below what is planned for
@@ -44,6 +45,12 @@ DRIFT = 0.04
 JUDGED_S, MEMORY_S, PRIOR, OUTLIER = 7, 30.0, 3.0, 2.5
 #: past forecasts are made from at least so many seconds
 LEAST_S = 8
+
+#: bound on the rate (1/s) of bursts that are reported though the mean rate is what was planned for, over all
+#: applications together
+FALSE_BURSTS_PER_S = 1 / 300
+#: looks a second at an application: four windows at the end of each slot
+LOOKS_PER_S = 4 / SLOT_S
 
 
 def estimate(
@@ -165,11 +172,36 @@ def _level_and_trend(seconds: int, horizon: int) -> tuple[np.ndarray, np.ndarray
     return level, DAMPING * (level @ age + (horizon + 1) / 2) * slope
 
 
-def band(planned: float) -> Band:
+def bands(planned: Mapping[str, float]) -> dict[str, Band]:
+    """The :func:`band` of each application beside the others, by application."""
+    return {application: band(rate, len(planned)) for application, rate in planned.items()}
+
+
+def band(planned: float, applications: int = 1) -> Band:
     """The range of demand (items/s) in which a plan made for ``planned`` stays in force.
 
-    ``planned`` is a high quantile of the mean rate. Above: three standard deviations of a second's Poisson count more,
-    so that noise asks for a new plan next to never and a real burst at once. Below: half, as the margin of a nervous
-    application may be a third of its rate; too much planned costs accuracy, not punctuality, and so has time.
+    ``planned`` is a high quantile of the mean rate. Above: what Poisson counts of that mean pass so rarely that the
+    false alarms of all applications together, at every look, stay below :data:`FALSE_BURSTS_PER_S` (Bonferroni). Below:
+    what counts of half that mean hardly ever fall to, as the margin of a nervous application may be a third of its
+    rate; too much planned costs accuracy, not punctuality, and so has time.
+
+    Args:
+        planned: items/s.
+        applications: how many are watched, this one included.
     """
-    return Band(low=0.5 * planned - 1.0, high=planned + 3.0 * math.sqrt(max(planned, 1.0)))
+    tail = FALSE_BURSTS_PER_S / (LOOKS_PER_S * applications)
+    deviations = -NormalDist().inv_cdf(tail)
+    mean = max(planned, FLOOR)
+    surge, high, rise = (_unlikely(mean, slots * SLOT_S, deviations) for slots in (SHORT, SECOND, MEDIUM))
+    low = max(0.0, _unlikely(0.5 * mean, LONG * SLOT_S, -deviations))
+    return Band(low=low, high=high, surge=surge, rise=rise)
+
+
+def _unlikely(mean: float, seconds: float, deviations: float) -> float:
+    """The rate (items/s) over ``seconds`` that a Poisson count passes as rarely as a normal one passes so many
+    standard deviations; below the mean for negative ones.
+
+    By the second-order Cornish-Fisher expansion, which is at most one count off from a mean count of 0.3 on.
+    """
+    count = mean * seconds
+    return (count + deviations * math.sqrt(count) + (deviations**2 - 1.0) / 6.0) / seconds

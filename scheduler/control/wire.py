@@ -7,7 +7,7 @@ from collections.abc import Collection
 from registry import models as registry
 from registry.accuracy import normalized_accuracies
 from scheduler.allocation.problem import Allocation, Problem
-from scheduler.control.demand import band
+from scheduler.control.demand import bands
 from scheduler.control.relief import standing_by
 from workers.protocol import shapes, specs
 
@@ -111,7 +111,7 @@ def wire_plan(
         version=version,
         devices=tuple(device_plans),
         routes=tuple(_routes(rates)),
-        bands={application.id: band(application.demand) for application in problem.applications},
+        bands=bands({application.id: application.demand for application in problem.applications}),
         routing=routing,
     )
 

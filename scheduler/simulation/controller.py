@@ -10,7 +10,7 @@ from scheduler.allocation.baselines.arrivals import trigger_of
 from scheduler.allocation.blocking import blocking
 from scheduler.allocation.check import violations
 from scheduler.allocation.problem import Allocation, Application, Device, Problem
-from scheduler.control.demand import FLOOR, HISTORY_S, band, estimate
+from scheduler.control.demand import FLOOR, HISTORY_S, bands, estimate
 from scheduler.control.relief import relief
 from workers.gateway.bursts import BurstDetector
 
@@ -96,8 +96,9 @@ class Controller:
         self.plans.append(planned)
         if self._trigger is not None:
             self._trigger.planned(problem, allocation)
-        bands = {application.id: band(application.demand) for application in problem.applications}
-        self._bursts.set_plan(bands, len(self.plans), now)
+        self._bursts.set_plan(
+            bands({application.id: application.demand for application in problem.applications}), len(self.plans), now
+        )
         return planned
 
     def burst(self, now: float) -> dict[str, float]:

@@ -59,6 +59,28 @@ def test_a_new_plan_is_told_anew():
     assert [burst.plan_version for _, burst in run(detector, [(1, 100)], 105.0)] == [8]
 
 
+def test_a_surge_is_reported_before_its_second_is_over():
+    detector = BurstDetector()
+    detector.set_plan({"a": Band(0, 60, surge=90)}, 7, 100.0)
+    found = run(detector, [(5, 40), (1, 130)])
+    # By then the last second's rate is not above 60 yet.
+    assert found[0][0] < 5.4 and found[0][1].rate > 90
+
+
+def test_a_rise_that_lasts_is_reported_though_no_second_is_above_the_band():
+    detector = BurstDetector()
+    detector.set_plan({"a": Band(0, 60, rise=50)}, 7, 100.0)
+    found = run(detector, [(5, 40), (5, 55)])
+    assert 5 < found[0][0] < 8.3 and 50 < found[0][1].rate <= 55
+
+
+def test_what_rose_before_the_plan_is_not_held_against_it():
+    detector = planned(0, 100)
+    run(detector, [(5, 80)])
+    detector.set_plan({"a": Band(0, 100, rise=50)}, 8, 105.0)
+    assert run(detector, [(10, 40)], 105.0) == []
+
+
 def test_a_few_large_queries_are_no_burst():
     assert run(planned(0, 60), [(5, 3)], rows=64) == []
 

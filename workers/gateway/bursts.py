@@ -15,9 +15,11 @@ from workers.protocol.control import Arrivals, Burst
 from workers.protocol.specs import Band
 
 SLOT_S: Final = 0.1
-#: slots that are looked at: those of a second, the fewest that may show a burst, and those that show that demand fell
+#: slots that are looked at: those of a second, the fewest that may show a burst, those that show a lasting rise, and
+#: those that show that demand fell
 SECOND: Final = 10
 SHORT: Final = 3
+MEDIUM: Final = 30
 LONG: Final = 99
 #: slots kept: more than the longest window has, for counts that are told late
 KEPT: Final = 128
@@ -66,9 +68,9 @@ class BurstRule:
     """Says when a new plan is due.
 
     Above the band: the rate of the last second, from at least ``min_queries`` queries, is higher than ``high``; or,
-    sooner, that of the last 0.3 s is higher by more than three deviations of such a short count. Below:
-    the rate of the last 10 s is lower than ``low``. Each application is reported at most once a second, and again for
-    the same plan only when its rate moved on by another ``step`` in the same direction.
+    sooner, that of the last 0.3 s is higher than ``surge``; or, later, that of the last 3 s is higher than ``rise``.
+    Below: the rate of the last 10 s is lower than ``low``. Each application is reported at most once a second, and
+    again for the same plan only when its rate moved on by another ``step`` in the same direction.
 
     Time is told in slots, so that whoever judges the same counts reports the same bursts, however late it has them.
     """
@@ -112,15 +114,14 @@ class BurstRule:
     def _outside(
         self, application: str, band: Band, end: int, counts: Callable[[str, int], tuple[int, int]]
     ) -> tuple[float, int] | None:
-        rows, queries = counts(application, SECOND)
-        rate = rows / (SECOND * SLOT_S)
-        if rate > band.high and queries >= self._min_queries:
-            return rate, 1
-        rows, queries = counts(application, SHORT)
-        usual = band.high * SHORT * SLOT_S
-        if queries >= self._min_queries and rows > usual + 3 * math.sqrt(usual):
-            return rows / (SHORT * SLOT_S), 1
-        # A plan is given its 10 s too, or the quiet before it would be held against it.
+        for slots, limit in ((SECOND, band.high), (SHORT, band.surge), (MEDIUM, band.rise)):
+            # A plan knows what came before it: what lasts is judged by what came since.
+            if limit <= 0 or (slots > SECOND and end - self._since < slots):
+                continue
+            rows, queries = counts(application, slots)
+            rate = rows / (slots * SLOT_S)
+            if rate > limit and queries >= self._min_queries:
+                return rate, 1
         if end - self._since >= LONG:
             rate = counts(application, LONG)[0] / (LONG * SLOT_S)
             if rate < band.low:

@@ -118,10 +118,19 @@ class Route(msgspec.Struct, frozen=True):
 
 
 class Band(msgspec.Struct, frozen=True):
-    """The demand (items/s) that a plan was made for; outside ``low`` to ``high`` a new plan is due."""
+    """The demand (items/s) that a plan was made for; outside of it a new plan is due.
+
+    Attributes:
+        low: least mean of 10 s.
+        high: most in a second.
+        surge: most in 0.3 s, as a rate; 0: not looked at.
+        rise: highest mean of 3 s; 0: not looked at.
+    """
 
     low: float
     high: float
+    surge: float = 0.0
+    rise: float = 0.0
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -181,7 +181,11 @@ def _cells(page: str, first: str) -> list[str]:
 
 def _run(tool: str, out, *arguments: str) -> str:
     command = [sys.executable, "-m", f"benchmarks.{tool}", "--kind", "mlp", "--out", str(out), *arguments]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=800)
+    for _ in range(5):
+        run = subprocess.run(command, capture_output=True, text=True, timeout=800)
+        # Its SLO is a fraction of a second: a machine that is busy just then has no figures to give.
+        if "no answer while warming up" not in run.stderr:
+            break
     assert out.exists(), run.stderr
     page = out.read_text()
     assert run.stdout.strip() == page.strip()

@@ -118,7 +118,7 @@ class Echo:
             return Admitted(self.key, None, UnsupportedMethod("method: not known"))
         encoding = head.fields.get(b"grpc-encoding", b"identity")
         seconds = None if timeout is None else timeout_s(timeout)
-        return Admitted(self.key, endpoint[path], None, seconds, encoding, path != b"/open")
+        return Admitted(self.key, endpoint[path], None, seconds, encoding, "" if path == b"/open" else "a key")
 
     def current(self, admitted: Admitted) -> bool:
         return admitted.catalog is self.key

@@ -466,7 +466,7 @@ async def streaming(**given):
     async with serving(**given) as (server, echo):
         plane = Plane()
         endpoint = Streaming(plane.submit, echo.refused, plane.cancel)
-        echo.admit = lambda head: rpc_call.Admitted(echo.key, endpoint)
+        echo.admit = lambda head: rpc_call.Admitted(echo.key, endpoint, client="a key")
         yield server, plane, endpoint
 
 

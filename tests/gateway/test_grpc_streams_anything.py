@@ -71,7 +71,7 @@ class Talk:
         self.rnd = rnd
         echo, self.plane, self.transport = Echo(), Plane(rnd), Transport()
         self.endpoint = Streaming(self.plane.submit, echo.refused, self.plane.cancel)
-        echo.admit = lambda head: Admitted(echo.key, self.endpoint)
+        echo.admit = lambda head: Admitted(echo.key, self.endpoint, client="a key")
         self.server = RpcServer(echo, 100_000, rnd.choice([60_000, 400_000, 4_000_000]))
         self.connection = Connection(self.server)
         self.connection.connection_made(self.transport)

@@ -141,7 +141,7 @@ class Timed(Plane):
 
     def submit(self, data, left_s, read_at, waits, client) -> SimpleNamespace:
         self.read_at.append(read_at)
-        return super().submit(data, left_s, read_at, waits)
+        return super().submit(data, left_s, read_at, waits, client)
 
 
 async def test_the_time_of_a_query_that_waits_for_room_begins_with_its_turn():
@@ -211,7 +211,7 @@ class Full(Plane):
     """Refuses queries at once, as a gateway without room for them does."""
 
     def submit(self, data, left_s, read_at, waits, client) -> SimpleNamespace:
-        flight = super().submit(data, left_s, read_at, waits)
+        flight = super().submit(data, left_s, read_at, waits, client)
         if data.startswith(b"no"):
             waits.settle(Overloaded("no room"))
         return flight

@@ -3,7 +3,7 @@
 One of them may be the cause, and sent on as if nothing had happened it would take device after device. So each is a
 suspect: it is tried once more, alone, one suspect of an application at a time, until one crashes again: that clears the
 others of the same incident. Meanwhile inputs are known by their digest, so that the same query sent again does no
-further harm, and a key whose queries crash devices repeatedly is throttled.
+further harm, and a key whose queries crash devices repeatedly is throttled for that application.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class _Input:
 
 @dataclass(slots=True)
 class _Key:
-    """``crashes``: when queries of the key crashed devices. ``next_at``: when its next query is taken."""
+    """``crashes``: when queries of the key to one application crashed devices or did not end.
+    ``next_at``: when its next query is taken."""
 
     crashes: deque[float] = field(default_factory=lambda: deque(maxlen=KEY_CRASHES))
     next_at: float = 0.0
@@ -59,7 +60,8 @@ class Suspects:
         self._on_trial: dict[str, Flight] = {}
         self._inputs: OrderedDict[bytes, _Input] = OrderedDict()
         self._counts: dict[str, int] = {}
-        self._keys: dict[str, _Key] = {}
+        #: by hash and application: what one model does says nothing of others
+        self._keys: dict[tuple[str, str], _Key] = {}
         self._incidents = itertools.count(1)
 
     @property
@@ -72,12 +74,13 @@ class Suspects:
     def judge(self, flight: Flight, now: float) -> GatewayError | None:
         """The error that ends an arriving query at once, or None. One with inputs under suspicion becomes a suspect
         itself."""
-        key = self._keys.get(flight.client)
+        key = self._keys.get((flight.client, flight.spec.name))
         if key is not None and key.throttled(now):
             if now < key.next_at:
                 return Throttled(
-                    f"queries of this API key crashed devices {KEY_CRASHES} times within"
-                    f" {KEY_WINDOW_S / 60:.0f} minutes; it is limited to one query in {KEY_INTERVAL_S:g} s",
+                    f"model {flight.spec.name!r}: queries of this API key crashed devices, or did not end,"
+                    f" {KEY_CRASHES} times within {KEY_WINDOW_S / 60:.0f} minutes; it is limited to one query in"
+                    f" {KEY_INTERVAL_S:g} s here",
                     key.next_at - now,
                 )
             key.next_at = now + KEY_INTERVAL_S
@@ -160,7 +163,7 @@ class Suspects:
     def blame(self, flight: Flight, now: float) -> None:
         """Count a crash against the key that the query came with."""
         if flight.client:
-            self._keys.setdefault(flight.client, _Key()).crashes.append(now)
+            self._keys.setdefault((flight.client, flight.spec.name), _Key()).crashes.append(now)
             self.active = True
 
     def waiting(self) -> list[Flight]:
@@ -173,8 +176,8 @@ class Suspects:
             return
         for digest in [digest for digest, known in self._inputs.items() if known.until <= now]:
             self._forget(digest)
-        for client in [c for c, key in self._keys.items() if now - key.crashes[-1] >= KEY_WINDOW_S]:
-            del self._keys[client]
+        for old in [old for old, key in self._keys.items() if now - key.crashes[-1] >= KEY_WINDOW_S]:
+            del self._keys[old]
         self.active = bool(self._inputs or self._keys or self._waiting or self._on_trial)
 
     # --- inputs -------------------------------------------------------------------------------------------------------

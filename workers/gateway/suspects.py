@@ -38,9 +38,11 @@ class _Input:
 @dataclass(slots=True)
 class _Key:
     """``crashes``: when queries of the key to one application crashed devices or did not end.
-    ``next_at``: when its next query is taken."""
+    ``incident``: the latest of these, whose query may crash a second device. ``next_at``: when its next query is
+    taken."""
 
     crashes: deque[float] = field(default_factory=lambda: deque(maxlen=KEY_CRASHES))
+    incident: int = 0
     next_at: float = 0.0
 
     def throttled(self, now: float) -> bool:
@@ -94,7 +96,7 @@ class Suspects:
                 f"model {flight.spec.name!r}: this input crashed a device or never ended;"
                 f" it is refused for another {known.until - now:.0f} s"
             )
-        flight.incident = self.incident()
+        flight.incident = known.incident
         flight.error = Unavailable(
             f"model {flight.spec.name!r}: this input was under way when a device crashed", known.until - now
         )
@@ -161,9 +163,13 @@ class Suspects:
         return cleared
 
     def blame(self, flight: Flight, now: float) -> None:
-        """Count a crash against the key that the query came with."""
-        if flight.client:
-            self._keys.setdefault((flight.client, flight.spec.name), _Key()).crashes.append(now)
+        """Count an incident against the key that the query came with, once."""
+        if not flight.client:
+            return
+        key = self._keys.setdefault((flight.client, flight.spec.name), _Key())
+        if not flight.incident or flight.incident != key.incident:
+            key.crashes.append(now)
+            key.incident = flight.incident
             self.active = True
 
     def waiting(self) -> list[Flight]:

@@ -1,0 +1,19 @@
+"""Makes executors crash on an input: found by Python's start where PYTHONPATH names this folder."""
+
+import os
+import signal
+import sys
+
+if "workers.node.executor" in sys.orig_argv:
+    import numpy as np
+
+    from workers.node.executor import answers
+
+    _of_granted = answers.of_granted
+
+    def _crash(model, batch):
+        if batch.body is not None and np.float32(666.0) in np.frombuffer(batch.body, "<f4"):
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return _of_granted(model, batch)
+
+    answers.of_granted = _crash

@@ -1,0 +1,81 @@
+"""A whole appliance whose model crashes its executor on one input, and does not end on another."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import httpx
+import pytest
+
+from tests.executor.harness import endless
+from tests.running import ROOT, RunningAppliance, eventually, v2_request, wait_ready
+
+CRASHING = ROOT / "tests" / "appliance" / "crashing"
+SIGNATURE = {
+    "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}],
+    "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 4]}],
+}
+GOOD, ENDLESS, CRASH = 1.0, 100.0, 666.0
+
+
+@pytest.fixture(scope="module")
+def appliance(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("crashes")
+    running = RunningAppliance(folder / "home", environment={"PYTHONPATH": f"{CRASHING}:{ROOT}"})
+    try:
+        running.start()
+        with running.rest() as client:
+            made = client.post(
+                "/applications/", json={"name": "loop", "slo_ms": 200, "signature": SIGNATURE, "late": "serve"}
+            )
+            assert made.status_code == 201, made.text
+            with endless(folder / "endless.onnx").open("rb") as file:
+                data = {"name": "endless", "accuracy": "90"}
+                made = client.post("/applications/loop/variants/", data=data, files={"file": ("endless.onnx", file)})
+            assert made.status_code == 201, made.text
+            wait_ready(client, "loop")
+        eventually(lambda: devices_up(running) == 2, why="both devices have it warm")
+        yield running
+    finally:
+        running.stop()
+        print(running.log()[-20000:])  # shown by pytest when a test failed
+
+
+def devices_up(appliance) -> int:
+    known = httpx.get(appliance.http + "/health", timeout=60).json()["devices"]
+    return sum(bool(device["connected"] and device["warm"]) for device in known.values())
+
+
+def ask(appliance, value: float) -> httpx.Response:
+    with appliance.inference() as client:
+        return client.post("/v2/models/loop/infer", json=v2_request(value=value), timeout=100)
+
+
+def faults(appliance) -> list[tuple[str, str]]:
+    """(cause, detail) of what the console's events show, by the record in the database."""
+    with sqlite3.connect(f"file:{appliance.home / 'nereus.sqlite3'}?mode=ro", uri=True) as database:
+        return database.execute("select cause, detail from registry_fault order by id").fetchall()
+
+
+def test_an_endless_query_fails_and_ordinary_ones_are_answered(appliance):
+    answer = ask(appliance, ENDLESS)
+    assert answer.status_code == 500
+    assert "the run did not end within 2 s and was stopped" in answer.text
+    assert [ask(appliance, GOOD).status_code for _ in range(20)] == [200] * 20
+    eventually(lambda: ("stopped", "a run of endless did not end within 2 s and was stopped") in faults(appliance))
+
+
+def test_a_crashing_query_spares_the_last_device(appliance):
+    answer = ask(appliance, CRASH)
+    assert answer.status_code == 503
+    assert "crashed with the query under way (killed by SIGSEGV); no other device can be spared" in answer.text
+    assert ask(appliance, GOOD).status_code == 200
+    eventually(lambda: any(cause == "crashed" for cause, _ in faults(appliance)))
+    ((_, detail),) = [fault for fault in faults(appliance) if fault[0] == "crashed"]
+    assert detail == "the executor crashed while it ran the variant: killed by SIGSEGV"
+    # With both devices it is tried alone, and known from then on.
+    eventually(lambda: devices_up(appliance) == 2, why="the device is back")
+    assert ask(appliance, CRASH).status_code == 500
+    answer = ask(appliance, CRASH)
+    assert answer.status_code == 500 and "it is refused for another" in answer.text
+    assert ask(appliance, GOOD).status_code == 200

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 
 import httpx
 import pytest
@@ -23,7 +24,7 @@ from workers.gateway.suspects import (
 )
 from workers.protocol import v2
 
-from .conftest import AUTH, application, wait_for
+from .conftest import AUTH, application, config, plan, wait_for
 
 POISON = [[666.0, 2.0, 3.0, 4.0]]
 GOOD = [[1.0, 2.0, 3.0, 4.0]]
@@ -139,7 +140,7 @@ async def test_a_stopped_run_is_tried_again_alone_unless_it_was(gateways, device
         answers = await together(gateway, [body(POISON), *innocent])
         assert answers[0].status_code == 500
         assert [answer.status_code for answer in answers[1:]] == [200] * 23
-    seen = sum(len(device.heard("grant")) for device in all)
+    seen = sum(len(device.said("grant")) for device in all)
     assert gateway.infer(POISON).status_code == 500
     assert sum(len(device.said("grant")) for device in all) == seen
     assert gateway.health()["in_flight"] == 0
@@ -159,6 +160,92 @@ async def test_a_client_that_has_gone_leaves_its_input_known(gateways, devices):
     assert gateway.infer(POISON).status_code == 500
     assert gateway.infer(POISON).status_code == 500
     assert crashed(all) == 2
+
+
+async def test_copies_of_a_poisonous_query_do_no_more_harm_than_one(gateways, devices):
+    gateway, all = poisoned(gateways, devices, 5, batch=8, row_s=0.5)
+    for device in all:
+        device.tell(delay_s=0.3)
+    # The first one goes alone; the others share a batch behind it, or are held.
+    answers = await together(gateway, [body(POISON)] * 12)
+    assert {answer.status_code for answer in answers} <= {500, 503}
+    assert crashed(all) < 5
+    assert gateway.infer(GOOD).status_code == 200
+    assert gateway.health()["in_flight"] == 0
+
+
+def two_applications(gateways, devices, count: int):
+    """A gateway with so many devices, all of which serve ``numbers`` and ``nan``."""
+    all = devices(*(f"d{i}" for i in range(count)))
+    both = [("numbers", "big"), ("nan", "only")]
+    for device in all:
+        device.warm(*both)
+    placed, endpoints = {d.name: both for d in all}, {d.name: d.endpoint for d in all}
+    specs = [application("numbers", 60.0), application("nan", 60.0)]
+    gateway = gateways(config(plan(1, placed, endpoints, batch=8, row_s=0.5), specs))
+    gateway.wait_ready()
+    wait_for(lambda: all_warm(gateway), "all devices are known")
+    return gateway, all
+
+
+def all_warm(gateway) -> bool:
+    return all(device["connected"] and device["warm"] for device in gateway.health()["devices"].values())
+
+
+def post(http: httpx.AsyncClient, name: str, x) -> asyncio.Task:
+    return asyncio.create_task(http.post(f"/v2/models/{name}/infer", content=body(x)))
+
+
+async def test_suspects_of_two_applications_leave_both_a_device(gateways, devices):
+    gateway, all = two_applications(gateways, devices, 4)
+    for device in all:
+        device.tell(crash_on=666.0, delay_s=0.5)
+    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=100) as http:
+        answers = await asyncio.gather(post(http, "numbers", POISON), post(http, "nan", POISON))
+        assert {answer.status_code for answer in answers} <= {500, 503}
+        assert crashed(all) <= 3
+        assert (await post(http, "numbers", GOOD)).status_code == 200
+
+
+async def test_nobody_is_tried_where_another_query_may_be_the_cause(gateways, devices):
+    gateway, all = two_applications(gateways, devices, 3)
+    for device in all:
+        device.tell(crash_on=666.0, delay_s=3.0)
+
+    def at_work() -> list:
+        return [device for device in all if device.heard("grant")]
+
+    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=100) as http:
+        bad = post(http, "nan", POISON)
+        await asyncio.to_thread(wait_for, at_work, "the poison is at a device")
+        other = post(http, "nan", GOOD)
+        await asyncio.to_thread(wait_for, lambda: len(at_work()) == 2, "another one is, too")
+        (third,) = [device for device in all if device not in at_work()]
+        innocent = [post(http, "numbers", [[float(i), 0.0, 0.0, 0.0]]) for i in range(2)]
+        await asyncio.to_thread(wait_for, lambda: third.heard("grant"), "the third is at work")
+        third.signal(signal.SIGSEGV)
+        answers = await asyncio.gather(*innocent)
+        assert 500 not in [answer.status_code for answer in answers]
+        assert (await bad).status_code in (500, 503)
+        await other
+    assert gateway.health()["in_flight"] == 0
+
+
+async def test_a_suspect_whose_client_leaves_is_not_blamed_on_the_next(gateways, devices):
+    gateway, all = poisoned(gateways, devices, 3, batch=8, row_s=0.5)
+    for device in all:
+        device.tell(delay_s=0.6)
+    async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=100) as http:
+        bad = post(http, "numbers", POISON)
+        innocent = [post(http, "numbers", [[float(i), 1.0, 1.0, 1.0]]) for i in range(23)]
+        await asyncio.to_thread(wait_for, lambda: crashed(all) == 1, "the first has crashed")
+        await asyncio.to_thread(wait_for, lambda: gateway.health()["suspect_inputs"], "there are suspects")
+        bad.cancel()
+        answers = await asyncio.gather(*innocent)
+    assert 500 not in [answer.status_code for answer in answers]
+    assert crashed(all) <= 2
+    wait_for(lambda: gateway.health()["in_flight"] == 0, "nothing stays behind")
+    assert gateway.infer(GOOD).status_code == 200
 
 
 async def test_a_key_with_several_poisonous_queries_is_throttled(gateways, devices):

@@ -87,8 +87,9 @@ class DataPlane:
         self._insisting = Insisting(self.catalog, executors)
         self._trials = Trials(executors, self._sent, self._holding, self._insisting, self._finish, self._place)
         self._suspects = self._trials.suspects
-        #: by device whose link was lost, until it is known how it ended: why, and what was and may have been there
-        self._lost: dict[str, tuple[str, list[Flight], list[Flight]]] = {}
+        #: by device whose link was lost, until it is known how it ended: why, what was and may have been there, and the
+        #: suspect that was tried there
+        self._lost: dict[str, tuple[str, list[Flight], list[Flight], Flight | None]] = {}
         self._ids = itertools.count(1)
 
     # --- edges --------------------------------------------------------------------------------------------------------
@@ -161,7 +162,7 @@ class DataPlane:
         """The gateway stops: whoever still waits is told so."""
         now = time.monotonic()
         # Those that are held first, so that nothing is granted to the devices that become free.
-        lost = [flight for _, flights, _ in self._lost.values() for flight in flights]
+        lost = [flight for _, flights, *_ in self._lost.values() for flight in flights]
         for flight in [*self._holding.held, *self._suspects.waiting(), *self._sent.flights(), *lost]:
             self._withdraw(flight, now)
             self._finish(flight, Unavailable(Unavailable.STOPPING))
@@ -292,7 +293,9 @@ class DataPlane:
         flights = [flight for flight in landed if flight is not None]
         if len(flights) < len(landed):
             for id in results.ids:
-                self._sent.withdrawn(device, id)
+                gone = self._sent.withdrawn(device, id)
+                if gone is not None and gone.incident:
+                    self._trials.answered(device, gone, time.monotonic())
         if not flights:
             return
         now = time.monotonic()
@@ -313,6 +316,7 @@ class DataPlane:
             for flight in flights:
                 if flight.incident:
                     self._trials.answered(device, flight, now)
+            self._trials.progress(now)
 
     def result(self, device: str, result: Result, body: memoryview) -> None:
         """An answer to a query that was bound early arrived."""
@@ -406,6 +410,8 @@ class DataPlane:
             flight = self._sent.withdrawn(device, refusal.id)
             if flight is not None and refusal.code == "stopped":
                 self._trials.stopped(device, flight, None, refusal, now)
+            elif flight is not None:
+                self._trials.undecided(device, flight, now)
             return
         self._router.done(device, flight.spec.name, flight.rows, now, False)
         flight.error = _from_refusal(device, refusal)
@@ -435,38 +441,43 @@ class DataPlane:
         now = time.monotonic()
         self._insisting.lost(device)
         withdrawn = self._sent.all_withdrawn(device, now)
-        self._lost[device] = reason, self._sent.lost(device, now), withdrawn
-        self._trials.reserved.discard(device)
+        self._lost[device] = reason, self._sent.lost(device, now), withdrawn, self._trials.lost(device)
         # Before anything is booked again, so that nothing is booked there.
         self._holding.lost(device, now)
 
     def ended(self, device: str, ending: Ending | None) -> None:
         """A lost device crashed, ended otherwise, or only its connection was lost (None)."""
         now = time.monotonic()
-        reason, flights, withdrawn = self._lost.pop(device)
+        reason, flights, withdrawn, on_trial = self._lost.pop(device)
+        withdrawn += [flight for flight in flights if flight.answer is None]
+        held = {flight.id for flight in flights if flight.batch is not None}
         flights = [flight for flight in flights if flight.answer is not None]
+        for flight in flights:
+            flight.batch = None
         # Where nobody saw how it ended, a suspect that was alone there is cause enough.
-        crashed = any([flight.incident for flight in flights])
+        crashed = on_trial is not None
         if ending is not None:
             reason, crashed = ending.reason, ending.crashed
         if crashed:
-            flights = self._trials.crashed(device, reason, flights, withdrawn, now)
+            self._trials.crashed(device, reason, flights, withdrawn, on_trial, now)
+            return
         again = []
         for flight in flights:
-            held, flight.batch = flight.batch is not None, None
             flight.losses += 1
             flight.error = Unavailable(f"device {device}: went away with the query under way ({reason}); try again")
             if flight.due <= now and flight.spec.late != "serve":
                 flight.error = self._no_answer(flight, f"device {device}", now)
-            if flight.incident or flight.losses > MAX_LOSSES:
+            if flight is on_trial or flight.losses > MAX_LOSSES:
                 self._finish(flight, flight.error)
-                if flight.incident:
-                    self._trials.undecided(device, flight, now)
-            elif held:
+            elif flight.id in held:
                 again.append(flight)
             else:
                 self._dispatch(flight, now)
         self._holding.declined(again, now)
+        if on_trial is not None:
+            self._suspects.end(on_trial)
+        if self._suspects.active:
+            self._trials.progress(now)
         if flights:
             logger.warning("queries_rerouted", device=device, queries=len(flights))
 
@@ -521,8 +532,6 @@ class DataPlane:
             self._router.done(device, flight.spec.name, flight.rows, now, False)
             self._executors.cancel(device, flight.id)
             self._holding.abandoned(flight, now)
-            if flight.incident:
-                self._trials.undecided(device, flight, now)
 
     def _forget(self, flight: Flight) -> Callable[[Flight, Outcome], None]:
         # A batch knows its queries: no circle is to be left for the collector.

@@ -6,7 +6,7 @@ import asyncio
 import socket
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -41,6 +41,8 @@ BACKOFF_S = (0.05, 1.0)
 HELLO_S = 3.0
 #: how long, and how often, a supervisor's word is waited for on how an executor ended whose connection was closed
 ENDING_WAIT_S, ENDING_EVERY_S = 3.0, 0.01
+#: the same where the process lives on, or is gone already
+ENDED_WAIT_S = 1.0
 #: bytes that may wait for an executor to read them; beyond, it is taken for overloaded
 MAX_PENDING_BYTES = 64 * 1024 * 1024
 
@@ -160,10 +162,12 @@ class Executor:
 
     async def _ending(self) -> Ending | None:
         """How the process ended; None: only the connection was lost, or nobody says."""
-        end = time.monotonic() + ENDING_WAIT_S
+        lost = time.monotonic()
         while not self._dropped:
             ending = endings.read(self.endpoint, self._pid)
-            if ending is not None or time.monotonic() > end:
+            waited = time.monotonic() - lost
+            # One that ends is a zombie until its supervisor has looked; else nothing more will be said.
+            if ending is not None or waited > (ENDING_WAIT_S if _ends(self._pid) else ENDED_WAIT_S):
                 return ending
             await asyncio.sleep(ENDING_EVERY_S)
         return None
@@ -209,6 +213,15 @@ def _peer_pid(connection: FrameConnection) -> int:
     return pid
 
 
+def _ends(pid: int) -> bool:
+    """Whether a process has ended, and its parent does not know yet."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            return stat.read().rpartition(b")")[2].split()[0] == b"Z"
+    except (OSError, IndexError):
+        return False
+
+
 class Executors:
     """All of them, by device."""
 
@@ -235,7 +248,8 @@ class Executors:
         task.add_done_callback(self._closing.discard)
         if known:
             self._listener.executor_lost(executor.device, "the plan no longer names this device")
-            self._listener.executor_ended(executor.device, None)
+            # Not a crash, whatever is under way there.
+            self._listener.executor_ended(executor.device, Ending(0, False, "the plan no longer names this device"))
 
     def get(self, device: str) -> Executor | None:
         """The device's connection, up or not."""
@@ -256,11 +270,11 @@ class Executors:
             if variant.application == application
         ]
 
-    def only_devices(self) -> set[str]:
-        """Devices that are some application's only one with anything warm."""
+    def only_devices(self, reserved: Container[str]) -> set[str]:
+        """Devices that are some application's only one with anything warm, but for the reserved ones."""
         hosts: dict[str, set[str]] = {}
         for device, executor in self._by_device.items():
-            if executor.state is not None and not executor.state.draining:
+            if executor.state is not None and not executor.state.draining and device not in reserved:
                 for variant in executor.state.warm:
                     hosts.setdefault(variant.application, set()).add(device)
         return set().union(*(devices for devices in hosts.values() if len(devices) == 1))

@@ -83,7 +83,7 @@ class Flight(Held):
     ``key``: what queries of the application must share to run together. ``size``: its size class; ``booked_as``: what
     that is called where it is booked. ``tried``: devices it was sent to; ``tries``: how often it was; ``losses``: how
     often the link to its device was lost. ``incident``: 0, or the number of the crash that makes it a suspect (see
-    :mod:`.suspects`). ``client``: hash of the API key that it came with.
+    :mod:`.suspects`); ``tried_alone``: whether its trial has begun. ``client``: hash of the API key that it came with.
     """
 
     # Most flights end with most of these as they are: what is not set costs nothing.
@@ -98,6 +98,7 @@ class Flight(Held):
     losses: int = 0
     sent_at: float = 0.0
     tried: tuple[str, ...] = ()
+    tried_alone: bool = False
     tries: int = 0
 
     def __init__(

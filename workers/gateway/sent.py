@@ -171,6 +171,12 @@ class Sent:
             kept[id] = flight, flight.sent_at + limit_s(0.0, flight.spec.slo_s) + GRACE_S + _SLACK_S
         return flight
 
+    def alone_with(self, device: str, now: float) -> bool:
+        """Whether nothing is at the device, and nothing that was withdrawn may still run there."""
+        if self._by_device.get(device):
+            return False
+        return not any(until > now for _, until in self._withdrawn.get(device, {}).values())
+
     def withdrawn(self, device: str, id: int) -> Flight | None:
         """A withdrawn query that the device has answered all the same; it is forgotten."""
         known = self._withdrawn.get(device, {}).pop(id, None)

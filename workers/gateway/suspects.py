@@ -20,16 +20,18 @@ from .flights import Flight
 REMEMBERED_S = 300.0
 #: digests that are remembered; beyond, the oldest go
 MOST_INPUTS = 4096
+#: bytes at both ends of an input by which most are told apart
+_ENDS = 32
 #: a key is throttled from so many crashes within KEY_WINDOW_S seconds on, to one query in KEY_INTERVAL_S
 KEY_CRASHES, KEY_WINDOW_S, KEY_INTERVAL_S = 3, 600.0, 1.0
 
 
 @dataclass(slots=True)
 class _Input:
-    """Inputs that were seen at a crash, the latest of which was ``incident``. ``convicted``: they crashed a device
-    alone."""
+    """Inputs that were seen at a crash, the latest of which was ``incident``. ``ends``: a quick hash of them.
+    ``convicted``: they crashed a device alone."""
 
-    application: str
+    ends: int
     incident: int
     until: float
     convicted: bool = False
@@ -61,10 +63,16 @@ class Suspects:
         self._waiting: dict[str, deque[Flight]] = {}
         self._on_trial: dict[str, Flight] = {}
         self._inputs: OrderedDict[bytes, _Input] = OrderedDict()
-        self._counts: dict[str, int] = {}
+        #: how many remembered inputs have these ends
+        self._ends: dict[int, int] = {}
         #: by hash and application: what one model does says nothing of others
         self._keys: dict[tuple[str, str], _Key] = {}
         self._incidents = itertools.count(1)
+
+    def throttled(self, flight: Flight, now: float) -> bool:
+        """Whether the key that the query came with is throttled for its application."""
+        key = self._keys.get((flight.client, flight.spec.name))
+        return key is not None and key.throttled(now)
 
     @property
     def inputs(self) -> int:
@@ -86,21 +94,28 @@ class Suspects:
                     key.next_at - now,
                 )
             key.next_at = now + KEY_INTERVAL_S
-        if flight.spec.name not in self._counts:
-            return None
-        known = self._inputs.get(_digest(flight))
-        if known is None or known.until <= now:
+        known = self._known(flight, now)
+        if known is None:
             return None
         if known.convicted:
-            return ModelFailed(
-                f"model {flight.spec.name!r}: this input crashed a device or never ended;"
-                f" it is refused for another {known.until - now:.0f} s"
-            )
+            return _refusal(flight, known, now)
         flight.incident = known.incident
         flight.error = Unavailable(
             f"model {flight.spec.name!r}: this input was under way when a device crashed", known.until - now
         )
         return None
+
+    def convicted(self, flight: Flight, now: float) -> GatewayError | None:
+        """The error that ends a query whose inputs have crashed a device alone meanwhile, or None."""
+        known = self._known(flight, now)
+        return _refusal(flight, known, now) if known is not None and known.convicted else None
+
+    def _known(self, flight: Flight, now: float) -> _Input | None:
+        # Most inputs differ somewhere at their ends: only those that do not are hashed whole.
+        if not self._ends.get(_ends(flight)):
+            return None
+        known = self._inputs.get(_digest(flight))
+        return known if known is not None and known.until > now else None
 
     # --- trials -------------------------------------------------------------------------------------------------------
 
@@ -116,6 +131,14 @@ class Suspects:
     def wait(self, flight: Flight) -> None:
         """Queue a suspect for its trial."""
         self._waiting.setdefault(flight.spec.name, deque()).append(flight)
+
+    def put_back(self, flight: Flight) -> None:
+        """Queue a suspect again, before all others of its application."""
+        self._waiting.setdefault(flight.spec.name, deque()).appendleft(flight)
+
+    def applications(self) -> list[str]:
+        """Those with suspects that wait for their trial."""
+        return list(self._waiting)
 
     def next(self, application: str) -> Flight | None:
         """The application's next suspect, no longer queued; None while one is on trial, or if none waits."""
@@ -133,9 +156,13 @@ class Suspects:
 
     def end(self, flight: Flight) -> None:
         """The trial ends, whatever came of it; also of a suspect that still waits for one."""
+        if self._on_trial.get(flight.spec.name) is flight:
+            del self._on_trial[flight.spec.name]
+        self.withdraw(flight)
+
+    def withdraw(self, flight: Flight) -> None:
+        """Forget a suspect that waits for its trial."""
         name = flight.spec.name
-        if self._on_trial.get(name) is flight:
-            del self._on_trial[name]
         waiting = self._waiting.get(name)
         if waiting is not None and flight in waiting:
             waiting.remove(flight)
@@ -148,15 +175,17 @@ class Suspects:
 
     def convict(self, flight: Flight, now: float) -> list[Flight]:
         """The suspect crashed a device alone, or its run did not end; those that this clears while they still wait for
-        their trial. They are suspects no more."""
+        their trial. They are suspects no more. Nobody is cleared who has the same inputs, or a key that is throttled by
+        now: there may be more of the same."""
         incident = flight.incident
         self._remember(flight, now, convicted=True)
         self.blame(flight, now)
-        if not incident:
+        if not incident or self.throttled(flight, now):
             return []
         for digest in [d for d, known in self._inputs.items() if known.incident == incident and not known.convicted]:
             self._forget(digest)
-        cleared = [other for other in self.waiting() if other.incident == incident]
+        mates = [other for other in self.waiting() if other.incident == incident]
+        cleared = [other for other in mates if self.convicted(other, now) is None]
         for other in cleared:
             self.end(other)
             other.incident = 0
@@ -189,13 +218,13 @@ class Suspects:
     # --- inputs -------------------------------------------------------------------------------------------------------
 
     def _remember(self, flight: Flight, now: float, convicted: bool) -> None:
-        digest, name = _digest(flight), flight.spec.name
+        digest = _digest(flight)
         known = self._inputs.get(digest)
         if known is None:
             if len(self._inputs) >= MOST_INPUTS:
                 self._forget(next(iter(self._inputs)))
-            known = self._inputs[digest] = _Input(name, 0, 0.0)
-            self._counts[name] = self._counts.get(name, 0) + 1
+            known = self._inputs[digest] = _Input(_ends(flight), 0, 0.0)
+            self._ends[known.ends] = self._ends.get(known.ends, 0) + 1
         known.incident = flight.incident
         known.convicted = known.convicted or convicted
         known.until = now + REMEMBERED_S
@@ -204,9 +233,22 @@ class Suspects:
     def _forget(self, digest: bytes) -> None:
         known = self._inputs.pop(digest, None)
         if known is not None:
-            self._counts[known.application] -= 1
-            if not self._counts[known.application]:
-                del self._counts[known.application]
+            self._ends[known.ends] -= 1
+            if not self._ends[known.ends]:
+                del self._ends[known.ends]
+
+
+def _refusal(flight: Flight, known: _Input, now: float) -> ModelFailed:
+    return ModelFailed(
+        f"model {flight.spec.name!r}: this input crashed a device or never ended;"
+        f" it is refused for another {known.until - now:.0f} s"
+    )
+
+
+def _ends(flight: Flight) -> int:
+    """A quick hash of the application and both ends of each input."""
+    ends = [(bytes(part[:_ENDS]), bytes(part[-_ENDS:])) for part in flight.query.parts]
+    return hash((flight.spec.name, flight.query.terms.form.inputs, *ends))
 
 
 def _digest(flight: Flight) -> bytes:

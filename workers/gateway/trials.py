@@ -1,18 +1,19 @@
 """Suspects tried alone: which device can be spared, and what becomes of the query and of others by the outcome.
 
-A trial takes a device out of late binding for as long as it lasts, so that a crash costs nobody else an answer. It
-never takes an application's last device.
+A device on which a suspect is tried gets nothing else from late binding, and the trial begins once it is idle: a crash
+costs nobody else an answer and has only one possible cause. It is never the application's last device.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from workers import log
 from workers.protocol.frames import Refusal
+from workers.protocol.run_limits import GRACE_S, limit_s
 
-from .errors import GatewayError, ModelFailed, Unavailable
+from .errors import GatewayError, ModelFailed, Throttled, Unavailable
 from .executors import Executors
 from .flights import Flight, UnderWay
 from .holding import Holding
@@ -21,6 +22,9 @@ from .sent import Sent
 from .suspects import Suspects
 
 logger = log.get("gateway.trials")
+
+#: seconds beyond the watchdog's limit and grace after which a trial that nobody answered is over
+SLACK_S = 2.0
 
 
 class Trials:
@@ -31,7 +35,8 @@ class Trials:
         resume: holds or sends a flight that is no suspect any more.
 
     Attributes:
-        reserved: devices with a trial under way; they get nothing else.
+        reserved: devices that get nothing else, as a suspect is tried there or will be; with the suspect, and when its
+            trial is over at the latest.
     """
 
     def __init__(
@@ -44,7 +49,7 @@ class Trials:
         resume: Callable[[Flight], None],
     ):
         self.suspects = Suspects()
-        self.reserved: set[str] = set()
+        self.reserved: dict[str, tuple[Flight, float]] = {}
         self._executors = executors
         self._sent = sent
         self._holding = holding
@@ -58,41 +63,65 @@ class Trials:
         self._next(flight.spec.name, now)
 
     def withdraw(self, flight: Flight) -> None:
-        """Forget a suspect that waits for its trial."""
-        self.suspects.end(flight)
+        """Forget a suspect that waits for its trial; one that is on trial stays so until its run is over."""
+        self.suspects.withdraw(flight)
+        self._unreserve(flight, time.monotonic())
+
+    def progress(self, now: float) -> None:
+        """Begin trials whose device may be idle by now."""
+        for name in self.suspects.applications():
+            self._next(name, now)
 
     def sweep(self, now: float) -> None:
         """End suspects whose time is over before their trial, and forget what was remembered long enough."""
         suspects = self.suspects
         if not suspects.active:
             return
+        for device, (flight, until) in list(self.reserved.items()):
+            if now > until:
+                self._release(device, flight, now)
         for flight in suspects.waiting():
             if _over(flight, now) or flight.expires <= now:
-                suspects.end(flight)
+                suspects.withdraw(flight)
+                self._unreserve(flight, now)
                 self._give_up(flight, "its time was over before it could be tried alone")
+        self.progress(now)
         suspects.sweep(now)
 
     # --- what becomes of queries --------------------------------------------------------------------------------------
 
+    def lost(self, device: str) -> Flight | None:
+        """The device is gone; the suspect that was tried there alone, if there was one."""
+        flight, _ = self.reserved.pop(device, (None, 0.0))
+        return flight if flight is not None and flight.device in (None, device) and flight.tried_alone else None
+
     def crashed(
-        self, device: str, reason: str, flights: Sequence[Flight], withdrawn: Sequence[Flight], now: float
-    ) -> list[Flight]:
+        self,
+        device: str,
+        reason: str,
+        flights: Sequence[Flight],
+        withdrawn: Sequence[Flight],
+        on_trial: Flight | None,
+        now: float,
+    ) -> None:
         """The device's executor crashed.
 
         Args:
             flights: the queries that were under way there.
             withdrawn: those that may have been, but nobody waits for.
-
-        Returns:
-            Those of ``flights`` that are known to be innocent, as one on trial there is the cause.
+            on_trial: the suspect that was tried there.
         """
-        guilty = [flight for flight in (*flights, *withdrawn) if flight.incident]
-        if guilty:
-            for flight in guilty:
-                self._convict(flight, f"device {device}: crashed with this query alone ({reason})", now)
-                self._next(flight.spec.name, now)
-            return [flight for flight in flights if not flight.incident]
-        accused, incident = [*flights, *withdrawn], self.suspects.incident()
+        accused = [flight for flight in (*flights, *withdrawn) if flight is not on_trial]
+        if on_trial is not None:
+            self.suspects.end(on_trial)
+            if not accused:
+                self._convict(on_trial, f"device {device}: crashed with this query alone ({reason})", now)
+                self.progress(now)
+                return
+            # Something else was sent there meanwhile: nobody knows which of them it was.
+            accused.append(on_trial)
+            on_trial.tried_alone = False
+        incident = self.suspects.incident()
         for flight in accused:
             self.suspects.accuse(flight, incident, now)
         if len(accused) == 1:
@@ -101,16 +130,17 @@ class Trials:
             flight.error = Unavailable(f"device {device}: crashed with the query under way ({reason})")
             self.suspects.wait(flight)
         logger.warning("device_crashed", device=device, reason=reason, suspects=len(accused))
-        for name in dict.fromkeys(flight.spec.name for flight in flights):
-            self._next(name, now)
-        return []
+        self._judge_held({flight.spec.name for flight in accused}, now)
+        self.progress(now)
 
     def stopped(self, device: str, flight: Flight, under_way: UnderWay | None, refusal: Refusal, now: float) -> None:
         """The run of the query was stopped by the watchdog; if it had other queries, too, each of them is a suspect.
         ``under_way``: its batch, where that was one of the dispatcher's."""
         text = f"device {device}: {refusal.message}"
-        if flight.incident or not refusal.retryable:
-            on_trial = bool(flight.incident)
+        on_trial = self._tried_at(device, flight)
+        if on_trial or not refusal.retryable:
+            if on_trial:
+                self.suspects.end(flight)
             self._convict(flight, text, now)
             if on_trial:
                 self._release(device, flight, now)
@@ -121,6 +151,7 @@ class Trials:
             if under_way is not None:
                 under_way.incident = incident
         self.suspects.accuse(flight, incident, now)
+        self._judge_held([flight.spec.name], now)
         if flight.answer is not None:
             flight.error = Unavailable(f"{text}; it was one of several queries")
             self.submit(flight, now)
@@ -128,26 +159,47 @@ class Trials:
     def answered(self, device: str, flight: Flight, now: float) -> None:
         """A suspect ran to its end: it did no harm."""
         self.suspects.acquit(flight)
-        self._release(device, flight, now)
+        self.undecided(device, flight, now)
 
     def undecided(self, device: str, flight: Flight, now: float) -> None:
         """A trial ended before the suspect ran."""
-        self._release(device, flight, now)
+        if self._tried_at(device, flight):
+            self._release(device, flight, now)
+
+    def _tried_at(self, device: str, flight: Flight) -> bool:
+        known, _ = self.reserved.get(device, (None, 0.0))
+        return known is flight
 
     def _convict(self, flight: Flight, text: str, now: float) -> None:
-        self.suspects.end(flight)
         cleared = self.suspects.convict(flight, now)
         logger.error("query_convicted", application=flight.spec.name, reason=text, key=flight.client[:8])
         if flight.answer is not None:
             self._finish(flight, ModelFailed(f"{text}; it is not tried again"))
         for other in cleared:
+            self._unreserve(other, now)
             self._resume(other)
+        self._judge_held([flight.spec.name], now)
+
+    def _judge_held(self, applications: Iterable[str], now: float) -> None:
+        """Queries with the same inputs may be held already."""
+        names = set(applications)
+        for flight in self._holding.held:
+            if flight.spec.name in names and not flight.incident:
+                error = self.suspects.judge(flight, now)
+                if error is None and not flight.incident:
+                    continue
+                self._holding.withdraw(flight, now)
+                if error is not None:
+                    self._finish(flight, error)
+                else:
+                    self.suspects.wait(flight)
 
     def _release(self, device: str, flight: Flight, now: float) -> None:
         self.suspects.end(flight)
-        self.reserved.discard(device)
+        if self._tried_at(device, flight):
+            del self.reserved[device]
         self._holding.refresh(device, now)
-        self._next(flight.spec.name, now)
+        self.progress(now)
 
     def _give_up(self, flight: Flight, why: str) -> None:
         error = flight.error
@@ -158,54 +210,88 @@ class Trials:
 
     def _next(self, application: str, now: float) -> None:
         while (flight := self.suspects.next(application)) is not None:
+            error = self.suspects.convicted(flight, now)
+            if error is None and self.suspects.throttled(flight, now):
+                error = Throttled(f"model {application!r}: queries of this API key crashed devices repeatedly", 1.0)
+            if error is not None:
+                self._unreserve(flight, now)
+                self._finish(flight, error)
+                continue
             if _over(flight, now):
+                self._unreserve(flight, now)
                 self._give_up(flight, "no time is left to try it alone")
                 continue
-            chosen = self._spare(flight, now)
-            if chosen is None:
+            device = self._spare(flight)
+            if device is None:
+                if self.reserved:
+                    # Another application's trial may give a device back in time.
+                    self.suspects.put_back(flight)
+                    return
                 self._give_up(flight, "no other device can be spared to try it alone")
                 continue
-            device, variant, max_rows = chosen
-            if not self._sent.alone(device, flight, variant, max_rows, time.monotonic()):
-                self._give_up(flight, f"device {device} could not be reached to try it alone")
-                continue
-            self.suspects.begin(flight)
-            self.reserved.add(device)
-            self._holding.refresh(device, now)
-            return
+            self._reserve(device, flight, now)
+            if not self._sent.alone_with(device, now):
+                self.suspects.put_back(flight)
+                return
+            if self._begin(device, flight, now):
+                return
+            self._unreserve(flight, now)
+            self._give_up(flight, f"device {device} could not be reached to try it alone")
 
-    def _spare(self, flight: Flight, now: float) -> tuple[str, int, int] | None:
-        """Where a suspect may be tried: device, variant's id and rows that one run takes; None where that might cost
-        the application its last device."""
-        spec, executors = flight.spec, self._executors
-        warm = executors.warm(spec.name)
-        if len({device for device, _ in warm}) < 2:
+    def _begin(self, device: str, flight: Flight, now: float) -> bool:
+        variant, max_rows = self._choose(device, flight, now)
+        if not self._sent.alone(device, flight, variant, max_rows, time.monotonic()):
+            return False
+        flight.tried_alone = True
+        self._reserve(device, flight, now)
+        self.suspects.begin(flight)
+        return True
+
+    def _reserve(self, device: str, flight: Flight, now: float) -> None:
+        self.reserved[device] = flight, now + limit_s(0.0, flight.spec.slo_s) + GRACE_S + SLACK_S
+        self._holding.refresh(device, now)
+
+    def _unreserve(self, flight: Flight, now: float) -> None:
+        for device in [device for device, (known, _) in self.reserved.items() if known is flight]:
+            del self.reserved[device]
+            self._holding.refresh(device, now)
+
+    def _spare(self, flight: Flight) -> str | None:
+        """Where a suspect may be tried; None where that might cost the application its last device, or all that may be
+        spared are reserved."""
+        for device, (known, _) in self.reserved.items():
+            if known is flight:
+                return device
+        name = flight.spec.name
+        free = {device for device, _ in self._executors.warm(name)}.difference(self.reserved)
+        able = {one.device for one in self._able(flight)}.intersection(free)
+        if len(free) < 2 or not able:
             return None
-        able = [
+        # Preferably not where it was, nor another application's last device, nor where others are served.
+        others, outstanding = self._executors.only_devices(self.reserved), self._sent.outstanding
+        return min(able, key=lambda one: (one in flight.tried, one in others, outstanding.get(one, 0), one))
+
+    def _able(self, flight: Flight) -> list:
+        return [
             one
-            for one in self._insisting.able(spec.name, flight.rows)
+            for one in self._insisting.able(flight.spec.name, flight.rows)
             if (flight.allowed is None or one.device in flight.allowed)
             and flight.variant in (None, one.variant)
             and (flight.query.min_accuracy is None or one.accuracy >= flight.query.min_accuracy)
-            and one.device not in self.reserved
         ]
-        if not able:
-            return None
-        # Preferably not where it was, nor where others wait, nor another application's last device.
-        others = executors.only_devices()
-        device = min(
-            {one.device for one in able},
-            key=lambda name: (name in flight.tried, name in others, self._sent.outstanding.get(name, 0), name),
-        )
-        left = flight.due - now
-        here = [one for one in able if one.device == device]
+
+    def _choose(self, device: str, flight: Flight, now: float) -> tuple[int, int]:
+        """A variant's id and the rows that one run takes: the most accurate one in time, else the quickest."""
+        left, name = flight.due - now, flight.spec.name
+        here = [one for one in self._able(flight) if one.device == device]
         in_time = [one for one in here if one.seconds is not None and one.seconds < left]
         if in_time:
             chosen = max(in_time, key=lambda one: one.accuracy)
         else:
             chosen = min(here, key=lambda one: (one.seconds is None, one.seconds or 0.0, one.variant))
+        warm = self._executors.warm(name)
         id = next(known.id for at, known in warm if at == device and known.name == chosen.variant)
-        return device, id, self._insisting.max_rows(spec.name, device, id)
+        return id, self._insisting.max_rows(name, device, id)
 
 
 def _over(flight: Flight, now: float) -> bool:

@@ -38,7 +38,7 @@ def how_it_ended(code: int, answered: bool, oom_killed: bool) -> Loss:
     if -code == signal.SIGKILL and oom_killed:
         return Loss("killed by the kernel for want of memory", crashed=True)
     try:
-        return Loss(f"killed by {signal.Signals(-code).name}", crashed=-code in _FAULTS)
+        return Loss(f"killed by {signal.Signals(-code).name}", crashed=answered and -code in _FAULTS)
     except ValueError:
         return Loss(f"killed by signal {-code}")
 

@@ -110,7 +110,11 @@ class Executor:
                 await asyncio.sleep(pause)
         finally:
             self._drop_connection()
+            running = self.pid is not None
             await self._end()
+            if running:
+                self.last = Loss("stopped by its node")
+                self._publish_ending()
 
     # --- one life ---------------------------------------------------------------------------------------------------
 
@@ -152,6 +156,8 @@ class Executor:
     async def _start(self) -> None:
         # A socket left by a killed executor would be connected to in vain.
         self._socket.unlink(missing_ok=True)
+        # What an earlier process ran is no cause of this one's end.
+        self._record.unlink(missing_ok=True)
         description = self._socket.with_suffix(".json")
         disk.write_private(description, msgspec.json.encode(self.device))
         parent = os.getpid()

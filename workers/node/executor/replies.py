@@ -41,14 +41,14 @@ class Replies:
         loaded = batch.loaded
         variant, application = loaded.variant.name, loaded.variant.application
         results: dict[FrameConnection, list[tuple[Result, tuple]]] = {}
-        served, failed = 0, sum([answer.error is not None for answer in answers])
+        served = 0
         for answer in answers:
             query = batch.queries[answer.query]
             waited_s = max(0.0, started - query.arrived)
             self._meters.waited(application, waited_s)
             if answer.error is not None:
                 if stopped_s:
-                    self._cut_off(query.connection, [query.submit.id], loaded, stopped_s, failed > 1)
+                    self._cut_off(query.connection, [query.submit.id], loaded, stopped_s, len(batch.queries) > 1)
                 else:
                     self._failed(query.connection, query.submit.id, loaded, answer.error)
                 continue
@@ -97,7 +97,7 @@ class Replies:
             )
             self._peers.send(connection, message, answer.body)
         if stopped_s and failed:
-            self._cut_off(connection, [ids[place] for place, _ in failed], loaded, stopped_s, len(failed) > 1)
+            self._cut_off(connection, [ids[place] for place, _ in failed], loaded, stopped_s, len(ids) > 1)
             return
         for place, text in failed:
             self._failed(connection, ids[place], loaded, text)

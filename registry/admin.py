@@ -87,7 +87,17 @@ _register(
     "created",
     filters=("state", "reason", "device_type"),
 )
-_register(models.Profile, "variant", "device_type", "load_s", "memory_bytes", "measured", filters=("device_type",))
+_register(
+    models.Profile,
+    "variant",
+    "device_type",
+    "load_s",
+    "memory_bytes",
+    "measured",
+    "blocked",
+    filters=("device_type",),
+)
 _register(models.ProfileLatency, "profile", "batch", "p50_ms", "p95_ms", "mean_ms", "samples")
+_register(models.Fault, "at", "variant", "device", "cause", "detail", filters=("cause", "device_type"))
 _register(models.ApiKey, "name", "prefix", "created")
 _register(models.JoinToken, "name", "auto_approve", "created")

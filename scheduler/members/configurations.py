@@ -1,4 +1,4 @@
-"""What each member should hold now, known to all connections of this process at the price of one read.
+"""The configuration that each member should hold now, for all connections of this process at the price of one read.
 
 Members pull: each second they report what they hold, and it is compared with what is known here. The database is the
 only source, read every :data:`REREAD_S` and at each push, so that no push or counter that is lost makes a difference.

@@ -152,7 +152,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
                 logger.exception("member_not_rechecked", member=self.member.name)
 
     async def _recheck(self) -> None:
-        """Follow an approval or a revocation that no push told of."""
+        """Follow an approval or a revocation that no push announced."""
         key = self.kind, self.member.pk
         expected = Member.State.APPROVED if self.approved else Member.State.PENDING
         if (await configurations().registered()).states.get(key) == expected:

@@ -58,9 +58,14 @@ def applications() -> tuple[specs.ApplicationSpec, ...]:
 
 @dataclass(frozen=True)
 class Shared:
-    """What all members' configurations are made from. ``standby``: ids of variants that may stay loaded; ``blocked``:
-    those that may not, by device type; ``keep``: digests of files to keep; ``owners``: (node id, device type) by
-    device."""
+    """The facts that all members' configurations are made from.
+
+    Attributes:
+        standby: ids of variants that may stay loaded.
+        blocked: those that may not, by device type.
+        keep: digests of files to keep.
+        owners: (node id, device type) by device.
+    """
 
     applications: tuple[specs.ApplicationSpec, ...]
     key_hashes: tuple[str, ...]
@@ -82,7 +87,7 @@ class Registered:
 
 
 def read_shared() -> Shared:
-    """What all members' configurations are made from now."""
+    """The facts that all members' configurations are made from now."""
     kept = Variant.objects.filter(state__in=Variant.PLANNED, excluded=False)
     blocked: dict[str, set[int]] = {}
     for kind, pk in Profile.objects.exclude(blocked="").values_list("device_type", "variant"):

@@ -81,7 +81,7 @@ def done(node: Node, message: control.ProfileDone) -> None:
         profile, _ = Profile.objects.update_or_create(
             variant=job.variant,
             device_type=job.device_type,
-            # Who has it measured again gives it another chance where it was blocked.
+            # Profiling a blocked variant again lifts the block.
             defaults={"load_s": message.load_s, "memory_bytes": message.memory_bytes, "blocked": ""},
         )
         profile.latencies.all().delete()

@@ -287,13 +287,13 @@ def test_nothing_is_judged_while_nothing_is_remembered():
 
 def test_what_was_seen_at_a_crash_is_suspect_and_what_crashed_alone_is_refused_for_minutes():
     account = _Account()
-    account.suspects.accuse(account.flight(1.0), 1, 0.0)
-    account.suspects.convict(account.flight(2.0), 0.0)
+    account.suspects.add(account.flight(1.0), 1, 0.0)
+    account.suspects.confirm(account.flight(2.0), 0.0)
     same, guilty, other = account.flight(1.0), account.flight(2.0), account.flight(3.0)
     assert account.suspects.judge(same, 1.0) is None and same.incident
     assert isinstance(account.suspects.judge(guilty, 1.0), ModelFailed)
     assert account.suspects.judge(other, 1.0) is None and not other.incident
-    account.suspects.acquit(same)
+    account.suspects.clear(same)
     fresh = account.flight(1.0)
     assert account.suspects.judge(fresh, 1.0) is None and not fresh.incident
     account.suspects.sweep(REMEMBERED_S + 1.0)
@@ -304,7 +304,7 @@ def test_a_key_that_crashes_devices_repeatedly_is_throttled_for_a_while():
     account = _Account()
     for i in range(KEY_CRASHES):
         assert account.suspects.judge(account.flight(100.0), float(i)) is None
-        account.suspects.convict(account.flight(float(i), client="bad"), float(i))
+        account.suspects.confirm(account.flight(float(i), client="bad"), float(i))
     now = float(KEY_CRASHES)
     assert account.suspects.judge(account.flight(50.0, client="good"), now) is None
     assert account.suspects.judge(account.flight(50.0, client="bad"), now) is None
@@ -322,7 +322,7 @@ def test_a_key_that_crashes_devices_repeatedly_is_throttled_for_a_while():
 def test_what_is_remembered_is_bounded():
     account = _Account()
     for i in range(MOST_INPUTS + 10):
-        account.suspects.accuse(account.flight(float(i)), 1, 0.0)
+        account.suspects.add(account.flight(float(i)), 1, 0.0)
     first, last = account.flight(0.0), account.flight(float(MOST_INPUTS + 9))
     account.suspects.judge(first, 1.0)
     account.suspects.judge(last, 1.0)
@@ -330,7 +330,7 @@ def test_what_is_remembered_is_bounded():
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(st.sampled_from(["wait", "next", "acquit", "convict", "withdraw", "sweep"]), max_size=40))
+@given(st.lists(st.sampled_from(["wait", "next", "clear", "confirm", "withdraw", "sweep"]), max_size=40))
 def test_one_suspect_at_a_time_and_each_once(steps):
     account, now = _Account(), 0.0
     suspects, waiting, on_trial, tried = account.suspects, [], None, []
@@ -338,7 +338,7 @@ def test_one_suspect_at_a_time_and_each_once(steps):
         now += 1.0
         if step == "wait":
             flight = account.flight(float(i))
-            suspects.accuse(flight, suspects.incident(), now)
+            suspects.add(flight, suspects.incident(), now)
             suspects.wait(flight)
             waiting.append(flight)
         elif step == "next":
@@ -349,9 +349,9 @@ def test_one_suspect_at_a_time_and_each_once(steps):
                 suspects.begin(flight)
                 on_trial = flight
                 tried.append(flight)
-        elif step in ("acquit", "convict") and on_trial is not None:
+        elif step in ("clear", "confirm") and on_trial is not None:
             suspects.end(on_trial)
-            suspects.acquit(on_trial) if step == "acquit" else suspects.convict(on_trial, now)
+            suspects.clear(on_trial) if step == "clear" else suspects.confirm(on_trial, now)
             on_trial = None
         elif step == "withdraw" and waiting:
             suspects.end(waiting.pop())

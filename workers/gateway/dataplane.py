@@ -454,7 +454,7 @@ class DataPlane:
         flights = [flight for flight in flights if flight.answer is not None]
         for flight in flights:
             flight.batch = None
-        # Where nobody saw how it ended, a suspect that was alone there is cause enough.
+        # Without an exit status, a suspect that was alone there is taken for the cause.
         crashed = on_trial is not None
         if ending is not None:
             reason, crashed = ending.reason, ending.crashed

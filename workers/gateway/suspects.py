@@ -29,12 +29,12 @@ KEY_CRASHES, KEY_WINDOW_S, KEY_INTERVAL_S = 3, 600.0, 1.0
 @dataclass(slots=True)
 class _Input:
     """Inputs that were seen at a crash, the latest of which was ``incident``. ``ends``: a quick hash of them.
-    ``convicted``: they crashed a device alone."""
+    ``confirmed``: they crashed a device alone."""
 
     ends: int
     incident: int
     until: float
-    convicted: bool = False
+    confirmed: bool = False
 
 
 @dataclass(slots=True)
@@ -97,7 +97,7 @@ class Suspects:
         known = self._known(flight, now)
         if known is None:
             return None
-        if known.convicted:
+        if known.confirmed:
             return _refusal(flight, known, now)
         flight.incident = known.incident
         flight.error = Unavailable(
@@ -105,10 +105,10 @@ class Suspects:
         )
         return None
 
-    def convicted(self, flight: Flight, now: float) -> GatewayError | None:
+    def confirmed(self, flight: Flight, now: float) -> GatewayError | None:
         """The error that ends a query whose inputs have crashed a device alone meanwhile, or None."""
         known = self._known(flight, now)
-        return _refusal(flight, known, now) if known is not None and known.convicted else None
+        return _refusal(flight, known, now) if known is not None and known.confirmed else None
 
     def _known(self, flight: Flight, now: float) -> _Input | None:
         # Most inputs differ somewhere at their ends: only those that do not are hashed whole.
@@ -123,10 +123,10 @@ class Suspects:
         """A number for a crash or a stopped run."""
         return next(self._incidents)
 
-    def accuse(self, flight: Flight, incident: int, now: float) -> None:
+    def add(self, flight: Flight, incident: int, now: float) -> None:
         """Remember the inputs of a query that was under way at a crash."""
         flight.incident = incident
-        self._remember(flight, now, convicted=False)
+        self._remember(flight, now, confirmed=False)
 
     def wait(self, flight: Flight) -> None:
         """Queue a suspect for its trial."""
@@ -169,23 +169,23 @@ class Suspects:
             if not waiting:
                 del self._waiting[name]
 
-    def acquit(self, flight: Flight) -> None:
+    def clear(self, flight: Flight) -> None:
         """The suspect ran and did no harm."""
         self._forget(_digest(flight))
 
-    def convict(self, flight: Flight, now: float) -> list[Flight]:
+    def confirm(self, flight: Flight, now: float) -> list[Flight]:
         """The suspect crashed a device alone, or its run did not end; those that this clears while they still wait for
         their trial. They are suspects no more. Nobody is cleared who has the same inputs, or a key that is throttled by
         now: there may be more of the same."""
         incident = flight.incident
-        self._remember(flight, now, convicted=True)
+        self._remember(flight, now, confirmed=True)
         self.blame(flight, now)
         if not incident or self.throttled(flight, now):
             return []
-        for digest in [d for d, known in self._inputs.items() if known.incident == incident and not known.convicted]:
+        for digest in [d for d, known in self._inputs.items() if known.incident == incident and not known.confirmed]:
             self._forget(digest)
         mates = [other for other in self.waiting() if other.incident == incident]
-        cleared = [other for other in mates if self.convicted(other, now) is None]
+        cleared = [other for other in mates if self.confirmed(other, now) is None]
         for other in cleared:
             self.end(other)
             other.incident = 0
@@ -217,7 +217,7 @@ class Suspects:
 
     # --- inputs -------------------------------------------------------------------------------------------------------
 
-    def _remember(self, flight: Flight, now: float, convicted: bool) -> None:
+    def _remember(self, flight: Flight, now: float, confirmed: bool) -> None:
         digest = _digest(flight)
         known = self._inputs.get(digest)
         if known is None:
@@ -226,7 +226,7 @@ class Suspects:
             known = self._inputs[digest] = _Input(_ends(flight), 0, 0.0)
             self._ends[known.ends] = self._ends.get(known.ends, 0) + 1
         known.incident = flight.incident
-        known.convicted = known.convicted or convicted
+        known.confirmed = known.confirmed or confirmed
         known.until = now + REMEMBERED_S
         self.active = True
 
@@ -252,7 +252,7 @@ def _ends(flight: Flight) -> int:
 
 
 def _digest(flight: Flight) -> bytes:
-    """What queries of one application with the same inputs share, however they were encoded."""
+    """A digest that queries of one application with the same inputs share, however they were encoded."""
     found = hashlib.blake2b(repr((flight.spec.name, flight.query.terms.form.inputs)).encode(), digest_size=16)
     for part in flight.query.parts:
         found.update(part)

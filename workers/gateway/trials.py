@@ -111,26 +111,26 @@ class Trials:
             withdrawn: those that may have been, but nobody waits for.
             on_trial: the suspect that was tried there.
         """
-        accused = [flight for flight in (*flights, *withdrawn) if flight is not on_trial]
+        suspected = [flight for flight in (*flights, *withdrawn) if flight is not on_trial]
         if on_trial is not None:
             self.suspects.end(on_trial)
-            if not accused:
-                self._convict(on_trial, f"device {device}: crashed with this query alone ({reason})", now)
+            if not suspected:
+                self._confirm(on_trial, f"device {device}: crashed with this query alone ({reason})", now)
                 self.progress(now)
                 return
             # Something else was sent there meanwhile: nobody knows which of them it was.
-            accused.append(on_trial)
+            suspected.append(on_trial)
             on_trial.tried_alone = False
         incident = self.suspects.incident()
-        for flight in accused:
-            self.suspects.accuse(flight, incident, now)
-        if len(accused) == 1:
-            self.suspects.blame(accused[0], now)
+        for flight in suspected:
+            self.suspects.add(flight, incident, now)
+        if len(suspected) == 1:
+            self.suspects.blame(suspected[0], now)
         for flight in flights:
             flight.error = Unavailable(f"device {device}: crashed with the query under way ({reason})")
             self.suspects.wait(flight)
-        logger.warning("device_crashed", device=device, reason=reason, suspects=len(accused))
-        self._judge_held({flight.spec.name for flight in accused}, now)
+        logger.warning("device_crashed", device=device, reason=reason, suspects=len(suspected))
+        self._judge_held({flight.spec.name for flight in suspected}, now)
         self.progress(now)
 
     def stopped(self, device: str, flight: Flight, under_way: UnderWay | None, refusal: Refusal, now: float) -> None:
@@ -141,7 +141,7 @@ class Trials:
         if on_trial or not refusal.retryable:
             if on_trial:
                 self.suspects.end(flight)
-            self._convict(flight, text, now)
+            self._confirm(flight, text, now)
             if on_trial:
                 self._release(device, flight, now)
             return
@@ -150,7 +150,7 @@ class Trials:
             incident = self.suspects.incident()
             if under_way is not None:
                 under_way.incident = incident
-        self.suspects.accuse(flight, incident, now)
+        self.suspects.add(flight, incident, now)
         self._judge_held([flight.spec.name], now)
         if flight.answer is not None:
             flight.error = Unavailable(f"{text}; it was one of several queries")
@@ -158,7 +158,7 @@ class Trials:
 
     def answered(self, device: str, flight: Flight, now: float) -> None:
         """A suspect ran to its end: it did no harm."""
-        self.suspects.acquit(flight)
+        self.suspects.clear(flight)
         self.undecided(device, flight, now)
 
     def undecided(self, device: str, flight: Flight, now: float) -> None:
@@ -170,9 +170,9 @@ class Trials:
         known, _ = self.reserved.get(device, (None, 0.0))
         return known is flight
 
-    def _convict(self, flight: Flight, text: str, now: float) -> None:
-        cleared = self.suspects.convict(flight, now)
-        logger.error("query_convicted", application=flight.spec.name, reason=text, key=flight.client[:8])
+    def _confirm(self, flight: Flight, text: str, now: float) -> None:
+        cleared = self.suspects.confirm(flight, now)
+        logger.error("poison_confirmed", application=flight.spec.name, reason=text, key=flight.client[:8])
         if flight.answer is not None:
             self._finish(flight, ModelFailed(f"{text}; it is not tried again"))
         for other in cleared:
@@ -210,7 +210,7 @@ class Trials:
 
     def _next(self, application: str, now: float) -> None:
         while (flight := self.suspects.next(application)) is not None:
-            error = self.suspects.convicted(flight, now)
+            error = self.suspects.confirmed(flight, now)
             if error is None and self.suspects.throttled(flight, now):
                 error = Throttled(f"model {application!r}: queries of this API key crashed devices repeatedly", 1.0)
             if error is not None:

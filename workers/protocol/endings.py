@@ -1,6 +1,6 @@
 """How a device's executor process ended, as its supervisor saw it: a file next to the device's socket.
 
-Who loses the connection to an executor cannot tell a crash from an orderly end; only the parent learns the exit status.
+The connection's loss alone does not tell a crash from an orderly end; only the parent learns the exit status.
 The file is read within milliseconds of the loss, so it is written without waiting for the disk.
 """
 

@@ -109,7 +109,7 @@ class Replies:
     def _cut_off(
         self, connection: FrameConnection, ids: Sequence[int], loaded: Loaded, limit_s: float, several: bool
     ) -> None:
-        """Of several queries nobody knows which one did not end: each may be tried again, alone."""
+        """Refuse the queries of a stopped run. Any of several may be the endless one: each may be tried again."""
         variant = loaded.variant
         text = f"{variant.name}: the run did not end within {limit_s:g} s and was stopped"
         self._intake.refuse(connection, ids, variant.application, "stopped", text, several)

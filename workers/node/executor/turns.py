@@ -426,8 +426,8 @@ class Turns:
 
 
 def _expected_s(estimate: LatencyEstimate, rows: int) -> float:
-    """What decides whether a batch runs in the loop's own thread. On a GPU none does: what hangs there must not keep
-    this process from answering."""
+    """The run time that decides whether a batch runs in the loop's own thread. On a GPU none does: a run that hangs
+    there must not keep this process from answering."""
     return estimate.profiled.seconds(rows) * (estimate.ratio if estimate.ratio > 1.0 else 1.0)
 
 

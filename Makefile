@@ -5,8 +5,8 @@ PYTHON ?= $(shell for one in python3 python3.13 python3.12 python3.11; do \
 VENV := .venv
 BIN := $(VENV)/bin
 
-# Tests that mind no company take both cores. The others, with whole appliances and with devices whose pace counts,
-# follow alone.
+# Tests that may share the machine run four at a time, as most of them wait more than they compute. Those with whole
+# appliances follow, one at a time.
 PARALLEL := $(addprefix tests/,allocation baselines batching benchmarks compiled console control dispatch evaluation \
 	executor frames gateway node pressure registry routing simulation sizes v2 wild \
 	test_ansible.py test_docs.py test_settings.py test_version.py)
@@ -40,7 +40,7 @@ run: install
 
 test: $(VENV)/.installed-dev compiled
 	@tests/browser-packages
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(PARALLEL)
+	$(BIN)/python -m pytest -n 4 --dist loadfile $(PARALLEL)
 	$(BIN)/python -m pytest $(PARALLEL:%=--ignore=%)
 
 bench: $(VENV)/.installed-dev compiled

@@ -161,7 +161,7 @@ def test_a_query_declined_for_now_goes_to_another_device(gateways, devices):
     assert {a.json()["parameters"]["device"] for a in answers} == {"d1"}
     assert first.said("submit")
     second.tell(refuse=["late", True])
-    response = gateway.infer(X)
+    response = gateway.infer(X, latency_ms=5000)
     assert response.status_code == 503
     assert "told to say" in response.json()["error"]
     assert response.headers["Retry-After"] == "1"

@@ -53,7 +53,7 @@ def gateway(name: str, **fields) -> None:
 
 
 def report(name: str, *serving: str) -> None:
-    """What comes of a gateway's second: it is recorded and looked at."""
+    """Record a gateway's second and act on it."""
     second = telemetry.gateway_second(name, GatewayStats(applications={}, ready=True, serving=serving), time.time())
     telemetry.record(telemetry.GATEWAY_STREAM, second)
     readiness.reported()

@@ -365,7 +365,7 @@ def test_the_rate_of_messages_is_that_of_the_last_period():
     messages.feed(prefixed(bytes(8 * MIB))[: 4 * MIB])
     assert not messages.slow(now)
     assert not messages.slow(now + grpc_messages.PERIOD_S)
-    # What came before is no credit.
+    # Earlier bytes are no credit.
     now += grpc_messages.PERIOD_S
     assert not messages.slow(now + grpc_messages.PERIOD_S - 1)
     assert messages.slow(now + grpc_messages.PERIOD_S)

@@ -244,7 +244,7 @@ async def test_the_connection_that_holds_most_is_evicted_and_makes_room_at_once(
             await two.writer.drain()
         status, head, _ = await one.answer()
         assert (status, b"retry-after: 1" in head) == (503, True)
-        # What is left is the second one's, though the first may still be there.
+        # The second one's bytes are left; the first connection may still be there.
         await eventually(lambda: size - 2 * KIB < server.buffered_bytes < size, "it is read")
         two.send(whole[-1:])
         assert (await two.answer())[0] == 200

@@ -279,7 +279,7 @@ async def test_each_second_a_node_reports_what_it_holds_though_no_device_has_any
         await control_plane.told(control.NodeStats, lambda m: (m.plan_version, m.config_hash) == (7, sent.hash))
         await control_plane.say(order(31, variant(1, digest)))
         await control_plane.told(control.NodeStats, lambda m: m.jobs == (31,))
-    # What was stored is known by its hash after a restart.
+    # After a restart the stored configuration is known by its hash.
     control_plane.heard.clear()
     async with running(settings, command=("false",)):
         assert (await control_plane.told(control.NodeStats)).config_hash == sent.hash

@@ -125,7 +125,7 @@ async def test_a_small_compressed_message_of_an_open_method_is_not_taken_either(
         fields = [*LIVE, ("grpc-encoding", encoding)]
         peer.send(peer.head(1, fields=fields), h2.frame(h2.DATA, h2.END_STREAM, 1, prefixed(packed, 1)))
         assert await status(peer, 1) is CODE.UNIMPLEMENTED
-        # What is sent plain is, as by clients that compress only what that makes smaller.
+        # A plain message is taken: some clients compress only where that saves bytes.
         peer.ask(3, b"", fields)
         assert await status(peer, 3) is CODE.OK
 

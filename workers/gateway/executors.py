@@ -39,10 +39,12 @@ _PEER = socket.SOL_SOCKET, socket.SO_PEERCRED
 BACKOFF_S = (0.05, 1.0)
 #: an executor that accepts a connection tells its state at once; one that does not is taken for stuck
 HELLO_S = 3.0
-#: how long, and how often, a supervisor's word is waited for on how an executor ended whose connection was closed
-ENDING_WAIT_S, ENDING_EVERY_S = 3.0, 0.01
+#: seconds that the supervisor of an executor whose process has ended may take to publish how
+ENDING_WAIT_S = 3.0
 #: the same where the process lives on, or is gone already
 ENDED_WAIT_S = 1.0
+#: seconds between two looks
+ENDING_EVERY_S = 0.01
 #: bytes that may wait for an executor to read them; beyond, it is taken for overloaded
 MAX_PENDING_BYTES = 64 * 1024 * 1024
 
@@ -271,7 +273,7 @@ class Executors:
         ]
 
     def only_devices(self, reserved: Container[str]) -> set[str]:
-        """Devices that are some application's only one with anything warm, but for the reserved ones."""
+        """Devices, without the reserved ones, that alone have a warm variant of some application."""
         hosts: dict[str, set[str]] = {}
         for device, executor in self._by_device.items():
             if executor.state is not None and not executor.state.draining and device not in reserved:

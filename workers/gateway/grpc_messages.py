@@ -77,7 +77,7 @@ class Messages:
         return came < BYTES_PER_S * elapsed_s
 
     def pause(self) -> None:
-        """Begin the next period anew: nothing has to come for now."""
+        """Start the next period: no bytes are due before its end."""
         self._since, self._since_bytes = None, self._came
 
     def feed(self, data: Buffer) -> list[tuple[bool, Buffer]]:

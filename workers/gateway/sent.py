@@ -19,8 +19,10 @@ from .router import QueryRouter
 
 #: the longest time past that an executor is told of
 _LONG_PAST_S: Final = -3600.0
-#: withdrawn queries that are remembered of a device; those with more bytes of inputs are not
-_WITHDRAWN, _WITHDRAWN_BYTES = 16, 1024 * 1024
+#: withdrawn queries that are remembered of a device
+_WITHDRAWN: Final = 16
+#: bytes of inputs beyond which a withdrawn query is not remembered
+_WITHDRAWN_BYTES: Final = 1024 * 1024
 #: seconds beyond the watchdog's limit and its grace that a stopped run's answer may take
 _SLACK_S: Final = 1.0
 #: bytes of inputs in one grant, unless a single query has more; a batch of more goes in several
@@ -71,9 +73,7 @@ class Sent:
         )
         if not self._executors.ask(device, [(message, query.parts)]):
             return False
-        flight.device, flight.sent_at = device, now
-        self._of(device)[flight.id] = flight
-        self._router.sent(device, name, flight.rows, now)
+        self._went(device, flight, now)
         return True
 
     def grant(self, batch: Batch, now: float) -> bool:
@@ -108,10 +108,13 @@ class Sent:
         message = _granted(next(self._grants), flight.spec.name, variant, max_rows, [flight], latest)
         if not self._executors.ask(device, [message]):
             return False
+        self._went(device, flight, now)
+        return True
+
+    def _went(self, device: str, flight: Flight, now: float) -> None:
         flight.device, flight.sent_at = device, now
         self._of(device)[flight.id] = flight
         self._router.sent(device, flight.spec.name, flight.rows, now)
-        return True
 
     def _tried(self, flight: Flight, device: str) -> None:
         if flight.tries:

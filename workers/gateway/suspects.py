@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections import OrderedDict, deque
+from collections import deque
 from dataclasses import dataclass, field
 
 from .errors import GatewayError, ModelFailed, Throttled, Unavailable
@@ -22,8 +22,12 @@ REMEMBERED_S = 300.0
 MOST_INPUTS = 4096
 #: bytes at both ends of an input by which most are told apart
 _ENDS = 32
-#: a key is throttled from so many crashes within KEY_WINDOW_S seconds on, to one query in KEY_INTERVAL_S
-KEY_CRASHES, KEY_WINDOW_S, KEY_INTERVAL_S = 3, 600.0, 1.0
+#: poisonous queries within KEY_WINDOW_S from which a key is throttled
+KEY_CRASHES = 3
+#: seconds in which these count
+KEY_WINDOW_S = 600.0
+#: seconds between two queries of a throttled key
+KEY_INTERVAL_S = 1.0
 
 
 @dataclass(slots=True)
@@ -62,7 +66,7 @@ class Suspects:
         self.active = False
         self._waiting: dict[str, deque[Flight]] = {}
         self._on_trial: dict[str, Flight] = {}
-        self._inputs: OrderedDict[bytes, _Input] = OrderedDict()
+        self._inputs: dict[bytes, _Input] = {}
         #: how many remembered inputs have these ends
         self._ends: dict[int, int] = {}
         #: by hash and application: what one model does says nothing of others

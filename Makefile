@@ -7,13 +7,13 @@ BIN := $(VENV)/bin
 
 # Tests that may share the machine run four at a time, as most of them wait more than they compute. Those with whole
 # appliances follow, one at a time.
-PARALLEL := $(addprefix tests/,allocation baselines batching benchmarks compiled console control dispatch evaluation \
+PARALLEL := $(addprefix tests/,allocation baselines batching benchmarks console control dispatch evaluation \
 	executor frames gateway node pressure registry routing simulation sizes v2 wild \
 	test_ansible.py test_docs.py test_settings.py test_version.py)
 
-.PHONY: install compiled demo run test bench evaluation lint clean
+.PHONY: install demo run test bench evaluation lint clean
 
-install: $(VENV)/.installed compiled
+install: $(VENV)/.installed
 
 $(VENV)/.installed: requirements.txt
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed (Debian: python3 python3-venv;" \
@@ -23,14 +23,8 @@ $(VENV)/.installed: requirements.txt
 	touch $@
 
 $(VENV)/.installed-dev: requirements.txt requirements-dev.txt $(VENV)/.installed
-	@# Beside each other, as neither minds.
-	$(BIN)/python -m workers.compiled --if-possible & \
-	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt; status=$$?; wait; exit $$status
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	touch $@
-
-# Where there is a C compiler, and anew when the sources have changed.
-compiled: $(VENV)/.installed
-	@$(BIN)/python -m workers.compiled --if-possible
 
 demo: install
 	@exec $(BIN)/python manage.py up --demo
@@ -38,12 +32,12 @@ demo: install
 run: install
 	@exec $(BIN)/python manage.py up
 
-test: $(VENV)/.installed-dev compiled
+test: $(VENV)/.installed-dev
 	@tests/browser-packages
 	$(BIN)/python -m pytest -n 4 --dist loadfile $(PARALLEL)
 	$(BIN)/python -m pytest $(PARALLEL:%=--ignore=%)
 
-bench: $(VENV)/.installed-dev compiled
+bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks
 
 evaluation: install
@@ -54,4 +48,4 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 
 clean:
-	rm -rf $(VENV) .compiled .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis

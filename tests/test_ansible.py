@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from tests.running import ROOT
-from workers.compiled.closed import FOLDER
 
 PLAYBOOK = shutil.which("ansible-playbook", path=str(Path(sys.executable).parent))
 
@@ -24,9 +23,6 @@ def box(tmp_path):
     prefix = tmp_path / "opt"
     prefix.mkdir()
     (prefix / ".venv").symlink_to(Path(sys.executable).parent.parent)
-    if FOLDER.is_dir():
-        # Nor is what is compiled already compiled again.
-        (prefix / ".compiled").symlink_to(FOLDER)
     return prefix
 
 

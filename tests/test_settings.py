@@ -55,6 +55,11 @@ def test_all_mistakes_are_told_at_once():
     assert len(caught.value.problems) == 3
 
 
+def test_a_retired_variable_warns_and_stops_nothing():
+    settings = Settings.from_environ({"NEREUS_COMPILED": "0"})
+    assert settings.warnings == ("NEREUS_COMPILED: no longer used; the query path is no longer compiled",)
+
+
 def test_an_ipv6_address_is_understood():
     assert Settings.from_environ({"NEREUS_HTTP": "[::1]:9000"}).http.url == "http://[::1]:9000"
 

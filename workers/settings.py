@@ -71,6 +71,7 @@ class _Reader:
     def __init__(self, environ: Mapping[str, str]):
         self._environ = environ
         self.problems: list[str] = []
+        self.warnings: list[str] = []
         self.known: set[str] = set()
 
     def _raw(self, name: str) -> str | None:
@@ -156,6 +157,11 @@ class _Reader:
             return default
         return text
 
+    def retired(self, name: str, instead: str) -> None:
+        """A variable that had a meaning in an earlier release: it warns, rather than stop the start."""
+        if self._raw(name) is not None:
+            self.warnings.append(f"{PREFIX}{name}: no longer used; {instead}")
+
     def unknown(self) -> None:
         for name in sorted(self._environ):
             if name.startswith(PREFIX) and name not in self.known:
@@ -176,8 +182,6 @@ class Settings:
     """V2 gRPC, the gateway (``NEREUS_GRPC``)."""
     gateways: int
     """Gateway processes on this box, which share both addresses (``NEREUS_GATEWAYS``); several bind queries early."""
-    compiled: bool
-    """Whether gateways run what was compiled of the query path, if anything was (``NEREUS_COMPILED``)."""
     console: Address
     """Console, REST and websockets (``NEREUS_CONSOLE``)."""
     node_http: Address
@@ -225,6 +229,8 @@ class Settings:
     """Least share of a busy device that profiling gets (``NEREUS_PROFILE_SHARE``)."""
     log_level: str
     """``debug``, ``info``, ``warning`` or ``error`` (``NEREUS_LOG_LEVEL``)."""
+    warnings: tuple[str, ...]
+    """A line for each variable that was set but is no longer used."""
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> Settings:
@@ -234,6 +240,7 @@ class Settings:
             SettingsError: with one line for each variable that is wrong or unknown.
         """
         read = _Reader(os.environ if environ is None else environ)
+        read.retired("COMPILED", "the query path is no longer compiled")
         console = read.address("CONSOLE", "127.0.0.1:8080")
         mib = 1024 * 1024
         home = Path(read.text("HOME", ".nereus")).expanduser().absolute()
@@ -242,7 +249,6 @@ class Settings:
             http=read.address("HTTP", "127.0.0.1:8000"),
             grpc=read.address("GRPC", "127.0.0.1:8001"),
             gateways=read.number("GATEWAYS", 1, 1, MAX_GATEWAYS, int),
-            compiled=read.flag("COMPILED", True),
             console=console,
             node_http=read.address("NODE_HTTP", "127.0.0.1:8090"),
             control_url=read.url("CONTROL_URL", console.url, ("http", "https")),
@@ -266,6 +272,7 @@ class Settings:
             queue_rows=read.number("QUEUE_ROWS", 512, 1, 100000, int),
             profile_share=read.number("PROFILE_SHARE", 0.05, 0.01, 0.5),
             log_level=read.choice("LOG_LEVEL", "info", ("debug", "info", "warning", "error")),
+            warnings=tuple(read.warnings),
         )
         read.unknown()
         if home.exists() and not home.is_dir():

@@ -6,17 +6,14 @@ import os
 import platform
 from pathlib import Path
 
-from workers.compiled.build import built
-
 
 def heading(title: str, about: str) -> str:
-    """A title, the text of a docstring, the machine, and whether the gateway's query path is compiled on it."""
+    """A title, the text of a docstring, and the machine."""
     cores = len(os.sched_getaffinity(0))
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     processor = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "?")
     load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
-    form = "compiled" if built() else "plain"
-    machine = f"{cores} cores of {processor}, Python {platform.python_version()}, gateway {form}, load before: {load}."
+    machine = f"{cores} cores of {processor}, Python {platform.python_version()}, load before: {load}."
     return f"# {title}\n\n{text(about)}\n\n{machine}\n"
 
 

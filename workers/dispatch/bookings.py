@@ -7,7 +7,6 @@ it is to be asked when all that happened together has its place.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 from .fleet import Fleet
 from .menu import INF, Option
@@ -19,7 +18,7 @@ from .state import Application, Batch, Device, Query
 
 #: while queries are refused, all of an application's devices are looked at for each one that has no usual place if
 #: there are no more than this; of more, now and then
-MANY: Final = 32
+MANY = 32
 
 
 class Bookings:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 #: stands in no application's name
-_SEPARATOR: Final = "\x1f"
+_SEPARATOR = "\x1f"
 
 
 def class_of(application: str, size: int) -> str:

@@ -14,7 +14,6 @@ queries that result (:attr:`Dispatcher.grants`, :attr:`Dispatcher.refused`), and
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Final
 
 from .bookings import Bookings
 from .fleet import Fleet
@@ -26,7 +25,7 @@ from .state import Application, Batch, Device, Query
 from .wakes import Wakes
 
 #: how often, in seconds, devices are looked at of which no event tells
-SWEEP_S: Final = 0.1
+SWEEP_S = 0.1
 
 
 class Dispatcher:

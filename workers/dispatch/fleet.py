@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from typing import Final
 
 from .menu import INF, Menu
 from .state import Application, Device, Group, Kind
 
 #: an application with at most so many devices is not to be left without one that could take its next query, nor one
 #: whose queries must start within this part of the longest SLO: others' batches may last longer than it can wait
-FEW_HOSTS: Final = 12
-TIGHT: Final = 0.5
+FEW_HOSTS = 12
+TIGHT = 0.5
 
 
 class Fleet:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from .menu import INF
 
 #: how much an arrival counts in the running mean, and the longest time, in seconds, that counts
-WEIGHT: Final = 0.1
-LONGEST_S: Final = 1.0
+WEIGHT = 0.1
+LONGEST_S = 1.0
 #: by what factor the median moves with an arrival; by its square with the next one on the same side, and so on up to a
 #: most: it is soon where it belongs, and stays there within a step
-STEP: Final = 1.1
-MOST_STEP: Final = STEP**8
+STEP = 1.1
+MOST_STEP = STEP**8
 #: below what, in seconds, nobody asks for the median: a wait that is shorter is none
-SHORTEST_S: Final = 0.001
+SHORTEST_S = 0.001
 #: more of the largest steps than lead from the longest time to the shortest
-MOST_STEPS: Final = 10
+MOST_STEPS = 10
 
 
 class Gaps:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from .bookings import Bookings
 from .fleet import Fleet
 from .lateness import looked_at_again, overdue_at
@@ -15,7 +13,7 @@ from .state import Batch, Device, pressure_at
 from .wakes import Wakes
 
 #: a batch goes to a device ahead of an answer only if that takes more seconds than this, or if it is full
-AHEAD_S: Final = 0.001
+AHEAD_S = 0.001
 
 
 class Granting:

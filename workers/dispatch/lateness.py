@@ -6,26 +6,25 @@ Every function changes the device that it is given, and those that say so must b
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Final
 
 from .menu import Option
 from .state import Device
 
 #: a device whose answers are later than by this part of their time, and by this many seconds, may be stuck; it is
 #: expected to need so many seconds more, or as many as it is late by already, again and again
-OVERDUE: Final = 0.25
-OVERDUE_S: Final = 0.005
+OVERDUE = 0.25
+OVERDUE_S = 0.005
 #: one that is overdue is looked at again after this part of the time by which it is late
-AGAIN: Final = 0.1
+AGAIN = 0.1
 #: how slow an option was on a device is forgotten by and by when it has not run there for so many seconds, which is
 #: looked at so often
-FORGET_S: Final = 10.0
-FORGET_EVERY_S: Final = 1.0
+FORGET_S = 10.0
+FORGET_EVERY_S = 1.0
 #: seconds for which a device that gave queries back is not asked again; so many times as long each time it does so
 #: again before it answered anything, up to a most
-SHY_S: Final = 0.02
-SHY_AGAIN: Final = 4.0
-SHY_MOST_S: Final = 1.0
+SHY_S = 0.02
+SHY_AGAIN = 4.0
+SHY_MOST_S = 1.0
 
 
 def overdue_at(device: Device) -> float:

@@ -8,15 +8,13 @@ kept free on devices that are busy, and by and by less again. Where devices keep
 
 from __future__ import annotations
 
-from typing import Final
-
 from .menu import INF
 
 #: of a query's time: what is kept free more each time that some were given up, and the most that is
-STEP: Final = 0.02
-MOST: Final = 0.25
+STEP = 0.02
+MOST = 0.25
 #: and by how much that falls in a second
-EASES: Final = 0.005
+EASES = 0.005
 
 
 class Leeway:

@@ -12,24 +12,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Final
 
 from workers.batching.latency import LatencyModel
 
-INF: Final = math.inf
+INF = math.inf
 #: steps between no pressure and a full SLO of booked work
-LEVELS: Final = 64
+LEVELS = 64
 #: points of accuracy that a second of an idle device must bring
-FREE_PRICE: Final = 0.5
+FREE_PRICE = 0.5
 #: the price of a second is multiplied by e to the power of pressure * (STEEPNESS + CURVATURE * pressure): gently while
 #: devices are hardly booked, so that accuracy is not given away, and so steeply towards full pressure that backlogs
 #: do not build up (a price too flat there serves worse and less: what is accurate is slow, and keeps pressure high)
-STEEPNESS: Final = 9.0
-CURVATURE: Final = 8.0
+STEEPNESS = 9.0
+CURVATURE = 8.0
 #: a batch is worth waiting for only if a row of it costs less than this part of what it would cost now
-WORTH_WAITING: Final = 0.9
+WORTH_WAITING = 0.9
 #: rows are cheap if one costs no more than so many times what it costs in the best batch
-CHEAP: Final = 1.02
+CHEAP = 1.02
 
 
 class Option:
@@ -92,7 +91,7 @@ def price(level: int) -> float:
 
 
 #: points of accuracy that a second must bring, by level
-PRICES: Final = tuple(price(level) for level in range(LEVELS))
+PRICES = tuple(price(level) for level in range(LEVELS))
 
 
 class Menu:

@@ -9,13 +9,11 @@ much room queries are refused, at once, and fewer of them in all.
 
 from __future__ import annotations
 
-from typing import Final
-
 from .menu import INF, Option
 from .state import Application, Device, Query
 
 #: of the time that a query has, the part that a batch may be meant to fill: the rest is for what is ahead of it
-PART: Final = 0.5
+PART = 0.5
 
 
 def budget(application: Application, query: Query) -> float:

@@ -12,55 +12,54 @@ its competitors", 1973, for what is common and what is each one's own).
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import Final
 
 from .menu import INF, Option
 
 #: a larger factor is a slow one
-SLOW: Final = 1.25
+SLOW = 1.25
 #: seconds by which any run may be longer, whatever it runs
-ABSOLUTE_S: Final = 0.001
+ABSOLUTE_S = 0.001
 #: short runs tell little of their device one by one: it learns from as many of an option together as last so long
-TOGETHER_S: Final = 0.01
+TOGETHER_S = 0.01
 #: less of the expected time than this counts as this: nothing takes no time
-LEAST_RATIO: Final = 0.001
+LEAST_RATIO = 0.001
 #: a relative mean deviation with which an option tells half as much about its device as one that never strays
-STRAYS: Final = 0.2
-STRAYS_2: Final = STRAYS * STRAYS
+STRAYS = 0.2
+STRAYS_2 = STRAYS * STRAYS
 #: as many observations as what is common counts for, against an option's own
-PRIOR: Final = 10
+PRIOR = 10
 #: the device has learnt so often from an option when its word has half of its weight
-KNOWN: Final = 20
+KNOWN = 20
 #: for so many seconds, and so many of another option's runs, an option speaks for its device about what that one took
-WITNESS_S: Final = 0.25
-WITNESS_RUNS: Final = 4.0
+WITNESS_S = 0.25
+WITNESS_RUNS = 4.0
 #: the part of it that an option which speaks for its device must tell
-WITNESS: Final = 0.5
+WITNESS = 0.5
 #: weights of the last runs in an option's level, in its bias and in its usual deviation; in these two once there are
 #: so many observations
-LEVEL_WEIGHT: Final = 0.5
-BIAS_WEIGHT: Final = 0.005
-USUAL_WEIGHT: Final = 0.01
-LEARNT: Final = 100
-SETTLED: Final = 200
+LEVEL_WEIGHT = 0.5
+BIAS_WEIGHT = 0.005
+USUAL_WEIGHT = 0.01
+LEARNT = 100
+SETTLED = 200
 #: what is common is told to all options once it has changed by this part
-TOLD: Final = 0.02
+TOLD = 0.02
 
 #: how much a batch counts in the running mean and mean deviation
-WEIGHT: Final = 0.05
+WEIGHT = 0.05
 #: batches in a row that took less than the mean by more than the mean deviation: a device whose trouble is over.
 #: By chance one in a hundred is the last of so many
-OVER: Final = 3
+OVER = 3
 #: what each further one of these counts; by the usual weight a device that was slow for seconds would be left
 #: alone for as many again
-WEIGHT_OVER: Final = 0.25
+WEIGHT_OVER = 0.25
 #: mean deviations above the mean: three are about 2.4 standard deviations of a normal distribution
-DEVIATIONS: Final = 3.0
+DEVIATIONS = 3.0
 #: a single batch counts for no more than this times the mean; a stall says nothing about the next batch
-LARGEST: Final = 3.0
+LARGEST = 3.0
 #: mean deviation before anything was observed, and what is taken for none
-AT_FIRST: Final = 0.01
-NONE: Final = 1e-4
+AT_FIRST = 0.01
+NONE = 1e-4
 
 
 class Noise:

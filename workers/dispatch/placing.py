@@ -3,20 +3,18 @@ nothing."""
 
 from __future__ import annotations
 
-from typing import Final
-
 from .menu import INF, LEVELS, Option
 from .pace import SLOW
 from .state import RESERVE_S, Application, Batch, Device, Group, Kind, Query, pressure_of
 
 #: batches that may grow which a query is tried on: far into overload there are hundreds, on which nothing fits
-JOIN_LOOKS: Final = 16
+JOIN_LOOKS = 16
 #: devices that an idle one looks at for work to take over
-STEAL_LOOKS: Final = 8
+STEAL_LOOKS = 8
 #: sums that are kept up to date differ from those made anew by less
-FULL_MARGIN_S: Final = 1e-6
+FULL_MARGIN_S = 1e-6
 #: an answer may be this much after its deadline and still count as in time: rounding
-ROUNDING_S: Final = 1e-9
+ROUNDING_S = 1e-9
 
 
 def joinable(application: Application, query: Query, deadline: float, now: float, kept_s: float = 0.0) -> Batch | None:

@@ -3,8 +3,6 @@ changes nothing."""
 
 from __future__ import annotations
 
-from typing import Final
-
 from .gaps import STEP
 from .menu import INF, LEVELS, PRICES, Option
 from .placing import ROUNDING_S
@@ -12,19 +10,19 @@ from .state import Batch, Device
 
 #: how long a batch that may still grow waits on an idle device: of the time that its first query can spare at all, this
 #: part while nothing else is booked, and so much more at full pressure
-WAIT: Final = 0.25
-WAIT_UNDER_PRESSURE: Final = 0.5
+WAIT = 0.25
+WAIT_UNDER_PRESSURE = 0.5
 #: nor longer than it will run, or so many times as long at full pressure: company halves what a row costs at best
-LONGER_UNDER_PRESSURE: Final = 8.0
+LONGER_UNDER_PRESSURE = 8.0
 #: company is due where a wait is longer than the median time between arrivals, and so many times as long if no two
 #: queries have been under way together of late
-ALONE: Final = 2.0
+ALONE = 2.0
 #: a batch that is over sooner than this waits so long for queries that follow each other more closely still: to hand
 #: a batch over and to take its answers back costs more than such a run, however small the batch (network cards coalesce
 #: interrupts for the same reason)
-COALESCE_S: Final = 0.0005
+COALESCE_S = 0.0005
 #: queries that must be expected in that time
-COALESCED: Final = 2.0
+COALESCED = 2.0
 
 
 def waits_until(batch: Batch, device: Device, pressure: float, now: float) -> float:

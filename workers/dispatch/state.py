@@ -11,7 +11,7 @@ found without looking at every device. (Each of these knows others of them, henc
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from typing import Final, Protocol
+from typing import Protocol
 
 from .classes import owner_of
 from .gaps import Gaps
@@ -20,19 +20,19 @@ from .menu import INF, Menu, Option
 from .pace import Factors
 
 #: for so many seconds after a refusal, one device more is kept able for the application each time
-RESERVE_S: Final = 10.0
+RESERVE_S = 10.0
 #: devices that a query which fits nowhere looks at for a place between others
-LOOKS: Final = 8
+LOOKS = 8
 #: for so many seconds after a refusal batches are opened only with room to grow (see :mod:`.overload`)
-HOLD_S: Final = 1.0
+HOLD_S = 1.0
 #: how much an arrival counts in the running share of queries that are refused, and of what share on a device's time is
 #: worth the most
-REFUSED_WEIGHT: Final = 0.02
-REFUSED_MOST: Final = 0.125
+REFUSED_WEIGHT = 0.02
+REFUSED_MOST = 0.125
 #: once no device had one, none is looked for again for this part of the SLO: overload must not cost time as well
-FULL: Final = 0.01
+FULL = 0.01
 #: for how long, in seconds, it is remembered at least how many queries were under way at once
-REMEMBERED_S: Final = 0.05
+REMEMBERED_S = 0.05
 
 
 class Query(Protocol):

@@ -8,8 +8,10 @@ import sys
 
 import uvloop
 
-from workers import compiled, heap, log
+from workers import heap, log
 from workers.settings import Settings, SettingsError
+
+from .serving import serve
 
 
 def main() -> int:
@@ -30,10 +32,6 @@ def main() -> int:
         return 2
     log.configure("gateway" if number == 1 else f"gateway-{number}", settings.log_level)
     heap.keep_freed()
-    log.get("gateway").info("query_path", compiled=settings.compiled and compiled.use())
-    # Imported late: what is imported earlier is not compiled.
-    from .serving import serve
-
     return uvloop.run(serve(settings, number))
 
 

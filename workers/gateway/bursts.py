@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Final
 
 from workers.protocol.control import Arrivals, Burst
 from workers.protocol.specs import Band
 
-SLOT_S: Final = 0.1
+SLOT_S = 0.1
 #: slots that are looked at: those of a second, the fewest that may show a burst, those that show a lasting rise, and
 #: those that show that demand fell
-SECOND: Final = 10
-SHORT: Final = 3
-MEDIUM: Final = 30
-LONG: Final = 99
+SECOND = 10
+SHORT = 3
+MEDIUM = 30
+LONG = 99
 #: slots kept: more than the longest window has, for counts that are told late
-KEPT: Final = 128
+KEPT = 128
 
 
 def slot_at(now: float) -> int:

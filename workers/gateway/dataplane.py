@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from workers import log
 from workers.dispatch.menu import Menu
@@ -41,20 +41,20 @@ from .trials import Trials
 logger = log.get("gateway.queries")
 
 #: devices that a query bound early is tried on at most; one that is held is, while its time lasts
-MAX_TRIES: Final = 4
+MAX_TRIES = 4
 #: how often a query survives the loss of the link to its device
-MAX_LOSSES: Final = 1
+MAX_LOSSES = 1
 #: a query may be this much later than its deadline before the gateway gives up waiting, at least; its SLO if longer
-GRACE_S: Final = 0.25
+GRACE_S = 0.25
 #: applications that serve late answers wait this many SLOs
-SERVE_SLOS: Final = 10.0
+SERVE_SLOS = 10.0
 #: an executor that owes answers and says nothing for so long is taken for stuck: longer than its watchdog takes for a
 #: batch in the event loop
-SILENT_S: Final = 5.0
+SILENT_S = 5.0
 #: a query with less of its application's SLO left to it was its client's hurry, and says nothing about the plan
-WHOLE: Final = 0.8
+WHOLE = 0.8
 #: the batch policy whose queries may be held here: it is the dispatcher that forms its batches
-HELD_POLICY: Final = "nereus"
+HELD_POLICY = "nereus"
 
 
 class DataPlane:

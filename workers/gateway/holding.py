@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 from workers import log
 from workers.alarm import Alarm
@@ -27,9 +27,9 @@ from .metrics import GatewayMetrics
 logger = log.get("gateway.holding")
 
 #: what is due within this time is due now: it would be over by the time that an alarm has rung
-SOON_S: Final = 0.00005
+SOON_S = 0.00005
 #: a device that could not be sent a batch gets nothing for so long
-REST_S: Final = 0.1
+REST_S = 0.1
 
 
 class Carrier(Protocol):

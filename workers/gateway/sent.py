@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 from workers.dispatch.state import Batch
 from workers.protocol.frames import Form, Grant, Submit
@@ -18,15 +17,15 @@ from .metrics import GatewayMetrics
 from .router import QueryRouter
 
 #: the longest time past that an executor is told of
-_LONG_PAST_S: Final = -3600.0
+_LONG_PAST_S = -3600.0
 #: withdrawn queries that are remembered of a device
-_WITHDRAWN: Final = 16
+_WITHDRAWN = 16
 #: bytes of inputs beyond which a withdrawn query is not remembered
-_WITHDRAWN_BYTES: Final = 1024 * 1024
+_WITHDRAWN_BYTES = 1024 * 1024
 #: seconds beyond the watchdog's limit and its grace that a stopped run's answer may take
-_SLACK_S: Final = 1.0
+_SLACK_S = 1.0
 #: bytes of inputs in one grant, unless a single query has more; a batch of more goes in several
-GRANT_BYTES: Final = 64 * 1024 * 1024
+GRANT_BYTES = 64 * 1024 * 1024
 
 
 class Sent:

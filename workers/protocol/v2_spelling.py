@@ -1,5 +1,4 @@
-"""What of a query's JSON is looked at to know it again: parts of it, as they are spelled. Stays plain Python, as
-compiled classes do not keep the types of their fields."""
+"""What of a query's JSON is looked at to know it again: parts of it, as they are spelled."""
 
 from __future__ import annotations
 

@@ -28,7 +28,10 @@ def render() -> str:
         if not isinstance(field, ast.AnnAssign) or not isinstance(text, ast.Expr):
             continue
         docstring = " ".join(text.value.value.split())
-        name = re.search(r"NEREUS_[A-Z_]+", docstring)[0]
+        named = re.search(r"NEREUS_[A-Z_]+", docstring)
+        if named is None:
+            continue
+        name = named[0]
         meaning = re.sub(rf"\s*\(``{name}``,?\s*([^)]*)\)", lambda m: f" ({m[1]})" if m[1] else "", docstring)
         default = _default(name, getattr(defaults, field.target.id))
         rows.append(f"| `{name}` | {meaning.replace('``', '`')} | {default} |")

@@ -42,6 +42,8 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from None
         log_path = _log_file(values.home)
         log.configure("supervisor", values.log_level, log_path)
+        for warning in values.warnings:
+            self.say(f"Warning: {warning}")
         supervisor.install_signals()
         try:
             due = self._start(supervisor, values, log_path, demo)

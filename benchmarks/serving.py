@@ -124,7 +124,7 @@ def measure() -> list[Row]:
 def _rounds(appliance: RunningAppliance, model: Path, core: int) -> list[Row]:
     members = appliance.group_members()
     gateway = find(members, "workers.gateway")[0]
-    executor = find(members, "workers.node.executor")[0]
+    executor = find(members, "workers.executor")[0]
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])

@@ -151,7 +151,7 @@ class Stack:
         folder, base = self._folder, self._environment
         self._control = _ControlPlane()
         (folder / "device.json").write_bytes(msgspec.json.encode(self._info))
-        own = ["-m", "workers.node.executor", "--device", str(folder / "device.json"), "--parent", str(os.getpid())]
+        own = ["-m", "workers.executor", "--device", str(folder / "device.json"), "--parent", str(os.getpid())]
         self._spawn("executor", own, base | {"NEREUS_HOME": str(folder / "executor")})
         self._node = _Node(self._info.endpoint, self._apply)
         wanted = {one.variant.id for one in self._apply.plan.residents}

@@ -12,8 +12,8 @@ import onnxruntime as ort
 
 from registry.faults import Fault, InvalidInput
 from registry.signatures import from_onnxruntime
-from workers.node.executor import bfloat16
-from workers.node.executor.codec import BF16
+from workers.executor import bfloat16
+from workers.executor.codec import BF16
 from workers.protocol.shapes import OPEN_SIZES
 from workers.protocol.specs import Signature, TensorSpec
 

@@ -84,7 +84,7 @@ def test_the_plan_is_stored_with_inputs_reasons_and_a_certified_gap(appliance):
 def test_a_killed_executor_comes_back_and_no_query_hangs(appliance):
     with load(appliance, rate=25) as running:
         eventually(lambda: running.report.ok > 30, why="queries are answered")
-        victims = [pid for pid in appliance.group_members() if b"workers.node.executor" in _command(pid)]
+        victims = [pid for pid in appliance.group_members() if b"workers.executor" in _command(pid)]
         os.kill(victims[0], signal.SIGKILL)
         answered = running.report.ok
         eventually(lambda: running.report.ok > answered + 100, why="queries are answered again")

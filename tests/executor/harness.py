@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from workers.node.executor.codec import DTYPES, encode
+from workers.executor.codec import DTYPES, encode
 from workers.protocol import frames
 from workers.protocol.frames import (
     Apply,
@@ -214,7 +214,7 @@ class Executor:
         self.process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "workers.node.executor",
+            "workers.executor",
             "--device",
             str(self._folder / "device.json"),
             "--parent",

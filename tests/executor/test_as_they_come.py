@@ -11,15 +11,15 @@ import msgspec
 import numpy as np
 import uvloop
 
-from workers.node.executor import answers
-from workers.node.executor.device import Device
-from workers.node.executor.forms import Forms
-from workers.node.executor.granted import admit
-from workers.node.executor.measuring import Measuring
-from workers.node.executor.peers import Peers
-from workers.node.executor.runtime import Runtime
-from workers.node.executor.server import Server
-from workers.node.executor.watchdog import Watchdog
+from workers.executor import answers
+from workers.executor.device import Device
+from workers.executor.forms import Forms
+from workers.executor.granted import admit
+from workers.executor.measuring import Measuring
+from workers.executor.peers import Peers
+from workers.executor.runtime import Runtime
+from workers.executor.server import Server
+from workers.executor.watchdog import Watchdog
 from workers.protocol.frames import Form, Grant, RawGrant, TensorHeader, encode
 
 from .harness import Executor, application, resident, rows, variant

@@ -12,11 +12,11 @@ import onnxruntime as ort
 import pytest
 
 from tests.executor.harness import Executor, Peer, application, profile, resident, rows, variant
-from workers.node.executor.codec import encode
-from workers.node.executor.estimates import LatencyEstimate
-from workers.node.executor.forms import Forms
-from workers.node.executor.granted import admit
-from workers.node.executor.grants import Grants
+from workers.executor.codec import encode
+from workers.executor.estimates import LatencyEstimate
+from workers.executor.forms import Forms
+from workers.executor.granted import admit
+from workers.executor.grants import Grants
 from workers.protocol.frames import (
     Cancel,
     ExecutorState,

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.executor.harness import WIDE, Executor, application, resident, rows, save, turning, variant
-from workers.node.executor.turns import FIRST_RUN_PATIENCE_S
+from workers.executor.turns import FIRST_RUN_PATIENCE_S
 from workers.protocol.frames import (
     ExecutorState,
     Measure,
@@ -132,7 +132,7 @@ async def test_accuracy_is_measured_on_a_validation_set(executor, tiny_models, t
 )
 async def test_an_unfit_validation_set_is_named(arrays, metric, message, tmp_path):
     from workers import metrics
-    from workers.node.executor import validation
+    from workers.executor import validation
 
     np.savez(tmp_path / "set.npz", **{name: np.asarray(value) for name, value in arrays.items()})
     with pytest.raises((validation.ValidationError, metrics.MetricError)) as error:

@@ -9,9 +9,9 @@ import pytest
 
 from tests.executor.harness import profile
 from workers import metrics
-from workers.node.executor import codec
-from workers.node.executor.estimates import GUARD_LEAST_S, GUARD_MOST_S, Guard, LatencyEstimate
-from workers.node.executor.exclusive import Exclusive, Kind, Request
+from workers.executor import codec
+from workers.executor.estimates import GUARD_LEAST_S, GUARD_MOST_S, Guard, LatencyEstimate
+from workers.executor.exclusive import Exclusive, Kind, Request
 from workers.protocol.frames import TensorHeader
 
 # --- codec ----------------------------------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ import msgspec
 import pytest
 
 from tests.executor.harness import CORE, WIDE, Executor, application, resident, rows, turning, variant
-from workers.node.executor.__main__ import read_device
-from workers.node.executor.process import bind_cores, listening_socket
+from workers.executor.__main__ import read_device
+from workers.executor.process import bind_cores, listening_socket
 from workers.protocol.frames import ExecutorState, Refusal, Result
 from workers.protocol.specs import DeviceInfo
 
@@ -24,7 +24,7 @@ from workers.protocol.specs import DeviceInfo
 def test_the_executor_never_imports_the_control_plane():
     code = """
 import sys
-import workers.node.executor.__main__, workers.node.executor.server, workers.node.executor.measuring
+import workers.executor.__main__, workers.executor.server, workers.executor.measuring
 heavy = {"django", "celery", "pyscipopt", "channels", "appliance", "registry", "scheduler", "console"}
 sys.exit(", ".join(sorted(heavy & {name.split(".")[0] for name in sys.modules})) or 0)
 """
@@ -83,7 +83,7 @@ def test_it_dies_with_a_killed_parent(tmp_path):
     # A parent that starts an executor, tells its pid, and is killed without a chance to clean up.
     code = f"""
 import os, subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-m", "workers.node.executor", "--device",
+child = subprocess.Popen([sys.executable, "-m", "workers.executor", "--device",
                           {msgspec.json.encode(info).decode()!r}, "--parent", str(os.getpid())])
 print(child.pid, flush=True)
 time.sleep(60)
@@ -122,7 +122,7 @@ def test_what_it_cannot_start_with_is_said_in_one_line(tmp_path, change, setting
         pytest.skip("this box has a GPU")
     info = msgspec.structs.replace(good, **change)
     done = subprocess.run(
-        [sys.executable, "-m", "workers.node.executor", "--device", msgspec.json.encode(info).decode()],
+        [sys.executable, "-m", "workers.executor", "--device", msgspec.json.encode(info).decode()],
         capture_output=True,
         text=True,
         timeout=300,
@@ -173,7 +173,7 @@ def test_a_parent_that_is_gone_already_is_noticed(tmp_path):
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     done = subprocess.run(
-        [sys.executable, "-m", "workers.node.executor", "--device", "{}", "--parent", str(child.pid)],
+        [sys.executable, "-m", "workers.executor", "--device", "{}", "--parent", str(child.pid)],
         capture_output=True,
         text=True,
         timeout=300,

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from tests.executor.harness import WIDE, Executor, application, endless, resident, turning, variant
-from workers.node.executor.watchdog import Watchdog
+from workers.executor.watchdog import Watchdog
 from workers.node.losses import EXIT_STUCK
-from workers.node.run_record import LOADING, RUNNING, blamed, create, record_path
 from workers.protocol.frames import ExecutorState, Measure, MeasureFailed, Refusal, Result, Results, StopReport
 from workers.protocol.run_limits import FACTOR, LEAST_S, limit_s
+from workers.protocol.run_record import LOADING, RUNNING, blamed, create, record_path
 
 QUICK = {"x": np.zeros((1, 4), np.float32)}
 ENDLESS = {"x": np.full((1, 4), 100, np.float32)}
@@ -96,7 +96,7 @@ def test_the_limit_follows_run_time_and_slo():
 def test_a_call_that_does_not_end_when_told_ends_the_process():
     code = """
 import time
-from workers.node.executor.watchdog import Watchdog
+from workers.executor.watchdog import Watchdog
 Watchdog().call(0.05, 1, time.sleep, (600,))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
@@ -123,7 +123,7 @@ def test_a_stopped_process_is_not_held_against_the_run():
     """The limit counts the time in which the process could run."""
     code = """
 import sys, time
-from workers.node.executor.watchdog import Watchdog
+from workers.executor.watchdog import Watchdog
 watchdog = Watchdog()
 print("started", flush=True)
 watchdog.call(4.0, 1, sys.stdin.readline, ())

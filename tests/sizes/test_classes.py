@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tests.executor.harness import application
 from tests.wild import models
-from workers.node.executor.loaded import Loaded
-from workers.node.executor.size_classes import SizeClasses
+from workers.executor.loaded import Loaded
+from workers.executor.size_classes import SizeClasses
 from workers.protocol import shapes
 from workers.protocol.specs import ProfilePoint, Resident, VariantSpec
 

@@ -13,7 +13,7 @@ from tests.executor.harness import Executor, application, variant
 from tests.gateway.conftest import AUTH, GatewayProcess, config, wait_for
 from tests.gateway.test_late_binding import together
 from tests.wild import models
-from workers.node.executor.codec import encode
+from workers.executor.codec import encode
 from workers.protocol.control import GatewayStats
 from workers.protocol.frames import (
     Form,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass, replace
 
-#: the exit status of an executor whose run did not end when it was told to
-EXIT_STUCK = 86
+from workers.protocol.endings import EXIT_STUCK
+
 #: signals that a process raises by its own doing
 _FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT, signal.SIGSYS, signal.SIGTRAP}
 

@@ -18,16 +18,17 @@ from pathlib import Path
 
 import msgspec
 
+from workers.protocol.run_record import blamed, record_path
+
 from .. import disk, log
 from ..protocol import endings, frames
 from ..protocol.specs import DeviceInfo
 from .backoff import RestartBackoff, RestartTiming
 from .losses import Loss, how_it_ended, oom_kills
-from .run_record import blamed, record_path
 
 #: how often the kernel's count of processes killed for memory is read while the executor lives
 OOM_EVERY_S = 5.0
-COMMAND = (sys.executable, "-m", "workers.node.executor")
+COMMAND = (sys.executable, "-m", "workers.executor")
 _PR_SET_PDEATHSIG = 1
 # Loaded here, not between fork and exec, where loading could deadlock.
 _prctl = ctypes.CDLL(None, use_errno=True).prctl

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import msgspec
 
+#: the exit status of an executor whose run did not end when it was told to
+EXIT_STUCK = 86
+
 
 class Ending(msgspec.Struct, frozen=True):
     """``crashed``: what the process ran may be the cause, unlike where an operator or the node ended it."""

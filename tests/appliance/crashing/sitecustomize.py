@@ -4,10 +4,10 @@ import os
 import signal
 import sys
 
-if "workers.node.executor" in sys.orig_argv:
+if "workers.executor" in sys.orig_argv:
     import numpy as np
 
-    from workers.node.executor import answers
+    from workers.executor import answers
 
     _of_granted = answers.of_granted
 

@@ -1,4 +1,4 @@
-"""``python -m workers.node.executor --device FILE_OR_JSON``: the executor process of one device.
+"""``python -m workers.executor --device FILE_OR_JSON``: the executor process of one device.
 
 Settings come from the environment (``NEREUS_QUEUE_ROWS``, ``NEREUS_PROFILE_SHARE``, ``NEREUS_LOG_LEVEL``). The process
 dies with its parent. SIGTERM: nothing new is taken, what waits is finished within two seconds, the rest refused.
@@ -18,7 +18,7 @@ import msgspec
 import uvloop
 
 from workers import log
-from workers.node import run_record
+from workers.protocol import run_record
 from workers.protocol.specs import DeviceInfo
 from workers.settings import Settings, SettingsError
 
@@ -29,7 +29,7 @@ GRACE_S = 2.0
 
 def main(arguments: list[str] | None = None) -> None:
     """Parse, bind this process to its device, serve until SIGTERM."""
-    parser = argparse.ArgumentParser(prog="workers.node.executor", description="Serve one device.")
+    parser = argparse.ArgumentParser(prog="workers.executor", description="Serve one device.")
     parser.add_argument("--device", required=True, help="a DeviceInfo as JSON, or a file that holds it")
     parser.add_argument("--parent", type=int, help="pid of the parent (default: whoever it is when this starts)")
     given = parser.parse_args(arguments)

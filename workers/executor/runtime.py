@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 
-from workers.node.run_record import LOADING
+from workers.protocol.run_record import LOADING
 from workers.protocol.shapes import OPEN_SIZES
 from workers.protocol.specs import DeviceInfo, Signature, TensorSpec
 from workers.protocol.tensors import ONNXRUNTIME_TYPES

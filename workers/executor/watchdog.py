@@ -15,9 +15,9 @@ from typing import Any
 
 import onnxruntime as ort
 
-from workers.node.losses import EXIT_STUCK
-from workers.node.run_record import RUNNING
+from workers.protocol.endings import EXIT_STUCK
 from workers.protocol.run_limits import GRACE_S
+from workers.protocol.run_record import RUNNING
 
 #: seconds between two looks at the run in progress
 POLL_S = 0.1
@@ -30,7 +30,7 @@ class Watchdog:
 
     Attributes:
         options: run options of the call in progress; every model run of it must use them.
-        record: where the variant in progress is noted, by :mod:`workers.node.run_record`.
+        record: where the variant in progress is noted, by :mod:`workers.protocol.run_record`.
         terminating: whether the call in progress was told to end.
         stopped_after_s: the limit that the latest call exceeded; 0 when it did not.
     """

@@ -39,9 +39,29 @@ class Option:
         accuracy: normalised percent. ``weight``: of the application.
         latency: seconds by rows, as expected; ``max_rows``: the most that one batch may take.
         at_most: batches of smaller queries take less, which says nothing about the device.
+        planned: part of the plan, with its ``rate`` in items/s and ``turn_rows``, the most rows that the plan gives it in
+            one batch; else loaded beside the plan. Late binding does not ask for it.
+        bound: seconds by rows that hold for nearly all batches (a high quantile); None: ``latency``.
     """
 
-    __slots__ = ("at_most", "by_rows", "cost", "improves", "key", "max_rows", "pace", "thrifty", "variant", "worth")
+    __slots__ = (
+        "accuracy",
+        "at_most",
+        "bound",
+        "by_rows",
+        "cost",
+        "improves",
+        "key",
+        "latency",
+        "max_rows",
+        "pace",
+        "planned",
+        "rate",
+        "thrifty",
+        "turn_rows",
+        "variant",
+        "worth",
+    )
 
     def __init__(
         self,
@@ -51,8 +71,18 @@ class Option:
         max_rows: int,
         weight: float = 1.0,
         at_most: bool = False,
+        planned: bool = True,
+        rate: float = 0.0,
+        turn_rows: int = 0,
+        bound: LatencyModel | None = None,
     ) -> None:
         self.variant = variant
+        self.accuracy = accuracy
+        self.latency = latency
+        self.bound = latency if bound is None else bound
+        self.planned = planned
+        self.rate = rate
+        self.turn_rows = turn_rows or max_rows
         self.at_most = at_most
         self.worth = accuracy * weight
         self.max_rows = max_rows

@@ -14,17 +14,21 @@ from workers.batching.base import BatchPolicy, Candidate, LaneView, Outcome
 from workers.batching.latency import LatencyModel
 from workers.batching.relief import behind, relief_rows
 from workers.batching.turns import Arbiter, Lane, Wish, blocking_s
+from workers.dispatch.binding import QueryClass
 
 
 class Query:
     """``deadline``: when the device must be done with it, in seconds; ``application`` is an index."""
 
-    __slots__ = ("application", "arrived", "booking", "deadline", "id", "rows")
+    __slots__ = ("application", "arrived", "booking", "deadline", "id", "query_class", "rows")
     #: traces know no shapes
     key = None
 
-    def __init__(self, id: int, application: int, arrived: float, deadline: float):
+    def __init__(
+        self, id: int, application: int, arrived: float, deadline: float, query_class: QueryClass | None = None
+    ):
         self.id = id
+        self.query_class = query_class
         self.application = application
         self.arrived = arrived
         self.deadline = deadline

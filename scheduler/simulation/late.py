@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from heapq import heappop, heappush
 
+from workers.dispatch.binding import Decisions, QueryClass, Terms
 from workers.dispatch.dispatcher import Dispatcher
 from workers.dispatch.menu import Menu, Option
 from workers.dispatch.state import Batch
@@ -60,12 +61,16 @@ class LateEngine(Engine):
             name: Worker(name, Residents(scenario.max_resident.get(kind))) for name, kind in scenario.devices
         }
         self._options: dict[tuple[str, str], Option | None] = {}
-        self._menus: dict[tuple[str, tuple[str, ...]], dict[str, Menu]] = {}
-        self._dispatcher.set_applications({name: (scenario.slo_s[name], False) for name in self._names}, 0.0)
-        for name in self._workers:
-            self._dispatcher.set_way(name, 2 * scenario.network_s)
-            self._dispatcher.set_up(name, True, 0.0)
+        self._menus: dict[tuple[str, tuple[str, ...]], dict[QueryClass, Menu]] = {}
+        self._classes = [QueryClass(name) for name in self._names]
+        #: decided, but not carried out yet
+        self._granted: list[Batch] = []
+        self._refused: list[Query] = []
         self._wake = math.inf
+        self._decided(self._dispatcher.configured({name: Terms(scenario.slo_s[name]) for name in self._names}, 0.0))
+        for name in self._workers:
+            self._dispatcher.rtt_changed(name, 2 * scenario.network_s)
+            self._decided(self._dispatcher.device_changed(name, 0.0, up=True))
         #: applications for which something is still to be loaded
         self._moving: set[str] = set()
         self._ended = self._on_end
@@ -77,10 +82,10 @@ class LateEngine(Engine):
 
     def _loop(self) -> None:
         times, applications = self._scenario.arrivals.times, self._scenario.arrivals.applications
-        names, slo, heap, dispatcher = self._names, self._slo, self._heap, self._dispatcher
+        names, slo, heap, dispatcher, classes = self._names, self._slo, self._heap, self._dispatcher, self._classes
         arrived, on_arrival = self._controller.arrived, self._controller.on_arrival
         count, i = len(times), 0
-        submit, grants, refused = dispatcher.submit, dispatcher.grants, dispatcher.refused
+        granted, refused = self._granted, self._refused
         while True:
             when = times[i] if i < count else math.inf
             if heap and heap[0][0] <= when:
@@ -90,38 +95,40 @@ class LateEngine(Engine):
                     call(now, subject)
                 else:
                     now = self._wake
-                    dispatcher.wake(now)
+                    self._decided(dispatcher.wake(now))
             elif self._wake <= when:
                 if self._wake == math.inf:
                     return
                 now = self._wake
-                dispatcher.wake(now)
+                self._decided(dispatcher.wake(now))
             elif i == count:
                 return
             else:
                 now, index = when, applications[i]
                 name = names[index]
-                query = Query(i, index, now, now + slo[index])
+                query = Query(i, index, now, now + slo[index], classes[index])
                 i += 1
                 arrived(name, 1, now)
                 if on_arrival is not None and (rates := on_arrival(name, now)):
                     self._plan(now, rates)
-                submit(name, query, now)
-            if grants or refused:
+                self._decided(dispatcher.arrived((query,), now))
+            if granted or refused:
                 self._act(now)
-            self._wake = dispatcher.wake_at
+
+    def _decided(self, decisions: Decisions) -> None:
+        """Note what is to be carried out when the event is handled."""
+        self._granted += decisions.dispatches
+        self._refused += decisions.refusals
+        self._wake = decisions.wake_at
 
     def _act(self, now: float) -> None:
         """Carry out what the dispatcher decided."""
-        dispatcher, net = self._dispatcher, self._scenario.network_s
-        if dispatcher.refused:
-            for query in dispatcher.refused:
-                self._finish(query, DROPPED, now)
-            dispatcher.refused.clear()
-        if not dispatcher.grants:
-            return
-        granted = dispatcher.grants[:]
-        dispatcher.grants.clear()
+        net = self._scenario.network_s
+        for query in self._refused:
+            self._finish(query, DROPPED, now)
+        self._refused.clear()
+        granted = self._granted[:]
+        self._granted.clear()
         for batch in granted:
             worker = self._workers[batch.device.name]
             if net:
@@ -199,21 +206,21 @@ class LateEngine(Engine):
         run_s = worker.run_s
         if worker.batches or now >= worker.overdue_at:
             self._next(worker, now)
-        self._dispatcher.ended(batch, now, run_s)
-        if self._dispatcher.grants or self._dispatcher.refused:
+        self._decided(self._dispatcher.finished(batch, now, run_s))
+        if self._granted or self._refused:
             self._act(now)
         if worker.running is None and worker.residents.loads:
             self._load(worker, now)
 
     def _on_told(self, now: float, told: tuple[Batch, float]) -> None:
-        self._dispatcher.ended(told[0], now, told[1])
-        if self._dispatcher.grants or self._dispatcher.refused:
+        self._decided(self._dispatcher.finished(told[0], now, told[1]))
+        if self._granted or self._refused:
             self._act(now)
 
     def _on_declined(self, now: float, subject: tuple[Batch, list[Query]]) -> None:
         batch, queries = subject
-        self._dispatcher.ended(batch, now)
-        self._dispatcher.declined(queries, now)
+        self._decided(self._dispatcher.finished(batch, now))
+        self._decided(self._dispatcher.returned(queries, now))
 
     def _on_given_up(self, now: float, queries: list[Query]) -> None:
         for query in queries:
@@ -235,9 +242,10 @@ class LateEngine(Engine):
         worker.due.clear()
         self._due(worker, now + load_s)
         self._offer(worker, now)
-        self._dispatcher.set_away(worker.name, now + load_s + 2 * self._scenario.network_s, now)
+        until = now + load_s + 2 * self._scenario.network_s
+        self._decided(self._dispatcher.set_away(worker.name, until, now))
         self._at(now + load_s, self._on_loaded, worker)
-        if self._dispatcher.grants or self._dispatcher.refused:
+        if self._granted or self._refused:
             self._act(now)
 
     def _due(self, worker: Worker, now: float) -> None:
@@ -305,7 +313,7 @@ class LateEngine(Engine):
         worker.residents.ended()
         self._move(now)
         self._offer(worker, now)
-        self._dispatcher.set_away(worker.name, now, now)
+        self._decided(self._dispatcher.set_away(worker.name, now, now))
         self._next(worker, now)
         for other in self._workers.values():
             if other.running is None and not other.batches:
@@ -356,8 +364,8 @@ class LateEngine(Engine):
                 option = self._option(kind, variant)
                 if option is not None:
                     by_application.setdefault(variant.application, []).append(option)
-            menus = self._menus[key] = {name: Menu(options) for name, options in by_application.items()}
-        self._dispatcher.set_menus(worker.name, menus, now)
+            menus = self._menus[key] = {QueryClass(name): Menu(options) for name, options in by_application.items()}
+        self._decided(self._dispatcher.offered(worker.name, menus, now))
 
     def _option(self, kind: str, variant: Variant) -> Option | None:
         """None: it is too slow for the SLO whatever the batch."""

@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
 from workers.batching.latency import LatencyModel
+from workers.dispatch.binding import Decisions, QueryClass, Terms
 from workers.dispatch.dispatcher import Dispatcher
+from workers.dispatch.lateness import learn
 from workers.dispatch.menu import Menu, Option
 from workers.dispatch.state import Batch
 
@@ -33,12 +35,29 @@ def menu(*options: Option) -> Menu:
     return Menu(options)
 
 
+def class_of(name: str | QueryClass) -> QueryClass:
+    """The class of an application's unrestricted queries, or the class that is given."""
+    return name if isinstance(name, QueryClass) else QueryClass(name)
+
+
+def terms(applications: Mapping[str | QueryClass, tuple[float, bool]]) -> dict[str, Terms]:
+    """By application, with its size classes."""
+    sizes: dict[str, tuple[int, ...]] = {}
+    for name in map(class_of, applications):
+        sizes[name.application] = (*sizes.get(name.application, ()), name.size)
+    return {
+        class_of(name).application: Terms(*given, sizes[class_of(name).application])
+        for name, given in applications.items()
+    }
+
+
 class Query:
     """``due``: when its answer is wanted; ``deadline`` is the dispatcher's to change. ``state``: what became of it."""
 
     def __init__(self, id: int, application: str, arrived: float, due: float, rows: int, key: object = None):
         self.id = id
         self.application = application
+        self.query_class = class_of(application)
         self.arrived = arrived
         self.due = self.deadline = due
         self.rows = rows
@@ -57,7 +76,7 @@ class Query:
 
     @property
     def device(self):
-        return None if self.batch is None else self.batch.device.name
+        return None if self.batch is None else self.batch.device_name
 
 
 class World:
@@ -91,6 +110,7 @@ class World:
         )
         self.ways: dict[str, float] = {}
         self.decisions: list[tuple] = []
+        self.wake_at = math.inf
         self._slowness = slowness or (lambda device: 1.0)
         self._heap: list[tuple[float, int, Batch, float]] = []
         self._free_at: dict[str, float] = {}
@@ -98,26 +118,31 @@ class World:
         self.set_applications(applications)
         for name, menus in devices.items():
             self.set_way(name, way_s)
-            self.call("set_menus", name, menus)
-            self.call("set_up", name, True)
+            self.offer(name, menus)
+            self.set_up(name, True)
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
     def call(self, method: str, *arguments):
         """Call the dispatcher, and carry out and check what it decides."""
-        result = getattr(self.dispatcher, method)(*arguments, self.now)
-        self._act()
-        return result
+        self._act(getattr(self.dispatcher, method)(*arguments, self.now))
+
+    def offer(self, device: str, menus: Mapping[str, Menu]) -> None:
+        """The device can run this now, by application."""
+        self.call("offered", device, {class_of(name): menu for name, menu in menus.items()})
+
+    def set_up(self, device: str, up: bool) -> None:
+        self._act(self.dispatcher.device_changed(device, self.now, up=up))
 
     def set_applications(self, applications) -> None:
         self.applications = {
             name: given if isinstance(given, tuple) else (given, False) for name, given in applications.items()
         }
-        self.call("set_applications", self.applications)
+        self.call("configured", terms(self.applications))
 
     def set_way(self, device: str, way_s: float) -> None:
         self.ways[device] = way_s
-        self.dispatcher.set_way(device, way_s)
+        self.dispatcher.rtt_changed(device, way_s)
 
     def away(self, device: str, seconds: float) -> None:
         """The device does something of its own, as soon as it is done with what it was granted."""
@@ -133,28 +158,27 @@ class World:
         """Others' work holds the device for so long."""
         self.disturbed = True
         self._free_at[device] = max(self._free_at.get(device, 0.0), self.now + seconds - self.ways[device] / 2)
-        self.call("set_busy", device, self.now + seconds)
+        self._act(self.dispatcher.device_changed(device, self.now, busy_until=self.now + seconds))
 
     def free(self, device: str) -> None:
         """Others' work on the device has ended, sooner than it was told."""
         self._free_at[device] = self.now
-        self.call("set_busy", device, self.now)
+        self._act(self.dispatcher.device_changed(device, self.now, busy_until=self.now))
 
     def settle(self) -> None:
         """Every device has shown that it keeps its times, whatever it runs."""
         for device in self.dispatcher._fleet.devices.values():
-            for name, known in [(name, option) for name, menu in device.menus.items() for option in menu.options]:
+            for known in [option for menu in device.menus.values() for option in menu.options]:
                 for _ in range(200):
-                    self.dispatcher.observe(device.name, known.variant, 1, known.seconds(1), self.now, name)
-        self._act()
+                    learn(device, known, 1, known.seconds(1), self.now)
+                    self.dispatcher._fleet.note(device, self.now)
 
     def submit(self, application: str, rows: int = 1, budget_s: float | None = None, key: object = None) -> Query:
-        known = self.applications.get(application)
-        budget_s = (known[0] if known else 1.0) if budget_s is None else budget_s
+        budget_s = self._slo_s(application) if budget_s is None else budget_s
         query = Query(len(self.queries), application, self.now, self.now + budget_s, rows, key)
         self.queries.append(query)
         waiting = [other for other in self.queries if other.state == WAITING]
-        self.call("submit", application, query)
+        self.call("arrived", [query])
         if self.exact:
             refused = [other for other in waiting if other is not query and other.state == REFUSED]
             assert not refused, f"{query} cost others the place that they had: {refused}"
@@ -164,19 +188,22 @@ class World:
         """Queries that arrive at once, each as (application, rows, seconds that it has or None, key)."""
         queries = []
         for application, rows, budget_s, key in asked:
-            known = self.applications.get(application)
-            budget_s = (known[0] if known else 1.0) if budget_s is None else budget_s
+            budget_s = self._slo_s(application) if budget_s is None else budget_s
             queries.append(Query(len(self.queries), application, self.now, self.now + budget_s, rows, key))
             self.queries.append(queries[-1])
-        self.call("submit_all", [(query.application, query) for query in queries])
+        self.call("arrived", queries)
         return queries
+
+    def _slo_s(self, application: str | QueryClass) -> float:
+        whole = class_of(application)._replace(permitted=None)
+        known = self.applications.get(whole) or self.applications.get(whole.application)
+        return known[0] if known else 1.0
 
     def withdraw(self, query: Query) -> bool:
         waits = query.state == WAITING
-        assert self.dispatcher.withdraw(query, self.now) == waits
         if waits:
             query.state = WITHDRAWN
-        self._act()
+        self.call("withdrawn", query)
         return waits
 
     def lose(self, device: str) -> list[Query]:
@@ -192,8 +219,8 @@ class World:
     def decline(self, batch: Batch) -> None:
         """The device gives a granted batch back."""
         self.disturbed = True
-        self.under_way[batch.device.name].remove(batch)
-        self.call("ended", batch)
+        self.under_way[batch.device_name].remove(batch)
+        self.call("finished", batch)
         self._hand_in(batch.queries)
 
     def hang(self, batch: Batch) -> None:
@@ -206,7 +233,7 @@ class World:
         for query in queries:
             assert query.state == GRANTED, query
             query.state = WAITING
-        self.call("declined", queries)
+        self.call("returned", queries)
 
     # --- time --------------------------------------------------------------------------------------------------------
 
@@ -232,7 +259,7 @@ class World:
     def wake_alone(self) -> None:
         """Pass the time by wakes only, for no answer ever comes; in the end nothing is booked."""
         for _ in range(PATIENCE):
-            if self.dispatcher.wake_at == math.inf:
+            if self.wake_at == math.inf:
                 assert not [query for query in self.queries if query.state == WAITING]
                 return
             self.wake()
@@ -240,24 +267,24 @@ class World:
 
     def wake(self) -> None:
         """Wake the dispatcher when it wants to be woken, or now if that is over."""
-        self.now = max(self.now, self.dispatcher.wake_at)
-        self.dispatcher.wake(self.now)
-        assert self.dispatcher.wake_at > self.now, "woken in vain, again and again"
-        self._act()
+        self.now = max(self.now, self.wake_at)
+        decisions = self.dispatcher.wake(self.now)
+        assert decisions.wake_at > self.now, "woken in vain, again and again"
+        self._act(decisions)
 
     def oversleep(self, seconds: float) -> None:
         """Whoever should have called in that time does so only afterwards."""
         self.now += seconds
-        if self.dispatcher.wake_at < self.now:
+        if self.wake_at < self.now:
             self.wake()
 
     def _next(self) -> float:
         while self._heap and self._heap[0][2] not in self.under_way.get(self._heap[0][2].device.name, ()):
             heappop(self._heap)
-        return min(self._heap[0][0] if self._heap else math.inf, self.dispatcher.wake_at)
+        return min(self._heap[0][0] if self._heap else math.inf, self.wake_at)
 
     def _step(self, at: float) -> None:
-        if self._heap and self._heap[0][0] <= self.dispatcher.wake_at:
+        if self._heap and self._heap[0][0] <= self.wake_at:
             at, _, batch, run_s = heappop(self._heap)
             self.now = max(self.now, at)
             self.under_way[batch.device.name].remove(batch)
@@ -266,19 +293,16 @@ class World:
                 query.state, query.answered = ANSWERED, self.now
                 if self.exact:
                     assert query.answered <= query.deadline + ROUNDING_S, f"{query} was answered at {self.now:g}"
-            self.dispatcher.ended(batch, self.now, run_s)
-            self._act()
+            self._act(self.dispatcher.finished(batch, self.now, run_s))
         else:
             self.wake()
 
     # --- what is decided ---------------------------------------------------------------------------------------------
 
-    def _act(self) -> None:
-        dispatcher = self.dispatcher
-        grants, refused = dispatcher.grants[:], dispatcher.refused[:]
-        dispatcher.grants.clear()
-        dispatcher.refused.clear()
-        for batch in grants:
+    def _act(self, decisions: Decisions) -> None:
+        self.wake_at = decisions.wake_at
+        refused = decisions.refusals
+        for batch in decisions.dispatches:
             self._granted(batch)
         for query in refused:
             assert query.state == WAITING, f"{query} is refused"
@@ -287,7 +311,7 @@ class World:
         for query in refused:
             self._was_hopeless(query)
             assert not self.exact or query.arrived == self.now or self.disturbed, f"{query} had a place and lost it"
-        check(dispatcher, self.now)
+        check(self.dispatcher, self.now, self.wake_at)
         for query in self.queries:
             booked = query.booking is not None and not query.booking.granted
             assert booked == (query.state == WAITING), query
@@ -316,10 +340,10 @@ class World:
     def _was_hopeless(self, query: Query) -> None:
         """No idle device could have answered a refused query in time."""
         fleet = self.dispatcher._fleet
-        if query.application not in fleet.applications:
+        if query.query_class not in fleet.applications:
             return
         for device in fleet.devices.values():
-            menu = device.menus.get(query.application)
+            menu = device.menus.get(query.query_class)
             if menu is None or not device.up or device.away or device.granted or device.booked:
                 continue
             start = max(self.now + device.way_s, device.free_at)

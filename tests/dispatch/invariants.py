@@ -13,23 +13,19 @@ def close(one: float, other: float) -> bool:
     return one == pytest.approx(other, rel=1e-9, abs=1e-7)
 
 
-def check(dispatcher: Dispatcher, now: float) -> None:
+def check(dispatcher: Dispatcher, now: float, wake_at: float) -> None:
     """Raises AssertionError where something is wrong."""
     devices = dispatcher._fleet.devices.values()
     applications = dispatcher._fleet.applications
     for device in devices:
         _check_device(device, applications)
     for application in applications.values():
-        may_grow = [
-            batch
-            for device in devices
-            for batch in device.booked
-            if batch.application is application and batch.rows < batch.option.max_rows
-        ]
-        assert len(application.open) == len(may_grow), "a batch is open that may not grow, or the other way round"
-        assert all(any(batch is other for other in application.open) for batch in may_grow)
-        mine = [b for device in devices for b in (*device.booked, *device.granted) if b.application is application]
-        assert application.under_way == sum(len(batch.queries) for batch in mine)
+        demand = application.demand
+        mine = [b for device in devices for b in (*device.booked, *device.granted) if b.application.demand is demand]
+        may_grow = [batch for batch in mine if not batch.granted and batch.rows < batch.option.max_rows]
+        assert len(demand.open) == len(may_grow), "a batch is open that may not grow, or the other way round"
+        assert all(any(batch is other for other in demand.open) for batch in may_grow)
+        assert demand.under_way == sum(len(batch.queries) for batch in mine)
         _check_groups(application, devices)
     for kind in {id(device.kind): device.kind for device in devices if device.kind is not None}.values():
         _check_kind(kind, now)
@@ -40,7 +36,7 @@ def check(dispatcher: Dispatcher, now: float) -> None:
         if device.booked:
             assert device.wake_at < math.inf, "nobody will look at what is booked here"
             assert any(when == device.wake_at and other is device for when, _, other in dispatcher._wakes._heap)
-            assert dispatcher.wake_at <= device.wake_at
+            assert wake_at <= device.wake_at
 
 
 def _check_device(device, applications) -> None:
@@ -50,26 +46,30 @@ def _check_device(device, applications) -> None:
     total = 0.0
     for batch in device.booked:
         assert not batch.granted and batch.device is device
-        assert applications.get(batch.application.name) is batch.application
+        assert applications.get(batch.application.query_class) is batch.application
         assert batch.queries and all(query.booking is batch for query in batch.queries), "booked twice"
         assert {query.key for query in batch.queries} == {batch.key}, "unlike queries in one batch"
         assert batch.rows == sum(query.rows for query in batch.queries)
         assert batch.deadline == min(query.deadline for query in batch.queries)
         assert batch.rows <= batch.option.max_rows or len(batch.queries) == 1
-        assert batch.option.key in {option.key for option in device.menus[batch.application.name].options}
+        permitted = [query.query_class.permitted for query in batch.queries]
+        assert all(some is None or batch.option.variant in some for some in permitted), (
+            "a variant that is not permitted"
+        )
+        assert batch.option.key in {option.key for option in device.menus[batch.application.query_class].options}
         total += device.seconds(batch.option, batch.rows)
     assert close(device.booked_s, total)
     for application, _ in device.claims:
-        assert applications.get(application.name) is application, "kept free for an application that is gone"
+        assert applications.get(application.query_class) is application, "kept free for an application that is gone"
         assert any(host is device for host, _ in application.hosts)
 
 
 def _check_groups(application, devices) -> None:
     hosts = [device for group in application.groups for device in group.devices()]
-    expected = [device for device in devices if device.up and application.name in device.menus]
+    expected = [device for device in devices if device.up and application.query_class in device.menus]
     assert {id(device) for device in hosts} == {id(device) for device in expected} and len(hosts) == len(expected)
     for group in application.groups:
-        assert all(device.menus[application.name] is group.menu for device in group.devices())
+        assert all(device.menus[application.query_class] is group.menu for device in group.devices())
 
 
 def _check_kind(kind, now: float) -> None:

@@ -179,9 +179,9 @@ def test_an_idle_device_takes_over_what_waits_behind_others():
 def test_a_device_that_comes_up_takes_over_what_waits_for_another():
     only = option("only", 100, {1: 0.1})
     world = World({"q": 0.5}, {"cpu": {"q": menu(only)}, "gpu": {"q": menu(only)}})
-    world.call("set_up", "gpu", False)
+    world.set_up("gpu", False)
     queries = [world.submit("q") for _ in range(3)]
-    world.call("set_up", "gpu", True)
+    world.set_up("gpu", True)
     assert [(query.state, query.device) for query in queries] == [(GRANTED, "cpu"), (WAITING, None), (GRANTED, "gpu")]
 
 
@@ -372,7 +372,7 @@ def test_a_busy_device_is_idle_again_when_others_work_there_ends():
 def test_a_device_cannot_be_busy_until_a_time_that_is_none(until):
     world = World({"faces": 0.3}, {"cpu": BOTH})
     with pytest.raises(ValueError, match="until"):
-        world.call("set_busy", "cpu", until)
+        world.dispatcher.device_changed("cpu", 0.0, busy_until=until)
 
 
 def test_a_declined_query_is_booked_again_while_its_time_lasts():
@@ -415,7 +415,7 @@ def test_a_device_that_gives_queries_back_is_left_alone_for_longer_and_longer():
 def test_what_a_new_plan_no_longer_offers_is_booked_on_what_it_does():
     world = World({"faces": 0.5}, {"cpu": BOTH})
     queries = [world.submit("faces") for _ in range(3)]
-    world.call("set_menus", "cpu", {"faces": menu(SMALL)})
+    world.offer("cpu", {"faces": menu(SMALL)})
     world.finish()
     assert [query.variant for query in queries[1:]] == ["small", "small"]
 
@@ -510,7 +510,7 @@ def test_a_device_that_says_nothing_for_long_is_looked_at_ever_less_often():
     world.hang(first.batch)
     behind = world.submit("q")
     wakes = 0
-    while world.now < 600.0 and world.dispatcher.wake_at < 600.0:
+    while world.now < 600.0 and world.wake_at < 600.0:
         world.wake()
         wakes += 1
     assert behind.state == WAITING, "it may be late, and there is nobody else"

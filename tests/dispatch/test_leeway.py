@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workers.batching.latency import LatencyModel
+from workers.dispatch.binding import QueryClass, Terms
 from workers.dispatch.dispatcher import Dispatcher
 from workers.dispatch.leeway import EASES, MOST, STEP, Leeway
 from workers.dispatch.menu import Menu, Option
@@ -36,7 +37,7 @@ def test_it_has_an_end_and_passes():
 
 
 class Query:
-    rows, key = 1, None
+    rows, key, query_class = 1, None, QueryClass("app")
 
     def __init__(self, now: float, within: float = SLO_S):
         self.arrived, self.deadline, self.booking = now, now + within, None
@@ -45,28 +46,24 @@ class Query:
 def dispatcher(run_s: float = RUN_S) -> Dispatcher:
     """One device, batches of one."""
     known = Dispatcher()
-    known.set_applications({"app": (SLO_S, False)}, 0.0)
-    known.set_menus("device", {"app": Menu([Option(1, 90.0, LatencyModel([(1, run_s)]), 1)])}, 0.0)
-    known.set_up("device", True, 0.0)
+    known.configured({"app": Terms(SLO_S)}, 0.0)
+    known.offered("device", {QueryClass("app"): Menu([Option(1, 90.0, LatencyModel([(1, run_s)]), 1)])}, 0.0)
+    known.device_changed("device", 0.0, up=True)
     return known
 
 
 def given_up(known: Dispatcher, now: float) -> None:
     """The device is lost with all that is booked on it, and comes back."""
-    known.lost("device", now)
-    assert known.refused
-    known.refused.clear()
-    known.set_up("device", True, now)
+    assert known.lost("device", now).refusals
+    known.device_changed("device", now, up=True)
 
 
 def places(known: Dispatcher, now: float) -> int:
     """Queries that find a place, until one is refused."""
     count = 0
-    while not known.refused:
-        known.submit("app", Query(now), now)
+    while not known.arrived([Query(now)], now).refusals:
         count += 1
-    known.refused.clear()
-    return count - 1
+    return count
 
 
 def test_after_queries_were_given_up_a_busy_device_is_booked_for_less():
@@ -74,7 +71,7 @@ def test_after_queries_were_given_up_a_busy_device_is_booked_for_less():
     now = 0.0
     # Three of 0.3 s end 0.1 s before the SLO.
     assert places(known, now) == 3
-    while known._fleet.applications["app"].leeway.part(now) <= 0.1:
+    while known._fleet.applications[QueryClass("app")].leeway.part(now) <= 0.1:
         given_up(known, now)
         now += 0.01
         places(known, now)
@@ -84,9 +81,9 @@ def test_after_queries_were_given_up_a_busy_device_is_booked_for_less():
 
 def test_an_idle_device_takes_what_it_can_answer_in_time_all_the_same():
     known = dispatcher(run_s=0.95 * SLO_S)
-    application = known._fleet.applications["app"]
+    application = known._fleet.applications[QueryClass("app")]
     for moment in range(20):
         application.leeway.given_up(moment * 1e-3)
     application.missed(0.02)
-    known.submit("app", Query(0.02), 0.02)
-    assert len(known.grants) == 1 and not known.refused
+    decisions = known.arrived([Query(0.02)], 0.02)
+    assert len(decisions.dispatches) == 1 and not decisions.refusals

@@ -33,7 +33,7 @@ class Shared(World):
 
     def _granted(self, batch):
         self._ratio = self._draw.gauss(1.0, 0.01)
-        if batch.application.name == "other":
+        if batch.application_name == "other":
             seconds = self._least_s + self._more_s * self._draw.expovariate(1.0)
             self._ratio = seconds / batch.option.seconds(1)
         super()._granted(batch)

@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from workers.dispatch.binding import QueryClass
+
 from .driver import ANSWERED, GRANTED, REFUSED, WAITING, World, menu, option
 
 APPLICATIONS = ["a", "b", "c"]
@@ -53,7 +55,7 @@ class Dispatching(RuleBasedStateMachine):
 
     def same(self) -> None:
         assert self.world.decisions == self.twin.decisions
-        assert self.world.dispatcher.wake_at == self.twin.dispatcher.wake_at
+        assert self.world.wake_at == self.twin.wake_at
 
     @initialize(
         applications=applications,
@@ -117,6 +119,28 @@ class Dispatching(RuleBasedStateMachine):
             world.submit_together(asked)
         self.same()
 
+    @rule(
+        asked=st.lists(
+            st.tuples(st.sampled_from(APPLICATIONS), st.sampled_from([None, "0", "1", "01", "12", "9"])),
+            min_size=1,
+            max_size=12,
+        ),
+        together=st.booleans(),
+    )
+    def submit_restricted(self, asked, together):
+        """Queries that permit some variants only; :mod:`.invariants` checks that they get no other."""
+        classes = [
+            QueryClass(name, 0, None if which is None else frozenset(name + digit for digit in which))
+            for name, which in asked
+        ]
+        for world in self.both():
+            if together:
+                world.submit_together([(one, 1, None, None) for one in classes])
+            else:
+                for one in classes:
+                    world.submit(one)
+        self.same()
+
     @rule(seconds=times)
     def advance(self, seconds):
         for world in self.both():
@@ -151,7 +175,7 @@ class Dispatching(RuleBasedStateMachine):
     def set_up(self, device, up):
         for world in self.both():
             if device in world.ways:
-                world.call("set_up", device, up)
+                world.set_up(device, up)
         self.same()
 
     @rule(device=devices)
@@ -173,14 +197,14 @@ class Dispatching(RuleBasedStateMachine):
     def swap_menus(self, device, which):
         for world in self.both():
             if device in world.ways:
-                world.call("set_menus", device, self.kinds[which % len(self.kinds)])
+                world.offer(device, self.kinds[which % len(self.kinds)])
         self.same()
 
     @rule(device=devices, menus=offers())
     def set_menus(self, device, menus):
         for world in self.both():
             if device in world.ways:
-                world.call("set_menus", device, menus)
+                world.offer(device, menus)
         self.same()
 
     @rule(applications=applications)
@@ -259,7 +283,7 @@ def test_what_is_granted_is_answered_in_time_by_devices_that_keep_their_times(wo
     for query in world.queries:
         if query.state == REFUSED:
             late = world.applications[query.application][1]
-            assert not late or not any(query.application in d.menus for d in world.dispatcher._fleet.devices.values())
+            assert not late or not any(query.query_class in d.menus for d in world.dispatcher._fleet.devices.values())
 
 
 @settings(max_examples=60, deadline=None)
@@ -268,7 +292,7 @@ def test_nothing_waits_for_ever_for_devices_that_never_answer(world, arrivals):
     for pause_s, application, rows in arrivals:
         if pause_s:
             until = world.now + pause_s
-            while world.dispatcher.wake_at <= until:
+            while world.wake_at <= until:
                 world.wake()
             world.now = until
         world.submit(application, rows)

@@ -28,7 +28,7 @@ class Impatient(Query):
 def ask(world: World, due: float) -> Query:
     query = Impatient(len(world.queries), "q", world.now, due, 1)
     world.queries.append(query)
-    world.call("submit", "q", query)
+    world.call("arrived", [query])
     return query
 
 

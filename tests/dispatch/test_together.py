@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from workers.dispatch.binding import QueryClass
 from workers.dispatch.gaps import SHORTEST_S
 
 from .driver import ANSWERED, GRANTED, REFUSED, WAITING, World, menu, option
@@ -144,7 +145,7 @@ def test_ten_thousand_at_once_are_booked_or_refused_as_a_few_are():
     queries = made.submit_together([("q", 1, None, None)] * 10_000)
     made.finish()
     assert {query.state for query in queries} == {ANSWERED, REFUSED}
-    assert made.dispatcher._fleet.applications["q"].gaps.median_s == SHORTEST_S
+    assert made.dispatcher._fleet.applications[QueryClass("q")].demand.gaps.median_s == SHORTEST_S
 
 
 @pytest.mark.parametrize(("run_s", "state"), [(0.0003, WAITING), (0.006, GRANTED)])
@@ -189,6 +190,6 @@ def test_the_time_between_arrivals_is_counted_alike_in_whatever_order_applicatio
         for _ in range(50):
             made.submit_together(order)
             made.advance(0.1)
-        gaps.append([made.dispatcher._fleet.applications[name].gaps.mean_s for name in "ab"])
+        gaps.append([made.dispatcher._fleet.applications[QueryClass(name)].demand.gaps.mean_s for name in "ab"])
     assert gaps[0] == pytest.approx(gaps[1])
     assert gaps[0] == pytest.approx([0.025, 0.025], rel=0.1)

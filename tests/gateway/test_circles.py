@@ -8,6 +8,7 @@ import itertools
 import weakref
 
 from workers.batching.latency import LatencyModel
+from workers.dispatch.binding import QueryClass
 from workers.dispatch.menu import Menu, Option
 from workers.gateway.accounts import Limits
 from workers.gateway.bursts import BurstDetector
@@ -47,7 +48,7 @@ async def test_answered_refused_and_cancelled_queries_leave_no_circles():
     spec = application("numbers", 60.0)
     now = asyncio.get_running_loop().time()
     plane.configure(Catalog(GatewayConfig(applications=(spec,), key_hashes=(), plan=Plan(version=1))), now)
-    plane.offer("d0", {"numbers": Menu([Option(1, 100.0, LatencyModel([(1, 0.01)]), 1)])}, now)
+    plane.offer("d0", {QueryClass("numbers"): Menu([Option(1, 100.0, LatencyModel([(1, 0.01)]), 1)])}, now)
     plane._holding.set_up("d0", True, now)
     bodies = weakref.WeakSet()
     ended: list[type] = []

@@ -9,6 +9,7 @@ import itertools
 import httpx
 
 from workers.batching.latency import LatencyModel
+from workers.dispatch.binding import QueryClass
 from workers.dispatch.menu import Menu, Option
 from workers.gateway.flights import Flight
 from workers.gateway.holding import REST_S, Holding
@@ -174,7 +175,7 @@ class Held:
         self.ids = itertools.count(1)
         self.holding.configure({"numbers": self.spec}, self.now)
         times = LatencyModel([(most, run_s)], interpolate=False)
-        self.holding.offer("d0", {"numbers": Menu([Option(1, 100.0, times, most)])}, self.now)
+        self.holding.offer("d0", {QueryClass("numbers"): Menu([Option(1, 100.0, times, most)])}, self.now)
         self.holding.set_up("d0", True, self.now)
 
     def submit(self) -> Flight:
@@ -195,10 +196,10 @@ async def test_a_device_that_cannot_be_sent_to_rests_and_is_tried_again():
     flight = held.submit()
     await held.settle()
     assert held.carrier.ended == [flight]
-    assert len(held.holding) == 0 and not held.holding.offered("numbers")
+    assert len(held.holding) == 0 and not held.holding.offered(QueryClass("numbers"))
     held.carrier.able = True
     await asyncio.sleep(2 * REST_S)
-    assert held.holding.offered("numbers")
+    assert held.holding.offered(QueryClass("numbers"))
     again = held.submit()
     await held.settle()
     assert held.carrier.granted == [("d0", [again])]

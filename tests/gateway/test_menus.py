@@ -7,6 +7,7 @@ import dataclasses
 import msgspec
 import pytest
 
+from workers.dispatch.binding import QueryClass
 from workers.gateway.menus import AROUND_S, Menus
 from workers.protocol.frames import WarmVariant
 from workers.protocol.specs import (
@@ -34,7 +35,7 @@ class World:
     def offered(self, *warm: tuple[int, str]) -> dict[str, list]:
         self.menus.moved(self.moving.__contains__)
         made = self.menus.of("d0", tuple(WarmVariant(id, f"v{id}", name, 90.0, True) for id, name in warm))
-        return {name: [(o.variant, o.max_rows) for o in menu.options] for name, menu in made.items()}
+        return {name.application: [(o.variant, o.max_rows) for o in menu.options] for name, menu in made.items()}
 
 
 def application(name: str = "app", slo_s: float = 0.3, weight: float = 1.0) -> ApplicationSpec:
@@ -72,7 +73,7 @@ def test_batches_end_within_the_slo_and_within_what_executors_take(world):
 
 def test_expected_is_the_median_and_what_a_batch_needs_around_its_run(world):
     world.plan(1, resident(1))
-    (option,) = world.menus.of("d0", (WarmVariant(1, "v1", "app", 90.0, True),))["app"].options
+    (option,) = world.menus.of("d0", (WarmVariant(1, "v1", "app", 90.0, True),))[QueryClass("app")].options
     assert [option.seconds(rows) for rows in (1, 2, 8)] == pytest.approx(
         [0.01 + AROUND_S, 0.02 + AROUND_S, 0.08 + AROUND_S]
     )
@@ -81,7 +82,7 @@ def test_expected_is_the_median_and_what_a_batch_needs_around_its_run(world):
 def test_an_application_is_worth_its_weight(world):
     world.menus.configure({"app": application(weight=3.0)}, 512)
     world.plan(1, resident(1, accuracy=50.0))
-    (option,) = world.menus.of("d0", (WarmVariant(1, "v1", "app", 90.0, True),))["app"].options
+    (option,) = world.menus.of("d0", (WarmVariant(1, "v1", "app", 90.0, True),))[QueryClass("app")].options
     assert option.worth == 150.0
 
 
@@ -113,4 +114,4 @@ def test_nothing_is_made_anew_while_nothing_changes(world):
     made = world.menus.of("d0", warm)
     assert world.menus.of("d0", tuple(warm)) is made
     world.menus.configure({"app": application(slo_s=0.05)}, 512)
-    assert world.menus.of("d0", warm)["app"].options[0].max_rows == 4
+    assert world.menus.of("d0", warm)[QueryClass("app")].options[0].max_rows == 4

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from workers.batching.latency import LatencyModel
+from workers.dispatch.binding import QueryClass, Terms
 from workers.dispatch.dispatcher import Dispatcher
 from workers.dispatch.menu import Menu, Option
 
@@ -25,7 +26,7 @@ SIZES = (1, 2, 4, 8, 16)
 
 
 class Query:
-    rows, key = 1, None
+    rows, key, query_class = 1, None, QueryClass("app")
 
     def __init__(self, now: float):
         self.arrived, self.deadline, self.booking = now, now + SLO_S, None
@@ -72,10 +73,10 @@ def serve(kind: str, load: float, takes: Callable[[float, float], float] = stead
     dispatcher, draw = Dispatcher(), random.Random(1)
     refused: list[float] = []
     options = [Option(accuracy, accuracy, LatencyModel(list(of.items())), SIZES[-1]) for accuracy, of in DEVICES[kind]]
-    dispatcher.set_applications({"app": (SLO_S, False)}, 0.0)
-    dispatcher.set_way("device", WAY_S)
-    dispatcher.set_menus("device", {"app": Menu(options)}, 0.0)
-    dispatcher.set_up("device", True, 0.0)
+    dispatcher.configured({"app": Terms(SLO_S)}, 0.0)
+    dispatcher.rtt_changed("device", WAY_S)
+    dispatcher.offered("device", {QueryClass("app"): Menu(options)}, 0.0)
+    wake_at = dispatcher.device_changed("device", 0.0, up=True).wake_at
     rate = load * capacity(kind)
     arrival, free_at, served, arrived = draw.expovariate(rate), 0.0, 0, 0
     running: list[tuple[float, int, object, float]] = []
@@ -83,27 +84,26 @@ def serve(kind: str, load: float, takes: Callable[[float, float], float] = stead
     now = 0.0
     while now < seconds:
         ended = running[0][0] if running else math.inf
-        now = min(arrival, ended, dispatcher.wake_at)
+        now = min(arrival, ended, wake_at)
         if now == ended:
             _, _, batch, run_s = heapq.heappop(running)
             if now >= SLO_S:
                 served += sum(now <= query.deadline + 1e-9 for query in batch.queries)
-            dispatcher.ended(batch, now, run_s)
+            decisions = dispatcher.finished(batch, now, run_s)
         elif now == arrival:
             arrived += now >= SLO_S
-            dispatcher.submit("app", Query(now), now)
+            decisions = dispatcher.arrived([Query(now)], now)
             arrival += draw.expovariate(rate)
         else:
-            dispatcher.wake(now)
-        for batch in dispatcher.grants:
+            decisions = dispatcher.wake(now)
+        wake_at = decisions.wake_at
+        for batch in decisions.dispatches:
             start = max(free_at, now + WAY_S / 2)
             run_s = takes(start, batch.option.seconds(batch.rows))
             free_at = start + run_s
             heapq.heappush(running, (free_at + WAY_S / 2, next(number), batch, run_s))
-        dispatcher.grants.clear()
         if now >= SLO_S:
-            refused += [now - query.arrived for query in dispatcher.refused]
-        dispatcher.refused.clear()
+            refused += [now - query.arrived for query in decisions.refusals]
     return Served(arrived / (seconds - SLO_S), served / (seconds - SLO_S), refused)
 
 

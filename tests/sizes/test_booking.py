@@ -9,14 +9,15 @@ from tests.dispatch.driver import World, menu, option
 from tests.executor.harness import application
 from tests.wild import models
 from workers.batching.latency import LatencyModel
-from workers.dispatch.classes import class_of
+from workers.dispatch.binding import QueryClass, Terms
 from workers.dispatch.dispatcher import Dispatcher
+from workers.dispatch.lateness import learn
 from workers.dispatch.menu import Menu, Option
 from workers.gateway.menus import AROUND_S, Menus
 from workers.protocol.frames import WarmVariant
 from workers.protocol.specs import DevicePlan, Plan, ProfilePoint, Resident, VariantSpec
 
-SHORT = class_of("app", 128)
+WHOLE, SHORT = QueryClass("app"), QueryClass("app", 128)
 
 
 def points(seconds: float, size: int = 0) -> tuple[ProfilePoint, ...]:
@@ -25,7 +26,7 @@ def points(seconds: float, size: int = 0) -> tuple[ProfilePoint, ...]:
 
 def offered(
     sizes: tuple[int, ...], *smaller: ProfilePoint, seconds: float = 0.1, slo_s: float = 0.3
-) -> dict[str, Option]:
+) -> dict[QueryClass, Option]:
     """What one warm variant offers, by application and class."""
     menus = Menus()
     spec = msgspec.structs.replace(application("app", slo_s, models.TOKENS), sizes=sizes)
@@ -39,7 +40,7 @@ def offered(
 
 def test_every_class_is_offered_in_batches_that_end_within_the_slo():
     found = offered((128, 512), *points(0.01, 128))
-    assert {name: one.max_rows for name, one in found.items()} == {"app": 2, SHORT: 8}
+    assert {name: one.max_rows for name, one in found.items()} == {WHOLE: 2, SHORT: 8}
     assert found[SHORT].seconds(8) == pytest.approx(0.08 + AROUND_S)
 
 
@@ -49,11 +50,11 @@ def test_what_is_too_slow_for_long_queries_is_offered_to_short_ones():
 
 def test_a_class_that_the_profile_does_not_know_counts_as_the_next_larger():
     found = offered((16, 128, 512), *points(0.01, 128))
-    assert found[class_of("app", 16)].key == found[SHORT].key != found["app"].key
+    assert found[QueryClass("app", 16)].key == found[SHORT].key != found[WHOLE].key
 
 
 def test_without_classes_there_is_one_menu():
-    assert list(offered(())) == list(offered((512,))) == ["app"]
+    assert list(offered(())) == list(offered((512,))) == [WHOLE]
 
 
 # --- booking --------------------------------------------------------------------------------------------------------
@@ -83,18 +84,18 @@ def test_it_is_for_another_application_that_could_go_nowhere_else():
 def pace(at_most: bool, *ratios: float) -> float:
     """By how much a device is thought to stray after batches that took such parts of their expected time."""
     dispatcher = Dispatcher()
-    dispatcher.set_applications({"app": (1.0, False)}, 0.0)
+    dispatcher.configured({"app": Terms(1.0)}, 0.0)
     made = Option("v", 100.0, LatencyModel([(1, 0.1)]), 1, at_most=at_most)
-    dispatcher.set_menus("d0", {"app": Menu([made])}, 0.0)
+    dispatcher.offered("d0", {WHOLE: Menu([made])}, 0.0)
     for tick in range(200):
-        dispatcher.observe("d0", "v", 1, 0.1 * ratios[tick % len(ratios)], float(tick), "app")
-    return factor(dispatcher, "app")
+        learn(dispatcher._fleet.device("d0"), made, 1, 0.1 * ratios[tick % len(ratios)], float(tick))
+    return factor(dispatcher, WHOLE)
 
 
-def factor(dispatcher: Dispatcher, booked_as: str) -> float:
+def factor(dispatcher: Dispatcher, query_class: QueryClass) -> float:
     """What batches of an application, or a size class, are expected to take of their expected time."""
     device = dispatcher._fleet.device("d0")
-    return device.factors[device.menus[booked_as].options[0]]
+    return device.factors[device.menus[query_class].options[0]]
 
 
 def test_queries_smaller_than_what_was_measured_do_not_make_a_device_look_unsteady():
@@ -108,12 +109,12 @@ def test_a_slow_device_shows_all_the_same():
 
 def test_what_ran_is_held_against_its_own_class():
     dispatcher = Dispatcher()
-    dispatcher.set_applications({"app": (1.0, False), SHORT: (1.0, False)}, 0.0)
+    dispatcher.configured({"app": Terms(1.0, False, (0, 128))}, 0.0)
     menus = {
         name: Menu([Option("v", 100.0, LatencyModel([(1, seconds)]), 1)])
-        for name, seconds in (("app", 0.5), (SHORT, 0.01))
+        for name, seconds in ((WHOLE, 0.5), (SHORT, 0.01))
     }
-    dispatcher.set_menus("d0", menus, 0.0)
+    dispatcher.offered("d0", menus, 0.0)
     for tick in range(100):
-        dispatcher.observe("d0", "v", 1, 0.02, float(tick), SHORT)
+        learn(dispatcher._fleet.device("d0"), menus[SHORT].options[0], 1, 0.02, float(tick))
     assert factor(dispatcher, SHORT) == pytest.approx(2.0, abs=0.2)

@@ -1,8 +1,8 @@
 """The interface of bindings: pure decisions about which batch runs on which variant, on which device, and when.
 
-A binding holds every query until a batch with it is dispatched. It does no I/O, never sleeps and reads no clock: ``now``
-(seconds, any monotonic origin) is handed in, and what it decides comes back as a return value. The live core and the
-simulator drive the same objects; identical calls give identical decisions.
+A binding holds every query until a batch with it is dispatched. It does no I/O, never sleeps and reads no clock:
+``now`` (seconds, any monotonic origin) is handed in, and what it decides comes back as a return value. The live core
+and the simulator drive the same objects; identical calls give identical decisions.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ class QueryClass(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What a binding must know of an application: its SLO in seconds, and whether late queries are served."""
+    """What a binding must know of an application: its SLO in seconds, whether late queries are served, and its size
+    classes."""
 
     slo_s: float
     serve_late: bool = False
+    sizes: tuple[int, ...] = (0,)
 
 
 class Query(Protocol):
@@ -89,8 +91,8 @@ class Decisions(NamedTuple):
 
 
 class Binding(Protocol):
-    """Each query of :meth:`arrived` ends up in one dispatched batch or is refused once, unless it is withdrawn, or comes
-    back by :meth:`returned` and begins anew."""
+    """Each query of :meth:`arrived` ends up in one dispatched batch or is refused once, unless it is withdrawn, or
+    comes back by :meth:`returned` and begins anew."""
 
     def configured(self, applications: Mapping[str, Terms], now: float) -> Decisions:
         """These are all applications. Queries that wait for others are refused."""

@@ -24,14 +24,14 @@ MANY = 32
 class Bookings:
     """The batches that are booked on a fleet's devices.
 
-    ``refused``: queries that no device can answer in time. ``touched``: devices of which something has changed, in that
-    order. ``behind``: devices on which something is booked behind something granted. The caller empties the first two.
+    ``touched``: devices of which something has changed, in that order. ``behind``: devices on which something is booked
+    behind something granted.
     """
 
     def __init__(self, fleet: Fleet, rules: Rules) -> None:
         self._fleet = fleet
         self._rules = rules
-        self.refused: list[Query] = []
+        self._refused: list[Query] = []
         self.touched: dict[Device, None] = {}
         self.behind: dict[Device, None] = {}
 
@@ -57,7 +57,10 @@ class Bookings:
                     self._book(Batch(application, option, device, query), now)
                     return
         if batch is not None:
-            self._join(batch, query, now)
+            if application.narrows(batch):
+                batch.application = application
+            self._put(batch, query)
+            self._recount(batch.device, now)
         elif not self._place_elsewhere(application, query, now, deadline + kept_s, again, kept_s):
             if application.serve_late and query.deadline < INF and application.groups:
                 query.deadline = INF
@@ -66,7 +69,7 @@ class Bookings:
                 application.missed(now)
                 if again:
                     application.leeway.given_up(now)
-                application.under_way -= 1
+                application.demand.under_way -= 1
                 self.refuse([query])
 
     def place_all(self, arrivals: Sequence[tuple[Application | None, Query]], now: float) -> None:
@@ -98,14 +101,14 @@ class Bookings:
     def book_again(self, queries: Iterable[Query], now: float) -> None:
         """Book queries that had places, the most urgent first; of applications that are gone they are refused."""
         for query in sorted(queries, key=lambda query: query.deadline):
-            known = query.booking.application if query.booking is not None else None
-            application = self._fleet.applications.get(known.name) if known is not None else None
+            demand = query.booking.application.demand if query.booking is not None else None
+            application = self._fleet.application(query.query_class, now) if demand is not None else None
             query.booking = None
             if application is None:
                 self.refuse([query])
             else:
-                if application is not known:
-                    application.under_way += 1
+                if application.demand is not demand:
+                    application.demand.under_way += 1
                 self.place(application, query, now, again=True)
 
     def withdraw(self, query: Query, now: float) -> bool:
@@ -114,7 +117,7 @@ class Bookings:
         if batch is None or batch.granted:
             return False
         query.booking = None
-        batch.application.under_way -= 1
+        batch.application.demand.under_way -= 1
         if len(batch.queries) == 1:
             self.unbook(batch, now)
         else:
@@ -129,7 +132,14 @@ class Bookings:
         """Give queries up that are booked nowhere."""
         for query in queries:
             query.booking = None
-            self.refused.append(query)
+            self._refused.append(query)
+
+    def take_refused(self) -> list[Query]:
+        """Queries that no device can answer in time, since this was last asked."""
+        refused = self._refused
+        if refused:
+            self._refused = []
+        return refused
 
     # --- devices -----------------------------------------------------------------------------------------------------
 
@@ -149,7 +159,7 @@ class Bookings:
         for batch in list(device.booked):
             seconds = device.seconds(batch.option, batch.rows)
             if end + seconds > batch.deadline + ROUNDING_S:
-                menu = device.menus.get(batch.application.name)
+                menu = device.menus.get(batch.application.query_class)
                 latest = batch.deadline + ROUNDING_S
                 option = menu.best(batch.rows, len(batch.queries), latest - end, device.factors, 0) if menu else None
                 # A difference rounds otherwise than the sum by which it is late.
@@ -259,10 +269,6 @@ class Bookings:
                 self._change(batch, instead)
         self._book(Batch(application, option, device, query), now, position)
         return True
-
-    def _join(self, batch: Batch, query: Query, now: float) -> None:
-        self._put(batch, query)
-        self._recount(batch.device, now)
 
     @staticmethod
     def _put(batch: Batch, query: Query) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 
+from .binding import QueryClass, Terms
 from .menu import INF, Menu
 from .state import Application, Device, Group, Kind
 
@@ -14,11 +15,12 @@ TIGHT = 0.5
 
 
 class Fleet:
-    """Applications and devices by name, and how they belong together."""
+    """Classes of queries and devices, and how they belong together."""
 
     def __init__(self) -> None:
-        self.applications: dict[str, Application] = {}
+        self.applications: dict[QueryClass, Application] = {}
         self.devices: dict[Hashable, Device] = {}
+        self._terms: Mapping[str, Terms] = {}
         self._menus: dict[tuple, Menu] = {}
 
     def device(self, name: Hashable) -> Device:
@@ -28,10 +30,47 @@ class Fleet:
             device = self.devices[name] = Device(name)
         return device
 
-    def offer(self, device: Device, menus: Mapping[str, Menu]) -> bool:
+    def configure(self, terms: Mapping[str, Terms]) -> list[Application]:
+        """Take over the applications; the classes that are no more. :meth:`regroup` must follow."""
+        self._terms = terms
+        gone = []
+        for query_class, known in list(self.applications.items()):
+            its = terms.get(query_class.application)
+            if its is None or query_class.size not in its.sizes:
+                gone.append(self.applications.pop(query_class))
+            elif query_class.permitted is not None and not known.demand.under_way:
+                # It comes again with the next query that restricts itself in this way.
+                del self.applications[query_class]
+            else:
+                known.slo_s, known.serve_late = its.slo_s, its.serve_late
+        for name, its in terms.items():
+            for size in its.sizes:
+                query_class = QueryClass(name, size)
+                if query_class not in self.applications:
+                    self.applications[query_class] = Application(query_class, its)
+        for device in self.devices.values():
+            device.menus = self._interned(device.offers)
+        return gone
+
+    def application(self, query_class: QueryClass, now: float) -> Application | None:
+        """The class; None: there is no such application. A new one if only the permitted variants are new."""
+        known = self.applications.get(query_class)
+        if known is not None or query_class.permitted is None:
+            return known
+        whole = self.applications.get(query_class._replace(permitted=None))
+        if whole is None:
+            return None
+        terms = self._terms[query_class.application]
+        known = self.applications[query_class] = Application(query_class, terms, whole.demand)
+        for device in self.devices.values():
+            device.menus = self._interned(device.offers)
+        self.regroup(now)
+        return known
+
+    def offer(self, device: Device, menus: Mapping[QueryClass, Menu]) -> bool:
         """Take over what the device can run; False if nothing changed. :meth:`regroup` must follow."""
-        # One object for equal menus: to compare them is then to compare identities.
-        interned = {name: self._menus.setdefault(menu.key, menu) for name, menu in menus.items()}
+        device.offers = menus
+        interned = self._interned(menus)
         if interned == device.menus:
             return False
         device.menus = interned
@@ -39,16 +78,35 @@ class Fleet:
         device.recount()
         return True
 
+    def _interned(self, menus: Mapping[QueryClass, Menu]) -> dict[QueryClass, Menu]:
+        """One object for equal menus, so that to compare them is to compare identities; and those of restricted
+        classes."""
+        interned = {known: self._menus.setdefault(menu.key, menu) for known, menu in menus.items()}
+        for query_class in self.applications:
+            permitted = query_class.permitted
+            if permitted is None:
+                continue
+            whole = query_class._replace(permitted=None)
+            menu = menus.get(whole)
+            if menu is None:
+                continue
+            same = {option.key: option for option in interned[whole].options}
+            options = [same.get(option.key, option) for option in menu.every if option.variant in permitted]
+            if options:
+                restricted = Menu(options)
+                interned[query_class] = self._menus.setdefault(restricted.key, restricted)
+        return interned
+
     def regroup(self, now: float) -> None:
         """After a change of menus, of applications, or of what is up."""
-        kinds: dict[tuple, Kind] = {}
+        kinds: dict[frozenset, Kind] = {}
         for device in self.devices.values():
             device.kind = None
             device.claims = []
             device.counted, device.counted_until, device.counted_booked_s = 0, 0.0, 0.0
             if not device.up:
                 continue
-            key = tuple((name, id(device.menus[name])) for name in sorted(device.menus))
+            key = frozenset([(query_class, id(menu)) for query_class, menu in device.menus.items()])
             kind = kinds.get(key)
             if kind is None:
                 kind = kinds[key] = Kind()
@@ -61,14 +119,14 @@ class Fleet:
         for application in self.applications.values():
             groups: dict[int, Group] = {}
             for kind in kinds.values():
-                menu = kind.devices[0].menus.get(application.name)
+                menu = kind.devices[0].menus.get(application.query_class)
                 if menu is None:
                     continue
                 group = groups.get(id(menu))
                 if group is None:
                     group = groups[id(menu)] = Group(menu)
                 group.kinds.append(kind)
-                kind.groups[application.name] = group
+                kind.groups[application.query_class] = group
             application.groups = list(groups.values())
             application.best_worth = max((group.menu.best_worth for group in application.groups), default=-INF)
             application.crowd = [(group, device) for group in application.groups for device in group.devices()]
@@ -78,6 +136,9 @@ class Fleet:
     def _claim(self, application: Application, longest_s: float) -> None:
         """Note which devices the application depends on; no device has a claim of it yet."""
         application.hosts = []
+        if application.permitted is not None:
+            # Devices are not kept free for every accuracy that somebody may ask for.
+            return
         hosts = [(d, application.slo_s - d.least(group.menu, 1)) for group, d in application.crowd]
         if len(hosts) > FEW_HOSTS and max(limit_s for _, limit_s in hosts) >= TIGHT * longest_s:
             return

@@ -17,15 +17,21 @@ AHEAD_S = 0.001
 
 
 class Granting:
-    """Grants booked batches when it is time; ``grants``: those that were, which the caller takes away. ``wakes``: when
-    devices are to be considered again."""
+    """Grants booked batches when it is time. ``wakes``: when devices are to be considered again."""
 
     def __init__(self, fleet: Fleet, bookings: Bookings, wakes: Wakes, rules: Rules) -> None:
         self._fleet = fleet
         self._bookings = bookings
         self._wakes = wakes
         self._rules = rules
-        self.grants: list[Batch] = []
+        self._grants: list[Batch] = []
+
+    def take_grants(self) -> list[Batch]:
+        """Batches that were granted since this was last asked."""
+        grants = self._grants
+        if grants:
+            self._grants = []
+        return grants
 
     def settle(self, now: float) -> None:
         """Consider all devices of which something has changed, also those for which that is so meanwhile."""
@@ -88,7 +94,7 @@ class Granting:
         batch.end = device.free_at = start + option.seconds(batch.rows) * device.factors[option]
         device.granted.append(batch)
         self._fleet.note(device, now)
-        self.grants.append(batch)
+        self._grants.append(batch)
 
 
 def _ahead(batch: Batch, device: Device) -> bool:

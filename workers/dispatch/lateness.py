@@ -5,8 +5,6 @@ Every function changes the device that it is given, and those that say so must b
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 from .menu import Option
 from .state import Device
 
@@ -79,9 +77,3 @@ def gave_back(device: Device, now: float) -> None:
     """The device gave queries back: it is left alone until :attr:`.Device.shy_until`."""
     device.shy_s = min(device.shy_s * SHY_AGAIN, SHY_MOST_S) if device.shy_s else SHY_S
     device.shy_until = now + device.shy_s
-
-
-def find_option(device: Device, variant: Hashable, application: str | None) -> Option | None:
-    """The variant in the device's menu for an application; None for the application: in any."""
-    menus = (menu for name, menu in device.menus.items() if application is None or name == application)
-    return next((option for menu in menus for option in menu.options if option.variant == variant), None)

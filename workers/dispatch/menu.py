@@ -39,8 +39,8 @@ class Option:
         accuracy: normalised percent. ``weight``: of the application.
         latency: seconds by rows, as expected; ``max_rows``: the most that one batch may take.
         at_most: batches of smaller queries take less, which says nothing about the device.
-        planned: part of the plan, with its ``rate`` in items/s and ``turn_rows``, the most rows that the plan gives it in
-            one batch; else loaded beside the plan. Late binding does not ask for it.
+        planned: part of the plan, with its ``rate`` in items/s and ``turn_rows``, the most rows that the plan gives it
+            in one batch; else loaded beside the plan. Late binding does not ask for it.
         bound: seconds by rows that hold for nearly all batches (a high quantile); None: ``latency``.
     """
 
@@ -127,9 +127,11 @@ PRICES = tuple(price(level) for level in range(LEVELS))
 class Menu:
     """The options of one application on devices that have the same ones: at least one, in any order."""
 
-    __slots__ = ("_least", "_ranked", "best_worth", "key", "lead", "options")
+    __slots__ = ("_least", "_ranked", "best_worth", "every", "key", "lead", "options")
 
     def __init__(self, options: Sequence[Option]) -> None:
+        #: also those that are no use unless a query names them
+        self.every = tuple(options)
         self.options = sorted(useful(options), key=lambda option: (-option.worth, option.cost))
         self.best_worth = self.options[0].worth
         #: by how much the most accurate option is better than the next

@@ -26,7 +26,11 @@ def joinable(application: Application, query: Query, deadline: float, now: float
     looks = JOIN_LOOKS
     # The newest first: those before them could not take the queries that came in between.
     for batch in reversed(application.open):
-        if batch.option.worth > worth and batch.key == key:
+        if (
+            batch.option.worth > worth
+            and batch.key == key
+            and (batch.application is application or application.may_share(batch))
+        ):
             if _can_join(batch, rows, deadline, now, kept_s):
                 found, worth = batch, batch.option.worth
             looks -= 1
@@ -192,7 +196,9 @@ def robs(application: Application, device: Device, seconds: float, now: float) -
     next query in time."""
     wait = device.starts_in(now) + device.booked_s
     for other, limit_s in device.claims:
-        if other.owner == application.owner or wait > limit_s or wait + seconds <= limit_s:
+        if wait > limit_s or wait + seconds <= limit_s:
+            continue
+        if other.query_class.application == application.query_class.application:
             continue
         needed = other.reserve if now - other.refused_at < RESERVE_S else 1
         for host, its_limit_s in other.hosts:
@@ -253,7 +259,7 @@ def takeover(device: Device, behind: dict[Device, None], now: float) -> tuple[Op
             return None
         # The first would start there next: it is the later ones that gain most.
         batch = other.booked[-1]
-        menu = device.menus.get(batch.application.name)
+        menu = device.menus.get(batch.application.query_class)
         if menu is None or other is device:
             continue
         within = batch.deadline + ROUNDING_S - now - device.starts_in(now)

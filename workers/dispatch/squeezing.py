@@ -92,7 +92,7 @@ def _crowded(application: Application) -> Iterator[tuple[Group, Device]]:
 def _quickest(batch: Batch, device: Device) -> Option:
     rows, best = batch.rows, batch.option
     least = device.seconds(best, rows)
-    for option in device.menus[batch.application.name].options:
+    for option in device.menus[batch.application.query_class].options:
         seconds = device.seconds(option, rows)
         if (option.max_rows >= rows or len(batch.queries) == 1) and seconds < least:
             best, least = option, seconds

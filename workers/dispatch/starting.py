@@ -41,15 +41,16 @@ def waits_until(batch: Batch, device: Device, pressure: float, now: float) -> fl
     if last < until:
         until = last
     left = until - now
-    gaps = application.gaps
+    demand = application.demand
+    gaps = demand.gaps
     # The median is known to a step. Where nobody else has been under way of late it may be that of a lone client whose
     # next query follows the answer, a little later than the batch could wait: it must not be waited for each time that
     # the median is low, or that a run was shorter than its profile.
-    if left >= (STEP if application.most_under_way > 1 else ALONE) * gaps.median_s:
+    if left >= (STEP if demand.most_under_way > 1 else ALONE) * gaps.median_s:
         return until
     if (
         COALESCED * gaps.mean_s <= COALESCE_S
-        and application.under_way < application.most_under_way
+        and demand.under_way < demand.most_under_way
         and option.seconds(rows) * factor <= COALESCE_S <= wait
     ):
         until = batch.ready_at + COALESCE_S
@@ -61,7 +62,7 @@ def chosen(batch: Batch, device: Device, start: float, pressure: float, now: flo
     """The variant for a batch that starts at ``start``: the most valuable one that keeps it, and all that is booked
     behind it, in time; what it was booked with where there is no other."""
     rows, option = batch.rows, batch.option
-    menu = device.menus[batch.application.name]
+    menu = device.menus[batch.application.query_class]
     level = int(pressure * LEVELS)
     if level >= LEVELS:
         level = LEVELS - 1

@@ -10,10 +10,9 @@ found without looking at every device. (Each of these knows others of them, henc
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
-from typing import Protocol
+from collections.abc import Hashable, Iterator, Mapping
 
-from .classes import owner_of
+from .binding import Query, QueryClass, Terms
 from .gaps import Gaps
 from .leeway import Leeway
 from .menu import INF, Menu, Option
@@ -33,18 +32,6 @@ REFUSED_MOST = 0.125
 FULL = 0.01
 #: for how long, in seconds, it is remembered at least how many queries were under way at once
 REMEMBERED_S = 0.05
-
-
-class Query(Protocol):
-    """``deadline``: seconds on the caller's clock by when its answer must be back; inf: any time. ``rows`` >= 1.
-    ``key``: what it must have in common with another one of its application to run with it (the shape of its inputs).
-    ``booking`` belongs to the dispatcher; None at first."""
-
-    arrived: float
-    deadline: float
-    rows: int
-    key: Hashable
-    booking: Batch | None
 
 
 class Batch:
@@ -82,9 +69,20 @@ class Batch:
         self.ready_at = INF
         query.booking = self
 
+    @property
+    def device_name(self) -> Hashable:
+        """See :class:`.binding.Dispatch`."""
+        return self.device.name
+
+    @property
+    def application_name(self) -> str:
+        """See :class:`.binding.Dispatch`."""
+        return self.application.query_class.application
+
 
 class Device:
-    """One device. ``menus`` by application. ``free_at``: when all that is granted is expected back (in the past: idle).
+    """One device. ``menus`` by class; ``offers``: those of unrestricted classes, as they came. ``free_at``: when all
+    that is granted is expected back (in the past: idle).
     ``booked_s``: seconds of what is booked. ``way_s``: there and back. ``away``: it does something else until
     ``free_at`` (a load, say), which is no sign of pressure. ``kind``: the fleet's, None while it takes no queries."""
 
@@ -104,6 +102,7 @@ class Device:
         "kind",
         "menus",
         "name",
+        "offers",
         "shy_s",
         "shy_until",
         "up",
@@ -113,7 +112,8 @@ class Device:
 
     def __init__(self, name: Hashable) -> None:
         self.name = name
-        self.menus: dict[str, Menu] = {}
+        self.menus: dict[QueryClass, Menu] = {}
+        self.offers: Mapping[QueryClass, Menu] = {}
         self.kind: Kind | None = None
         self.up = False
         self.away = False
@@ -194,7 +194,7 @@ class Kind:
 
     def __init__(self) -> None:
         self.devices: list[Device] = []
-        self.groups: dict[str, Group] = {}
+        self.groups: dict[QueryClass, Group] = {}
         self.idle: dict[Device, None] = {}
         self.count = 0
         self.busy = 0
@@ -244,48 +244,81 @@ def pressure_at(device: Device, application: Application, now: float, alone: boo
     that is booked there; ``alone``: with nothing else, so that nobody waits for it."""
     kind = device.kind
     assert kind is not None
-    return kind.groups[application.name].pressure(now, application.bookable_s(now), device if alone else None)
+    return kind.groups[application.query_class].pressure(now, application.bookable_s(now), device if alone else None)
 
 
-class Application:
-    """``owner``: the application of which this is a size class, or its own name. ``open``: its batches that may still
-    grow. ``serve_late``: late queries are answered rather than refused.
-    ``hosts``: where it depends on few or cannot wait, its devices, with the seconds after which a query that has just
-    arrived must start there; ``reserve`` of them, besides the one in question, are to stay able to take its next query.
-    ``crowd``: all its devices with their groups, and ``looked_at``, where the next look at some begins.
-    ``under_way``: its queries that are booked or granted; ``most_under_way``: the most that were of late. Clients that
-    wait for an answer before they ask again are no more than that."""
+class Demand:
+    """How the queries of an application's size class arrive, whichever variants they permit.
+
+    Attributes:
+        under_way: queries that are booked or granted.
+        most_under_way: the most at once, over the last :data:`REMEMBERED_S` to twice that. Clients that wait for an
+            answer before they ask again are no more than that.
+        open: batches that may still grow.
+    """
 
     __slots__ = (
         "_most_before",
         "_most_since",
+        "_window_at",
+        "gaps",
+        "most_under_way",
+        "open",
+        "under_way",
+    )
+
+    def __init__(self) -> None:
+        self.gaps = Gaps()
+        self.open: list[Batch] = []
+        self.under_way = self.most_under_way = 0
+        self._most_before = self._most_since = 0
+        self._window_at = -INF
+
+    def arrived(self, count: int, now: float) -> None:
+        """So many queries arrived at once."""
+        self.gaps.arrived(count, now)
+        self.under_way += count
+        if now - self._window_at > REMEMBERED_S:
+            self._most_before = self._most_since if now - self._window_at <= 2.0 * REMEMBERED_S else 0
+            self._most_since, self._window_at = 0, now
+        if self.under_way > self._most_since:
+            self._most_since = self.under_way
+        earlier, lately = self._most_before, self._most_since
+        self.most_under_way = earlier if earlier > lately else lately
+
+
+class Application:
+    """The queries of one class, with the devices that can run them. ``serve_late``: late queries are answered rather
+    than refused. ``demand``: shared by all classes that differ in ``permitted`` alone.
+    ``hosts``: where it depends on few or cannot wait, its devices, with the seconds after which a query that has just
+    arrived must start there; ``reserve`` of them, besides the one in question, are to stay able to take its next query.
+    ``crowd``: all its devices with their groups, and ``looked_at``, where the next look at some begins."""
+
+    __slots__ = (
         "_vain",
         "_vain_since",
-        "_window_at",
         "best_worth",
         "crowd",
-        "gaps",
+        "demand",
         "groups",
         "hosts",
         "leeway",
         "looked_at",
-        "most_under_way",
-        "name",
         "open",
-        "owner",
+        "permitted",
+        "query_class",
         "refused_at",
         "refused_share",
         "reserve",
         "serve_late",
         "slo_s",
-        "under_way",
     )
 
-    def __init__(self, name: str, slo_s: float, serve_late: bool = False) -> None:
-        self.name = name
-        self.owner = owner_of(name)
-        self.slo_s = slo_s
-        self.serve_late = serve_late
+    def __init__(self, query_class: QueryClass, terms: Terms, demand: Demand | None = None) -> None:
+        self.query_class = query_class
+        self.permitted = query_class.permitted
+        self.slo_s = terms.slo_s
+        self.serve_late = terms.serve_late
         self.groups: list[Group] = []
         self.hosts: list[tuple[Device, float]] = []
         self.crowd: list[tuple[Group, Device]] = []
@@ -296,26 +329,27 @@ class Application:
         self.leeway = Leeway()
         self.looked_at = 0
         self._vain, self._vain_since = 0, -INF
-        self.open: list[Batch] = []
         self.best_worth = -INF
-        self.gaps = Gaps()
-        self.under_way = self.most_under_way = 0
-        self._most_before = self._most_since = 0
-        self._window_at = -INF
+        self.demand = Demand() if demand is None else demand
+        self.open = self.demand.open
 
     def arrived(self, count: int, now: float) -> None:
         """So many queries arrived at once."""
-        self.gaps.arrived(count, now)
         weight = REFUSED_WEIGHT * count
         self.refused_share -= (weight if weight < 1.0 else 1.0) * self.refused_share
-        self.under_way += count
-        if now - self._window_at > REMEMBERED_S:
-            self._most_before = self._most_since if now - self._window_at <= 2.0 * REMEMBERED_S else 0
-            self._most_since, self._window_at = 0, now
-        if self.under_way > self._most_since:
-            self._most_since = self.under_way
-        earlier, lately = self._most_before, self._most_since
-        self.most_under_way = earlier if earlier > lately else lately
+        self.demand.arrived(count, now)
+
+    def may_share(self, batch: Batch) -> bool:
+        """Whether a query of this class may join a batch of another one of the same application and size."""
+        mine, theirs = self.permitted, batch.application.permitted
+        if mine is None:
+            return True
+        return batch.option.variant in mine and (theirs is None or mine <= theirs or theirs <= mine)
+
+    def narrows(self, batch: Batch) -> bool:
+        """Whether a batch that a query of this class joins is restricted to fewer variants by it."""
+        mine, theirs = self.permitted, batch.application.permitted
+        return mine is not None and (theirs is None or mine < theirs)
 
     def pressed(self, now: float) -> bool:
         """Whether a query was refused of late."""

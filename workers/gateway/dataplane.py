@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from workers import log
+from workers.dispatch.binding import QueryClass
 from workers.dispatch.menu import Menu
 from workers.dispatch.state import Batch
 from workers.protocol import v2
@@ -142,7 +143,7 @@ class DataPlane:
             self.late_binding
             and flight.allowed is None
             and flight.spec.batching.policy == HELD_POLICY
-            and self._holding.offered(flight.booked_as)
+            and self._holding.offered(flight.query_class)
         ):
             flight.booking = None
             self._holding.submit(flight)
@@ -194,7 +195,7 @@ class DataPlane:
         self._insisting.adopt(catalog)
         self._holding.configure(catalog.applications, now)
 
-    def offer(self, device: str, menus: Mapping[str, Menu], now: float) -> None:
+    def offer(self, device: str, menus: Mapping[QueryClass, Menu], now: float) -> None:
         """What the device can run now."""
         self._holding.offer(device, menus, now)
 
@@ -334,8 +335,6 @@ class DataPlane:
         if flight.batch is not None:
             self._holding.landed([flight], now)
         self._router.done(device, name, rows, now, True, result.queue_s, result.run_s, result.batch_rows)
-        if self.late_binding and held_s and result.batch_rows == rows:
-            self._observe(device, flight, result, now)
         run = Run(device, result.variant, result.accuracy, result.accuracy_normalized, result.run_s, result.batch_rows)
         self._deliver([flight], run, result.queue_s, [(result.outputs, parts)])
         self._returned(device, time.monotonic() - flight.sent_at - result.queue_s - (held_s or result.run_s))
@@ -349,13 +348,6 @@ class DataPlane:
             self._finish(flight, ModelFailed(f"device {device}: broken answer: {error}"))
             if flight.incident:
                 self._trials.undecided(device, flight, now)
-
-    def _observe(self, device: str, flight: Flight, result: Result, now: float) -> None:
-        """Have the dispatcher learn from a query that ran by itself and was bound early."""
-        state = self._executors.states().get(device)
-        for known in state.warm if state is not None else ():
-            if known.application == flight.spec.name and known.name == result.variant:
-                self._holding.observe(device, flight, known.id, result.held_s, now)
 
     def _returned(self, device: str, around_s: float) -> None:
         """So much of the time between sending and answering was not the executor's."""

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from workers.dispatch.classes import class_of
+from workers.dispatch.binding import Query as Held
+from workers.dispatch.binding import QueryClass
 from workers.dispatch.state import Batch
-from workers.dispatch.state import Query as Held
 from workers.protocol import shapes, v2
 from workers.protocol.frames import TensorHeader
 from workers.protocol.specs import ApplicationSpec
@@ -122,7 +122,7 @@ class Flight(Held):
         self.key = terms.key
         size: int = terms.size
         self.size = size
-        self.booked_as = class_of(spec.name, size) if size else spec.name
+        self.query_class = QueryClass(spec.name, size)
         self.variant = variant
         self.arrived = read_at
         budget, latency_s = spec.slo_s, query.latency_s

@@ -7,13 +7,14 @@ the batches that were granted, ends the queries that were refused, and sees that
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from workers import log
 from workers.alarm import Alarm
-from workers.dispatch.classes import class_of
+from workers.dispatch.binding import Decisions, QueryClass, Terms
 from workers.dispatch.dispatcher import Dispatcher
 from workers.dispatch.menu import Menu
 from workers.dispatch.state import Batch
@@ -55,13 +56,13 @@ class Holding:
         self._dispatcher = Dispatcher()
         self._held: dict[int, Flight] = {}
         #: held, but not booked yet
-        self._arrived: list[tuple[str, Flight]] = []
-        self._menus: dict[str, Mapping[str, Menu]] = {}
-        self._offering: dict[str, set[str]] = {}
+        self._arrived: list[Flight] = []
+        self._menus: dict[str, Mapping[QueryClass, Menu]] = {}
+        self._offering: dict[QueryClass, set[str]] = {}
         self._up: set[str] = set()
         #: answers of :meth:`offered` since these two last changed
-        self._offered: dict[str, bool] = {}
-        self._acting = False
+        self._offered: dict[QueryClass, bool] = {}
+        self._wake_at = math.inf
         self._loop = asyncio.get_running_loop()
         self._alarm = Alarm(self._loop, self._rang)
 
@@ -79,11 +80,11 @@ class Holding:
     def __len__(self) -> int:
         return len(self._held)
 
-    def offered(self, application: str) -> bool:
-        """Whether some device that is up can run something for the application, or the size class, in time."""
-        known = self._offered.get(application)
+    def offered(self, query_class: QueryClass) -> bool:
+        """Whether some device that is up can run something for queries of that class in time."""
+        known = self._offered.get(query_class)
         if known is None:
-            known = self._offered[application] = not self._up.isdisjoint(self._offering.get(application, ()))
+            known = self._offered[query_class] = not self._up.isdisjoint(self._offering.get(query_class, ()))
         return known
 
     # --- what is known of devices -------------------------------------------------------------------------------------
@@ -91,29 +92,25 @@ class Holding:
     def configure(self, applications: Mapping[str, ApplicationSpec], now: float) -> None:
         """Take over the applications; queries held for others are refused. Those of size classes that are no more
         are booked anew, as soon as devices offer what there is instead."""
-        known = {
-            class_of(name, size): (spec.slo_s, spec.late == "serve")
-            for name, spec in applications.items()
-            for size in shapes.classes(spec)
+        terms = {
+            name: Terms(spec.slo_s, spec.late == "serve", shapes.classes(spec)) for name, spec in applications.items()
         }
         moved = [
             flight
             for flight in self._held.values()
-            if flight.spec.name in applications and flight.booked_as not in known
+            if flight.spec.name in terms and flight.query_class.size not in terms[flight.spec.name].sizes
         ]
         for flight in moved:
-            self._dispatcher.withdraw(flight, now)
+            self._act(self._dispatcher.withdrawn(flight, now), now)
             flight.size = shapes.class_holding(applications[flight.spec.name], flight.size)
-            flight.booked_as = class_of(flight.spec.name, flight.size)
-        self._dispatcher.set_applications(known, now)
-        self._arrived = [(flight.booked_as, flight) for _, flight in self._arrived]
-        waiting = {flight.id for _, flight in self._arrived}
+            flight.query_class = QueryClass(flight.spec.name, flight.size)
+        self._act(self._dispatcher.configured(terms, now), now)
+        waiting = {flight.id for flight in self._arrived}
         for flight in moved:
             if flight.id not in waiting:
                 self.submit(flight)
-        self._act(now)
 
-    def offer(self, device: str, menus: Mapping[str, Menu], now: float) -> None:
+    def offer(self, device: str, menus: Mapping[QueryClass, Menu], now: float) -> None:
         """What the device can run now."""
         if self._menus.get(device) is menus:
             return
@@ -123,8 +120,7 @@ class Holding:
             devices.discard(device)
         for name in menus:
             self._offering.setdefault(name, set()).add(device)
-        self._dispatcher.set_menus(device, menus, now)
-        self._act(now)
+        self._act(self._dispatcher.offered(device, menus, now), now)
 
     def set_up(self, device: str, up: bool, now: float) -> None:
         """Whether the device takes queries; what is booked on one that does not is booked elsewhere."""
@@ -135,8 +131,7 @@ class Holding:
             self._up.add(device)
         else:
             self._up.discard(device)
-        self._dispatcher.set_up(device, up, now)
-        self._act(now)
+        self._act(self._dispatcher.device_changed(device, now, up=up), now)
 
     def refresh(self, device: str, now: float) -> None:
         """Whether the device takes queries may have changed."""
@@ -147,20 +142,22 @@ class Holding:
         self.refresh(device, now)
         menus = self._menus.get(device, {})
         # Where this gateway has granted nothing, what waits there is others': the dispatcher sees to that.
-        work_s = sum(menus[name].options[0].seconds(rows) for name, rows in state.queued.items() if name in menus)
-        self._dispatcher.set_busy(device, now + state.busy_s + work_s, now)
-        self._act(now)
+        work_s = 0.0
+        for name, rows in state.queued.items():
+            menu = menus.get(QueryClass(name))
+            if menu is not None:
+                work_s += menu.options[0].seconds(rows)
+        self._act(self._dispatcher.device_changed(device, now, busy_until=now + state.busy_s + work_s), now)
 
     def set_way(self, device: str, way_s: float) -> None:
         """Seconds to the device and back."""
-        self._dispatcher.set_way(device, way_s)
+        self._dispatcher.rtt_changed(device, way_s)
 
     def lost(self, device: str, now: float) -> None:
         """The device is gone; the caller brings back by :meth:`declined` what was under way there."""
         self._up.discard(device)
         self._offered.clear()
-        self._dispatcher.lost(device, now)
-        self._act(now)
+        self._act(self._dispatcher.lost(device, now), now)
 
     def close(self) -> None:
         """Wake up no more."""
@@ -173,26 +170,25 @@ class Holding:
         if not self._arrived:
             self._loop.call_soon(self._book)
         self._held[flight.id] = flight
-        self._arrived.append((flight.booked_as, flight))
+        self._arrived.append(flight)
 
     def _book(self) -> None:
         arrived, self._arrived = self._arrived, []
         held = self._held
-        arrivals = [one for one in arrived if one[1].id in held]
+        arrivals = [flight for flight in arrived if flight.id in held]
         if not arrivals:
             return
         now = time.monotonic()
         started = time.perf_counter()
-        self._dispatcher.submit_all(arrivals, now)
+        decisions = self._dispatcher.arrived(arrivals, now)
         self._metrics.decision.observe((), (time.perf_counter() - started) / len(arrivals), len(arrivals))
-        self._act(now)
+        self._act(decisions, now)
 
     def withdraw(self, flight: Flight, now: float) -> bool:
         """Forget a query that waits here; False if it does not."""
         if self._held.pop(flight.id, None) is None:
             return False
-        self._dispatcher.withdraw(flight, now)
-        self._act(now)
+        self._act(self._dispatcher.withdrawn(flight, now), now)
         return True
 
     def landed(self, flights: Sequence[Flight], now: float, rows: int = 0, held_s: float = 0.0) -> None:
@@ -218,8 +214,7 @@ class Holding:
         batch = under_way.batch
         # A batch that ran with fewer rows than expected says nothing about the time that was expected.
         run_s = under_way.ran[1] if under_way.ran is not None and under_way.ran[0] == batch.rows else None
-        self._dispatcher.ended(batch, now, run_s)
-        self._act(now)
+        self._act(self._dispatcher.finished(batch, now, run_s), now)
 
     def abandoned(self, flight: Flight, now: float) -> None:
         """Nobody waits any more for the answer to a granted query. What runs is not stopped by that: one that nobody
@@ -240,45 +235,26 @@ class Holding:
 
     def _expected_end(self, batch: Batch) -> None:
         now = time.monotonic()
-        self._dispatcher.ended(batch, now)
-        self._act(now)
-
-    def observe(self, device: str, flight: Flight, variant: int, held_s: float, now: float) -> None:
-        """A query that ran by itself and was not granted here held the device for so long."""
-        self._dispatcher.observe(device, variant, flight.rows, held_s, now, flight.booked_as)
+        self._act(self._dispatcher.finished(batch, now), now)
 
     def declined(self, flights: Iterable[Flight], now: float) -> None:
         """Hold queries again that a device gave back, as far as their time lasts."""
         flights = list(flights)
         self._held.update((flight.id, flight) for flight in flights)
-        self._dispatcher.declined(flights, now)
-        self._act(now)
+        self._act(self._dispatcher.returned(flights, now), now)
 
     # --- carrying out -------------------------------------------------------------------------------------------------
 
-    def _act(self, now: float) -> None:
-        """Carry out what the dispatcher decided."""
-        if self._acting:
-            # An answer made room for the client's next query: whoever is at it below goes on with that too.
-            return
-        dispatcher = self._dispatcher
-        if dispatcher.grants or dispatcher.refused:
-            self._acting = True
-            try:
-                while dispatcher.grants or dispatcher.refused:
-                    grants = dispatcher.grants[:]
-                    refused: list[Flight] = dispatcher.refused[:]  # type: ignore[assignment]
-                    dispatcher.grants.clear()
-                    dispatcher.refused.clear()
-                    for batch in grants:
-                        self._grant(batch, now)
-                    for flight in refused:
-                        if self._held.pop(flight.id, None) is not None:
-                            self._carrier.refused(flight)
-            finally:
-                self._acting = False
-        if dispatcher.wake_at < self._alarm.at:
-            self._alarm.set(dispatcher.wake_at)
+    def _act(self, decisions: Decisions, now: float) -> None:
+        """Carry decisions out."""
+        self._wake_at = decisions.wake_at
+        if self._wake_at < self._alarm.at:
+            self._alarm.set(self._wake_at)
+        for batch in decisions.dispatches:
+            self._grant(batch, now)
+        for flight in decisions.refusals:
+            if self._held.pop(flight.id, None) is not None:
+                self._carrier.refused(flight)
 
     def _grant(self, batch: Batch, now: float) -> None:
         under_way = UnderWay(batch)
@@ -292,11 +268,11 @@ class Holding:
             return
         for flight in flights:
             flight.batch = None
-        device: str = batch.device.name  # type: ignore[assignment]
+        device: str = batch.device_name
         self._up.discard(device)
         self._offered.clear()
-        self._dispatcher.set_up(device, False, now)
-        self._dispatcher.ended(batch, now)
+        self._act(self._dispatcher.device_changed(device, now, up=False), now)
+        self._act(self._dispatcher.finished(batch, now), now)
         self.declined(flights, now)
         self._loop.call_later(REST_S, self._rested, device)
 
@@ -311,12 +287,9 @@ class Holding:
     def _wake(self) -> None:
         if self._arrived:
             self._book()
-        now, at = time.monotonic(), self._dispatcher.wake_at
+        now, at = time.monotonic(), self._wake_at
         if at - now > SOON_S:
             if at != self._alarm.at:
                 self._alarm.set(at)
             return
-        try:
-            self._dispatcher.wake(max(now, at))
-        finally:
-            self._act(now)
+        self._act(self._dispatcher.wake(max(now, at)), now)

@@ -1,8 +1,7 @@
 """What each device can run for each application: what plans say of it, as far as it is warm there. Pure.
 
 Each size class of an application (:mod:`workers.protocol.shapes`) has a menu of its own, with what its batches take:
-short queries may run on what would be too slow for long ones. To the dispatcher a class is an application by itself,
-called as :func:`workers.dispatch.classes.class_of` has it.
+short queries may run on what would be too slow for long ones.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from workers.batching.latency import LatencyModel
-from workers.dispatch.classes import class_of
+from workers.dispatch.binding import QueryClass
 from workers.dispatch.menu import Menu, Option
 from workers.protocol import shapes
 from workers.protocol.frames import WarmVariant
@@ -34,7 +33,7 @@ class Menus:
         self._newest: dict[str, dict[int, Resident]] = {}
         self._older: dict[str, dict[int, Resident]] = {}
         self._options: dict[tuple, Option | None] = {}
-        self._made: dict[str, tuple[tuple[WarmVariant, ...], dict[str, Menu]]] = {}
+        self._made: dict[str, tuple[tuple[WarmVariant, ...], dict[QueryClass, Menu]]] = {}
 
     def configure(self, applications: Mapping[str, ApplicationSpec], rows: int) -> None:
         """Take over applications, with their SLOs and weights."""
@@ -62,14 +61,14 @@ class Menus:
             else:
                 del self._older[device]
 
-    def of(self, device: str, warm: tuple[WarmVariant, ...]) -> dict[str, Menu]:
+    def of(self, device: str, warm: tuple[WarmVariant, ...]) -> dict[QueryClass, Menu]:
         """By application, each size class for itself, what the device can run now; those for which it has nothing are
         left out. The same object as long as nothing changes."""
         made = self._made.get(device)
         if made is not None and made[0] == warm:
             return made[1]
         newest, older = self._newest.get(device, {}), self._older.get(device, {})
-        found: dict[str, list[Option]] = {}
+        found: dict[QueryClass, list[Option]] = {}
         for variant in warm:
             resident = newest.get(variant.id) or older.get(variant.id)
             spec = self._applications.get(variant.application)
@@ -78,7 +77,7 @@ class Menus:
             for size in shapes.classes(spec):
                 option = self._option(resident, spec, size)
                 if option is not None:
-                    found.setdefault(class_of(spec.name, size), []).append(option)
+                    found.setdefault(QueryClass(spec.name, size), []).append(option)
         menus = {name: Menu(options) for name, options in found.items()}
         self._made[device] = warm, menus
         return menus

@@ -77,8 +77,8 @@ class Sent:
 
     def grant(self, batch: Batch, now: float) -> bool:
         """Send a batch to its device; False where that is impossible just now."""
-        device: str = batch.device.name  # type: ignore[assignment]
-        name, option = batch.application.owner, batch.option
+        device: str = batch.device_name  # type: ignore[assignment]
+        name, option = batch.application_name, batch.option
         latest = now + self.margin(device).seconds
         flights: list[Flight] = batch.queries  # type: ignore[assignment]
         variant: int = option.variant  # type: ignore[assignment]

@@ -116,6 +116,10 @@ class Binding(Protocol):
     def arrived(self, queries: Sequence[Query], now: float) -> Decisions:
         """Queries that arrived together."""
 
+    def probe(self, query: Query, now: float) -> Decisions:
+        """Dispatch a query that was just refused to an idle device all the same, if its profile alone has it in time:
+        estimates may be stale, and never recover without new batches. No dispatch: there is no such device."""
+
     def finished(self, batch: Dispatch, now: float, run_s: float | None = None) -> Decisions:
         """A dispatched batch is answered. ``run_s``: seconds that its run held the device; None: not known, or it
         failed."""

@@ -17,6 +17,7 @@ from .fleet import Fleet
 from .granting import Granting
 from .lateness import expect_later, forget_slowness, gave_back, learn, overdue_at
 from .menu import INF, Menu
+from .placing import unscaled
 from .rules import Rules
 from .state import Batch, Device
 from .wakes import Wakes
@@ -154,6 +155,16 @@ class Dispatcher:
             if (application := find(query_class, now)) is not None:
                 application.arrived(count, now)
         self._bookings.place_all([(find(query.query_class, now), query) for query in queries], now)
+        return self._decided(now)
+
+    def probe(self, query: Query, now: float) -> Decisions:
+        """See :class:`.binding.Binding`."""
+        application = self._fleet.application(query.query_class, now)
+        found = None if application is None else unscaled(application, query, now)
+        if found is not None:
+            option, device = found
+            application.demand.under_way += 1
+            self._granting.grant_alone(Batch(application, option, device, query), now)
         return self._decided(now)
 
     def withdrawn(self, query: Query, now: float) -> Decisions:

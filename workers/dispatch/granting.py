@@ -84,6 +84,10 @@ class Granting:
         elif device.wake_at != INF:
             self._wakes.set(device, INF)
 
+    def grant_alone(self, batch: Batch, now: float) -> None:
+        """Grant a batch that was never booked to its idle device."""
+        self._grant(batch, batch.device, 1.0, now)
+
     def _grant(self, batch: Batch, device: Device, pressure: float, now: float) -> None:
         """Grant a batch that is no longer booked."""
         option = batch.option

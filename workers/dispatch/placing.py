@@ -245,6 +245,19 @@ def anywhere(application: Application, rows: int, now: float, deadline: float) -
     return best
 
 
+def unscaled(application: Application, query: Query, now: float) -> tuple[Option, Device] | None:
+    """The most accurate variant that an idle device would run in time if it kept to its profile."""
+    best, worth = None, -INF
+    for group, device in application.crowd:
+        if device.booked or device.granted or device.away or device.free_at > now:
+            continue
+        for option in group.menu.options:
+            if option.worth > worth and now + device.way_s + option.seconds(query.rows) <= query.deadline:
+                best, worth = (option, device), option.worth
+                break
+    return best
+
+
 def takeover(device: Device, behind: dict[Device, None], now: float) -> tuple[Option, Batch] | None:
     """A batch that waits behind others elsewhere and would be no less accurate on this idle device, started at once.
 

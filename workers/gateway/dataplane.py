@@ -120,7 +120,9 @@ class DataPlane:
         error: GatewayError | None = self.accounts.enter(flight)
         if error is None and (variant is not None or query.terms.min_accuracy is not None):
             try:
-                flight.allowed = self._insisting.devices(spec, query, variant)
+                flight.allowed, permitted = self._insisting.permitted(spec, query, variant)
+                if permitted is not None:
+                    flight.query_class = flight.query_class._replace(permitted=permitted)
             except GatewayError as refused:
                 error = refused
         if error is None and self._suspects.active:
@@ -139,12 +141,7 @@ class DataPlane:
 
     def _place(self, flight: Flight) -> None:
         """Hold the query, or send it to a device."""
-        if (
-            self.late_binding
-            and flight.allowed is None
-            and flight.spec.batching.policy == HELD_POLICY
-            and self._holding.offered(flight.query_class)
-        ):
+        if self.late_binding and flight.spec.batching.policy == HELD_POLICY:
             flight.booking = None
             self._holding.submit(flight)
         else:
@@ -210,9 +207,7 @@ class DataPlane:
     def usable(self, device: str) -> bool:
         """Whether the device is connected and takes queries."""
         executor = self._executors.get(device)
-        if executor is None or executor.state is None or executor.state.draining:
-            return False
-        return device not in self._trials.reserved
+        return executor is not None and executor.state is not None and device not in self._trials.reserved
 
     def grant(self, batch: Batch, now: float) -> bool:
         """Send a batch to its device; False where that is impossible just now."""
@@ -220,17 +215,13 @@ class DataPlane:
 
     def refused(self, flight: Flight) -> None:
         """No device can answer a held query in time, as far as the dispatcher knows."""
-        if not flight.tries and (idle := self._sent.idle(flight.spec.name)):
-            # It knows devices by their latest batches, and must not stay of the opinion that none can for want of any:
-            # one that has nothing to do may try.
-            flight.allowed = frozenset(idle)
-            self._dispatch(flight, time.monotonic())
-        elif flight.error is None and not self._executors.warm(flight.spec.name):
-            self._dispatch(flight, time.monotonic())
-        else:
-            if flight.due - flight.arrived >= WHOLE * flight.spec.slo_s:
-                self._refused[flight.spec.name] = self._refused.get(flight.spec.name, 0) + flight.rows
-            self._finish(flight, flight.error or self._too_late(flight))
+        if not flight.tries and self._holding.probe(flight, time.monotonic()):
+            return
+        if flight.error is None and not self._executors.warm(flight.spec.name):
+            flight.error = self._nobody(flight)
+        elif flight.due - flight.arrived >= WHOLE * flight.spec.slo_s:
+            self._refused[flight.spec.name] = self._refused.get(flight.spec.name, 0) + flight.rows
+        self._finish(flight, flight.error or self._too_late(flight))
 
     def take_refused(self) -> dict[str, int]:
         """Rows by application that no device could have answered in time, since this was last asked."""

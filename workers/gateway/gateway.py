@@ -150,6 +150,7 @@ class Gateway:
         self._rpc = RpcServer(rpc, options.max_body_bytes, buffered_bytes)
         self._ticker: asyncio.Task | None = None
         self._moved: int | None = None
+        self._draining: dict[str, bool] = {}
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
@@ -288,14 +289,22 @@ class Gateway:
             logger.info("routes_moved", application=application, version=adoption.target.version)
         self._router.set_routes(adoption.routes)
         self._menus.moved(adoption.moving)
-        for device, state in self._executors.states().items():
-            if state is not None:
-                self._dataplane.offer(device, self._menus.of(device, state.warm), now)
+        self._offer(now)
         self._keep_executors(catalog)
         if adoption.adopted is not None and adoption.adopted != self._moved:
             self._moved = adoption.adopted
             self._executors.broadcast(Moved(adoption.adopted))
             logger.info("plan_adopted", version=adoption.adopted)
+
+    def _offer(self, now: float) -> None:
+        """Offer what is warm. A device that is draining takes only what no other device could answer."""
+        states = {device: state for device, state in self._executors.states().items() if state is not None}
+        menus = {device: self._menus.of(device, state.warm) for device, state in states.items()}
+        elsewhere = {one.application for device, some in menus.items() if not states[device].draining for one in some}
+        for device, some in menus.items():
+            if states[device].draining:
+                some = {one: menu for one, menu in some.items() if one.application not in elsewhere}
+            self._dataplane.offer(device, some, now)
 
     def _keep_executors(self, catalog: Catalog) -> None:
         """Connections to the plan's devices, and to those that old routes or queries under way still need."""
@@ -328,7 +337,8 @@ class Gateway:
             warm.setdefault(variant.application, set()).add(variant.id)
         known = {application: frozenset(ids) for application, ids in warm.items()}
         first = not self._adoption.knows(device)
-        changed = self._adoption.warm(device, known)
+        changed = self._adoption.warm(device, known) or state.draining is not self._draining.get(device)
+        self._draining[device] = state.draining
         if first:
             self._router.up(device)
             logger.info("executor_up", device=device, plan_version=state.plan_version, warm=len(state.warm))
@@ -355,6 +365,7 @@ class Gateway:
         """An executor is gone: route around it first, then re-route what it had."""
         logger.warning("executor_lost", device=device, reason=reason)
         self._router.down(device)
+        self._draining.pop(device, None)
         self._adoption.gone(device)
         self._step(time.monotonic())
         self._dataplane.lost(device, reason)

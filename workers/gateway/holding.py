@@ -58,10 +58,7 @@ class Holding:
         #: held, but not booked yet
         self._arrived: list[Flight] = []
         self._menus: dict[str, Mapping[QueryClass, Menu]] = {}
-        self._offering: dict[QueryClass, set[str]] = {}
         self._up: set[str] = set()
-        #: answers of :meth:`offered` since these two last changed
-        self._offered: dict[QueryClass, bool] = {}
         self._wake_at = math.inf
         self._loop = asyncio.get_running_loop()
         self._alarm = Alarm(self._loop, self._rang)
@@ -79,13 +76,6 @@ class Holding:
 
     def __len__(self) -> int:
         return len(self._held)
-
-    def offered(self, query_class: QueryClass) -> bool:
-        """Whether some device that is up can run something for queries of that class in time."""
-        known = self._offered.get(query_class)
-        if known is None:
-            known = self._offered[query_class] = not self._up.isdisjoint(self._offering.get(query_class, ()))
-        return known
 
     # --- what is known of devices -------------------------------------------------------------------------------------
 
@@ -112,21 +102,13 @@ class Holding:
 
     def offer(self, device: str, menus: Mapping[QueryClass, Menu], now: float) -> None:
         """What the device can run now."""
-        if self._menus.get(device) is menus:
-            return
         self._menus[device] = menus
-        self._offered.clear()
-        for devices in self._offering.values():
-            devices.discard(device)
-        for name in menus:
-            self._offering.setdefault(name, set()).add(device)
         self._act(self._dispatcher.offered(device, menus, now), now)
 
     def set_up(self, device: str, up: bool, now: float) -> None:
         """Whether the device takes queries; what is booked on one that does not is booked elsewhere."""
         if up == (device in self._up):
             return
-        self._offered.clear()
         if up:
             self._up.add(device)
         else:
@@ -156,7 +138,6 @@ class Holding:
     def lost(self, device: str, now: float) -> None:
         """The device is gone; the caller brings back by :meth:`declined` what was under way there."""
         self._up.discard(device)
-        self._offered.clear()
         self._act(self._dispatcher.lost(device, now), now)
 
     def close(self) -> None:
@@ -189,6 +170,14 @@ class Holding:
         if self._held.pop(flight.id, None) is None:
             return False
         self._act(self._dispatcher.withdrawn(flight, now), now)
+        return True
+
+    def probe(self, flight: Flight, now: float) -> bool:
+        """Run a refused query on an idle device all the same; False where there is none for it."""
+        decisions = self._dispatcher.probe(flight, now)
+        if not decisions.dispatches:
+            return False
+        self._act(decisions, now)
         return True
 
     def landed(self, flights: Sequence[Flight], now: float, rows: int = 0, held_s: float = 0.0) -> None:
@@ -270,7 +259,6 @@ class Holding:
             flight.batch = None
         device: str = batch.device_name
         self._up.discard(device)
-        self._offered.clear()
         self._act(self._dispatcher.device_changed(device, now, up=False), now)
         self._act(self._dispatcher.finished(batch, now), now)
         self.declined(flights, now)

@@ -1,6 +1,8 @@
-"""Which devices can do what a query insists on, remembered for as long as nothing changes."""
+"""Which variants and devices meet a query's constraints, remembered for as long as nothing changes."""
 
 from __future__ import annotations
+
+import math
 
 from workers.protocol import v2
 from workers.protocol.frames import ExecutorState
@@ -25,7 +27,7 @@ class Insisting:
         #: by application and rows, what is warm; by what queries insist on as well, the devices for it; and what each
         #: device told last, on which both depend
         self._warm: dict[tuple[str, int], list[wishes.Able]] = {}
-        self._chosen: dict[tuple, frozenset[str]] = {}
+        self._chosen: dict[tuple, tuple[frozenset[str], frozenset[int] | None]] = {}
         self._told: dict[str, tuple] = {}
 
     def adopt(self, catalog: Catalog) -> None:
@@ -45,8 +47,11 @@ class Insisting:
         self._told.pop(device, None)
         self._forget()
 
-    def devices(self, spec: ApplicationSpec, query: v2.Query, variant: str | None) -> frozenset[str]:
-        """Devices that can do what the query insists on; ``variant``: the only one that will do, or None.
+    def permitted(
+        self, spec: ApplicationSpec, query: v2.Query, variant: str | None
+    ) -> tuple[frozenset[str], frozenset[int] | None]:
+        """Devices that can meet the query's constraints now, and the ids of the variants that may answer it (None:
+        all); ``variant``: the only one that may, or None.
 
         Raises:
             Unavailable: there is none now; the text names the nearest that could.
@@ -58,11 +63,19 @@ class Insisting:
         key = spec.name, terms.rows, variant, terms.min_accuracy, query.latency_s
         found = self._chosen.get(key)
         if found is None:
-            fitting = [one for one in able if variant is None or one.variant == variant]
+            named = [one for one in able if variant is None or one.variant == variant]
             try:
-                found = wishes.devices(fitting, terms.min_accuracy, query.latency_s)
+                fitting = wishes.fitting(named, terms.min_accuracy, query.latency_s)
             except wishes.Unmet as error:
                 raise Unavailable(str(error)) from None
+            known = {(one.id, one.variant, one.accuracy) for one in able}
+            known |= {
+                (r.variant.id, r.variant.name, r.variant.accuracy or 0.0) for _, r in self._catalog.residents(spec.name)
+            }
+            least = terms.min_accuracy if terms.min_accuracy is not None else -math.inf
+            ids = {id for id, name, accuracy in known if variant in (None, name) and accuracy >= least}
+            whole = len(ids) == len({id for id, _, _ in known})
+            found = frozenset(one.device for one in fitting), None if whole else frozenset(ids)
             if len(self._chosen) >= WISHES:
                 self._chosen.clear()
             self._chosen[key] = found
@@ -73,7 +86,7 @@ class Insisting:
         terms = query.terms
         if query.latency_s is not None and (able := self.able(spec.name, terms.rows)):
             try:
-                wishes.devices(able, terms.min_accuracy, query.latency_s)
+                wishes.fitting(able, terms.min_accuracy, query.latency_s)
             except wishes.Unmet as error:
                 return str(error)
         return None
@@ -94,7 +107,7 @@ class Insisting:
             residents = self._catalog.residents(application)
             seconds = {(device, one.variant.id): alone_s(one.profile, rows) for device, one in residents}
             able = [
-                wishes.Able(device, known.name, known.accuracy, seconds.get((device, known.id)))
+                wishes.Able(device, known.id, known.name, known.accuracy, seconds.get((device, known.id)))
                 for device, known in self._executors.warm(application)
             ]
             if len(self._warm) >= WISHES:

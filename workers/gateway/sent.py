@@ -54,12 +54,6 @@ class Sent:
         """Those that nobody answered in their time."""
         return [one for flights in self._by_device.values() for one in flights.values() if one.expires <= now]
 
-    def idle(self, application: str) -> set[str]:
-        """Devices with something warm for the application and no query of this gateway's."""
-        if all(self._by_device.get(device) for device in self._executors.states()):
-            return set()
-        return {device for device, _ in self._executors.warm(application) if not self._by_device.get(device)}
-
     # --- there --------------------------------------------------------------------------------------------------------
 
     def submit(self, device: str, flight: Flight, now: float) -> bool:

@@ -1,4 +1,4 @@
-"""What queries insist on, against what is warm: which devices can, and the nearest that could where none can. Pure.
+"""Constraints of queries, against what is warm: which variants can meet them, and the nearest where none can. Pure.
 
 The model-less interface (INFaaS, ATC'21, Section 3): a query may name the time it can wait and the accuracy it needs
 instead of a variant.
@@ -16,6 +16,7 @@ class Able:
     query would take there alone, as expected; None: not known."""
 
     device: str
+    id: int
     variant: str
     accuracy: float
     seconds: float | None
@@ -25,8 +26,8 @@ class Unmet(ValueError):
     """Nothing that is warm can do what a query insists on; the text names the parameter and the nearest that can."""
 
 
-def devices(able: Sequence[Able], min_accuracy: float | None, latency_s: float | None) -> frozenset[str]:
-    """The devices that can do both.
+def fitting(able: Sequence[Able], min_accuracy: float | None, latency_s: float | None) -> list[Able]:
+    """Those that meet both constraints.
 
     Raises:
         Unmet: there is none.
@@ -36,9 +37,7 @@ def devices(able: Sequence[Able], min_accuracy: float | None, latency_s: float |
         best = max((one.accuracy for one in able), default=None)
         now = "nothing is warm now" if best is None else f"the best available now is {best:g}"
         raise Unmet(f"parameters.min_accuracy: {min_accuracy:g} cannot be had; {now}")
-    found = frozenset(
-        one.device for one in enough if latency_s is None or one.seconds is None or one.seconds <= latency_s
-    )
+    found = [one for one in enough if latency_s is None or one.seconds is None or one.seconds <= latency_s]
     if found:
         return found
     nearest = min(enough, key=lambda one: one.seconds)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from workers.dispatch.stacks import LATE
+
 from . import stacks
-from .ablations import BINDINGS
 from .controller import SimulationError
 from .early import EarlyEngine
 from .late import LateEngine
@@ -23,16 +24,18 @@ __all__ = ["Results", "Scenario", "ScenarioError", "SimulationError", "load", "s
 
 def simulate(
     scenario: Scenario | Path | str,
-    strategy: str | None = None,
+    stack: str | None = None,
     batching: str | None = None,
     routing: str | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Results:
-    """Run a scenario (or the file of one). What is not named comes from the scenario; else batching and routing come
-    from the strategy, and the strategy is the live default. A named strategy implies its own batching and routing.
+    """Run a scenario (or the file of one).
 
     Args:
-        progress: told now and then which share of the queries has arrived.
+        stack: its name; None: the scenario's, with the scenario's batching and routing, else the live default.
+        batching: a batch policy instead of the stack's.
+        routing: a routing instead of the stack's.
+        progress: called now and then with the share of the queries that has arrived.
 
     Raises:
         ScenarioError: the scenario or a name cannot be used.
@@ -40,10 +43,10 @@ def simulate(
     """
     if not isinstance(scenario, Scenario):
         scenario = load(scenario)
-    if strategy is None:
-        strategy = scenario.strategy
+    if stack is None:
+        stack = scenario.stack
         batching = scenario.batching if batching is None else batching
         routing = scenario.routing if routing is None else routing
-    stack = stacks.choose(strategy, batching, routing)
-    engine = LateEngine if stack.routing in BINDINGS else EarlyEngine
-    return Results(scenario, stack, engine(scenario, stack, progress).run())
+    chosen = stacks.choose(stack, batching, routing)
+    engine = LateEngine if chosen.binding == LATE else EarlyEngine
+    return Results(scenario, chosen, engine(scenario, chosen, progress).run())

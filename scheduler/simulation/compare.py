@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from workers.dispatch.stacks import Stack
+
 from . import stacks
-from .stacks import Stack
 from .tables import ScenarioError
 
 #: more runs than this in one comparison cannot be told apart in a plot
@@ -17,10 +18,10 @@ def choose(named: Sequence[str], batching: str | None = None, routing: str | Non
     """The stacks of a comparison by label, in the given order.
 
     Args:
-        named: ``STRATEGY``, ``STRATEGY:BATCHING`` or ``STRATEGY:BATCHING:ROUTING``; what is left out or empty comes
-            from ``batching`` and ``routing``, and otherwise from the strategy.
+        named: ``STACK``, ``STACK:BATCHING`` or ``STACK:BATCHING:ROUTING``; what is left out or empty comes from
+            ``batching`` and ``routing``, and otherwise from the stack.
 
-    The label is the strategy where that is enough to tell the runs apart, and else all three names.
+    The label is the stack's name where that is enough to tell the runs apart, and else all three names.
 
     Raises:
         ScenarioError: with a line for each name that is not known, and for each run that is there twice.
@@ -30,25 +31,25 @@ def choose(named: Sequence[str], batching: str | None = None, routing: str | Non
     for text in named:
         parts = [part.strip() for part in text.split(":")]
         if len(parts) > 3 or not parts[0]:
-            faults.append(f"strategy: must be STRATEGY, STRATEGY:BATCHING or STRATEGY:BATCHING:ROUTING, not {text!r}")
+            faults.append(f"stack: must be STACK, STACK:BATCHING or STACK:BATCHING:ROUTING, not {text!r}")
             continue
-        strategy, own_batching, own_routing = (*parts, "", "")[:3]
+        name, own_batching, own_routing = (*parts, "", "")[:3]
         try:
-            stack = stacks.choose(strategy, own_batching or batching, own_routing or routing)
+            stack = stacks.choose(name, own_batching or batching, own_routing or routing)
         except ScenarioError as error:
             faults += error.faults
             continue
         if stack in chosen:
-            faults.append(f"strategy: {text!r} is the same run as one before it ({label(stack)})")
+            faults.append(f"stack: {text!r} is the same run as one before it ({label(stack)})")
         chosen.append(stack)
     if len(named) > MOST_RUNS:
-        faults.append(f"strategy: at most {MOST_RUNS} runs can be compared, not {len(named)}")
+        faults.append(f"stack: at most {MOST_RUNS} runs can be compared, not {len(named)}")
     if faults:
         raise ScenarioError(faults)
-    times = Counter(stack.strategy for stack in chosen)
-    return {(stack.strategy if times[stack.strategy] == 1 else label(stack)): stack for stack in chosen}
+    times = Counter(stack.name for stack in chosen)
+    return {(stack.name if times[stack.name] == 1 else label(stack)): stack for stack in chosen}
 
 
 def label(stack: Stack) -> str:
     """All three names, fit for a file's name."""
-    return f"{stack.strategy}_{stack.batching}_{stack.routing}"
+    return f"{stack.name}_{stack.batching}_{stack.routing}"

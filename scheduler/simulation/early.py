@@ -10,13 +10,13 @@ from collections.abc import Callable
 from heapq import heappop
 
 from workers.batching import policies
+from workers.dispatch.stacks import Stack
 from workers.gateway import routing as routers
 
 from .controller import Planned, SimulationError
 from .devices import Batch, Query, SimulatedDevice
 from .engine import DROPPED, IN_TIME, LATE, ROUNDING_S, Engine
 from .scenario import Scenario
-from .stacks import Stack
 
 
 class EarlyEngine(Engine):

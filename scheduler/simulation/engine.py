@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heappush
 
+from workers.dispatch.stacks import Stack
+
 from .controller import Controller, Planned, SimulationError
 from .devices import Query, Variant
 from .noise import RunTimes
 from .scenario import Scenario
-from .stacks import Stack
 
 PENDING, IN_TIME, LATE, DROPPED = range(4)
 #: a query is late when it is later than its SLO by more than rounding

@@ -74,7 +74,7 @@ def write(results: Results, folder: Path | str) -> Path:
 
 def write_run(folder: Path, results: Results) -> None:
     """One run's files, into a folder that is there."""
-    seconds = {results.stack.strategy: results.per_second}
+    seconds = {results.stack.name: results.per_second}
     images = {
         "demand_throughput.png": plots.png(plots.demand_and_throughput(seconds)),
         "effective_accuracy.png": plots.png(plots.effective_accuracy(seconds)),

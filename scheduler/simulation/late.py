@@ -12,6 +12,7 @@ from heapq import heappop, heappush
 from workers.dispatch.binding import Decisions, QueryClass, Terms
 from workers.dispatch.dispatcher import Dispatcher
 from workers.dispatch.menu import Menu, Option
+from workers.dispatch.stacks import Stack
 from workers.dispatch.state import Batch
 
 from .ablations import BINDINGS
@@ -20,7 +21,6 @@ from .devices import Query, Variant
 from .engine import DROPPED, IN_TIME, LATE, ROUNDING_S, Engine
 from .residents import Residents
 from .scenario import Scenario
-from .stacks import Stack
 from .staging import PATIENCE, PLANNED_PATIENCE, may_load
 
 

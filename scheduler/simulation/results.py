@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from workers.dispatch.stacks import Stack
+
 from .engine import IN_TIME, LATE, Record
 from .fluid import fluid_reference
 from .scenario import Scenario
 from .seconds import Second
-from .stacks import Stack
 
 #: the first seconds, in which everything starts cold, do not count for the accuracy drop
 SETTLED_S = 20

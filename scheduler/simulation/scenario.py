@@ -12,8 +12,8 @@ from .arrivals import Arrivals, read_generator, read_trace
 from .profiles import Model, read_profiles
 from .tables import ScenarioError, Table, shown
 
-#: the keys that name the stack
-STACK = ("strategy", "batching", "routing")
+#: the keys that name the stack and what replaces parts of it
+CHOICE = ("stack", "batching", "routing")
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Scenario:
     run_ratios: Mapping[str, Sequence[float]] = field(default_factory=dict)
     seed: int = 0
     control: Control = Control()
-    strategy: str | None = None
+    stack: str | None = None
     batching: str | None = None
     routing: str | None = None
 
@@ -99,7 +99,11 @@ def parse(values: Mapping[str, object], folder: Path, name: str = "scenario") ->
     }
     slo = top.numbers("slo_ms", 0.001, 3_600_000)
     control = _control(top.table("control"))
-    chosen = {key: (top.text(key) or None) if key in top else top.raw(key) for key in STACK}
+    chosen = {key: (top.text(key) or None) if key in top else top.raw(key) for key in CHOICE}
+    if "strategy" in top:
+        if "stack" in top:
+            top.fault("strategy", "is another name of stack, and only one of them can be given")
+        chosen["stack"] = top.text("strategy") or None
     try:
         stacks.choose(**chosen)
     except ScenarioError as error:

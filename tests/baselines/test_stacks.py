@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from scheduler.allocation import strategies
 from scheduler.allocation.baselines import BASELINES
-from scheduler.allocation.strategies import names
 from scheduler.simulation import simulate
 from scheduler.simulation.scenario import Control
 from scheduler.simulation.stacks import choose
 from tests.simulation.worlds import model, world
+from workers.batching import policies
+from workers.dispatch import stacks
+from workers.gateway import routing
 
-STACKS = {
+PUBLISHED = {
+    "proteus": ("proteus", "shares"),
     "clipper-ht": ("clipper", "shares"),
     "clipper-ha": ("clipper", "shares"),
     "sommelier": ("proteus", "shares"),
@@ -37,12 +41,30 @@ def busy_world(**options):
     return world(models, calm + surge, ["cpu", "cpu", "gpu"], control=control, **options)
 
 
-def test_each_baseline_brings_its_own_batching_and_routing():
-    assert BASELINES.keys() == STACKS.keys() <= set(names())
-    for name, own in STACKS.items():
+def test_each_published_stack_has_its_own_batching_and_routing():
+    assert {"proteus", *BASELINES} == PUBLISHED.keys() == stacks.STACKS.keys() - {"nereus"}
+    for name, own in PUBLISHED.items():
         stack = choose(name)
+        assert stack == stacks.STACKS[name] and stack.binding == "published"
         assert (stack.batching, stack.routing) == own
         assert choose(name, routing="round-robin").routing == "round-robin"
+    assert stacks.STACKS["nereus"].binding == "late" == choose(routing="late-binding-wo-prices").binding
+
+
+def test_every_part_that_a_stack_names_exists():
+    assert next(iter(stacks.STACKS)) == stacks.DEFAULT in stacks.LIVE
+    for name, stack in stacks.STACKS.items():
+        assert stack.name == name
+        assert stack.strategy in strategies.names()
+        assert stack.batching in policies.names()
+        assert stack.routing in routing.names()
+    # No strategy can be had by no stack.
+    assert {stack.strategy for stack in stacks.STACKS.values()} == set(strategies.names())
+
+
+def test_what_nobody_should_serve_with_is_for_simulations_alone():
+    assert set(stacks.STACKS) - set(stacks.LIVE) == {"proteus-wo-qa"}
+    assert not {stacks.STACKS[name].routing for name in stacks.LIVE} & {"uniform", "round-robin"}
 
 
 @pytest.mark.parametrize("load_time_s", [0.0, 0.2])

@@ -30,7 +30,7 @@ def run(tmp_path: Path, *args: str) -> subprocess.CompletedProcess:
 
 
 def test_a_scenario_becomes_a_summary_a_table_and_a_page(tmp_path):
-    ran = run(tmp_path, str(files(tmp_path)), "--strategy", "proteus", "--routing", "uniform", "--out", "results")
+    ran = run(tmp_path, str(files(tmp_path)), "--stack", "proteus", "--routing", "uniform", "--out", "results")
     assert ran.returncode == 0, ran.stderr
     summary = json.loads((tmp_path / "results" / "summary.json").read_text())
     assert (summary["strategy"], summary["batching"], summary["routing"]) == ("proteus", "proteus", "uniform")
@@ -64,20 +64,23 @@ def refused(*args: object) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("option", ["strategy", "batching", "routing"])
-def test_an_unknown_name_is_answered_with_the_known_ones(option, tmp_path):
+@pytest.mark.parametrize(
+    ("option", "field"),
+    [("stack", "stack"), ("strategy", "stack"), ("batching", "batching"), ("routing", "routing")],
+)
+def test_an_unknown_name_is_answered_with_the_known_ones(option, field, tmp_path):
     told = refused(files(tmp_path), f"--{option}", "nexsus", "--out", tmp_path / "out")
-    assert f"{option}: must be one of" in told and not (tmp_path / "out").exists()
+    assert f"{field}: must be one of" in told and not (tmp_path / "out").exists()
 
 
 def test_what_is_wrong_with_the_scenario_and_with_the_names_is_told_together(tmp_path):
     path = files(tmp_path, "load_time_s = -1\n" + SCENARIO)
-    for option in ("batching", "strategy"):
+    for option in ("batching", "stack"):
         told = refused(path, f"--{option}", "nexsus", "--out", tmp_path / "out")
         assert "load_time_s: must be" in told and f"{option}: must be one of" in told
 
 
-def test_strategies_are_compared_on_one_page_with_a_folder_for_each(tmp_path):
+def test_stacks_are_compared_on_one_page_with_a_folder_for_each(tmp_path):
     names = "proteus,proteus:nexus,proteus:nereus:least-completion"
     out = tmp_path / "results"
     call_command("simulate", str(files(tmp_path)), compare=names, routing="uniform", out=out, stdout=io.StringIO())
@@ -96,7 +99,7 @@ def test_all_that_is_wrong_with_a_comparison_is_said_before_anything_runs(tmp_pa
     told = refused(files(tmp_path), *named, "--out", tmp_path / "out")
     assert "'proteus' is the same run as one before it" in told
     assert "not 'protheus'. Is 'proteus' meant?" in told
-    assert "STRATEGY:BATCHING:ROUTING, not 'proteus:a:b:c'" in told and "not ''" in told
+    assert "STACK:BATCHING:ROUTING, not 'proteus:a:b:c'" in told and "not ''" in told
     assert not (tmp_path / "out").exists()
 
 
@@ -105,7 +108,7 @@ def test_results_replace_older_ones_and_leave_other_files_alone(tmp_path):
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "notes.txt").write_text("mine")
     (tmp_path / "results" / "summary.json").write_text("old")
-    call_command("simulate", str(path), strategy=["proteus"], out=tmp_path / "results", stdout=io.StringIO())
+    call_command("simulate", str(path), stack=["proteus"], out=tmp_path / "results", stdout=io.StringIO())
     assert (tmp_path / "results" / "notes.txt").read_text() == "mine"
     assert json.loads((tmp_path / "results" / "summary.json").read_text())["queries"] > 100
     assert not [p.name for p in (tmp_path / "results").iterdir() if p.name.startswith(".")]

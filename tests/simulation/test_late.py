@@ -8,11 +8,11 @@ from scheduler.simulation import simulate
 from scheduler.simulation.engine import DROPPED, IN_TIME
 from scheduler.simulation.late import LateEngine
 from scheduler.simulation.scenario import Control
-from scheduler.simulation.stacks import Stack
+from scheduler.simulation.stacks import choose
 
 from .worlds import model, world
 
-STACK = Stack("proteus", "nereus", "late-binding")
+STACK = choose("proteus", "nereus", "late-binding")
 ONE = model("q", "m", cpu={1: 100, 2: 200})
 
 

@@ -10,7 +10,7 @@ import pytest
 from scheduler.simulation import Results, simulate
 from scheduler.simulation.engine import DROPPED, IN_TIME, LATE, Record
 from scheduler.simulation.fluid import Reference, fluid_reference
-from scheduler.simulation.stacks import Stack
+from workers.dispatch.stacks import DEFAULT, STACKS
 
 from .worlds import model, world
 
@@ -23,7 +23,7 @@ def finished(scenario, variant, outcome=None) -> Results:
     answered = array("d", [t + 0.1 for t in scenario.arrivals.times])
     variants = tuple((m.application, m.name, m.accuracy) for m in scenario.models)
     outcome = bytearray([IN_TIME] * len(answered)) if outcome is None else outcome
-    return Results(scenario, Stack("s", "b", "r"), Record(outcome, answered, variant, variants, (), 1.0))
+    return Results(scenario, STACKS[DEFAULT], Record(outcome, answered, variant, variants, (), 1.0))
 
 
 def test_the_fluid_reference_mixes_variants_to_use_all_of_the_time():

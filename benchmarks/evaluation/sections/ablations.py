@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from scheduler.allocation import strategies
-from scheduler.simulation import stacks
 
 from ..page import Context, anchor
 from ..runs import Case
@@ -27,7 +26,7 @@ PROTEUS = {
 }
 NEREUS = {
     "nereus": ("nereus", None, None),
-    "with Proteus' allocation": ("proteus", *stacks.LIVE),
+    "with Proteus' allocation": ("proteus", "nereus", "late-binding"),
     "bound early, least completion": ("nereus", "nereus", "least-completion"),
     "bound early, by shares": ("nereus", "nereus", "shares"),
     "bound early, Proteus' batching": ("nereus", "proteus", "least-completion"),

@@ -10,14 +10,14 @@ from tqdm import tqdm
 
 from scheduler.simulation import Results, Scenario, ScenarioError, SimulationError, load, simulate, stacks
 from scheduler.simulation.compare import choose
-from scheduler.simulation.stacks import Stack
+from workers.dispatch.stacks import Stack
 
 #: a reference that leaves out less than this (relative) serves everything
 NEARLY_ALL = 1e-5
 
 
 class Command(BaseCommand):
-    help = "Simulate a scenario with the live system's strategies, batch policies and routers."
+    help = "Simulate a scenario with the stacks of the live system."
     # Neither a database nor Redis nor an appliance is needed.
     requires_system_checks = ()
     requires_migrations_checks = False
@@ -25,22 +25,23 @@ class Command(BaseCommand):
     def add_arguments(self, parser) -> None:
         parser.add_argument("scenario", type=Path, metavar="SCENARIO.toml")
         parser.add_argument(
+            "--stack",
             "--strategy",
             action="append",
             default=None,
-            help="allocation strategy; implies its own batching and routing. Given several times: a comparison",
+            help="one of the stacks that a cluster can serve with. Given several times: a comparison",
         )
         parser.add_argument(
             "--compare",
             metavar="A,B,...",
-            help="strategies to compare, each STRATEGY, STRATEGY:BATCHING or STRATEGY:BATCHING:ROUTING",
+            help="stacks to compare, each STACK, STACK:BATCHING or STACK:BATCHING:ROUTING",
         )
-        parser.add_argument("--batching", help="batch policy, of all runs that name none")
-        parser.add_argument("--routing", help="router, of all runs that name none")
+        parser.add_argument("--batching", help="batch policy instead of the stack's, of all runs that name none")
+        parser.add_argument("--routing", help="routing instead of the stack's, of all runs that name none")
         parser.add_argument("--out", type=Path, help="folder for the results; by default the scenario's name")
 
     def handle(self, *args, scenario: Path, out: Path | None = None, **options) -> None:
-        named = list(options["strategy"] or [])
+        named = list(options["stack"] or [])
         if options["compare"] is not None:
             named += options["compare"].split(",")
         out = Path(scenario.stem) if out is None else out
@@ -52,13 +53,13 @@ class Command(BaseCommand):
             with staged(out) as stage:
                 if len(runs) > 1:
                     results = {
-                        label: _run(world, label, stack.strategy, stack.batching, stack.routing)
+                        label: _run(world, label, stack.name, stack.batching, stack.routing)
                         for label, stack in runs.items()
                     }
                     write_comparison(stage, results)
                 else:
                     stack = next(iter(runs.values()), None)
-                    chosen = (stack.strategy, stack.batching, stack.routing) if stack else (
+                    chosen = (stack.name, stack.batching, stack.routing) if stack else (
                         None, options["batching"], options["routing"],
                     )  # fmt: skip
                     results = {"": _run(world, world.name, *chosen)}
@@ -90,7 +91,7 @@ def _checked(
         runs = choose(named, batching, routing)
         if not runs:
             # As the run will be put together; what the scenario names itself was checked with it.
-            own = (world.strategy, world.batching, world.routing) if world is not None else (None, None, None)
+            own = (world.stack, world.batching, world.routing) if world is not None else (None, None, None)
             stacks.choose(own[0], own[1] if batching is None else batching, own[2] if routing is None else routing)
     except ScenarioError as error:
         faults += error.faults

@@ -1,0 +1,115 @@
+"""The stacks: one name for an allocation strategy, a binding and a batch policy, live and simulated alike.
+
+A stack is chosen for the whole cluster. The control plane plans with its strategy; gateways and executors follow its
+binding and its batch policy from the plan that names it on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+LATE, PUBLISHED = "late", "published"
+
+
+@dataclass(frozen=True)
+class Stack:
+    """One way to serve.
+
+    Attributes:
+        strategy: the allocation strategy that makes the plans (see ``scheduler/allocation``).
+        binding: ``late``: queries wait until a device is nearly free; ``published``: a router assigns each query to a
+            device on arrival.
+        routing: the router by which devices are chosen (see :mod:`workers.gateway.routing`).
+        batching: the batch policy (see :mod:`workers.batching.policies`).
+        title: one sentence for operators.
+        live: False: for simulations only.
+    """
+
+    name: str
+    strategy: str
+    binding: Literal["late", "published"]
+    routing: str
+    batching: str
+    title: str
+    live: bool = True
+
+
+def _published(name: str, batching: str, routing: str, title: str, live: bool = True) -> Stack:
+    return Stack(name, name, PUBLISHED, routing, batching, title, live)
+
+
+DEFAULT = "nereus"
+#: by name, the default first
+STACKS: dict[str, Stack] = {
+    stack.name: stack
+    for stack in (
+        Stack(
+            DEFAULT,
+            "nereus",
+            LATE,
+            "late-binding",
+            "nereus",
+            "Queries wait until a device is nearly free; then batch, variant and device are chosen together.",
+        ),
+        _published(
+            "proteus",
+            "proteus",
+            "shares",
+            "Proteus (ASPLOS '24): the most accurate variants that serve the demand; accuracy falls when demand rises.",
+        ),
+        # INFaaS sends a query to the least loaded worker that runs the instance, and its batches wait for no others.
+        _published(
+            "infaas-accuracy",
+            "nexus",
+            "least-completion",
+            "INFaaS with accuracy as its cost: the least accurate variants are replaced one by one as demand falls.",
+        ),
+        _published(
+            "clipper-ht",
+            "clipper",
+            "shares",
+            "Clipper, high throughput: the fastest variant of each application, whatever the demand.",
+        ),
+        _published(
+            "clipper-ha",
+            "clipper",
+            "shares",
+            "Clipper, high accuracy: the most accurate variant of each application, whatever the demand.",
+        ),
+        _published(
+            "sommelier",
+            "proteus",
+            "shares",
+            "Sommelier: variants follow the demand, but each application keeps the devices of its first plan.",
+        ),
+        _published(
+            "proteus-wo-ms",
+            "proteus",
+            "shares",
+            "Proteus without model selection: always the most accurate variants.",
+        ),
+        _published(
+            "proteus-wo-mp",
+            "proteus",
+            "shares",
+            "Proteus without model placement: each application keeps the devices of its first plan.",
+        ),
+        # A fixed batch is as large as the plan allows, which is one row here.
+        _published(
+            "proteus-wo-ab",
+            "fixed",
+            "shares",
+            "Proteus without adaptive batching: every query runs alone.",
+        ),
+        _published(
+            "proteus-wo-qa",
+            "proteus",
+            "uniform",
+            "Proteus without query assignment: every device of an application gets as many queries.",
+            live=False,
+        ),
+    )
+}
+#: the names that a cluster may serve with, the default first
+LIVE = tuple(name for name, stack in STACKS.items() if stack.live)

@@ -173,6 +173,8 @@ SPECTACULAR_SETTINGS = {
     "DESCRIPTION": "Applications, variants, profiles, nodes, devices and plans.",
     "VERSION": __version__,
     "SERVE_INCLUDE_SCHEMA": False,
+    # Two components have it: an application, and one as a change left it.
+    "ENUM_NAME_OVERRIDES": {"ApplicationStateEnum": "registry.models.Application.State"},
 }
 
 STATIC_URL = "/static/"

@@ -108,12 +108,17 @@ def measure() -> list[Row]:
         core = min(os.sched_getaffinity(0))
         appliance = RunningAppliance(
             Path(folder) / "home",
-            environment={"NEREUS_CPU_DEVICES": str(core), "NEREUS_PLAN_PERIOD_S": "3600", "NEREUS_QUEUE_ROWS": "4096"},
+            environment={
+                "NEREUS_CPU_DEVICES": str(core),
+                "NEREUS_PLAN_PERIOD_S": "3600",
+                "NEREUS_QUEUE_ROWS": "4096",
+                "NEREUS_STACK": "infaas-accuracy",
+            },
         )
         try:
             appliance.start()
             with appliance.rest() as client:
-                register(client, "bench", {"only": model}, slo_ms=5000, batch_policy="nexus")
+                register(client, "bench", {"only": model}, slo_ms=5000)
             with appliance.inference() as client:
                 eventually(lambda: client.get("/v2/models/bench/ready").status_code == 200)
             return _rounds(appliance, model, core)

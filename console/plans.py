@@ -110,7 +110,7 @@ def runs(plans: Iterable[Plan]) -> list[list[Plan]]:
         joins = (
             last is not None
             and {plan.trigger, last.trigger} <= BY_DEMAND
-            and last.strategy == plan.strategy
+            and last.stack == plan.stack
             and last.created - plan.created <= RUN_GAP
         )
         if joins:

@@ -43,7 +43,6 @@ _register(
     "name",
     "slo_ms",
     "late",
-    "batch_policy",
     "state",
     "created",
     filters=("state",),

@@ -13,8 +13,6 @@ from django.core.validators import MaxValueValidator, MinValueValidator, RegexVa
 from django.db import models
 from django.utils import timezone
 
-from workers.protocol.specs import DEFAULT_POLICY
-
 name_validator = RegexValidator(
     r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z",
     "must be 1 to 63 letters, digits, '.', '_' or '-', beginning with a letter or digit",
@@ -56,8 +54,6 @@ class Application(models.Model):
     padding = models.JSONField(default=dict, blank=True)
     #: sizes of open dimensions to count on, ascending: the size classes; larger queries are refused. Empty: any size
     sizes = models.JSONField(default=list, blank=True)
-    batch_policy = models.CharField(max_length=40, default=DEFAULT_POLICY)
-    batch_options = models.JSONField(default=dict, blank=True)
     #: worth of one answer beside other applications' answers, where not all demand can be served
     weight = models.FloatField(default=1.0, validators=[MinValueValidator(0.001), MaxValueValidator(1000)])
     #: share of the demand that is served before anything beyond other applications' floors is

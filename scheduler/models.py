@@ -1,4 +1,4 @@
-"""Plans, kept with what they were made from, and what operators chose for the control loop."""
+"""Plans, kept with their inputs, and operators' choices for the control loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Plan(models.Model):
 
     trigger = models.CharField(max_length=8, choices=Trigger.choices)
     trigger_detail = models.CharField(max_length=300, blank=True, default="")
-    strategy = models.CharField(max_length=40)
+    stack = models.CharField(max_length=40)
     #: the Problem, the Allocation and the wire Plan, as msgspec/JSON builtins
     problem = models.JSONField()
     allocation = models.JSONField()
@@ -40,7 +40,7 @@ class Plan(models.Model):
 
 
 class Choice(models.Model):
-    """What operators chose by hand for the control loop; a setting without a row is the environment's."""
+    """An operator's choice for the control loop; a setting without a row is the environment's."""
 
     setting = models.CharField(max_length=20, primary_key=True)
     value = models.CharField(max_length=40)

@@ -60,6 +60,32 @@ def test_a_retired_variable_warns_and_stops_nothing():
     assert settings.warnings == ("NEREUS_COMPILED: no longer used; the query path is no longer compiled",)
 
 
+@pytest.mark.parametrize(
+    ("variables", "stack", "warnings"),
+    [
+        ({}, "nereus", []),
+        ({"STACK": "clipper-ha"}, "clipper-ha", []),
+        ({"STRATEGY": "proteus"}, "proteus", ["NEREUS_STRATEGY: replaced by NEREUS_STACK; the stack proteus is used"]),
+        ({"STRATEGY": "proteus", "STACK": "nereus"}, "nereus", ["NEREUS_STRATEGY: no longer used; the stack nereus"]),
+        ({"STRATEGY": "proteus-wo-qa"}, "nereus", ["NEREUS_STRATEGY: no longer used; the stack nereus is used"]),
+        ({"ROUTING": "shares"}, "nereus", ["NEREUS_ROUTING: no longer used; it is part of the stack"]),
+        ({"STRATEGY": "proteus", "ROUTING": "shares"}, "proteus", ["NEREUS_STRATEGY: replaced", "NEREUS_ROUTING:"]),
+    ],
+)
+def test_the_stack_replaces_strategy_and_routing_which_warn(variables, stack, warnings):
+    settings = Settings.from_environ({f"NEREUS_{name}": value for name, value in variables.items()})
+    assert settings.stack == stack
+    assert [line.startswith(start) for line, start in zip(settings.warnings, warnings, strict=True)] == [True] * len(
+        warnings
+    )
+
+
+@pytest.mark.parametrize("name", ["best", "proteus-wo-qa"])
+def test_a_stack_that_nobody_can_serve_with_stops_the_start(name):
+    with pytest.raises(SettingsError, match=f"NEREUS_STACK='{name}': must be one of nereus, proteus, infaas-accuracy"):
+        Settings.from_environ({"NEREUS_STACK": name})
+
+
 def test_an_ipv6_address_is_understood():
     assert Settings.from_environ({"NEREUS_HTTP": "[::1]:9000"}).http.url == "http://[::1]:9000"
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from . import disk
+from .dispatch import stacks
 
 PREFIX = "NEREUS_"
 #: A unix socket's path must fit into ``sockaddr_un.sun_path``, its closing NUL included.
@@ -158,9 +159,24 @@ class _Reader:
         return text
 
     def retired(self, name: str, instead: str) -> None:
-        """A variable that had a meaning in an earlier release: it warns, rather than stop the start."""
+        """A variable of an earlier release: warn and say what is used instead, rather than stop the start."""
         if self._raw(name) is not None:
             self.warnings.append(f"{PREFIX}{name}: no longer used; {instead}")
+
+    def stack(self) -> str:
+        """The stack: ``NEREUS_STACK``, for this release also ``NEREUS_STRATEGY`` where it names a stack."""
+        old = self._raw("STRATEGY")
+        if old in stacks.LIVE and self._raw("STACK") is None:
+            self.warnings.append(
+                f"{PREFIX}STRATEGY: replaced by {PREFIX}STACK; the stack {old} is used this time. "
+                f"Set {PREFIX}STACK={old} instead, for the next release no longer reads {PREFIX}STRATEGY"
+            )
+            chosen = old
+        else:
+            chosen = self.choice("STACK", stacks.DEFAULT, stacks.LIVE)
+            self.retired("STRATEGY", f"the stack {chosen} is used; {PREFIX}STACK chooses another")
+        self.retired("ROUTING", f"it is part of the stack ({PREFIX}STACK), here {chosen}")
+        return chosen
 
     def unknown(self) -> None:
         for name in sorted(self._environ):
@@ -218,11 +234,9 @@ class Settings:
     """Share of plan periods whose mean demand the forecast should cover (``NEREUS_DEMAND_QUANTILE``)."""
     solve_s: float
     """Time limit of a solve (``NEREUS_SOLVE_S``); what is best by then becomes the plan, with its certified gap."""
-    strategy: str
-    """The allocation strategy that plans are made with (``NEREUS_STRATEGY``); operators may choose another while it
+    stack: str
+    """How the cluster plans, assigns and batches queries (``NEREUS_STACK``); operators may choose another while it
     runs."""
-    routing: str
-    """How gateways choose among a plan's devices (``NEREUS_ROUTING``); operators may choose another while it runs."""
     queue_rows: int
     """Rows that may wait per device before queries are refused (``NEREUS_QUEUE_ROWS``)."""
     profile_share: float
@@ -267,8 +281,7 @@ class Settings:
             headroom=read.number("HEADROOM", 1.0, 1, 3),
             demand_quantile=read.number("DEMAND_QUANTILE", 0.95, 0.5, 0.999),
             solve_s=read.number("SOLVE_S", 3.0, 0.1, 600),
-            strategy=read.text("STRATEGY", "nereus"),
-            routing=read.text("ROUTING", "late-binding"),
+            stack=read.stack(),
             queue_rows=read.number("QUEUE_ROWS", 512, 1, 100000, int),
             profile_share=read.number("PROFILE_SHARE", 0.05, 0.01, 0.5),
             log_level=read.choice("LOG_LEVEL", "info", ("debug", "info", "warning", "error")),

@@ -14,7 +14,6 @@ from registry.accuracy import normalized_accuracies
 from registry.models import Application, Gateway, ProfileJob, Variant
 from registry.signatures import DATATYPES
 from workers import metrics
-from workers.batching import policies
 
 
 @page
@@ -31,7 +30,6 @@ def index(request):
         {
             "applications": found,
             "datatypes": DATATYPES,
-            "policies": policies.names(),
             "late_choices": Application.Late.choices,
         },
     )
@@ -71,7 +69,6 @@ def detail(request, name: str):
             "curves": curves(variants, application.slo_ms),
             "size_tables": size_tables(variants, application.sizes),
             "max_upload_mb": settings.NEREUS.max_upload_bytes // (1024 * 1024),
-            "policies": policies.names(),
             "metrics": metrics.names(),
             "late_choices": Application.Late.choices,
             "example": curl(name, application.signature, _gateway_url()),

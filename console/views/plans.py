@@ -9,6 +9,7 @@ from console.plans import by_application, by_device, left_out, runs
 from console.views.access import page
 from scheduler.control import choices
 from scheduler.models import Plan
+from workers.dispatch import stacks
 
 PAGE = 50
 #: plans that a page of the history looks at: a long burst is one row
@@ -54,20 +55,14 @@ def _row(run: list[Plan]) -> dict[str, object]:
     }
 
 
-def _control() -> list[dict[str, object]]:
-    """Rows of the form that switches the strategy and the routing."""
-    current, defaults, chosen = choices.current(), choices.defaults(), choices.chosen()
-    return [
-        {
-            "setting": setting,
-            "label": setting.capitalize(),
-            "current": getattr(current, setting),
-            "default": getattr(defaults, setting),
-            "chosen": chosen.get(setting, ""),
-            "names": names,
-        }
-        for setting, names in choices.allowed().items()
-    ]
+def _control() -> dict[str, object]:
+    """The form that chooses a stack."""
+    return {
+        "current": choices.current(),
+        "default": stacks.STACKS[choices.default()],
+        "chosen": choices.chosen(),
+        "stacks": [stacks.STACKS[name] for name in stacks.LIVE],
+    }
 
 
 @page

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
 
 from django.db.models import FloatField
 from drf_spectacular.utils import extend_schema_field
@@ -12,8 +12,6 @@ from rest_framework import serializers
 
 from registry import models, signatures
 from workers import metrics
-from workers.batching import policies
-from workers.protocol.specs import DEFAULT_POLICY
 
 
 def _one_of(names: Iterable[str]) -> dict[str, str]:
@@ -21,11 +19,21 @@ def _one_of(names: Iterable[str]) -> dict[str, str]:
 
 
 class StrictMixin:
-    """Refuses fields that do not exist or may not be set."""
+    """Rejects fields that do not exist or may not be set.
+
+    Attributes:
+        RETIRED: fields of the release before, which are ignored, and what holds instead.
+        warnings: lines about such fields in this request.
+    """
+
+    RETIRED: ClassVar[Mapping[str, str]] = {}
 
     def to_internal_value(self, data: Any) -> Any:
+        self.warnings = [f"{name}: ignored; {instead}" for name, instead in self.RETIRED.items() if name in data]
         wrong = {}
         for name in data:
+            if name in self.RETIRED:
+                continue
             field = self.fields.get(name)
             if field is None:
                 settable = [known for known, f in self.fields.items() if not f.read_only]
@@ -84,19 +92,6 @@ class SignatureField(serializers.JSONField):
 
 
 @extend_schema_field({"type": "object", "additionalProperties": {"type": "number"}})
-class OptionsField(serializers.JSONField):
-    """A batch policy's options by name."""
-
-    def to_internal_value(self, data: Any) -> dict[str, float]:
-        if not isinstance(data, dict):
-            raise serializers.ValidationError("must be an object of numbers by option name")
-        for name, value in data.items():
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise serializers.ValidationError({name: ["must be a number"]})
-        return data
-
-
-@extend_schema_field({"type": "object", "additionalProperties": {"type": "number"}})
 class PaddingField(serializers.JSONField):
     """Padding values by input; held against the signature with the rest."""
 
@@ -106,9 +101,21 @@ class SizesField(serializers.JSONField):
     """Sizes of open dimensions; held against the signature with the rest."""
 
 
+def warnings_field() -> serializers.ListField:
+    """Of an answer to a change: a line for each field of the request that was ignored or replaced."""
+    return serializers.ListField(
+        child=serializers.CharField(),
+        read_only=True,
+        help_text="A line for each field of the request that is retired: what was done with it.",
+    )
+
+
 class ApplicationSerializer(StrictMixin, serializers.ModelSerializer):
     """An application."""
 
+    RETIRED: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("batch_policy", "batch_options"), "batching is part of the cluster's stack (PATCH /api/v1/control/)"
+    )
     serializer_field_mapping = {**serializers.ModelSerializer.serializer_field_mapping, FloatField: NumberField}
     signature = SignatureField()
     padding = PaddingField(
@@ -121,8 +128,6 @@ class ApplicationSerializer(StrictMixin, serializers.ModelSerializer):
         help_text="Ascending sizes of open dimensions: uploads are tried, and profiles taken, at each of these size "
         "classes, and queries beyond the largest are refused. Empty: any size.",
     )
-    batch_policy = serializers.CharField(max_length=40, required=False, help_text="The name of a batch policy.")
-    batch_options = OptionsField(required=False)
 
     class Meta:
         model = models.Application
@@ -134,8 +139,6 @@ class ApplicationSerializer(StrictMixin, serializers.ModelSerializer):
             "signature",
             "padding",
             "sizes",
-            "batch_policy",
-            "batch_options",
             "weight",
             "floor",
             "state",
@@ -157,18 +160,6 @@ class ApplicationSerializer(StrictMixin, serializers.ModelSerializer):
 
     def validate(self, fields: dict[str, Any]) -> dict[str, Any]:
         self._validate_shapes(fields)
-        if "batch_policy" in fields or "batch_options" in fields:
-            policy = fields.get("batch_policy", getattr(self.instance, "batch_policy", DEFAULT_POLICY))
-            if policy not in policies.names():
-                known = ", ".join(policies.names())
-                raise serializers.ValidationError({"batch_policy": [f"{policy!r} is not one of {known}"]})
-            if "batch_policy" in fields and self.instance is not None and policy != self.instance.batch_policy:
-                # Options belong to their policy: a new one begins with its own.
-                fields.setdefault("batch_options", {})
-            options = fields.get("batch_options", getattr(self.instance, "batch_options", {}))
-            complaints = policies.check(policy, options)
-            if complaints:
-                raise serializers.ValidationError({"batch_options": complaints})
         return fields
 
     def _validate_shapes(self, fields: dict[str, Any]) -> None:
@@ -183,6 +174,15 @@ class ApplicationSerializer(StrictMixin, serializers.ModelSerializer):
                 ]
         if wrong:
             raise serializers.ValidationError(wrong)
+
+
+class ChangedApplicationSerializer(ApplicationSerializer):
+    """An application as a request left it."""
+
+    warnings = warnings_field()
+
+    class Meta(ApplicationSerializer.Meta):
+        fields = [*ApplicationSerializer.Meta.fields, "warnings"]
 
 
 class ValidationSetSerializer(serializers.ModelSerializer):

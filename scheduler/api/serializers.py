@@ -1,14 +1,18 @@
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 from rest_framework import serializers
 
-from registry.api.serializers import StrictMixin
+from registry.api.serializers import StrictMixin, warnings_field
 from scheduler.models import Plan
+from workers.dispatch import stacks
 
 _SHORT = [
     "version",
     "created",
     "trigger",
     "trigger_detail",
-    "strategy",
+    "stack",
     "status",
     "demand",
     "served",
@@ -44,31 +48,51 @@ class PlanRequestSerializer(serializers.Serializer):
     requested = serializers.BooleanField(help_text="false: a plan was already waiting, which will see the same state")
 
 
-class ChoicesSerializer(serializers.Serializer):
-    """A name by setting."""
+class StackSerializer(serializers.Serializer):
+    """A stack that the cluster may serve with."""
 
-    strategy = serializers.CharField()
-    routing = serializers.CharField()
-
-
-class AllowedSerializer(serializers.Serializer):
-    """The names that each setting may have."""
-
-    strategy = serializers.ListField(child=serializers.CharField())
-    routing = serializers.ListField(child=serializers.CharField())
+    name = serializers.CharField()
+    title = serializers.CharField()
 
 
-class ControlSerializer(ChoicesSerializer):
-    """What the next plan is made with. ``defaults``: by the environment; ``chosen``: by operators, null where nobody
-    chose; ``allowed``: the names there are."""
+class ControlSerializer(serializers.Serializer):
+    """The stack that the next plan is made with."""
 
-    defaults = ChoicesSerializer()
-    chosen = ChoicesSerializer(help_text="null where the default holds")
-    allowed = AllowedSerializer()
+    stack = serializers.CharField(source="current.name")
+    default = serializers.CharField(help_text="The environment's (NEREUS_STACK).")
+    chosen = serializers.CharField(allow_null=True, help_text="An operator's; null where the default holds.")
+    stacks = StackSerializer(many=True)
+
+
+class ChangedControlSerializer(ControlSerializer):
+    """What the next plan is made with after a request."""
+
+    warnings = warnings_field()
 
 
 class ControlChangeSerializer(StrictMixin, serializers.Serializer):
-    """What operators may choose; null or empty goes back to the default."""
+    """An operator's choice; null or empty goes back to the default."""
 
-    strategy = serializers.CharField(max_length=40, required=False, allow_null=True, allow_blank=True)
-    routing = serializers.CharField(max_length=40, required=False, allow_null=True, allow_blank=True)
+    RETIRED: ClassVar[Mapping[str, str]] = {"routing": "routing is part of the stack"}
+
+    stack = serializers.CharField(max_length=40, required=False, allow_null=True, allow_blank=True)
+    strategy = serializers.CharField(
+        max_length=40,
+        required=False,
+        allow_null=True,
+        allow_blank=True,
+        help_text="Deprecated, gone with the next release: a stack by the name of its strategy.",
+    )
+
+    def validate(self, fields: dict[str, Any]) -> dict[str, Any]:
+        if "strategy" not in fields:
+            return fields
+        strategy = fields.pop("strategy")
+        if "stack" in fields:
+            self.warnings.append("strategy: ignored; stack is given")
+            return fields
+        if strategy and strategy not in stacks.LIVE:
+            names = ", ".join(stacks.LIVE)
+            raise serializers.ValidationError({"strategy": f"{strategy!r} names no stack; give stack, one of {names}"})
+        self.warnings.append("strategy: replaced by stack, which is set to the same name")
+        return {**fields, "stack": strategy}

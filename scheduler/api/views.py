@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from django.http import Http404
 from drf_spectacular.utils import extend_schema
 from rest_framework import generics, status
@@ -14,8 +12,10 @@ from registry.api.views.base import View
 from scheduler.control import choices
 from scheduler.control.requests import request_plan
 from scheduler.models import Plan
+from workers.dispatch import stacks
 
 from .serializers import (
+    ChangedControlSerializer,
     ControlChangeSerializer,
     ControlSerializer,
     PlanDetailSerializer,
@@ -55,7 +55,7 @@ class CurrentPlan(APIView):
 
 
 class Control(View):
-    """The strategy that plans are made with, and the routing that gateways follow."""
+    """The stack that plans are made with and that the data plane follows."""
 
     serializer_class = ControlSerializer
 
@@ -63,19 +63,20 @@ class Control(View):
     def get(self, request) -> Response:
         return Response(_control())
 
-    @extend_schema(operation_id="control_change", request=ControlChangeSerializer)
+    @extend_schema(operation_id="control_change", request=ControlChangeSerializer, responses=ChangedControlSerializer)
     def patch(self, request) -> Response:
-        """Choose others. They hold from the next plan on, which is asked for at once; no query fails for it."""
-        choices.change(self.checked(ControlChangeSerializer), request.user.get_username())
-        return Response(_control())
+        """Choose another stack. It holds from the next plan on, which is requested at once; no query fails for it."""
+        fields = self.checked(ControlChangeSerializer)
+        if "stack" in fields:
+            choices.change(fields["stack"], request.user.get_username())
+        return Response({**_control(), "warnings": self.warnings})
 
 
 def _control() -> dict:
-    chosen = choices.chosen()
     shown = {
-        **asdict(choices.current()),
-        "defaults": asdict(choices.defaults()),
-        "chosen": {setting: chosen.get(setting) for setting in choices.allowed()},
-        "allowed": choices.allowed(),
+        "current": choices.current(),
+        "default": choices.default(),
+        "chosen": choices.chosen(),
+        "stacks": [stacks.STACKS[name] for name in stacks.LIVE],
     }
     return ControlSerializer(shown).data

@@ -54,19 +54,19 @@ def make_plan(trigger: str, detail: str = "", observed: dict[str, float] | None 
     if not problem.devices or (not problem.applications and not _something_resides()):
         logger.info("nothing_to_plan", devices=len(problem.devices), applications=len(problem.applications))
         return None
-    chosen = choices.current()
-    allocation = strategies.get(chosen.strategy)(dataclasses.replace(problem, previous=_in_force(chosen.strategy)))
+    stack = choices.current()
+    allocation = strategies.get(stack.strategy)(dataclasses.replace(problem, previous=_in_force(stack.name)))
     allocation = explained(problem, allocation)
     broken = violations(problem, allocation)
     if broken:
         raise BrokenPlan("; ".join(broken[:5]))
-    plan = _store(trigger, detail, chosen, problem, allocation, devices)
+    plan = _store(trigger, detail, stack.name, problem, allocation, devices)
     logger.info(
         "plan",
         version=plan.pk,
         trigger=trigger,
         detail=detail,
-        strategy=plan.strategy,
+        stack=plan.stack,
         demand=round(plan.demand, 2),
         served=round(plan.served, 2),
         accuracy=round(plan.accuracy, 3),
@@ -83,10 +83,10 @@ def _something_resides() -> bool:
     return latest is not None and bool(latest.allocation["placements"])
 
 
-def _in_force(strategy: str) -> Allocation | None:
-    """The allocation of the plan in force where ``strategy`` made it: what another one decided is not its memory."""
-    latest = Plan.objects.only("strategy", "allocation").first()
-    if latest is None or latest.strategy != strategy:
+def _in_force(stack: str) -> Allocation | None:
+    """The allocation of the plan in force where ``stack`` made it: no strategy builds on another one's plan."""
+    latest = Plan.objects.only("stack", "allocation").first()
+    if latest is None or latest.stack != stack:
         return None
     try:
         return msgspec.convert(latest.allocation, Allocation)
@@ -99,7 +99,7 @@ def _in_force(strategy: str) -> Allocation | None:
 def _store(
     trigger: str,
     detail: str,
-    chosen: choices.Choices,
+    stack: str,
     problem: Problem,
     allocation: Allocation,
     devices: list[registry.Device],
@@ -107,7 +107,7 @@ def _store(
     plan = Plan.objects.create(
         trigger=trigger,
         trigger_detail=detail[:300],
-        strategy=chosen.strategy,
+        stack=stack,
         problem=builtins(problem),
         allocation=builtins(allocation),
         wire={},
@@ -121,7 +121,7 @@ def _store(
         reasons=list(allocation.reasons),
     )
     ordered = sorted(devices, key=lambda d: d.ref)
-    plan.wire = msgspec.to_builtins(wire_plan(plan.pk, problem, allocation, ordered, chosen.routing))
+    plan.wire = msgspec.to_builtins(wire_plan(plan.pk, problem, allocation, ordered, stack))
     plan.save(update_fields=["wire"])
     return plan
 

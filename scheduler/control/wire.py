@@ -9,14 +9,19 @@ from registry.accuracy import normalized_accuracies
 from scheduler.allocation.problem import Allocation, Problem
 from scheduler.control.demand import bands
 from scheduler.control.relief import standing_by
+from workers.dispatch import stacks
 from workers.protocol import shapes, specs
 
 
 def application_spec(
-    application: registry.Application, profiled: Collection[int] | None = None
+    application: registry.Application, profiled: Collection[int] | None = None, stack: str = stacks.DEFAULT
 ) -> specs.ApplicationSpec:
-    """An application as the data plane knows it. ``profiled``: the size classes that profiles of its variants know; the
-    others need not be told apart. None: all are, for it is profiles that are to be made."""
+    """An application as the data plane knows it.
+
+    Args:
+        profiled: the size classes that its variants' profiles distinguish; None: all, since profiles are to be made.
+        stack: its batch policy is the application's; one of a newer release batches as the default does.
+    """
     sizes = tuple(application.sizes)
 
     def tensors(kind: str) -> tuple[specs.TensorSpec, ...]:
@@ -35,7 +40,7 @@ def application_spec(
         slo_s=application.slo_ms / 1000,
         signature=specs.Signature(inputs=tensors("inputs"), outputs=tensors("outputs")),
         late=application.late,
-        batching=specs.BatchingSpec(application.batch_policy, application.batch_options or {}),
+        batching=specs.BatchingSpec(stacks.STACKS.get(stack, stacks.STACKS[stacks.DEFAULT]).batching),
         weight=application.weight,
         padding={name: float(value) for name, value in application.padding.items()},
         sizes=sizes if profiled is None else shapes.told_apart(sizes, profiled),
@@ -71,7 +76,7 @@ def variant_spec(variant: registry.Variant, normalized: float | None) -> specs.V
 
 
 def wire_plan(
-    version: int, problem: Problem, allocation: Allocation, devices: list[registry.Device], routing: str
+    version: int, problem: Problem, allocation: Allocation, devices: list[registry.Device], stack: str
 ) -> specs.Plan:
     """The plan as gateways get it; devices without residents are named too, so that they let go of what they hold."""
     stand_by = standing_by(problem, allocation)
@@ -112,7 +117,7 @@ def wire_plan(
         devices=tuple(device_plans),
         routes=tuple(_routes(rates)),
         bands=bands({application.id: application.demand for application in problem.applications}),
-        routing=routing,
+        stack=stack,
     )
 
 

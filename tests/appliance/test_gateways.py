@@ -26,13 +26,13 @@ def appliance(tmp_path_factory, tiny_models):
     """A running appliance with two gateways that serves ``tiny``, and plans only when something happens."""
     running = RunningAppliance(
         tmp_path_factory.mktemp("two") / "home",
-        environment={"NEREUS_GATEWAYS": "2", "NEREUS_PLAN_PERIOD_S": "600"},
+        # A stack without a batching delay: a client that asks one by one is answered at once.
+        environment={"NEREUS_GATEWAYS": "2", "NEREUS_PLAN_PERIOD_S": "600", "NEREUS_STACK": "infaas-accuracy"},
     )
     try:
         running.start()
         with running.rest() as client:
-            # A batch policy that waits for no company: a client that asks one by one is answered at once.
-            register(client, "tiny", {"quick": tiny_models["quick"]}, late="serve", batch_policy="nexus")
+            register(client, "tiny", {"quick": tiny_models["quick"]}, late="serve")
         eventually(lambda: ready_everywhere(running), why="both gateways serve tiny")
         yield running
     finally:

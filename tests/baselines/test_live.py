@@ -33,11 +33,11 @@ def cluster(clean_redis):
 
 
 @pytest.fixture
-def strategy(settings):
-    """Set ``NEREUS_STRATEGY``."""
+def stack(settings):
+    """Set ``NEREUS_STACK``."""
 
     def choose(name: str) -> None:
-        settings.NEREUS = replace(settings.NEREUS, strategy=name)
+        settings.NEREUS = replace(settings.NEREUS, stack=name)
 
     return choose
 
@@ -56,10 +56,10 @@ def hosts(plan: Plan) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("name", BASELINES)
-def test_it_plans_what_gateways_can_follow(name, cluster, strategy):
-    strategy(name)
+def test_it_plans_what_gateways_can_follow(name, cluster, stack):
+    stack(name)
     plan = make_plan("manual")
-    assert plan.strategy == name and plan.served == pytest.approx(plan.demand)
+    assert plan.stack == name and plan.served == pytest.approx(plan.demand)
     for served in ("digits", "letters"):
         shares = [route["share"] for route in plan.wire["routes"] if route["application"] == served]
         assert sum(shares) == pytest.approx(1)
@@ -67,8 +67,8 @@ def test_it_plans_what_gateways_can_follow(name, cluster, strategy):
 
 
 @pytest.mark.parametrize("name", STATIC)
-def test_a_static_plan_outlives_the_demand_it_was_made_for(name, cluster, strategy):
-    strategy(name)
+def test_a_static_plan_outlives_the_demand_it_was_made_for(name, cluster, stack):
+    stack(name)
     first = make_plan("manual")
     arrive(150)
     second = make_plan("period")
@@ -78,8 +78,8 @@ def test_a_static_plan_outlives_the_demand_it_was_made_for(name, cluster, strate
 
 
 @pytest.mark.parametrize("name", ["sommelier", "proteus-wo-mp"])
-def test_a_fixed_placement_gives_accuracy_way_where_it_is(name, cluster, strategy):
-    strategy(name)
+def test_a_fixed_placement_gives_accuracy_way_where_it_is(name, cluster, stack):
+    stack(name)
     first = make_plan("manual")
     arrive(150)
     second = make_plan("period")
@@ -91,8 +91,8 @@ def test_a_fixed_placement_gives_accuracy_way_where_it_is(name, cluster, strateg
     assert second.served == pytest.approx(second.demand)
 
 
-def test_greedy_scaling_goes_on_from_the_plan_in_force(cluster, strategy):
-    strategy("infaas-accuracy")
+def test_greedy_scaling_goes_on_from_the_plan_in_force(cluster, stack):
+    stack("infaas-accuracy")
     first = make_plan("manual")
     arrive(45)
     second = make_plan("period")
@@ -101,24 +101,24 @@ def test_greedy_scaling_goes_on_from_the_plan_in_force(cluster, strategy):
     assert sum(map(len, hosts(second).values())) > len(kept)
 
 
-def test_what_another_strategy_decided_is_not_remembered(cluster, strategy):
-    strategy("clipper-ha")
+def test_what_another_strategy_decided_is_not_remembered(cluster, stack):
+    stack("clipper-ha")
     make_plan("manual")
-    strategy("clipper-ht")
+    stack("clipper-ht")
     plan = make_plan("manual")
     assert {name for names in hosts(plan).values() for name in names} == {"digits-quick", "letters-quick"}
 
 
-def test_a_variant_that_leaves_makes_a_static_strategy_place_anew(cluster, strategy):
-    strategy("clipper-ha")
+def test_a_variant_that_leaves_makes_a_static_strategy_place_anew(cluster, stack):
+    stack("clipper-ha")
     make_plan("manual")
     Variant.objects.filter(name="digits-good").update(state=Variant.State.DRAINING)
     names = {name for names in hosts(make_plan("change")).values() for name in names}
     assert names == {"digits-quick", "letters-good"}
 
 
-def test_a_stored_plan_that_cannot_be_read_counts_as_none(cluster, strategy):
-    strategy("clipper-ht")
+def test_a_stored_plan_that_cannot_be_read_counts_as_none(cluster, stack):
+    stack("clipper-ht")
     first = make_plan("manual")
     Plan.objects.filter(pk=first.pk).update(allocation={**first.allocation, "served": "all"})
     assert hosts(make_plan("period")).keys() == hosts(first).keys()

@@ -68,7 +68,7 @@ def add_plan(best: models.Variant, *, left_out: float = 0.0, trigger: str = "per
     resident = {"variant": spec, "max_batch": 4, "rate": 30.0, "time_share": 0.75, "profile": []}
     return Plan.objects.create(
         trigger=trigger,
-        strategy="proteus",
+        stack="proteus",
         status="optimal",
         accuracy=100.0,
         demand=30.0 + left_out,

@@ -1,4 +1,4 @@
-"""The form that switches strategy and routing, an operator's wishes, and bursts in the history of plans."""
+"""The form that chooses a stack, operator preferences, and bursts in the history of plans."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from datetime import timedelta
 import pytest
 from django.test import Client
 from django.utils import timezone
+from django.utils.html import escape
 
 from console.plans import runs
-from scheduler.allocation import strategies
 from scheduler.models import Choice, Plan
 from tests.console.conftest import add_plan
 from tests.console.test_scripts import run_script  # noqa: F401 (a fixture)
-from workers.gateway import routing
+from workers.dispatch import stacks
 
 
 def text(answer) -> str:
@@ -27,28 +27,29 @@ def options(html: str, setting: str) -> dict[str, bool]:
     return {value: bool(chosen) for value, chosen in re.findall(r'<option value="([^"]*)"( selected)?>', select)}
 
 
-def test_the_plans_page_offers_every_strategy_and_routing_and_shows_what_holds(staff, settings):
+def test_the_plans_page_offers_every_stack_with_a_sentence_and_shows_the_current_one(staff):
     html = text(staff.get("/plans/"))
-    assert list(options(html, "strategy")) == ["", *strategies.names()]
-    assert list(options(html, "routing")) == ["", *routing.names()]
-    assert options(html, "routing")[""] and f"now {settings.NEREUS.routing}" in html
-    Choice.objects.create(setting="routing", value="uniform")
+    assert list(options(html, "stack")) == ["", *stacks.LIVE]
+    assert options(html, "stack")[""] and "now nereus" in html and "default (nereus)" in html
+    for name in stacks.LIVE:
+        assert escape(stacks.STACKS[name].title) in html
+    Choice.objects.create(setting="stack", value="proteus")
     html = text(staff.get("/plans/"))
-    assert options(html, "routing") == {name: name == "uniform" for name in ["", *routing.names()]}
-    assert "now uniform" in html
+    assert options(html, "stack") == {name: name == "proteus" for name in ["", *stacks.LIVE]}
+    assert "now proteus" in html
 
 
 @pytest.mark.django_db(transaction=True)
 def test_the_form_is_refused_without_the_pages_token(staff, clean_redis):
     browser = Client(enforce_csrf_checks=True)
     browser.cookies = staff.cookies
-    body = {"data": {"routing": "uniform"}, "content_type": "application/json"}
+    body = {"data": {"stack": "proteus"}, "content_type": "application/json"}
     assert browser.patch("/api/v1/control/", **body).status_code == 403
     assert not Choice.objects.exists()
     page = browser.get("/plans/")
     token = re.search(r'<meta name="csrf-token" content="([^"]+)"', text(page))[1]
     assert browser.patch("/api/v1/control/", headers={"X-CSRFToken": token}, **body).status_code == 200
-    assert Choice.objects.get().value == "uniform"
+    assert Choice.objects.get().value == "proteus"
 
 
 def test_a_variants_row_offers_to_pin_or_exclude_it_and_what_it_is_to_release_it(staff, cluster):
@@ -92,9 +93,9 @@ def test_a_rise_of_demand_is_one_row_with_a_count(staff, cluster):
     assert "plan-run-" not in everything
 
 
-def test_a_change_of_strategy_within_a_burst_shows(cluster):
+def test_a_change_of_stack_within_a_burst_shows(cluster):
     plans(cluster["best"], ("burst", 4), ("burst", 3), ("burst", 2))
-    Plan.objects.filter(pk=Plan.objects.first().pk).update(strategy="another")
+    Plan.objects.filter(pk=Plan.objects.first().pk).update(stack="proteus")
     assert [len(run) for run in runs(Plan.objects.all())] == [1, 2]
 
 

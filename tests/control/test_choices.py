@@ -1,35 +1,25 @@
-"""Strategy and routing are switched while the appliance runs: by the environment, by REST, from the next plan on."""
+"""The stack is chosen while the appliance runs: by the environment, by REST, from the next plan on."""
 
 from __future__ import annotations
 
 import dataclasses
 
 import pytest
-from django.core import checks
 from rest_framework.authtoken.models import Token
 from rest_framework.test import APIClient
 
 from registry.faults import InvalidInput
 from registry.models import Node, Variant
-from scheduler.allocation import strategies
 from scheduler.control import choices, requests
 from scheduler.control.planner import make_plan
 from scheduler.members import presence, push
-from scheduler.models import Choice
+from scheduler.models import Choice, Plan
 from tests.control.world import application, node, variant
 from tests.registry.conftest import problem
-from workers.gateway import routing
+from workers.dispatch import stacks
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 URL = "/api/v1/control/"
-
-
-@pytest.fixture
-def another(monkeypatch):
-    """A second strategy, which does what the first does."""
-    first = strategies.names()[0]
-    monkeypatch.setitem(strategies._registry, "another", strategies.get(first))
-    return "another"
 
 
 @pytest.fixture
@@ -55,40 +45,49 @@ def asked() -> bool:
     return waits
 
 
-def test_what_is_chosen_and_what_could_be_is_told(client):
-    told = client.get(URL).json()
-    assert told["routing"] == told["defaults"]["routing"] == "late-binding"
-    assert told["strategy"] == told["defaults"]["strategy"] in strategies.names()
-    assert told["chosen"] == {"strategy": None, "routing": None}
-    assert told["allowed"] == {"strategy": list(strategies.names()), "routing": routing.names()}
+def told(plan) -> tuple[str, set[str]]:
+    """The stack and the batch policies that a gateway is configured with."""
+    config = push.gateway_config(push.read_shared())
+    assert config.plan.version == plan.pk
+    return config.plan.stack, {application.batching.policy for application in config.applications}
 
 
-def test_a_choice_holds_from_the_next_plan_on_which_is_asked_for_at_once(client, digits, another):
+def test_the_choice_and_what_could_be_chosen_are_shown(client):
+    shown = client.get(URL).json()
+    assert (shown["stack"], shown["default"], shown["chosen"]) == ("nereus", "nereus", None)
+    assert [stack["name"] for stack in shown["stacks"]] == list(stacks.LIVE)
+    assert all(stack["title"].endswith(".") for stack in shown["stacks"])
+
+
+def test_a_choice_holds_from_the_next_plan_on_which_is_requested_at_once(client, digits):
     before = make_plan("manual")
-    answer = client.patch(URL, {"strategy": another, "routing": "uniform"})
+    answer = client.patch(URL, {"stack": "clipper-ha"})
     assert answer.status_code == 200, answer.content
-    assert (answer.json()["strategy"], answer.json()["chosen"]["routing"]) == (another, "uniform")
+    body = answer.json()
+    assert (body["stack"], body["chosen"], body["default"], body["warnings"]) == (
+        "clipper-ha", "clipper-ha", "nereus", [],
+    )  # fmt: skip
     assert asked()
-    assert push.gateway_config(push.read_shared()).plan.routing == before.wire["routing"] == "late-binding"
+    assert told(before) == ("nereus", {"nereus"})
     plan = make_plan("change")
-    assert (plan.strategy, plan.wire["routing"]) == (another, "uniform")
-    assert push.gateway_config(push.read_shared()).plan.routing == "uniform"
+    assert (plan.stack, plan.wire["stack"]) == ("clipper-ha", "clipper-ha")
+    assert told(plan) == ("clipper-ha", {"clipper"})
 
 
 def test_a_choice_survives_a_restart_and_a_change_of_the_environment_until_it_is_taken_back(client, settings):
-    client.patch(URL, {"routing": "shares"})
-    settings.NEREUS = dataclasses.replace(settings.NEREUS, routing="round-robin")
-    assert choices.current().routing == "shares"
+    client.patch(URL, {"stack": "proteus"})
+    settings.NEREUS = dataclasses.replace(settings.NEREUS, stack="sommelier")
+    assert choices.current().name == "proteus"
     for nothing in (None, ""):
-        client.patch(URL, {"routing": "shares"})
-        assert client.patch(URL, {"routing": nothing}).json()["routing"] == "round-robin"
+        client.patch(URL, {"stack": "proteus"})
+        assert client.patch(URL, {"stack": nothing}).json()["stack"] == "sommelier"
     assert not Choice.objects.exists()
 
 
-def test_the_same_choice_again_asks_for_no_plan(client):
-    client.patch(URL, {"routing": "shares"})
+def test_the_same_choice_again_requests_no_plan(client):
+    client.patch(URL, {"stack": "proteus"})
     assert asked()
-    client.patch(URL, {"routing": "shares"})
+    client.patch(URL, {"stack": "proteus"})
     client.patch(URL, {})
     assert not asked()
 
@@ -96,19 +95,34 @@ def test_the_same_choice_again_asks_for_no_plan(client):
 @pytest.mark.parametrize(
     ("body", "field", "text"),
     [
-        ({"strategy": "best"}, "strategy", f"'best' is not one of {', '.join(strategies.names())}"),
-        ({"routing": "best"}, "routing", f"'best' is not one of {', '.join(routing.names())}"),
-        ({"routing": "shares", "strategy": "best"}, "strategy", "is not one of"),
-        ({"routing": ["shares"]}, "routing", "valid string"),
-        ({"routing": True}, "routing", "valid string"),
-        ({"routing": "x" * 41}, "routing", "40"),
-        ({"rooting": "shares"}, "rooting", "did you mean routing?"),
-        ({"allowed": {}}, "allowed", "is not known"),
+        ({"stack": "best"}, "stack", f"'best' is not one of {', '.join(stacks.LIVE)}"),
+        ({"stack": "proteus-wo-qa"}, "stack", "'proteus-wo-qa' is not one of nereus"),
+        ({"stack": ["proteus"]}, "stack", "valid string"),
+        ({"stack": True}, "stack", "valid string"),
+        ({"stack": "x" * 41}, "stack", "40"),
+        ({"strategy": "best"}, "strategy", "'best' names no stack; give stack, one of nereus"),
+        ({"stak": "proteus"}, "stak", "did you mean stack?"),
+        ({"stacks": []}, "stacks", "is not known"),
     ],
 )
-def test_a_bad_choice_is_refused_by_name_and_nothing_changes(body, field, text, client):
+def test_a_bad_choice_is_rejected_by_name_and_nothing_changes(body, field, text, client):
     assert text in problem(client.patch(URL, body, format="json"), 400)[field]
     assert not Choice.objects.exists() and not asked()
+
+
+@pytest.mark.parametrize(
+    ("body", "stack", "warnings"),
+    [
+        ({"strategy": "proteus"}, "proteus", ["strategy: replaced by stack, which is set to the same name"]),
+        ({"strategy": None}, "nereus", ["strategy: replaced by stack, which is set to the same name"]),
+        ({"routing": "shares"}, "nereus", ["routing: ignored; routing is part of the stack"]),
+        ({"stack": "sommelier", "strategy": "proteus"}, "sommelier", ["strategy: ignored; stack is given"]),
+    ],
+)
+def test_fields_of_the_release_before_are_answered_with_a_warning(body, stack, warnings, client):
+    answer = client.patch(URL, body, format="json")
+    assert answer.status_code == 200, answer.content
+    assert (answer.json()["stack"], answer.json()["warnings"]) == (stack, warnings)
 
 
 def test_only_operators_may_look_and_choose(django_user_model):
@@ -116,26 +130,25 @@ def test_only_operators_may_look_and_choose(django_user_model):
     visitor.force_login(django_user_model.objects.create_user("visitor"))
     for other in (visitor, APIClient()):
         assert other.get(URL).status_code in (401, 403)
-        assert other.patch(URL, {"routing": "shares"}).status_code in (401, 403)
+        assert other.patch(URL, {"stack": "proteus"}).status_code in (401, 403)
     assert not Choice.objects.exists()
 
 
 def test_a_choice_that_this_version_does_not_know_gives_way_to_the_default():
-    Choice.objects.create(setting="strategy", value="of the future")
+    Choice.objects.create(setting="stack", value="of the future")
     Choice.objects.create(setting="colour", value="blue")
-    assert choices.current() == choices.defaults()
-    with pytest.raises(InvalidInput, match="routing: 'of the future' is not one of"):
-        choices.change({"routing": "of the future"}, "somebody")
+    assert (choices.current().name, choices.chosen()) == ("nereus", None)
+    with pytest.raises(InvalidInput, match="stack: 'of the future' is not one of"):
+        choices.change("of the future", "somebody")
 
 
-@pytest.mark.parametrize(("field", "name"), [("strategy", "NEREUS_STRATEGY"), ("routing", "NEREUS_ROUTING")])
-def test_an_environment_that_names_what_there_is_not_stops_the_start(field, name, settings):
-    settings.NEREUS = dataclasses.replace(settings.NEREUS, **{field: "best"})
-    (error,) = [message for message in checks.run_checks() if message.id.startswith("nereus.")]
-    assert f"{name}='best': must be one of" in error.msg
+def test_a_plan_by_a_stack_of_a_newer_release_is_batched_as_by_default(digits):
+    plan = make_plan("manual")
+    Plan.objects.filter(pk=plan.pk).update(wire={**plan.wire, "stack": "of the future"})
+    assert told(plan) == ("of the future", {"nereus"})
 
 
-def test_the_wishes_of_an_operator_are_part_of_the_problem(digits):
+def test_operator_preferences_are_part_of_the_problem(digits):
     owner, quick, good = digits
     type(owner).objects.update(floor=0.25, weight=2.0)
     Variant.objects.filter(pk=quick.pk).update(pinned=True)
@@ -151,7 +164,7 @@ def test_the_wishes_of_an_operator_are_part_of_the_problem(digits):
 
 def test_an_excluded_variant_stands_by_nowhere(digits):
     _, quick, good = digits
-    choices.change({"strategy": "proteus"}, "a test")  # one variant a device, others stand by
+    choices.change("proteus", "a test")  # one variant a device, others stand by
     relieved = [d["relief"] for d in make_plan("manual").wire["devices"]]
     assert any(relieved)
     Variant.objects.filter(pk=quick.pk).update(excluded=True)

@@ -113,7 +113,7 @@ def test_two_reports_in_one_second_are_not_taken_for_twice_the_demand():
 
 
 def test_the_fastest_variant_stands_by_where_it_is_not_resident(digits):
-    choices.change({"strategy": "proteus"}, "a test")  # one variant a device
+    choices.change("proteus", "a test")  # one variant a device
     (first, second) = make_plan("manual").wire["devices"]
     for device in (first, second):
         assert [r["variant"]["name"] for r in device["residents"]] == ["good"]
@@ -121,7 +121,7 @@ def test_the_fastest_variant_stands_by_where_it_is_not_resident(digits):
 
 
 def test_nothing_stands_by_where_memory_has_no_room_for_it(digits):
-    choices.change({"strategy": "proteus"}, "a test")
+    choices.change("proteus", "a test")
     Device.objects.update(memory_bytes=2**20 + 2**19)
     assert not any(device["relief"] for device in make_plan("manual").wire["devices"])
 
@@ -180,7 +180,7 @@ def test_what_is_stored_is_what_gateways_get(digits):
     assert config.plan == msgspec.convert(plan.wire, specs.Plan)
     assert config.plan.version == plan.pk
     assert sum(route.share for route in config.plan.routes) == pytest.approx(1)
-    assert config.plan.routing == "late-binding"
+    assert config.plan.stack == "nereus"
     Application.objects.update(weight=2.5)
     assert [spec.weight for spec in push.gateway_config(push.read_shared()).applications] == [2.5]
     assert config.plan.bands["digits"].low < plan.demand < config.plan.bands["digits"].high

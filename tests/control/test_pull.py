@@ -83,7 +83,7 @@ def wire(version: int, *devices: str) -> dict:
 
 
 def make_plan() -> int:
-    plan = Plan.objects.create(trigger="manual", strategy="test", problem={}, allocation={}, wire={}, status="optimal")
+    plan = Plan.objects.create(trigger="manual", stack="nereus", problem={}, allocation={}, wire={}, status="optimal")
     Plan.objects.filter(pk=plan.pk).update(wire=wire(plan.pk, "box/cpu0"))
     return plan.pk
 

@@ -20,7 +20,7 @@ import pytest
 from websockets.sync.server import serve
 
 from tests.running import free_ports
-from workers.gateway import routing
+from workers.dispatch import stacks
 from workers.node.losses import how_it_ended
 from workers.protocol import control, endings
 from workers.protocol.control import GatewayConfig
@@ -73,7 +73,7 @@ def plan(
     version: int,
     placed: dict[str, list[tuple[str, str]]],
     endpoints: dict[str, str],
-    routing: str = routing.DEFAULT,
+    stack: str = stacks.DEFAULT,
     batch: int = 1,
     row_s: float = 0.001,
 ) -> Plan:
@@ -91,7 +91,7 @@ def plan(
             by_application.setdefault(name, []).append(device)
         devices.append(DevicePlan(device, endpoints[device], tuple(made)))
     routes = [Route(name, device, 1 / len(on)) for name, on in by_application.items() for device in on]
-    return Plan(version, tuple(devices), tuple(routes), routing=routing)
+    return Plan(version, tuple(devices), tuple(routes), stack=stack)
 
 
 def config(plan: Plan, applications: list[ApplicationSpec]) -> GatewayConfig:

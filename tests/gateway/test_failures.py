@@ -12,7 +12,7 @@ import time
 import httpx
 import pytest
 
-from workers.gateway.routing import DEFAULT
+from workers.dispatch.stacks import DEFAULT
 
 from .conftest import AUTH, application, config, plan, wait_for
 
@@ -28,7 +28,7 @@ def start(
     variant="big",
     slo_s=60.0,
     late="shed",
-    routing=DEFAULT,
+    stack=DEFAULT,
     batch=1,
     row_s=0.001,
     **settings,
@@ -40,7 +40,7 @@ def start(
         device.warm(("numbers", variant))
     endpoints = {device.name: device.endpoint for device in started}
     gateway = gateways(
-        config(plan(1, placed, endpoints, routing, batch, row_s), [application("numbers", slo_s, late)]), **settings
+        config(plan(1, placed, endpoints, stack, batch, row_s), [application("numbers", slo_s, late)]), **settings
     )
     gateway.wait_ready()
     wait_for(lambda: all(d["connected"] for d in gateway.health()["devices"].values()), "all devices are connected")
@@ -97,7 +97,7 @@ async def test_a_killed_device_has_its_queries_answered_elsewhere(gateways, devi
 
 
 async def test_without_another_device_its_queries_get_a_clear_error(gateways, devices):
-    gateway, only = start(gateways, devices, ["d0"], slo_s=60.0, routing="least-completion")
+    gateway, only = start(gateways, devices, ["d0"], slo_s=60.0, stack="infaas-accuracy")
     only.tell(delay_s=30.0)
     async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=60) as http:
         waiting = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(5)]

@@ -72,7 +72,7 @@ def test_a_cancelled_call_leaves_the_queue(gateways, devices):
 
 
 def test_a_deadline_is_the_query_s_budget(gateways, devices):
-    gateway, only = start(gateways, devices, ["d0"], slo_s=200.0, routing="least-completion")
+    gateway, only = start(gateways, devices, ["d0"], slo_s=200.0, stack="infaas-accuracy")
     with grpc.insecure_channel(gateway.grpc) as channel:
         call(channel, request(latency_ms=900_000), timeout=50)
         call(channel, request(latency_ms=25_000), timeout=300)

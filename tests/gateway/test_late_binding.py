@@ -34,10 +34,10 @@ def body(seed: int = 0) -> dict:
     return {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": data}]}
 
 
-def plan_of(version: int, executors: list[Executor], *residents, routing: str = "late-binding", relief=()) -> Plan:
+def plan_of(version: int, executors: list[Executor], *residents, stack: str = "nereus", relief=()) -> Plan:
     devices = tuple(DevicePlan(e.info.id, e.endpoint, residents, relief=tuple(relief)) for e in executors)
     routes = tuple(Route("app", e.info.id, 1 / len(executors)) for e in executors)
-    return Plan(version, devices, routes, routing=routing)
+    return Plan(version, devices, routes, stack=stack)
 
 
 async def until(condition, what: str):
@@ -218,7 +218,7 @@ async def reached_any(found: collections.Counter, count: int) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_switching_the_routing_and_the_policy_under_load_fails_no_query(world, control_plane):
+async def test_switching_the_stack_and_the_policy_under_load_fails_no_query(world, control_plane):
     gateway = await world.start(2, world.quick, NEREUS_CONTROL_URL=control_plane.url, NEREUS_JOIN_TOKEN="t")
     await until(lambda: control_plane.connection, "the gateway joined")
     found: collections.Counter = collections.Counter()
@@ -227,18 +227,18 @@ async def test_switching_the_routing_and_the_policy_under_load_fails_no_query(wo
         running = asyncio.create_task(load(http, gateway, stop, found))
         version = 1
         held = []
-        for routing, policy in (
-            ("least-completion", "nereus"),
-            ("late-binding", "nereus"),
-            ("late-binding", "nexus"),
-            ("uniform", "proteus"),
-            ("late-binding", "nereus"),
+        for stack, policy in (
+            ("infaas-accuracy", "nereus"),
+            ("nereus", "nereus"),
+            ("nereus", "nexus"),
+            ("proteus", "proteus"),
+            ("nereus", "nereus"),
         ):
             version += 1
             # A short time, so that nobody waits long for company; served all the same if the machine is busy.
             app = application("app", 1.0, late="serve", policy=policy)
             world.apply(version, world.quick, app=app)
-            control_plane.send(config(plan_of(version, world.executors, world.quick, routing=routing), [app]))
+            control_plane.send(config(plan_of(version, world.executors, world.quick, stack=stack), [app]))
             await until(lambda version=version: gateway.health()["plan"]["adopted"] == version, f"plan {version}")
             before = counted(gateway, "nereus_gateway_grant_rows_sum")
             await reached_any(found, sum(found.values()) + 40)

@@ -25,12 +25,12 @@ def _tensor(**changes) -> dict:
 
 
 def test_an_application_is_registered_and_announced(client, announced):
-    response = client.post(URL, _body(late="serve", weight=2.5, batch_policy="fixed", description="Who is it?"))
+    response = client.post(URL, _body(late="serve", weight=2.5, description="Who is it?"))
     assert response.status_code == 201, response.content
     assert response["Location"].endswith("/api/v1/applications/faces/")
     told = client.get(URL + "faces/").json()
-    assert told == response.json()
-    assert (told["late"], told["weight"], told["batch_policy"], told["state"]) == ("serve", 2.5, "fixed", "active")
+    assert response.json() == {**told, "warnings": []}
+    assert (told["late"], told["weight"], told["state"]) == ("serve", 2.5, "active")
     assert told["signature"] == SIGNATURE
     assert client.get(URL).json()["count"] == 1
     assert announced == [("application", "faces")]
@@ -47,10 +47,6 @@ BAD = {
     "SLO in words": ({"slo_ms": "fast"}, "slo_ms", "valid number"),
     "late policy": ({"late": "never"}, "late", "not a valid choice"),
     "weight": ({"weight": 0}, "weight", "0.001"),
-    "batch policy": ({"batch_policy": "greedy"}, "batch_policy", "is not one of nereus"),
-    "batch option": ({"batch_options": {"depth": 3}}, "batch_options", "depth"),
-    "batch option in words": ({"batch_options": {"depth": "3"}}, "batch_options.depth", "must be a number"),
-    "batch options as a list": ({"batch_options": [1]}, "batch_options", "must be an object"),
     "unknown field": ({"slo": 5}, "slo", "did you mean slo_ms?"),
     "field that cannot be set": ({"state": "draining"}, "state", "cannot be set"),
     "no signature": ({"signature": None}, "signature", "null"),
@@ -167,9 +163,17 @@ def test_the_signature_can_change_until_there_are_variants(client, application, 
     assert client.patch(URL + "tiny/", {"signature": _tensor(shape=[-1, 9])}).status_code == 200, "no change at all"
 
 
-def test_another_batch_policy_starts_with_its_own_options(client, application):
-    models.Application.objects.update(batch_policy="fixed", batch_options={})
-    assert client.patch(URL + "tiny/", {"batch_policy": "clipper"}).json()["batch_options"] == {}
+def test_a_batch_policy_is_ignored_with_a_warning(client, application):
+    retired = {"batch_policy": "clipper", "batch_options": [1]}
+    warnings = [
+        f"{name}: ignored; batching is part of the cluster's stack (PATCH /api/v1/control/)" for name in retired
+    ]
+    created = client.post(URL, _body(**retired))
+    assert (created.status_code, created.json()["warnings"]) == (201, warnings)
+    changed = client.patch(URL + "tiny/", {**retired, "weight": 3})
+    assert (changed.status_code, changed.json()["warnings"], changed.json()["weight"]) == (200, warnings, 3)
+    for answer in (created, changed, client.get(URL + "tiny/")):
+        assert not retired.keys() & answer.json().keys()
 
 
 def test_a_longer_slo_orders_profiles_that_reach_it(client, application, variant, device):

@@ -16,7 +16,7 @@ URL = "/api/v1/applications/tiny/"
 def _plan(*residents: tuple[int, str]) -> Plan:
     devices = [{"device": ref, "residents": [{"variant": {"id": pk}}]} for pk, ref in residents]
     return Plan.objects.create(
-        trigger="manual", strategy="s", problem={}, allocation={}, wire={"devices": devices}, status="optimal"
+        trigger="manual", stack="nereus", problem={}, allocation={}, wire={"devices": devices}, status="optimal"
     )
 
 

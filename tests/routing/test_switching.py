@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import threading
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,6 +19,7 @@ from tests.gateway.conftest import (  # noqa: F401 (fixtures)
     wait_for,
 )
 from workers.batching.latency import LatencyModel
+from workers.dispatch import stacks
 from workers.gateway import routing
 from workers.gateway.routing.least_completion import Router
 from workers.gateway.routing.switch import SwitchingRouter
@@ -136,7 +136,7 @@ def test_whatever_happens_the_router_at_work_counts_just_what_is_under_way(event
         assert outstanding(made, device) == sum(rows for on, rows in under_way if on == device)
 
 
-def test_a_gateway_changes_its_routing_with_queries_under_way_and_none_fails(control_plane, devices, gateways):  # noqa: F811
+def test_a_gateway_changes_its_stack_with_queries_under_way_and_none_fails(control_plane, devices, gateways):  # noqa: F811
     one, two = devices("d0", "d1")
     endpoints = {device.name: device.endpoint for device in (one, two)}
     placed = {"d0": [("numbers", "big")], "d1": [("numbers", "big")]}
@@ -147,9 +147,9 @@ def test_a_gateway_changes_its_routing_with_queries_under_way_and_none_fails(con
     versions = itertools.count(1)
 
     def plan_by(name: str):
-        return msgspec.structs.replace(plan(next(versions), placed, endpoints), routing=name)
+        return plan(next(versions), placed, endpoints, name)
 
-    control_plane.first = config(plan_by(routing.DEFAULT), specs)
+    control_plane.first = config(plan_by(stacks.DEFAULT), specs)
     gateway = gateways(NEREUS_CONTROL_URL=control_plane.url, NEREUS_JOIN_TOKEN="token")
     gateway.wait_ready()
     answers: list[int] = []
@@ -162,7 +162,7 @@ def test_a_gateway_changes_its_routing_with_queries_under_way_and_none_fails(con
     clients = [threading.Thread(target=ask) for _ in range(4)]
     for client in clients:
         client.start()
-    for name in [*routing.names(), "of the future", routing.DEFAULT]:
+    for name in [*stacks.STACKS, "of the future", stacks.DEFAULT]:
         count = len(answers)
         control_plane.send(config(plan_by(name), specs))
         wait_for(lambda count=count: len(answers) > count + 30, f"queries go on under {name}")
@@ -171,6 +171,7 @@ def test_a_gateway_changes_its_routing_with_queries_under_way_and_none_fails(con
         client.join()
     assert set(answers) == {200}
     switched = [line for line in gateway.log if "routing_switched" in line]
-    assert len(switched) == len(routing.names())
-    assert any("routing_unknown" in line and "of the future" in line for line in gateway.log)
+    routings = [stack.routing for stack in stacks.STACKS.values()]
+    assert len(switched) == 1 + sum(one != other for one, other in itertools.pairwise(routings))
+    assert any("stack_unknown" in line and "of the future" in line for line in gateway.log)
     assert min(len(device.heard("submit")) for device in (one, two)) > 20

@@ -13,6 +13,7 @@ import msgspec
 
 from workers import disk, log
 from workers.batching.latency import LatencyModel
+from workers.dispatch.stacks import STACKS
 from workers.protocol.control import Burst, FromMember, GatewayConfig, GatewayStats, Overload
 from workers.protocol.endings import Ending
 from workers.protocol.frames import ExecutorState, Moved, Refusal, Result, Results
@@ -31,7 +32,7 @@ from .metrics import GatewayMetrics
 from .own import OwnSocket
 from .plan import Adoption
 from .rest import Rest
-from .routing import LATE_BINDING, UnknownRouting
+from .routing import LATE_BINDING
 from .routing.switch import SwitchingRouter
 from .rpc import Rpc
 from .rpc_server import RpcServer
@@ -252,7 +253,7 @@ class Gateway:
         self._dataplane.configure(catalog, now)
         if not before.configured or before.config.plan != config.plan:
             self._bursts.set_plan(config.plan.bands, config.plan.version, now)
-            self._route_by(config.plan.routing, now)
+            self._follow(config.plan.stack, now)
             self._adoption.offer(config.plan, now)
             self._menus.plan(config.plan)
             logger.info("plan_offered", version=config.plan.version, devices=len(config.plan.devices))
@@ -261,13 +262,13 @@ class Gateway:
             self._bind()
         self._step(now)
 
-    def _route_by(self, routing: str, now: float) -> None:
-        try:
-            if self._router.switch(routing, now):
-                logger.info("routing_switched", routing=routing)
-        except UnknownRouting as error:
+    def _follow(self, name: str, now: float) -> None:
+        stack = STACKS.get(name)
+        if stack is None:
             # A newer control plane knows more than this gateway: serving goes on as it was.
-            logger.error("routing_unknown", reason=str(error), kept=self._router.name)
+            logger.error("stack_unknown", stack=name, kept=self._router.name)
+        elif self._router.switch(stack.routing, now):
+            logger.info("routing_switched", stack=name, routing=stack.routing)
         self._bind()
 
     def _bind(self) -> None:

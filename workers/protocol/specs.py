@@ -134,14 +134,14 @@ class Band(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """A whole plan, as gateways get it; a node gets the devices that it owns. ``routing``: the name of the way in which
-    gateways choose among an application's routes (see :mod:`workers.gateway.routing`)."""
+    """A whole plan, as gateways get it; a node gets the devices that it owns. ``stack``: which made the
+    plan and which the data plane follows."""
 
     version: int
     devices: tuple[DevicePlan, ...] = ()
     routes: tuple[Route, ...] = ()
     bands: dict[str, Band] = {}
-    routing: str = "late-binding"
+    stack: str = "nereus"
 
 
 class DeviceInfo(msgspec.Struct, frozen=True):

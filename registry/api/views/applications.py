@@ -10,7 +10,12 @@ from rest_framework.reverse import reverse
 
 from registry import services
 from registry.api.schema import DRAIN
-from registry.api.serializers import ApplicationSerializer, ValidationSetSerializer, ValidationUploadSerializer
+from registry.api.serializers import (
+    ApplicationSerializer,
+    ChangedApplicationSerializer,
+    ValidationSetSerializer,
+    ValidationUploadSerializer,
+)
 from registry.api.views.base import UploadMixin, View
 from registry.models import Application, ValidationSet
 
@@ -25,12 +30,13 @@ class ApplicationList(View):
     def get(self, request):
         return self.listed(self.get_queryset(), ApplicationSerializer)
 
-    @extend_schema(operation_id="applications_create", responses={201: ApplicationSerializer})
+    @extend_schema(operation_id="applications_create", responses={201: ChangedApplicationSerializer})
     def post(self, request):
         """Register an application."""
         application = services.create_application(self.checked(ApplicationSerializer))
         where = reverse("application", [application.name], request=request)
-        return Response(ApplicationSerializer(application).data, status.HTTP_201_CREATED, headers={"Location": where})
+        answer = {**ApplicationSerializer(application).data, "warnings": self.warnings}
+        return Response(answer, status.HTTP_201_CREATED, headers={"Location": where})
 
 
 class ApplicationDetail(View):
@@ -42,12 +48,13 @@ class ApplicationDetail(View):
     def get(self, request, name):
         return Response(ApplicationSerializer(self.application()).data)
 
-    @extend_schema(operation_id="applications_change")
+    @extend_schema(operation_id="applications_change", responses=ChangedApplicationSerializer)
     def patch(self, request, name):
         """Change some fields. The name stays; the signature stays once there are variants."""
         application = self.application()
         fields = self.checked(ApplicationSerializer, application, partial=True)
-        return Response(ApplicationSerializer(services.change_application(application, fields)).data)
+        changed = services.change_application(application, fields)
+        return Response({**ApplicationSerializer(changed).data, "warnings": self.warnings})
 
     @extend_schema(
         operation_id="applications_delete",

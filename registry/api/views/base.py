@@ -33,9 +33,10 @@ class View(generics.GenericAPIView):
         return get_object_or_404(variants, application__name=self.kwargs["name"], name=self.kwargs["variant"])
 
     def checked(self, serializer: type, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """The request's body as that serializer's valid fields."""
+        """The request's body as that serializer's valid fields; :attr:`warnings` has its lines on retired ones."""
         parsed = serializer(*args, data=self.request.data, context=self.get_serializer_context(), **kwargs)
         parsed.is_valid(raise_exception=True)
+        self.warnings = getattr(parsed, "warnings", [])
         return parsed.validated_data
 
     def flag(self, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Sentences for the operator: what each device got and why, what is left out and why, why not more accurate."""
+"""Sentences for operators: the demand that is left out, accuracy, and devices; with the reason and the remedy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .capacity import Capacity, dedicated_capacity, fits_memory, profile_on
 from .groups import usable
 from .problem import Allocation, Application, Device, Placement, Problem, Variant
 
-#: Accuracy (points) below the best profiled variant from which a sentence says why.
+#: points of accuracy below the best profiled variant from which a sentence gives the reason
 WORTH_SAYING = 0.05
 
 
@@ -48,31 +48,31 @@ def _left_out(problem: Problem, allocation: Allocation):
         missing = allocation.left_out.get(application.id, 0.0)
         if missing <= 0:
             continue
-        variants = [v for v in problem.variants if v.application == application.id]
-        profiled = [v for v in variants if any(v.profiles.get(d.type) for d in devices)]
-        what = f"{application.id}: {_items(missing)} of {_items(application.demand)} items/s are left out, because"
-        if not devices:
-            yield f"{what} no device can host anything now."
-        elif not variants:
-            yield f"{what} it has no variant."
-        elif not profiled:
-            yield f"{what} none of its {len(variants)} variants is profiled on the devices that are there."
-        elif not any(v.profiles.get(d.type) and fits_memory(v.profiles[d.type], d) for v in profiled for d in devices):
-            yield f"{what} none of its variants fits into any device's memory."
-        elif all(_best(v, application, devices) is None for v in profiled):
-            quickest = min(
-                latency
-                for v in profiled
-                for d in devices
-                if d.type in v.profiles
-                for _, latency in v.profiles[d.type].longest
-            )
-            yield (
-                f"{what} nothing fits half of its SLO of {_ms(application.slo_s)}: "
-                f"its quickest batch takes {_ms(quickest)}."
-            )
-        else:
-            yield f"{what} capacity is exhausted: serving them would leave out items worth more elsewhere."
+        yield (
+            f"{application.id}: {_items(missing)} of {_items(application.demand)} items/s are left out: "
+            f"{_why_left_out(problem, application, devices)}"
+        )
+
+
+def _why_left_out(problem: Problem, application: Application, devices: list[Device]) -> str:
+    """The reason and its remedy."""
+    variants = [v for v in problem.variants if v.application == application.id]
+    profiles = [(v.profiles[d.type], d) for v in variants for d in devices if d.type in v.profiles]
+    if not devices:
+        return "no device can run anything now. Check that the nodes are connected and their devices are up."
+    if not variants:
+        return "it has no variant to plan with. Upload one."
+    if not profiles:
+        return f"none of its {len(variants)} variants is profiled on the present device types. Profile one there."
+    if not any(fits_memory(profile, device) for profile, device in profiles):
+        return "no device has the memory for any of its variants. Upload a smaller one, or add a larger device."
+    if all(_best(v, application, devices) is None for v in variants):
+        fastest = min(latency for profile, _ in profiles for _, latency in profile.longest)
+        return (
+            f"its fastest batch takes {_ms(fastest)}, and plans allow half of the {_ms(application.slo_s)} SLO. "
+            "Raise the SLO, or upload a faster variant."
+        )
+    return "all devices are full. Add devices, or raise its weight to serve it before other applications."
 
 
 def _accuracy(problem: Problem, allocation: Allocation):
@@ -94,20 +94,18 @@ def _accuracy(problem: Problem, allocation: Allocation):
         if unable:
             top = max(unable, key=lambda v: v.accuracy)
             if any(profile_on(top, d) for d in devices):
-                why = f"its quickest batch takes longer than half of the {_ms(application.slo_s)} SLO"
+                why = f"its fastest batch exceeds half of the {_ms(application.slo_s)} SLO. Raise the SLO to use it"
             elif any(d.type in top.profiles for d in devices):
-                why = "it does not fit into memory"
+                why = "no device has the memory for it"
             else:
-                why = "it is not profiled on the devices that are there"
-            yield f"{application.id}: {top.label} ({top.accuracy:.2f}%) is not used, because {why}."
+                why = "it is not profiled on the present device types. Profile it to use it"
+            yield f"{application.id}: {top.label} ({top.accuracy:.2f}%) is not used: {why}."
         if able:
             top = max(able, key=lambda v: v.accuracy)
-            rate = _best(top, application, devices).rate
             yield (
-                f"{application.id}: {mean:.2f}% on average and not all on {top.label} ({top.accuracy:.2f}%), which "
-                f"does "
-                f"{_items(rate)} items/s on a whole device at best: {_items(total)} items/s on it would cost "
-                f"more served items or more accuracy elsewhere."
+                f"{application.id}: {mean:.2f}% accuracy on average. The devices have too little time to serve all "
+                f"{_items(total)} items/s with {top.label} ({top.accuracy:.2f}%), which serves at most "
+                f"{_items(_best(top, application, devices).rate)} items/s on one device. Add devices to raise accuracy."
             )
 
 
@@ -122,21 +120,22 @@ def _devices(problem: Problem, allocation: Allocation):
         working = [p for p in by_device[device.id] if p.rate > 0 or p.time_share > 0]
         if not by_device[device.id]:
             if not usable(device):
-                why = "it may host nothing now"
+                why = "it has no time or room for variants now"
             elif not any(profile_on(v, device) for v in problem.variants):
-                why = "no variant is profiled on its type and fits its memory"
+                why = "no variant is profiled on its type and fits into its memory"
             else:
-                why = "nothing with demand that fits half of its SLO runs there"
+                why = "no application with demand has a variant that is fast enough here and worth running"
             yield f"{device.id}: idle, because {why}."
         elif gap_s > 0:
-            yield f"{device.id}: shared in turns, at most {_ms(gap_s)} between two turns of a resident:"
+            yield f"{device.id}: shared by {len(working)} variants, each of which runs at least every {_ms(gap_s)}:"
         elif len(working) > 1:
-            yield f"{device.id}: divides its time among {len(working)} variants of one application:"
+            yield f"{device.id}: runs {len(working)} variants of one application:"
         for p in by_device[device.id]:
             variant = variants[p.variant]
             application = applications[variant.application]
             if p not in working:
-                yield f"{device.id}: {variant.label} ({application.id}) stands by; {_kept(device, variant)}."
+                kept = _kept(device, variant)
+                yield f"{device.id}: {variant.label} ({application.id}) stands by, without planned queries; {kept}."
             elif gap_s > 0:
                 yield _shared(device, p, variant, application, gap_s)
             else:
@@ -149,20 +148,19 @@ def _kept(device: Device, variant: Variant) -> str:
 
 def _dedicated(device: Device, p: Placement, variant: Variant, application: Application, alone: bool) -> str:
     capacity = dedicated_capacity(variant.profiles[device.type], application.slo_s)
-    reserve = f", {1 - device.available:.0%} of its time reserved" if device.available < 1 else ""
+    reserve = f"; {1 - device.available:.0%} of the device's time is reserved" if device.available < 1 else ""
     share = device.available if alone else p.time_share
     time = "" if alone else f" in {p.time_share:.0%} of the time"
     return (
-        f"{device.id}: {variant.label} ({application.id}) at {_items(p.rate)} of "
-        f"{_items(capacity.rate * share)} items/s it can do{time} (batch {p.max_batch} in "
-        f"{_ms(capacity.latency_s)}, within half of the {_ms(application.slo_s)} SLO{reserve}); "
-        f"{_kept(device, variant)}."
+        f"{device.id}: {variant.label} ({application.id}) serves {_items(p.rate)} of at most "
+        f"{_items(capacity.rate * share)} items/s{time}, in batches of up to {p.max_batch} "
+        f"({_ms(capacity.latency_s)} each){reserve}; {_kept(device, variant)}."
     )
 
 
 def _shared(device: Device, p: Placement, variant: Variant, application: Application, gap_s: float) -> str:
     return (
-        f"{device.id}: {variant.label} ({application.id}) at {_items(p.rate)} of {_items(p.max_batch / gap_s)} items/s "
-        f"(up to {p.max_batch} rows a turn, {p.time_share:.0%} of the time; "
-        f"SLO {_ms(application.slo_s)}); {_kept(device, variant)}."
+        f"{device.id}: {variant.label} ({application.id}) serves {_items(p.rate)} of at most "
+        f"{_items(p.max_batch / gap_s)} items/s in {p.time_share:.0%} of the time, in batches of up to {p.max_batch}; "
+        f"{_kept(device, variant)}."
     )

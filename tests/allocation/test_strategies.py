@@ -192,23 +192,44 @@ def test_the_checker_knows_whom_a_device_works_for():
 @pytest.mark.parametrize(
     ("problem", "said"),
     [
-        (replace(good(), variants=()), "a: 10.0 of 10.0 items/s are left out, because it has no variant."),
-        (replace(good(), devices=()), "because no device can host anything now."),
-        (replace(good(), devices=(Device("d", "gpu"),)), "none of its 1 variants is profiled on the devices"),
-        (replace(good(), devices=(Device("d", "cpu", 5),)), "none of its variants fits into any device's memory."),
+        (
+            replace(good(), variants=()),
+            "a: 10.0 of 10.0 items/s are left out: it has no variant to plan with. Upload one.",
+        ),
+        (replace(good(), devices=()), "no device can run anything now. Check that the nodes are connected"),
+        (
+            replace(good(), devices=(Device("d", "gpu"),)),
+            "none of its 1 variants is profiled on the present device types. Profile one there.",
+        ),
+        (
+            replace(good(), devices=(Device("d", "cpu", 5),)),
+            "no device has the memory for any of its variants. Upload a smaller one,",
+        ),
         (
             replace(good(), applications=(Application("a", 0.015, 10.0),)),
-            "nothing fits half of its SLO of 15 ms: its quickest batch takes 10 ms.",
+            "its fastest batch takes 10 ms, and plans allow half of the 15 ms SLO. Raise the SLO,",
         ),
-        (replace(good(), applications=(Application("a", 0.2, 150.0),)), "a: 50.0 of 150.0 items/s are left out"),
-        (good(), "d: m (a) at 10.0 of 100.0 items/s it can do (batch 1 in 10 ms, within half of the 200 ms SLO)"),
+        (
+            replace(good(), applications=(Application("a", 0.2, 150.0),)),
+            "a: 50.0 of 150.0 items/s are left out: all devices are full. Add devices, or raise its weight",
+        ),
+        (good(), "d: m (a) serves 10.0 of at most 100.0 items/s, in batches of up to 1 (10 ms each); to be loaded."),
         (
             replace(
                 good(),
                 variants=(*good().variants, variant("big", "a", 120.0, cpu=line(0, 200))),
                 applications=good().applications,
             ),
-            "a: big (120.00%) is not used, because its quickest batch takes longer than half of the 200 ms SLO.",
+            "a: big (120.00%) is not used: its fastest batch exceeds half of the 200 ms SLO. Raise the SLO to use it.",
+        ),
+        (
+            replace(
+                good(),
+                variants=(*good().variants, variant("big", "a", 120.0, cpu=line(0, 50))),
+                applications=(Application("a", 0.2, 60.0),),
+            ),
+            "The devices have too little time to serve all 60.0 items/s with big (120.00%), which serves at most 20.0 "
+            "items/s on one device. Add devices to raise accuracy.",
         ),
     ],
 )
@@ -223,5 +244,8 @@ def test_a_shared_device_says_so():
         (variant("ma", "a", 100, cpu=line(1, 5)), variant("mb", "b", 100, cpu=line(1, 5))),
     )
     allocation = get("proteus")(problem)
-    assert any(s.startswith("d: shared in turns, at most ") for s in reasons(problem, allocation))
+    assert any(
+        s.startswith("d: shared by 2 variants, each of which runs at least every ")
+        for s in reasons(problem, allocation)
+    )
     assert sum(allocation.left_out.values()) == 0

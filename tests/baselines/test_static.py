@@ -107,7 +107,7 @@ def test_rates_follow_the_demand_in_constant_proportions_up_to_the_capacity():
     capacity = sum({"slow": 100.0, "quick": 400.0}[d.type] for d in DEVICES if hosts(allocation)[d.id] == "a1")
     assert swamped.served["a"] == pytest.approx(capacity)
     assert swamped.left_out["a"] == pytest.approx(9000.0 - capacity)
-    assert any("a: " in s and "left out" in s and "does not follow" in s for s in swamped.reasons)
+    assert any("a: " in s and "left out" in s and "does not follow the demand" in s for s in swamped.reasons)
 
 
 @pytest.mark.parametrize("name", PLACED_ONCE)

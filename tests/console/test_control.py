@@ -95,7 +95,7 @@ def test_a_rise_of_demand_is_one_row_with_a_count(staff, cluster):
 
 def test_a_change_of_stack_within_a_burst_shows(cluster):
     plans(cluster["best"], ("burst", 4), ("burst", 3), ("burst", 2))
-    Plan.objects.filter(pk=Plan.objects.first().pk).update(stack="proteus")
+    Plan.objects.filter(pk=Plan.objects.first().pk).update(stack="nereus")
     assert [len(run) for run in runs(Plan.objects.all())] == [1, 2]
 
 

@@ -45,14 +45,14 @@ def only(problem: Problem, most_accurate: bool) -> tuple[Variant, ...]:
 def _static(problem: Problem, which: str) -> Allocation:
     seating = Seating(problem)
     seats = in_force(problem, seating)
-    said = "stays as it was placed at first"
+    placed = "were placed by an earlier plan"
     if seats is None:
-        seats, said = first_placement(problem, seating), "is placed now"
+        seats, placed = first_placement(problem, seating), "are placed now"
     return settled(
         problem,
         seats,
         evenly(problem, seats),
-        f"Only the {which} variant of each application is used; it {said} and does not move while devices, "
-        "applications and variants remain.",
-        "A static placement does not follow the demand.",
+        f"Each application runs only its {which} variant. Variants {placed}, and stay where they are until devices, "
+        "applications or variants change.",
+        "This stack does not follow the demand: choose another one, or add devices.",
     )

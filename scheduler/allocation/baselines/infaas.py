@@ -48,8 +48,8 @@ def infaas_accuracy(problem: Problem) -> Allocation:
         problem,
         {device: cluster.seats[device] for device in seating.devices if device in cluster.seats},
         rates,
-        "Instances are scaled greedily: replicated on free devices, upgraded or downgraded where they run.",
-        "No free device and no faster variant would serve more.",
+        "Variants are copied to free devices, or replaced by faster or more accurate ones, one step at a time.",
+        "No device is free, and no faster variant would serve more: add devices.",
     )
 
 

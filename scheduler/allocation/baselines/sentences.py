@@ -26,10 +26,11 @@ def _left_out(problem: Problem, allocation: Allocation, seats: Mapping[str, Seat
         if missing <= 0:
             continue
         mine = [seat for seat in seats.values() if seat.variant.application == application.id]
-        able = f"its {len(mine)} devices can do {sum(seat.capacity for seat in mine):.1f} items/s"
+        count = "1 device serves" if len(mine) == 1 else f"{len(mine)} devices serve"
+        able = f"its {count} at most {sum(seat.capacity for seat in mine):.1f} items/s"
         yield (
             f"{application.id}: {missing:.3g} of {application.demand:.3g} items/s are left out: "
-            f"{able if mine else 'no device hosts it'}. {why_left_out}"
+            f"{able if mine else 'no device serves it'}. {why_left_out}"
         )
 
 
@@ -38,11 +39,11 @@ def _devices(problem: Problem, allocation: Allocation, seats: Mapping[str, Seat]
     for device in problem.devices:
         seat = seats.get(device.id)
         if seat is None:
-            why = "nothing was placed there" if usable(device) else "it may host nothing now"
+            why = "this stack placed nothing here" if usable(device) else "it has no time or room for variants now"
             yield f"{device.id}: idle, because {why}."
             continue
         kept = "already loaded" if seat.variant.id in device.loaded else "to be loaded"
         yield (
-            f"{device.id}: {seat.variant.label} ({seat.variant.application}) at {rates[device.id]:.1f} of "
-            f"{seat.capacity:.1f} items/s it can do (up to {seat.max_batch} rows a batch); {kept}."
+            f"{device.id}: {seat.variant.label} ({seat.variant.application}) serves {rates[device.id]:.1f} of "
+            f"at most {seat.capacity:.1f} items/s, in batches of up to {seat.max_batch}; {kept}."
         )

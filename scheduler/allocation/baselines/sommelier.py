@@ -23,7 +23,7 @@ def sommelier(problem: Problem) -> Allocation:
     """Each device by itself: the most accurate variant that can serve its share of the application's demand, or the
     fastest one. Shares are in proportion to what the devices could do with their fastest variants."""
     seating = Seating(problem)
-    fastest, said = _fixed(problem, seating)
+    fastest, placed = _fixed(problem, seating)
     demand = {a.id: a.demand for a in problem.applications}
     most = _capacity(problem, fastest)
     seats: dict[str, Seat] = {}
@@ -38,16 +38,16 @@ def sommelier(problem: Problem) -> Allocation:
         problem,
         seats,
         rates,
-        f"Which application a device serves {said}; each device then takes the most accurate variant that carries its "
-        "share of the queries.",
-        "Devices do not change sides, and each keeps its share.",
+        f"Each device keeps the application that {placed}, and runs the most accurate variant that can serve its "
+        "share.",
+        "Devices do not change applications or shares in this stack: choose another one, or add devices.",
     )
 
 
 def without_model_placement(problem: Problem) -> Allocation:
     """Proteus' MILP (Eq. 1 to 7) for each application on the devices that it has for good."""
     seating = Seating(problem)
-    fastest, said = _fixed(problem, seating)
+    fastest, placed = _fixed(problem, seating)
     budget = Budget(problem.time_limit_s)
     seats: dict[str, Seat] = {}
     rates: dict[str, float] = {}
@@ -72,20 +72,20 @@ def without_model_placement(problem: Problem) -> Allocation:
         problem,
         seats,
         rates,
-        f"Which application a device serves {said}; the variants and shares of each application's devices are chosen "
-        "together.",
-        "Devices do not change sides.",
+        f"Each device keeps the application that {placed}; variants and shares are chosen for all devices of an "
+        "application together.",
+        "Devices do not change applications in this stack: choose another one, or add devices.",
     )
 
 
 def _fixed(problem: Problem, seating: Seating) -> tuple[dict[str, Seat], str]:
-    """The fastest seats of the application that each device serves for good, and how that is to be said."""
+    """The fastest seats of the application that each device serves for good, and who placed it there, in words."""
     placed = in_force(problem, seating)
     if placed is None:
-        return first_placement(problem, seating), "is decided now, for as long as devices and applications remain"
+        return first_placement(problem, seating), "this plan gives it"
     return {
         device: seating.fastest(seat.device, seat.variant.application) for device, seat in placed.items()
-    }, "was decided at first"
+    }, "an earlier plan gave it"
 
 
 def _capacity(problem: Problem, seats: dict[str, Seat]) -> dict[str, float]:

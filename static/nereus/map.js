@@ -56,7 +56,7 @@ export class ClusterMap {
       device.detail && device.state !== "up" && el("p", { class: "small muted" }, device.detail),
       el("div", { class: "util" }, bar, busy),
       facts,
-      rows.length ? rows : el("p", { class: "small muted" }, "Hosts nothing."));
+      rows.length ? rows : el("p", { class: "small muted" }, "Runs nothing."));
   }
 
   #resident(resident, figure, arrived) {

@@ -56,44 +56,44 @@ STACKS: dict[str, Stack] = {
             "proteus",
             "proteus",
             "shares",
-            "Proteus (ASPLOS '24): the most accurate variants that serve the demand; accuracy falls when demand rises.",
+            "The most accurate variants that serve the demand, queries by their shares, as in Proteus (ASPLOS '24).",
         ),
         # INFaaS sends a query to the least loaded worker that runs the instance, and its batches wait for no others.
         _published(
             "infaas-accuracy",
             "nexus",
             "least-completion",
-            "INFaaS with accuracy as its cost: the least accurate variants are replaced one by one as demand falls.",
+            "Variants are copied, upgraded and downgraded one step at a time, as in INFaaS (ATC '21).",
         ),
         _published(
             "clipper-ht",
             "clipper",
             "shares",
-            "Clipper, high throughput: the fastest variant of each application, whatever the demand.",
+            "Only the least accurate variant of each application, whatever the demand, as in Clipper (NSDI '17).",
         ),
         _published(
             "clipper-ha",
             "clipper",
             "shares",
-            "Clipper, high accuracy: the most accurate variant of each application, whatever the demand.",
+            "Only the most accurate variant of each application, whatever the demand, as in Clipper (NSDI '17).",
         ),
         _published(
             "sommelier",
             "proteus",
             "shares",
-            "Sommelier: variants follow the demand, but each application keeps the devices of its first plan.",
+            "Applications keep the devices of their first plan, on which variants follow the demand, as in Sommelier.",
         ),
         _published(
             "proteus-wo-ms",
             "proteus",
             "shares",
-            "Proteus without model selection: always the most accurate variants.",
+            "Proteus without model selection: only the most accurate variant of each application.",
         ),
         _published(
             "proteus-wo-mp",
             "proteus",
             "shares",
-            "Proteus without model placement: each application keeps the devices of its first plan.",
+            "Proteus without model placement: applications keep the devices of their first plan.",
         ),
         # A fixed batch is as large as the plan allows, which is one row here.
         _published(

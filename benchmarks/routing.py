@@ -17,7 +17,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from workers.batching.latency import LatencyModel
-from workers.gateway.routing.least_completion import Router
+from workers.dispatch.routing.least_completion import Router
 
 DEVICES = (2, 10, 40, 160, 1000)
 PROFILE = [(1, 0.005), (8, 0.02), (32, 0.06)]

@@ -13,8 +13,8 @@ from workers.dispatch.stacks import LATE
 
 from . import stacks
 from .controller import SimulationError
-from .early import EarlyEngine
 from .late import LateEngine
+from .published import PublishedEngine
 from .results import Results
 from .scenario import Scenario, load
 from .tables import ScenarioError
@@ -48,5 +48,5 @@ def simulate(
         batching = scenario.batching if batching is None else batching
         routing = scenario.routing if routing is None else routing
     chosen = stacks.choose(stack, batching, routing)
-    engine = LateEngine if chosen.binding == LATE else EarlyEngine
+    engine = LateEngine if chosen.binding == LATE else PublishedEngine
     return Results(scenario, chosen, engine(scenario, chosen, progress).run())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from workers.dispatch.routing import LATE_BINDING
 from workers.dispatch.rules import Rules
-from workers.gateway.routing import LATE_BINDING
 
 
 @dataclass(frozen=True)

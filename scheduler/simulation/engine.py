@@ -1,26 +1,29 @@
 """The discrete-event engine: a virtual clock, the control loop, and the account of every query.
 
 Events are handled in the order of (time, number), numbers given as events are made; at one moment they come before
-arrivals. How queries come to devices is the business of the engines built on this one: :mod:`.early` binds a query to
-a device when it arrives, :mod:`.late` holds it until a device is about to run it. What is simplified: a solve takes no
-virtual time, a plan is in force at once, and a gateway learns of an answer one network delay after it. An old variant
-does not serve on while a new one loads (no make before break on one device). Late queries are shed.
+arrivals. Which batch runs where and when is decided by a binding, the object that does so live; :meth:`Engine._act`
+carries out its decisions on devices that run what they are dispatched, in order. What devices load, and when, is the
+business of the engines built on this one. What is simplified: a solve takes no virtual time, a plan is in force at
+once, and the core learns of an answer one network delay after it. An old variant does not serve on while a new one
+loads (no make before break on one device). Late queries are shed.
 """
 
 from __future__ import annotations
 
 import gc
+import math
 import time
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from heapq import heappush
+from heapq import heappop, heappush
 
+from workers.dispatch.binding import Binding, Decisions, Dispatch, QueryClass
 from workers.dispatch.stacks import Stack
 
 from .controller import Controller, Planned, SimulationError
-from .devices import Query, Variant
+from .devices import Query, SimulatedDevice, Variant
 from .noise import RunTimes
 from .scenario import Scenario
 
@@ -43,7 +46,7 @@ class Record:
 
 
 class Engine(ABC):
-    """One run of a scenario; :meth:`run` once.
+    """One run of a scenario; :meth:`run` once. A subclass sets ``_binding``, and ``_devices`` by name.
 
     Args:
         progress: told the share of arrivals that are done, now and then.
@@ -56,6 +59,11 @@ class Engine(ABC):
         self._slo = [scenario.slo_s[name] for name in self._names]
         self._controller = Controller(scenario, stack.strategy)
         self._run_times = RunTimes.of(scenario)
+        self._binding: Binding
+        self._devices: dict[str, SimulatedDevice] = {}
+        self._index = {model.id: index for index, model in enumerate(scenario.models)}
+        #: when the binding asked to be woken
+        self._wake_at = math.inf
         self._heap: list[tuple[float, int, Callable[[float, object], None], object]] = []
         self._number = 0
         self._arrived = 0
@@ -76,16 +84,16 @@ class Engine(ABC):
         return by_kind
 
     @abstractmethod
-    def _loop(self) -> None:
-        """Handle arrivals and events until there are none."""
-
-    @abstractmethod
     def _loaded(self) -> Mapping[str, Iterable[str]]:
         """Variants by device that a plan may count as loaded."""
 
     @abstractmethod
     def _adopt(self, planned: Planned, now: float) -> None:
         """Put a plan in force."""
+
+    @abstractmethod
+    def _load(self, device: SimulatedDevice, now: float) -> None:
+        """Begin a load on a device that does nothing, if one is due."""
 
     def run(self) -> Record:
         """Until every query has its answer.
@@ -118,6 +126,109 @@ class Engine(ABC):
             tuple(self._controller.plans),
             time.monotonic() - began,
         )
+
+    def _loop(self) -> None:
+        """Handle arrivals, events and wakes until there are none."""
+        times, applications = self._scenario.arrivals.times, self._scenario.arrivals.applications
+        names, slo, heap, binding = self._names, self._slo, self._heap, self._binding
+        classes = [QueryClass(name) for name in names]
+        arrived, on_arrival = self._controller.arrived, self._controller.on_arrival
+        count, i = len(times), 0
+        while True:
+            when = times[i] if i < count else math.inf
+            due = heap[0][0] if heap else math.inf
+            if due <= when and due <= self._wake_at:
+                if due == math.inf:
+                    return
+                now, _, call, subject = heappop(heap)
+                self._arrived = i
+                call(now, subject)
+            elif self._wake_at <= when:
+                now = self._wake_at
+                self._act(binding.wake(now), now)
+                if self._wake_at <= now:
+                    raise SimulationError(f"at {now:g} s: the binding neither dispatches nor waits")
+            else:
+                now, index = when, applications[i]
+                query = Query(i, index, now, now + slo[index], classes[index])
+                i += 1
+                arrived(names[index], 1, now)
+                if on_arrival is not None and (rates := on_arrival(names[index], now)):
+                    self._plan(now, rates)
+                self._act(binding.arrived([query], now), now)
+
+    def _act(self, decisions: Decisions, now: float) -> None:
+        """Carry out what the binding decided."""
+        dispatches, refusals, self._wake_at = decisions
+        for query in refusals:
+            self._finish(query, DROPPED, now)
+        for batch in dispatches:
+            device = self._devices[batch.device_name]
+            if self._scenario.network_s:
+                self._at(now + self._scenario.network_s, self._on_reached, (device, batch))
+            else:
+                self._reach(device, batch, now)
+
+    # --- devices -----------------------------------------------------------------------------------------------------
+
+    def _on_reached(self, now: float, subject: tuple[SimulatedDevice, Dispatch]) -> None:
+        self._reach(*subject, now)
+
+    def _reach(self, device: SimulatedDevice, batch: Dispatch, now: float) -> None:
+        if device.loading is not None:
+            self._at(now + self._scenario.network_s, self._on_declined, batch)
+        elif device.running is None:
+            self._start(device, batch, now)
+        else:
+            device.batches.append(batch)
+
+    def _next(self, device: SimulatedDevice, now: float) -> None:
+        """Run the next batch of a device that does nothing, or load what is due."""
+        while device.batches and device.running is None:
+            self._start(device, device.batches.pop(0), now)
+        if device.loads and device.running is None:
+            self._load(device, now)
+
+    def _start(self, device: SimulatedDevice, batch: Dispatch, now: float) -> None:
+        """Run a batch, or decline it where its variant is not there any more."""
+        variant, rows = batch.option.variant, batch.rows
+        if variant not in device.loaded:
+            self._at(now + self._scenario.network_s, self._on_declined, batch)
+            return
+        run_s = batch.option.seconds(rows)
+        if self._run_times is not None:
+            run_s = self._run_times.draw(variant, run_s)
+        device.running, device.run_s, device.free_at = batch, run_s, now + run_s
+        self._at(device.free_at, self._on_end, device)
+
+    def _on_end(self, now: float, device: SimulatedDevice) -> None:
+        batch, device.running = device.running, None
+        net, run_s = self._scenario.network_s, device.run_s
+        when, index = now + net, self._index[batch.option.variant]
+        outcome, answered, variants, slo = self._outcome, self._answered, self._variant, self._slo
+        for query in batch.queries:
+            i = query.id
+            if outcome[i]:
+                self._finish(query, IN_TIME, when)
+            outcome[i] = IN_TIME if when - query.arrived <= slo[query.application] + ROUNDING_S else LATE
+            answered[i] = when
+            variants[i] = index
+        if net:
+            self._at(when, self._on_told, (batch, run_s))
+        else:
+            self._act(self._binding.finished(batch, now, run_s), now)
+        if device.loads or device.batches:
+            self._next(device, now)
+
+    def _on_told(self, now: float, told: tuple[Dispatch, float]) -> None:
+        batch, run_s = told
+        self._act(self._binding.finished(batch, now, run_s), now)
+
+    def _on_declined(self, now: float, batch: Dispatch) -> None:
+        self._act(self._binding.finished(batch, now), now)
+        self._act(self._binding.returned(batch.queries, now), now)
+
+    # --- accounts and plans ------------------------------------------------------------------------------------------
 
     def _at(self, when: float, call: Callable[[float, object], None], subject: object = None) -> None:
         self._number += 1

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from workers.batching import policies
 from workers.dispatch.stacks import DEFAULT, LATE, PUBLISHED, STACKS, Stack
-from workers.gateway import routing as routers
 
+from . import routers
 from .ablations import BINDINGS
 from .tables import ScenarioError, hint
 

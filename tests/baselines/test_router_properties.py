@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scheduler.simulation import routers as routing
 from workers.batching.latency import LatencyModel
-from workers.gateway import routing
 
 DEVICES = tuple("uvwxyz")
 LATENCY = LatencyModel([(1, 0.01), (2, 0.015), (4, 0.02)])

@@ -10,6 +10,7 @@ import weakref
 from workers.batching.latency import LatencyModel
 from workers.dispatch.binding import QueryClass
 from workers.dispatch.menu import Menu, Option
+from workers.dispatch.routing.switch import SwitchingRouter
 from workers.gateway.accounts import Limits
 from workers.gateway.bursts import BurstDetector
 from workers.gateway.catalog import Catalog
@@ -17,7 +18,6 @@ from workers.gateway.dataplane import DataPlane
 from workers.gateway.errors import GatewayError
 from workers.gateway.executors import Executors
 from workers.gateway.metrics import GatewayMetrics
-from workers.gateway.routing.switch import SwitchingRouter
 from workers.gateway.stats import Statistics
 from workers.protocol.control import GatewayConfig
 from workers.protocol.frames import Form, Results, ResultTensor, TensorHeader

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workers.batching.latency import LatencyModel
-from workers.gateway.routing import shares
-from workers.gateway.routing.least_completion import Router
-from workers.gateway.routing.outlook import Device
-from workers.gateway.routing.soonest import Soonest
-from workers.gateway.routing.switch import SwitchingRouter
+from workers.dispatch.routing import shares
+from workers.dispatch.routing.least_completion import Router
+from workers.dispatch.routing.outlook import Device
+from workers.dispatch.routing.soonest import Soonest
+from workers.dispatch.routing.switch import SwitchingRouter
 
 APPLICATIONS = ("app", "other")
 #: equal ones among them, and one that was measured slower for two rows than for four

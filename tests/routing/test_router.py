@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workers.batching.latency import LatencyModel
-from workers.gateway.routing.least_completion import Router
+from workers.dispatch.routing.least_completion import Router
 
 # T_process(1..4) = 0.1, 0.2, 0.3, 0.4 s: a row costs 0.1 s.
 LATENCY = LatencyModel([(1, 0.1), (4, 0.4)])

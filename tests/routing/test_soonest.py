@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workers.batching.latency import LatencyModel
-from workers.gateway.routing.least_completion import Router
-from workers.gateway.routing.outlook import Device
-from workers.gateway.routing.soonest import Soonest
+from workers.dispatch.routing.least_completion import Router
+from workers.dispatch.routing.outlook import Device
+from workers.dispatch.routing.soonest import Soonest
 
 #: one of them was measured slower for two rows than for four
 PROFILES = [[(1, 0.1), (4, 0.2)], [(1, 0.05), (2, 0.3), (4, 0.25)], [(1, 0.2), (4, 0.8)]]

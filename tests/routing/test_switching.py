@@ -19,10 +19,9 @@ from tests.gateway.conftest import (  # noqa: F401 (fixtures)
     wait_for,
 )
 from workers.batching.latency import LatencyModel
-from workers.dispatch import stacks
-from workers.gateway import routing
-from workers.gateway.routing.least_completion import Router
-from workers.gateway.routing.switch import SwitchingRouter
+from workers.dispatch import routing, stacks
+from workers.dispatch.routing.least_completion import Router
+from workers.dispatch.routing.switch import SwitchingRouter
 
 LATENCY = LatencyModel([(1, 0.01), (4, 0.02)])
 DEVICES = ("x", "y")
@@ -57,14 +56,14 @@ def test_a_new_router_knows_what_is_under_way_and_settles_it():
 def test_answers_to_an_old_routers_queries_do_not_count_for_later_ones():
     made = router()
     made.sent("x", "q", 4, 0.0)
-    made.switch("uniform", 0.0)
+    made.switch("shares", 0.0)
     made.done("x", "q", 4, 0.1, True)
     made.switch("least-completion", 0.1)
     assert outstanding(made, "x") == 0
 
 
 def test_a_new_router_knows_what_is_down_draining_and_busy():
-    made = router("round-robin")
+    made = router("shares")
     made.down("y")
     made.state("x", {"q": 8}, 0.5, False, 1.0)
     made.switch("least-completion", 1.0)

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from workers.gateway import routing as routers
-from workers.gateway.routing.least_completion import Router
+from scheduler.simulation import routers
+from workers.dispatch.routing.least_completion import Router
 
 DEVICES = ("x", "y", "z")
 

@@ -16,6 +16,7 @@ from typing import Any
 from workers import log
 from workers.dispatch.binding import QueryClass
 from workers.dispatch.menu import Menu
+from workers.dispatch.routing.router import QueryRouter
 from workers.dispatch.state import Batch
 from workers.protocol import v2
 from workers.protocol.endings import Ending
@@ -34,7 +35,6 @@ from .flights import Answer, Flight, Outcome, Run
 from .holding import Holding
 from .insisting import Insisting
 from .metrics import GatewayMetrics
-from .router import QueryRouter
 from .sent import Sent
 from .stats import Statistics
 from .trials import Trials

@@ -13,6 +13,8 @@ import msgspec
 
 from workers import disk, log
 from workers.batching.latency import LatencyModel
+from workers.dispatch.routing import LATE_BINDING
+from workers.dispatch.routing.switch import SwitchingRouter
 from workers.dispatch.stacks import STACKS
 from workers.protocol.control import Burst, FromMember, GatewayConfig, GatewayStats, Overload
 from workers.protocol.endings import Ending
@@ -32,8 +34,6 @@ from .metrics import GatewayMetrics
 from .own import OwnSocket
 from .plan import Adoption
 from .rest import Rest
-from .routing import LATE_BINDING
-from .routing.switch import SwitchingRouter
 from .rpc import Rpc
 from .rpc_server import RpcServer
 from .stats import Statistics

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
+from workers.dispatch.routing.router import QueryRouter
 from workers.dispatch.state import Batch
 from workers.protocol.frames import Form, Grant, Submit
 from workers.protocol.run_limits import GRACE_S, limit_s
@@ -14,7 +15,6 @@ from .executors import Executors
 from .flights import Flight
 from .margin import ReturnMargin
 from .metrics import GatewayMetrics
-from .router import QueryRouter
 
 #: the longest time past that an executor is told of
 _LONG_PAST_S = -3600.0

@@ -69,7 +69,7 @@ class _Application:
 
 
 class Router:
-    """A :class:`~workers.gateway.router.QueryRouter`: the plan's shares, corrected by what is known of the queues.
+    """A :class:`~.router.QueryRouter`: the plan's shares, corrected by what is known of the queues.
 
     The queries of an application go to devices in turns, as evenly as the shares allow (:class:`Round`). If the device
     whose turn it is is not expected to answer within the budget, and another planned one is, the query goes to the one

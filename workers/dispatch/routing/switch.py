@@ -12,7 +12,7 @@ Routes = Mapping[str, Sequence[tuple[str, float]]]
 
 
 class SwitchingRouter:
-    """A :class:`~workers.gateway.router.QueryRouter` that works by the router of a name, which may change at any time.
+    """A :class:`~.router.QueryRouter` that works by the router of a name, which may change at any time.
 
     It keeps what a router must know to take over: routes, which devices are up, how they serve, their latest reports,
     and the rows under way. A new router begins with all of it, so that the answers to queries that its predecessor

@@ -1,14 +1,13 @@
 """The ways of routing by name, for the gateway and the simulator alike. All offer
-:class:`workers.gateway.router.QueryRouter`, and know neither asyncio nor the clock."""
+:class:`workers.dispatch.routing.router.QueryRouter`, and know neither asyncio nor the clock."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from workers.gateway.router import QueryRouter
-
 from .least_completion import Router
-from .plan_only import RoundRobinRouter, SharesRouter, UniformRouter
+from .plan_only import SharesRouter
+from .router import QueryRouter
 
 #: queries are held and granted to devices by :mod:`workers.dispatch`; the router is for those that cannot be
 LATE_BINDING = "late-binding"
@@ -19,8 +18,6 @@ _ROUTERS: dict[str, Callable[[int], QueryRouter]] = {
     LATE_BINDING: lambda seed: Router(),
     "least-completion": lambda seed: Router(),
     "shares": lambda seed: SharesRouter(),
-    "uniform": UniformRouter,
-    "round-robin": lambda seed: RoundRobinRouter(),
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
@@ -123,65 +122,3 @@ class SharesRouter(PlanOnlyRouter):
 
     def _turns(self, shares: Shares) -> Round:
         return Round(shares)
-
-
-class UniformRouter(PlanOnlyRouter):
-    """Any of the application's devices, each as likely: the ablation without query assignment of Proteus, Section 6.1,
-    and what its published simulator does."""
-
-    def __init__(self, seed: int = 0) -> None:
-        super().__init__()
-        self._random = random.Random(f"{seed}:routing")
-
-    def _turns(self, shares: Shares) -> _Lots:
-        return _Lots(self._random)
-
-
-class _Lots:
-    """Each as likely."""
-
-    def __init__(self, source: random.Random):
-        self._random = source
-        self._present: list[str] = []
-        self._places: dict[str, int] = {}
-
-    def attend(self, names: Sequence[str]) -> None:
-        self._present = list(names)
-        self._places = {name: place for place, name in enumerate(names)}
-
-    def take(self, rows: int, exclude: Collection[str]) -> str | None:
-        barred = sorted({self._places[name] for name in exclude if name in self._places})
-        count = len(self._present) - len(barred)
-        if not count:
-            return None
-        place = int(self._random.random() * count)
-        for gap in barred:
-            # Places from here on are one further, since nobody draws this one.
-            place += place >= gap
-        return self._present[place]
-
-
-class RoundRobinRouter(PlanOnlyRouter):
-    """The application's devices in turn, whatever their shares."""
-
-    def _turns(self, shares: Shares) -> _InTurn:
-        return _InTurn()
-
-
-class _InTurn:
-    """One after the other."""
-
-    def __init__(self) -> None:
-        self._present: list[str] = []
-        self._next = 0
-
-    def attend(self, names: Sequence[str]) -> None:
-        self._present = list(names)
-
-    def take(self, rows: int, exclude: Collection[str]) -> str | None:
-        for _ in self._present:
-            name = self._present[self._next % len(self._present)]
-            self._next += 1
-            if name not in exclude:
-                return name
-        return None

@@ -1,0 +1,104 @@
+"""Published stacks: a router chooses a device when a query arrives, and the batch policies of its queue do the rest.
+
+A device loads whatever is planned there before it serves again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from scheduler.allocation.problem import Placement
+from workers.batching import policies
+from workers.dispatch.binding import QueryClass, Terms
+from workers.dispatch.menu import Menu, Option
+from workers.dispatch.published.binding import PublishedBinding
+
+from . import routers
+from .controller import Planned
+from .devices import SimulatedDevice
+from .engine import Engine
+from .scenario import Scenario
+from .stacks import Stack
+
+
+class PublishedEngine(Engine):
+    """One run with a router and batch policies."""
+
+    def __init__(self, scenario: Scenario, stack: Stack, progress: Callable[[float], None] | None = None):
+        super().__init__(scenario, stack, progress)
+        router = routers.create(stack.routing, scenario.seed)
+        self._binding = PublishedBinding(router, lambda: policies.create(stack.batching), slack_s=0.0)
+        self._devices = {
+            name: SimulatedDevice(name, kind, scenario.max_resident.get(kind)) for name, kind in scenario.devices
+        }
+        self._by_kind = self._variants()
+        self._binding.configured({name: Terms(scenario.slo_s[name]) for name in self._names}, 0.0)
+        for name in self._devices:
+            self._binding.rtt_changed(name, 2 * scenario.network_s)
+            self._binding.device_changed(name, 0.0, up=True)
+
+    def _loaded(self) -> dict[str, list[str]]:
+        costly = self._scenario.load_time_s > 0
+        return {name: d.warm() if costly else list(d.planned) for name, d in self._devices.items()}
+
+    def _adopt(self, planned: Planned, now: float) -> None:
+        here: dict[str, list[Placement]] = {name: [] for name in self._devices}
+        for placement in planned.allocation.placements:
+            here[placement.device].append(placement)
+        for name, device in self._devices.items():
+            device.plan([placement.variant for placement in here[name]], planned.stand_by.get(name, ()))
+            self._offer(device, here[name], now)
+            # What takes no time needs not wait for the batch under way.
+            while not self._scenario.load_time_s and device.load_next():
+                device.load_ended()
+        for device in self._devices.values():
+            if not device.ready:
+                self._hold(device, now)
+        self._act(self._binding.wake(now), now)
+        for device in self._devices.values():
+            if device.running is None and device.loading is None:
+                self._load(device, now)
+
+    def _offer(self, device: SimulatedDevice, placements: list[Placement], now: float) -> None:
+        """Tell the binding what the device can run: what is planned there, and what is warm beside it."""
+        warm = sorted({*device.warm(), *device.loads}, key=self._index.__getitem__)
+        offer = tuple(placements), tuple(warm)
+        if offer == device.offer:
+            return
+        device.offer = offer
+        variants, options = self._by_kind[device.kind], {}
+        for placement in placements:
+            variant, rows, rate = variants[placement.variant], placement.max_batch, placement.rate
+            option = Option(
+                variant.id,
+                variant.accuracy,
+                variant.latency,
+                max(rows, variant.latency.largest),
+                rate=rate,
+                turn_rows=rows,
+            )
+            options.setdefault(variant.application, []).append(option)
+        for variant in (variants[id] for id in warm if id not in device.planned):
+            if variant.application in options:
+                option = Option(variant.id, variant.accuracy, variant.latency, variant.latency.largest, planned=False)
+                options[variant.application].append(option)
+        self._binding.offered(device.name, {QueryClass(name): Menu(some) for name, some in options.items()}, now)
+
+    def _hold(self, device: SimulatedDevice, now: float) -> None:
+        """Tell the binding until when loads keep the device from serving."""
+        until = now if device.running is None and device.loading is None else device.free_at
+        for _ in device.loads:
+            until += self._scenario.load_time_s
+        self._act(self._binding.device_changed(device.name, now, busy_until=until), now)
+
+    def _load(self, device: SimulatedDevice, now: float) -> None:
+        if device.load_next():
+            device.free_at = now + self._scenario.load_time_s
+            self._at(device.free_at, self._on_loaded, device)
+            self._hold(device, now)
+
+    def _on_loaded(self, now: float, device: SimulatedDevice) -> None:
+        device.load_ended()
+        self._load(device, now)
+        if device.ready:
+            self._hold(device, now)

@@ -1,0 +1,316 @@
+"""The binding of published stacks. Pure.
+
+1. A query arrives, and the router picks its device by the plan's shares (:meth:`PublishedBinding.arrived`).
+2. It waits in the core, in the device's queue of its application; one that permits few variants, in a queue of its own.
+3. A device that is free, or will be when a batch reaches it, asks the batch policies of its queues, and the arbiter
+   whose turn it is (:meth:`.QueuedDevice.decide`).
+4. The batch is dispatched; what a policy drops is refused. A policy that waits names the time to wake.
+5. :meth:`PublishedBinding.finished` teaches policies, router and latency correction, and frees the device.
+6. Queries whose device goes down, is away or loses its option, or which it declined, are routed anew.
+
+Changes of devices and options come in rounds: they take effect with the next event, for which ``wake_at`` asks at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+
+from workers.batching.base import BatchPolicy
+from workers.batching.turns import TIMER_SLACK_S
+
+from ..binding import Decisions, Query, QueryClass, Terms
+from ..lateness import gave_back
+from ..menu import INF, Menu
+from ..routing.router import QueryRouter
+from ..wakes import Wakes
+from .devices import QueueBatch, QueuedDevice
+from .queues import QueuedQuery
+
+
+class PublishedBinding:
+    """A :class:`..binding.Binding` with a router, a queue for each device and application, and batch policies.
+
+    Args:
+        create_policy: makes the batch policy of a queue.
+        slack_s: how late the caller may call :meth:`wake`; 0 under a virtual clock.
+    """
+
+    def __init__(
+        self, router: QueryRouter, create_policy: Callable[[], BatchPolicy], slack_s: float = TIMER_SLACK_S
+    ) -> None:
+        self._router = router
+        self._create_policy = create_policy
+        self._slack_s = slack_s
+        self._applications: Mapping[str, Terms] = {}
+        self._devices: dict[Hashable, QueuedDevice] = {}
+        self._wakes = Wakes()
+        #: sets of devices that may be asked, in this order, by class; None: all
+        self._allowed: dict[QueryClass, tuple[frozenset[Hashable] | None, ...]] = {}
+        #: devices that changed, and queries to be routed anew, with the device that cannot answer them
+        self._changed: dict[QueuedDevice, None] = {}
+        self._stranded: list[tuple[Query, QueuedDevice | None]] = []
+        self._dispatches: list[QueueBatch] = []
+        self._refusals: list[Query] = []
+
+    # --- devices and options -----------------------------------------------------------------------------------------
+
+    def configured(self, applications: Mapping[str, Terms], now: float) -> Decisions:
+        """See :class:`..binding.Binding`."""
+        self._applications = dict(applications)
+        for device in self._devices.values():
+            for queued in device.arrange(self._applications):
+                self._leave(queued, device, now)
+                self._refuse(queued.query)
+            self._arranged(device)
+        return self._decisions(now)
+
+    def offered(self, device: Hashable, menus: Mapping[QueryClass, Menu], now: float) -> Decisions:
+        """See :class:`..binding.Binding`. The first planned option is what the router counts on."""
+        known = self._device(device)
+        stranded = known.offer(menus, self._applications)
+        if stranded is not None:
+            self._strand(stranded, known, now)
+            self._arranged(known)
+        return self._decisions(now)
+
+    def device_changed(
+        self, device: Hashable, now: float, up: bool | None = None, busy_until: float | None = None
+    ) -> Decisions:
+        """See :class:`..binding.Binding`. Queries leave a device that others' work holds, if another one is free of
+        such.
+
+        Raises:
+            ValueError: ``busy_until`` is no finite time; nothing is changed then.
+        """
+        if busy_until is not None and not -INF < busy_until < INF:
+            raise ValueError(f"busy_until: must be a finite time, not {busy_until}")
+        known = self._device(device)
+        if up is not None and up != known.up:
+            known.up = up
+            if up:
+                self._router.up(device)
+            else:
+                self._router.down(device)
+                self._strand(known.clear(), known, now)
+            self._changed[known] = None
+        if busy_until is not None and (known.away or busy_until > now):
+            known.busy_until, known.away = busy_until, busy_until > now
+            self._wakes.set(known, busy_until if known.away else INF)
+            self._router.state(device, {}, max(0.0, busy_until - now), False, now)
+            self._changed[known] = None
+        return self._decisions(now)
+
+    def rtt_changed(self, device: Hashable, rtt_s: float) -> None:
+        """See :class:`..binding.Binding`."""
+        self._device(device).rtt_s = rtt_s
+
+    def lost(self, device: Hashable, now: float) -> Decisions:
+        """See :class:`..binding.Binding`."""
+        known = self._device(device)
+        for batch in known.granted[:]:
+            self._ended(batch, now, None)
+        known.away = False
+        return self.device_changed(device, now, up=False)
+
+    # --- queries -----------------------------------------------------------------------------------------------------
+
+    def arrived(self, queries: Sequence[Query], now: float) -> Decisions:
+        """See :class:`..binding.Binding`."""
+        if self._changed or self._stranded:
+            self._settle(now)
+        devices = [self._place(query, now) for query in queries]
+        for device in dict.fromkeys(devices) if len(devices) > 1 else devices:
+            if device is not None and (not device.granted or device.rtt_s):
+                self._decide(device, now)
+        return self._decisions(now)
+
+    def finished(self, batch: QueueBatch, now: float, run_s: float | None = None) -> Decisions:
+        """See :class:`..binding.Binding`."""
+        device = batch.device
+        if batch in device.granted:
+            self._ended(batch, now, run_s)
+            self._decide(device, now)
+        return self._decisions(now)
+
+    def returned(self, queries: Sequence[Query], now: float) -> Decisions:
+        """See :class:`..binding.Binding`. A device that declines is left alone for a moment, and longer each time."""
+        for query in queries:
+            device = query.booking.device if isinstance(query.booking, QueueBatch) else None
+            if device is not None and device.up and now >= device.shy_until:
+                gave_back(device, now)
+            self._stranded.append((query, device))
+        self._settle(now)
+        return self._decisions(now)
+
+    def withdrawn(self, query: Query, now: float) -> Decisions:
+        """See :class:`..binding.Binding`."""
+        queued = query.booking
+        if isinstance(queued, QueuedQuery):
+            queued.queue.remove(queued)
+            self._leave(queued, queued.device, now)
+        elif self._stranded:
+            self._stranded = [item for item in self._stranded if item[0] is not query]
+        return self._decisions(now)
+
+    def wake(self, now: float) -> Decisions:
+        """See :class:`..binding.Binding`."""
+        for device in self._wakes.due(now):
+            if device.away:
+                device.away = device.busy_until > now
+                self._changed[device] = None
+            else:
+                self._decide(device, now)
+        if self._changed or self._stranded:
+            self._settle(now)
+        return self._decisions(now)
+
+    def pressure(self, application: str, now: float) -> float:
+        """See :class:`..binding.Binding`."""
+        slo_s = self._applications[application].slo_s
+        busy = [device.work_s(now) for device in self._devices.values() if device.up and application in device.rates]
+        return sum(min(1.0, work_s / slo_s) for work_s in busy) / len(busy) if busy else 1.0
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _device(self, name: Hashable) -> QueuedDevice:
+        device = self._devices.get(name)
+        if device is None:
+            device = self._devices[name] = QueuedDevice(name, self._create_policy, self._slack_s)
+        return device
+
+    def _arranged(self, device: QueuedDevice) -> None:
+        for name in device.rates:
+            option = device.usual(name)
+            self._router.service(device.name, name, option.bound, option.turn_rows)
+        self._changed[device] = None
+
+    def _decisions(self, now: float) -> Decisions:
+        wake_at = now if self._changed or self._stranded else self._wakes.at
+        decisions = Decisions(self._dispatches, self._refusals, wake_at)
+        if decisions.dispatches:
+            self._dispatches = []
+        if decisions.refusals:
+            self._refusals = []
+        return decisions
+
+    def _settle(self, now: float) -> None:
+        """Put changes in force: route by them, and decide what they make possible."""
+        changed, self._changed = self._changed, {}
+        if changed:
+            self._route(now)
+        stranded, self._stranded = self._stranded, []
+        for query, device in stranded:
+            chosen = self._place(query, now, () if device is None else (device.name,))
+            if chosen is not None:
+                self._decide(chosen, now)
+        for device in changed:
+            self._decide(device, now)
+
+    def _route(self, now: float) -> None:
+        """Give the router the plan's shares over the devices that are up and not away; over those away where no other
+        offers an application."""
+        self._allowed.clear()
+        hosts: dict[str, list[QueuedDevice]] = {}
+        for device in self._devices.values():
+            if device.up:
+                for name in device.rates:
+                    hosts.setdefault(name, []).append(device)
+        routes = {}
+        for name, devices in hosts.items():
+            here = [device for device in devices if not device.away]
+            for device in devices if here else ():
+                if device.away:
+                    some = [queue for key, queue in device.queues.items() if key[0] == name]
+                    self._strand([queued for queue in some for queued in queue.clear()], device, now)
+            shares = [(device.name, device.rates[name]) for device in here or devices]
+            routes[name] = shares if any([rate for _, rate in shares]) else [(device, 1.0) for device, _ in shares]
+        self._router.set_routes(routes)
+
+    def _place(self, query: Query, now: float, exclude: tuple[Hashable, ...] = ()) -> QueuedDevice | None:
+        """Queue a query where the router says; None: it is refused."""
+        query_class = query.query_class
+        terms = self._applications.get(query_class.application)
+        name = None if terms is None else self._pick(query, now, exclude)
+        if name is None and terms is not None and exclude:
+            # Better the same device again than none.
+            name = self._pick(query, now, ())
+        if name is None:
+            self._refuse(query)
+            return None
+        device = self._devices[name]
+        device.add(query, terms)
+        self._router.sent(name, query_class.application, query.rows, now)
+        return device
+
+    def _pick(self, query: Query, now: float, exclude: tuple[Hashable, ...]) -> Hashable | None:
+        query_class = query.query_class
+        allowed = self._allowed.get(query_class)
+        if allowed is None:
+            allowed = self._allowed[query_class] = self._able(query_class)
+        for some in allowed:
+            name = self._router.pick(query_class.application, now, query.deadline - now, query.rows, exclude, some)
+            if name is not None:
+                return name
+        # A router leaves out devices for which the plan has no share, and those that are away.
+        left = [self._devices[name] for some in allowed for name in some or () if name not in exclude]
+        return min(left, key=lambda device: (device.away, device.work_s(now))).name if left else None
+
+    def _able(self, query_class: QueryClass) -> tuple[frozenset[Hashable] | None, ...]:
+        """Sets of devices that can answer a class: those where the plan says so, then all."""
+        planned, able, all_able = set(), set(), True
+        for device in self._devices.values():
+            if device.up and query_class.application in device.rates:
+                options = device.options(query_class)
+                all_able = all_able and bool(options)
+                if options:
+                    able.add(device.name)
+                if any(option.planned for option in options):
+                    planned.add(device.name)
+        if query_class.permitted is None and all_able:
+            return (None,)
+        return tuple(frozenset(some) for some in (planned, able) if some)
+
+    def _decide(self, device: QueuedDevice, now: float) -> None:
+        """Send a device a batch, if it is open and the time has come."""
+        open_at = device.open_at()
+        if open_at > now:
+            if not device.away:
+                self._wakes.set(device, open_at)
+            return
+        batch, dropped, wake_at = device.decide(now)
+        for queued in dropped:
+            self._leave(queued, device, now)
+            self._refuse(queued.query)
+        if batch is not None:
+            self._dispatches.append(batch)
+            wake_at = device.open_at()
+        if device.wake_at != wake_at:
+            self._wakes.set(device, wake_at)
+
+    def _ended(self, batch: QueueBatch, now: float, run_s: float | None) -> None:
+        device, name = batch.device, batch.application_name
+        device.ended(batch, now, run_s)
+        self._router.done(
+            device.name,
+            name,
+            batch.rows_sent,
+            now,
+            run_s is not None,
+            run_s=run_s or 0.0,
+            batch_rows=batch.rows_sent,
+        )
+
+    def _strand(self, queries: Iterable[QueuedQuery], device: QueuedDevice, now: float) -> None:
+        """Route queries anew that were taken out of a device's queues."""
+        for queued in queries:
+            self._leave(queued, device, now)
+            self._stranded.append((queued.query, device))
+
+    def _leave(self, queued: QueuedQuery, device: QueuedDevice, now: float) -> None:
+        """A query was taken out of a device's queues."""
+        queued.query.booking = None
+        self._router.done(device.name, queued.queue.application, queued.rows, now, False)
+
+    def _refuse(self, query: Query) -> None:
+        query.booking = None
+        self._refusals.append(query)

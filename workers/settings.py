@@ -197,7 +197,7 @@ class Settings:
     grpc: Address
     """V2 gRPC, the gateway (``NEREUS_GRPC``)."""
     gateways: int
-    """Gateway processes on this box, which share both addresses (``NEREUS_GATEWAYS``); several bind queries early."""
+    """Fronts of the gateway on this box, which share both addresses (``NEREUS_GATEWAYS``); one core decides for all."""
     console: Address
     """Console, REST and websockets (``NEREUS_CONSOLE``)."""
     node_http: Address
@@ -309,6 +309,11 @@ class Settings:
     def environ(self) -> dict[str, str]:
         """The paths that every child process must agree on, as variables for its environment."""
         return {PREFIX + "HOME": str(self.home)}
+
+    @property
+    def gateway_core_socket(self) -> Path:
+        """Where the core of several fronts listens for them."""
+        return self.socket_folder / "gateway-core.sock"
 
     @property
     def gateway_names(self) -> tuple[str, ...]:

@@ -139,12 +139,26 @@ def services(values: Settings, credentials: dict[str, str], log: Path) -> list[S
             stop_s=3.5,
             log=log,
         ),
+        *([_gateway_core(values, member | single, log)] if values.gateways > 1 else []),
         *(_gateway(values, number, member | single, log) for number in range(1, values.gateways + 1)),
     ]
 
 
+def _gateway_core(values: Settings, environment: dict[str, str], log: Path) -> Service:
+    """The core of several fronts."""
+    return Service(
+        "gateway-core",
+        _python("-m", "workers.gateway", "--core"),
+        environment=environment,
+        ready=lambda: _listens(values.gateway_core_socket),
+        stop_s=3.5,
+        log=log,
+    )
+
+
 def _gateway(values: Settings, number: int, environment: dict[str, str], log: Path) -> Service:
-    """One of the gateways. Of several any may answer at the port that they share, so each is asked at its own."""
+    """A front, with its core if it is the only one. Of several any may answer at the port that they share, so each is
+    asked at its own."""
     own = values.gateway_socket(number)
     return Service(
         "gateway" if number == 1 else f"gateway-{number}",
@@ -177,7 +191,11 @@ def load_service(values: Settings, log: Path) -> Service:
 
 
 def stop_order(running: list[Service]) -> list[list[Service]]:
-    """Groups to stop one after the other; those within a group stop together. Load, gateways, node, Celery, web,
-    Redis: whoever asks goes before whoever answers."""
-    order = [["load"], ["gateway"], ["node"], ["beat", "celery", "planning"], ["web"], ["redis"]]
-    return [[service for service in running if service.name.partition("-")[0] in names] for names in order]
+    """Groups to stop one after the other; those within a group stop together. Load, fronts, their core, node, Celery,
+    web, Redis: whoever asks goes before whoever answers."""
+    order = [["load"], ["gateway"], ["gateway-core"], ["node"], ["beat", "celery", "planning"], ["web"], ["redis"]]
+    return [[service for service in running if _kind(service) in names] for names in order]
+
+
+def _kind(service: Service) -> str:
+    return service.name if service.name == "gateway-core" else service.name.partition("-")[0]

@@ -180,7 +180,7 @@ class DeviceProcess:
 
 class GatewayProcess:
     """``python -m workers.gateway`` with a configuration on disk and no control plane. ``beside``: another one, whose
-    home and ports it shares; ``number``: which of several it is."""
+    home and ports it shares; ``number``: which of several fronts it is; ``core``: it is their core."""
 
     def __init__(
         self,
@@ -188,6 +188,7 @@ class GatewayProcess:
         config: GatewayConfig | None = None,
         beside: GatewayProcess | None = None,
         number: int = 1,
+        core: bool = False,
         **settings: str,
     ):
         self.home = home = home if beside is None else beside.home
@@ -197,7 +198,8 @@ class GatewayProcess:
         members = home / "members"
         members.mkdir(parents=True, exist_ok=True)
         self.name = "box-gateway" if number == 1 else f"box-gateway-{number}"
-        self.own_socket = Settings.from_environ({"NEREUS_HOME": str(home)}).gateway_socket(number)
+        paths = Settings.from_environ({"NEREUS_HOME": str(home)})
+        self.own_socket = paths.gateway_core_socket if core else paths.gateway_socket(number)
         self.file = members / f"gateway-{self.name}-config.json"
         if config is not None:
             self.file.write_bytes(msgspec.json.encode(config))
@@ -214,7 +216,7 @@ class GatewayProcess:
         }
         self.several = "NEREUS_GATEWAYS" in settings
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "workers.gateway", "--number", str(number)],
+            [sys.executable, "-m", "workers.gateway", *(["--core"] if core else ["--number", str(number)])],
             env=environ,
             stderr=subprocess.PIPE,
             text=True,

@@ -10,13 +10,13 @@ import weakref
 from workers.batching.latency import LatencyModel
 from workers.dispatch.binding import QueryClass
 from workers.dispatch.menu import Menu, Option
-from workers.dispatch.routing.switch import SwitchingRouter
-from workers.gateway.accounts import Limits
+from workers.gateway.accounts import Accounts, Limits
 from workers.gateway.bursts import BurstDetector
 from workers.gateway.catalog import Catalog
-from workers.gateway.dataplane import DataPlane
+from workers.gateway.core import Core
 from workers.gateway.errors import GatewayError
 from workers.gateway.executors import Executors
+from workers.gateway.front import Front
 from workers.gateway.metrics import GatewayMetrics
 from workers.gateway.stats import Statistics
 from workers.protocol.control import GatewayConfig
@@ -41,15 +41,15 @@ class Device(Executors):
 
 async def test_answered_refused_and_cancelled_queries_leave_no_circles():
     devices = Device()
-    plane = DataPlane(
-        SwitchingRouter(seed=1), devices, Statistics(), BurstDetector(), GatewayMetrics(), Limits(100, 100, 1 << 20, 8)
-    )
-    plane.late_binding = True
+    metrics = GatewayMetrics()
+    core = Core(devices, BurstDetector(), metrics)
+    front = Front(Accounts(Statistics(), metrics, Limits(100, 100, 1 << 20, 8)))
+    front.core = core
     spec = application("numbers", 60.0)
     now = asyncio.get_running_loop().time()
-    plane.configure(Catalog(GatewayConfig(applications=(spec,), key_hashes=(), plan=Plan(version=1))), now)
-    plane.offer("d0", {QueryClass("numbers"): Menu([Option(1, 100.0, LatencyModel([(1, 0.01)]), 1)])}, now)
-    plane._holding.set_up("d0", True, now)
+    core.configure(Catalog(GatewayConfig(applications=(spec,), key_hashes=(), plan=Plan(version=1))), now)
+    core.offer("d0", {QueryClass("numbers"): Menu([Option(1, 100.0, LatencyModel([(1, 0.01)]), 1)])}, now)
+    core._holding.set_up("d0", True, now)
     bodies = weakref.WeakSet()
     ended: list[type] = []
     ids = itertools.count()
@@ -59,7 +59,7 @@ async def test_answered_refused_and_cancelled_queries_leave_no_circles():
         bodies.add(body)
         terms = Terms(Form(1, (TensorHeader("x", "FP32", (1, 4), 16),)), 1, (("y", True),), 16, latency_s)
         query = Query(str(next(ids)), terms, (body,), latency_s)
-        return plane.submit(spec, query, None, now, lambda flight, outcome: ended.append(type(outcome)))
+        return front.submit(spec, query, None, now, lambda flight, outcome: ended.append(type(outcome)))
 
     gc.collect()
     gc.disable()
@@ -69,15 +69,15 @@ async def test_answered_refused_and_cancelled_queries_leave_no_circles():
             await asyncio.sleep(0)
         assert issubclass(ended[0], GatewayError)
         (grant,) = devices.grants
-        plane.results(
+        core.results(
             "d0",
             Results(
                 1, (grant.queries[0][0],), "v", 90.0, 95.0, 0.0, 0.01, 1, 0.01, (ResultTensor("y", "FP32", (1, 4), 16),)
             ),
             memoryview(bytes(16)),
         )
-        plane.cancel(flights[1])
-        assert len(ended) == 2 and plane.accounts.queries == 0
+        front.cancel(flights[1])
+        assert len(ended) == 2 and front.accounts.queries == 0
         flights.clear()
         devices.grants.clear()
         del grant

@@ -218,35 +218,23 @@ async def reached_any(found: collections.Counter, count: int) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_switching_the_stack_and_the_policy_under_load_fails_no_query(world, control_plane):
-    gateway = await world.start(2, world.quick, NEREUS_CONTROL_URL=control_plane.url, NEREUS_JOIN_TOKEN="t")
+async def test_switching_the_stack_under_load_fails_no_query(world, control_plane):
+    # Served all the same if the machine is busy.
+    app = application("app", 1.0, late="serve")
+    gateway = await world.start(2, world.quick, app=app, NEREUS_CONTROL_URL=control_plane.url, NEREUS_JOIN_TOKEN="t")
     await until(lambda: control_plane.connection, "the gateway joined")
     found: collections.Counter = collections.Counter()
     stop = asyncio.Event()
     async with client() as http:
         running = asyncio.create_task(load(http, gateway, stop, found))
-        version = 1
-        held = []
-        for stack, policy in (
-            ("infaas-accuracy", "nereus"),
-            ("nereus", "nereus"),
-            ("nereus", "nexus"),
-            ("proteus", "proteus"),
-            ("nereus", "nereus"),
-        ):
-            version += 1
-            # A short time, so that nobody waits long for company; served all the same if the machine is busy.
-            app = application("app", 1.0, late="serve", policy=policy)
+        for version, stack in enumerate(("infaas-accuracy", "nereus", "clipper-ht", "proteus", "nereus"), 2):
             world.apply(version, world.quick, app=app)
             control_plane.send(config(plan_of(version, world.executors, world.quick, stack=stack), [app]))
             await until(lambda version=version: gateway.health()["plan"]["adopted"] == version, f"plan {version}")
-            before = counted(gateway, "nereus_gateway_grant_rows_sum")
             await reached_any(found, sum(found.values()) + 40)
-            held.append(counted(gateway, "nereus_gateway_grant_rows_sum") > before + 20)
         stop.set()
         await running
     assert {status for status, _ in found} == {200}, found
-    assert held == [False, True, False, False, True]
 
 
 async def test_two_gateways_share_their_devices(world):

@@ -1,4 +1,4 @@
-"""Several gateway processes on one box: one pair of ports, one set of totals, each with name and metrics of its own."""
+"""Several fronts on one box, and their core: one pair of ports, one set of totals, one queue for all."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -31,24 +33,29 @@ PAGE_S = 60.0
 
 
 class Pair:
-    """Two gateways with one device behind, by number."""
+    """Two fronts by number, and their core, with one device behind."""
 
     def __init__(self, folder: Path):
         self.device = DeviceProcess(folder, "d0")
         self.device.warm(("numbers", "big"))
-        made = config(plan(1, {"d0": [("numbers", "big")]}, {"d0": self.device.endpoint}), [application("numbers")])
-        self.first = GatewayProcess(folder / "home", made, NEREUS_GATEWAYS="2")
-        self.second = GatewayProcess(folder / "home", made, beside=self.first, number=2, NEREUS_GATEWAYS="2")
+        placed = plan(1, {"d0": [("numbers", "big")]}, {"d0": self.device.endpoint}, batch=8)
+        made = config(placed, [application("numbers")])
+        self.core = GatewayProcess(folder / "home", made, core=True, NEREUS_GATEWAYS="2")
+        self.first = GatewayProcess(folder / "home", beside=self.core, NEREUS_GATEWAYS="2")
+        self.second = GatewayProcess(folder / "home", beside=self.core, number=2, NEREUS_GATEWAYS="2")
         wait_for(lambda: all(ready(gateway) for gateway in self), "both are ready")
 
     def __iter__(self) -> Iterator[GatewayProcess]:
         return iter((self.first, self.second))
 
+    def restart_core(self) -> None:
+        self.core = GatewayProcess(self.first.home, beside=self.first, core=True, NEREUS_GATEWAYS="2")
+
     def restart_second(self) -> None:
         self.second = GatewayProcess(self.first.home, None, beside=self.first, number=2, NEREUS_GATEWAYS="2")
 
     def close(self) -> None:
-        for gateway in self:
+        for gateway in (*self, self.core):
             gateway.process.kill()
             gateway.process.wait()
         self.device.kill()
@@ -178,7 +185,6 @@ def test_one_of_several_tells_its_arrivals_and_a_lone_one_its_bursts(gateways, d
     control_plane.first = of_two
     gateway = gateways(None, NEREUS_CONTROL_URL=control_plane.url, NEREUS_JOIN_TOKEN="t")
     gateway.wait_ready()
-    assert not gateway.health()["late_binding"]
     for _ in range(30):
         gateway.infer([[1.0] * 4] * 2)
     wait_for(lambda: sum(arrivals(control_plane)) == 60, "all rows are told")
@@ -189,7 +195,6 @@ def test_one_of_several_tells_its_arrivals_and_a_lone_one_its_bursts(gateways, d
     wait_for(lambda: gateway.infer([[1.0] * 4] * 8) and control_plane.heard(control.Burst), "a burst is reported")
     gateway.infer([[1.0] * 4] * 8)
     assert told_nothing_more(control_plane)
-    assert gateway.health()["late_binding"]
 
 
 def told_nothing_more(control_plane) -> bool:
@@ -252,30 +257,89 @@ def test_one_killed_leaves_the_other_serving_and_its_totals_behind(two):
     wait_for(lambda: set(counts(two.first)) == {before + 30}, "both count on")
 
 
-def test_one_that_comes_back_takes_connections_only_once_it_has_found_its_devices(two):
-    two.second.process.kill()
-    two.second.process.wait()
-    # A device that says nothing for a moment.
-    two.device.signal(signal.SIGSTOP)
+def test_queries_of_both_fronts_share_batches(two):
+    two.device.tell(delay_s=0.3)
+    before = len(two.device.heard("grant"))
     try:
-        two.restart_second()
-        wait_for(lambda: any("config_loaded" in line for line in two.second.log), "it knows which devices there are")
-        time.sleep(0.3)
+        with ThreadPoolExecutor(24) as pool:
+            list(pool.map(lambda _: infer(two.first, 1), range(24)))
     finally:
-        two.device.signal(signal.SIGCONT)
-    wait_for(lambda: any("gateway_started" in line for line in two.second.log), "it listens")
-    assert ready(two.second)
-    said = [name for line in two.second.log for name in ("executor_up", "gateway_started") if name in line]
-    assert said == ["executor_up", "gateway_started"]
+        two.device.tell(delay_s=0.0)
+    # The first batches start with what is there; behind them the queries of both wait in one queue.
+    assert len(two.device.heard("grant")) - before <= 8
 
 
-def test_one_of_several_that_knows_nothing_yet_is_told_before_it_is_asked(gateways, devices, control_plane):
+def test_when_the_core_dies_its_queries_are_sent_once_more_and_fronts_wait_for_it(two):
+    two.device.tell(delay_s=1.0)
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(infer, two.first, 1) for _ in range(4)]
+        wait_for(lambda: two.device.heard("grant"), "they are under way")
+        two.core.process.kill()
+        two.core.process.wait()
+        two.device.tell(delay_s=0.0)
+        two.restart_core()
+        for one in asked:
+            one.result()
+    wait_for(lambda: all(ready(gateway) for gateway in two), "fronts found the new core")
+
+
+def test_without_a_core_fronts_say_so_in_time(two):
+    two.core.process.kill()
+    two.core.process.wait()
+    try:
+        answer = two.first.infer([[1.0] * 4], latency_ms=200.0)
+        assert answer.status_code == 503 and int(answer.headers["retry-after"]) >= 1
+        assert "core" in answer.json()["error"]
+        assert two.first.http.get("/v2/health/live").status_code == 200
+    finally:
+        two.restart_core()
+    wait_for(lambda: all(ready(gateway) for gateway in two), "fronts found the new core")
+    infer(two.first, 4)
+
+
+def test_a_front_that_dies_takes_nobody_elses_queries_along(two):
+    two.device.tell(delay_s=0.3)
+    with ThreadPoolExecutor(8) as pool:
+        asked = [pool.submit(two.first.infer, [[1.0] * 4]) for _ in range(8)]
+        time.sleep(0.1)
+        two.second.process.kill()
+        two.second.process.wait()
+        two.device.tell(delay_s=0.0)
+        found = [status_of(one) for one in asked]
+    assert set(found) <= {200, "lost"}
+    two.restart_second()
+    wait_for(lambda: ready(two.second), "it is back")
+    infer(two.first, 4)
+
+
+def status_of(asked: Future) -> int | str:
+    """A query's status; "lost" where its connection was to the front that died."""
+    try:
+        return asked.result().status_code
+    except httpx.TransportError:
+        return "lost"
+
+
+def test_fronts_get_the_configuration_from_their_core(tmp_path, devices, control_plane):
     (only,) = devices("d0")
     only.warm(("numbers", "big"))
     control_plane.first = config(plan(1, {"d0": [("numbers", "big")]}, {"d0": only.endpoint}), [application("numbers")])
     linked = {"NEREUS_GATEWAYS": "2", "NEREUS_CONTROL_URL": control_plane.url, "NEREUS_JOIN_TOKEN": "t"}
-    gateway = gateways(None, **linked)
-    assert gateway.infer([[1.0] * 4]).status_code == 200
+    core = GatewayProcess(tmp_path, core=True, **linked)
+    front = GatewayProcess(tmp_path, beside=core, **linked)
+    try:
+        wait_for(front.ready, "it knows the plan")
+        assert front.infer([[1.0] * 4]).status_code == 200
+        wait_for(lambda: sum(arrived(control_plane)) == 1, "the core reports what the front counted")
+    finally:
+        for one in (front, core):
+            one.process.kill()
+            one.process.wait()
+
+
+def arrived(control_plane) -> list[int]:
+    """Queries of each second that was reported."""
+    return [s.applications["numbers"].arrived for s in control_plane.heard(control.GatewayStats) if s.applications]
 
 
 def test_one_stopped_in_order_loses_no_count(two):

@@ -14,7 +14,6 @@ from workers.dispatch.routing import shares
 from workers.dispatch.routing.least_completion import Router
 from workers.dispatch.routing.outlook import Device
 from workers.dispatch.routing.soonest import Soonest
-from workers.dispatch.routing.switch import SwitchingRouter
 
 APPLICATIONS = ("app", "other")
 #: equal ones among them, and one that was measured slower for two rows than for four
@@ -197,10 +196,9 @@ def test_of_many_it_is_the_one_in_turn_or_one_that_is_in_time_if_any_is(count, s
     played(count, seed, exactly=False)
 
 
-@pytest.mark.parametrize("make", [Router, SwitchingRouter])
 @pytest.mark.parametrize("busy_s", [math.nan, math.inf, -math.inf])
-def test_a_report_that_tells_no_time_is_refused_and_changes_nothing(make, busy_s):
-    router = make()
+def test_a_report_that_tells_no_time_is_refused_and_changes_nothing(busy_s):
+    router = Router()
     for name in ("a", "b"):
         router.up(name)
         router.service(name, "app", LatencyModel([(1, 0.1)]), 4)
@@ -210,9 +208,6 @@ def test_a_report_that_tells_no_time_is_refused_and_changes_nothing(make, busy_s
         router.state("a", {"app": 50}, busy_s, True, 0.0)
     for _ in range(6):
         assert router.pick("app", 0.0, 0.5) == "b", "a is busy for a second, as it told before"
-    if isinstance(router, SwitchingRouter):
-        router.switch("least-completion", 0.0)
-        assert {router.pick("app", 0.0, 0.5) for _ in range(4)} == {"b"}
 
 
 @pytest.mark.parametrize("run_s", [math.nan, math.inf, -math.inf, 1e300])

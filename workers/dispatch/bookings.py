@@ -102,7 +102,7 @@ class Bookings:
         """Book queries that had places, the most urgent first; of applications that are gone they are refused."""
         for query in sorted(queries, key=lambda query: query.deadline):
             demand = query.booking.application.demand if query.booking is not None else None
-            application = self._fleet.application(query.query_class, now) if demand is not None else None
+            application = self._fleet.application(query.query_class, now)
             query.booking = None
             if application is None:
                 self.refuse([query])

@@ -18,7 +18,9 @@ def main() -> int:
     """Check the settings, then serve."""
     parser = argparse.ArgumentParser(prog="python -m workers.gateway", description="One gateway process.")
     parser.add_argument("--number", type=int, default=1, help="which of NEREUS_GATEWAYS it is, from 1 (default: 1)")
-    number = parser.parse_args().number
+    parser.add_argument("--core", action="store_true", help="the core of several fronts instead")
+    given = parser.parse_args()
+    number = given.number
     try:
         settings = Settings.from_environ()
         if not 1 <= number <= settings.gateways:
@@ -30,9 +32,10 @@ def main() -> int:
     except OSError as error:
         print(f"NEREUS_HOME: {error}", file=sys.stderr)
         return 2
-    log.configure("gateway" if number == 1 else f"gateway-{number}", settings.log_level)
+    name = "gateway-core" if given.core else "gateway" if number == 1 else f"gateway-{number}"
+    log.configure(name, settings.log_level)
     heap.keep_freed()
-    return uvloop.run(serve(settings, number))
+    return uvloop.run(serve(settings, number, given.core))
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ class Accounts:
         """A checked query arrived; what it is too much for, if it is."""
         rows, limits = flight.rows, self.limits
         spec = flight.spec
-        self._statistics.arrived(spec.name, rows, flight.size if len(spec.sizes) > 1 else None)
+        self._statistics.arrived(spec.name, rows, flight.query_class.size if len(spec.sizes) > 1 else None)
         self.queries += 1
         self.rows += rows
         self.bytes += flight.query.terms.nbytes

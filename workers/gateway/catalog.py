@@ -68,3 +68,12 @@ class Catalog:
             has = ", ".join(sorted(variants)) or "none"
             raise NotFound(f"version {name[:80]!r}: the plan has no such variant of {application}; it has {has}")
         return variants[name]
+
+
+def parse_version(catalog: Catalog, spec: ApplicationSpec, version: str | None) -> str | None:
+    """A URL's version as a planned variant's name; raises NotFound."""
+    if version is None:
+        return None
+    if not version:
+        raise NotFound("version: is empty")
+    return catalog.variant(spec.name, version).name

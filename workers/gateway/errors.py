@@ -131,3 +131,11 @@ def http_plain(status: int, message: str) -> tuple[int, list[tuple[bytes, bytes]
     if status == 503:
         headers.append((b"retry-after", b"1"))
     return status, headers, [_encode({"error": message})]
+
+
+def of_name(name: str, message: str, retry_after_s: float | None) -> GatewayError:
+    """The error of the class of that name, as another process raised it."""
+    known = {one.__name__: one for one in GatewayError.__subclasses__()}
+    error = Exception.__new__(known.get(name, ModelFailed))
+    GatewayError.__init__(error, message, retry_after_s)
+    return error

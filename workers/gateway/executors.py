@@ -24,9 +24,7 @@ from workers.protocol.frames import (
     Grant,
     Hello,
     Refusal,
-    Result,
     Results,
-    Submit,
     WarmVariant,
     connect,
 )
@@ -59,9 +57,6 @@ class Listener(Protocol):
 
     def executor_state(self, device: str, state: ExecutorState) -> None:
         """The device's state, on connecting and at each change."""
-
-    def executor_result(self, device: str, result: Result, body: memoryview) -> None:
-        """An answer."""
 
     def executor_results(self, device: str, results: Results, body: memoryview) -> None:
         """Answers to queries of a batch."""
@@ -102,7 +97,7 @@ class Executor:
             return False
         return connection.send(message)
 
-    def ask(self, messages: Sequence[tuple[Submit | Grant, Sequence[Buffer]]]) -> bool:
+    def ask(self, messages: Sequence[tuple[Grant, Sequence[Buffer]]]) -> bool:
         """Queue frames that want answers, all of them or none: False when the executor is away or does not read."""
         connection = self._connection
         if connection is None or self.state is None or connection.pending_bytes() > MAX_PENDING_BYTES:
@@ -197,8 +192,6 @@ class Executor:
         self.owed_since = None
         if type(message) is Results:
             self._listener.executor_results(self.device, message, body)
-        elif isinstance(message, Result):
-            self._listener.executor_result(self.device, message, body)
         elif isinstance(message, Refusal):
             self._listener.executor_refusal(self.device, message)
         elif isinstance(message, ExecutorState):
@@ -286,7 +279,7 @@ class Executors:
         executor = self._by_device.get(device)
         return executor is not None and executor.send(message)
 
-    def ask(self, device: str, messages: Sequence[tuple[Submit | Grant, Sequence[Buffer]]]) -> bool:
+    def ask(self, device: str, messages: Sequence[tuple[Grant, Sequence[Buffer]]]) -> bool:
         """Queue frames that want answers, all of them or none; False when the device cannot take them."""
         executor = self._by_device.get(device)
         return executor is not None and executor.ask(messages)

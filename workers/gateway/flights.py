@@ -6,9 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from workers.dispatch.binding import Query as Held
-from workers.dispatch.binding import QueryClass
-from workers.dispatch.state import Batch
+from workers.dispatch.binding import Dispatch, QueryClass
 from workers.protocol import shapes, v2
 from workers.protocol.frames import TensorHeader
 from workers.protocol.specs import ApplicationSpec
@@ -62,34 +60,36 @@ Outcome = Answer | GatewayError
 
 class UnderWay:
     """A batch at its device. ``left``: its queries that have no answer yet; ``ran``: rows and seconds of its run, once
-    some answer has told them. ``incident``: as in :class:`Flight`, where the watchdog stopped it."""
+    some answer has told them. ``binding``: whose decision it was. ``incident``: as in :class:`Flight`, where the
+    watchdog stopped it."""
 
-    __slots__ = ("batch", "incident", "left", "ran")
+    __slots__ = ("batch", "binding", "incident", "left", "ran")
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: Dispatch, binding: Any) -> None:
         self.batch = batch
+        self.binding = binding
         self.incident = 0
         self.left = len(batch.queries)
         self.ran: tuple[int, float] | None = None
 
 
-class Flight(Held):
+class Flight:
     """A query under way. Times are seconds on the gateway's monotonic clock.
 
     ``answer`` takes the flight and its outcome; None once it was called, or nobody waits any more. ``context`` is the
     edge's own. ``due``: when its answer must be back; ``expires``: when it is given up. ``deadline`` is the
-    dispatcher's: the same as ``due``, until it decides that a query of an application that serves late answers may take
-    any time. ``booking`` is the dispatcher's too, and ``batch`` that of :class:`~.holding.Holding`.
-    ``key``: what queries of the application must share to run together. ``size``: its size class; ``booked_as``: what
-    that is called where it is booked. ``tried``: devices it was sent to; ``tries``: how often it was; ``losses``: how
-    often the link to its device was lost. ``incident``: 0, or the number of the crash that makes it a suspect (see
-    :mod:`.suspects`); ``tried_alone``: whether its trial has begun. ``client``: hash of the API key that it came with.
+    binding's: the same as ``due``, until it decides that a query of an application that serves late answers may take
+    any time. ``booking`` is the binding's own, and ``batch`` that of :class:`~.holding.Holding`.
+    ``key``: what queries of the application must share to run together. ``front``: where its answer goes. ``tried``:
+    devices it was sent to; ``tries``: how often it was; ``losses``: how often the link to its device was lost.
+    ``incident``: 0, or the number of the crash that makes it a suspect (see :mod:`.suspects`); ``tried_alone``: whether
+    its trial has begun. ``client``: hash of the API key that it came with.
     """
 
     # Most flights end with most of these as they are: what is not set costs nothing.
-    allowed: frozenset[str] | None = None
     batch: UnderWay | None = None
-    booking: Batch | None = None
+    booking: Any = None
+    front: Any = None
     client: str = ""
     device: str | None = None
     error: GatewayError | None = None
@@ -120,9 +120,7 @@ class Flight(Held):
         self.query = query
         self.rows: int = terms.rows
         self.key = terms.key
-        size: int = terms.size
-        self.size = size
-        self.query_class = QueryClass(spec.name, size)
+        self.query_class = QueryClass(spec.name, terms.size)
         self.variant = variant
         self.arrived = read_at
         budget, latency_s = spec.slo_s, query.latency_s

@@ -1,6 +1,6 @@
-"""Queries that wait in the gateway: the dispatcher's decisions carried out, on the event loop's clock.
+"""Queries that wait in the gateway: a binding's decisions carried out, on the event loop's clock.
 
-The :class:`~workers.dispatch.dispatcher.Dispatcher` is pure; this is what is thin around it. After every call it sends
+A :class:`~workers.dispatch.binding.Binding` is pure; this is what is thin around it. After every call it sends
 the batches that were granted, ends the queries that were refused, and sees that it is woken in time.
 """
 
@@ -14,10 +14,10 @@ from typing import Protocol
 
 from workers import log
 from workers.alarm import Alarm
-from workers.dispatch.binding import Decisions, QueryClass, Terms
-from workers.dispatch.dispatcher import Dispatcher
+from workers.dispatch.binding import Binding, Decisions, Dispatch, QueryClass, Terms
+from workers.dispatch.bindings import create
 from workers.dispatch.menu import Menu
-from workers.dispatch.state import Batch
+from workers.dispatch.stacks import DEFAULT
 from workers.protocol import shapes
 from workers.protocol.frames import ExecutorState
 from workers.protocol.specs import ApplicationSpec
@@ -36,7 +36,7 @@ REST_S = 0.1
 class Carrier(Protocol):
     """Who carries decisions out. Called from the event loop; must not raise."""
 
-    def grant(self, batch: Batch, now: float) -> bool:
+    def grant(self, batch: Dispatch, now: float) -> bool:
         """Send a batch to its device; False where that is impossible just now."""
 
     def refused(self, flight: Flight) -> None:
@@ -53,15 +53,44 @@ class Holding:
     def __init__(self, carrier: Carrier, metrics: GatewayMetrics):
         self._carrier = carrier
         self._metrics = metrics
-        self._dispatcher = Dispatcher()
+        self.stack = DEFAULT
+        self._binding: Binding = create(DEFAULT)
         self._held: dict[int, Flight] = {}
-        #: held, but not booked yet
+        #: held, but not bound yet
         self._arrived: list[Flight] = []
+        #: what a binding that takes over must know
+        self._terms: Mapping[str, Terms] = {}
         self._menus: dict[str, Mapping[QueryClass, Menu]] = {}
+        self._rtts: dict[str, float] = {}
         self._up: set[str] = set()
+        self._under_way: dict[UnderWay, None] = {}
         self._wake_at = math.inf
         self._loop = asyncio.get_running_loop()
         self._alarm = Alarm(self._loop, self._rang)
+
+    def use(self, stack: str, now: float) -> None:
+        """Bind by the stack of that name from now on. Queries that wait are bound anew, those under way end as they
+        would have.
+
+        Raises:
+            UnknownStack: there is none of that name; the present one stays.
+        """
+        if stack == self.stack:
+            return
+        self._binding, self.stack = create(stack), stack
+        binding = self._binding
+        self._act(binding.configured(self._terms, now), now)
+        for device, menus in self._menus.items():
+            binding.rtt_changed(device, self._rtts.get(device, 0.0))
+            self._act(binding.offered(device, menus, now), now)
+            ends = [one.batch.end for one in self._under_way if one.batch.device_name == device]
+            self._act(binding.device_changed(device, now, device in self._up, max(ends, default=None)), now)
+        unbound = {flight.id for flight in self._arrived}
+        waiting = [flight for flight in self._held.values() if flight.id not in unbound]
+        for flight in waiting:
+            flight.booking, flight.deadline = None, flight.due
+        self._act(binding.arrived(waiting, now), now)
+        logger.info("stack_switched", stack=stack, rebound=len(waiting))
 
     # --- what may be held ---------------------------------------------------------------------------------------------
 
@@ -82,7 +111,7 @@ class Holding:
     def configure(self, applications: Mapping[str, ApplicationSpec], now: float) -> None:
         """Take over the applications; queries held for others are refused. Those of size classes that are no more
         are booked anew, as soon as devices offer what there is instead."""
-        terms = {
+        terms = self._terms = {
             name: Terms(spec.slo_s, spec.late == "serve", shapes.classes(spec)) for name, spec in applications.items()
         }
         moved = [
@@ -91,10 +120,10 @@ class Holding:
             if flight.spec.name in terms and flight.query_class.size not in terms[flight.spec.name].sizes
         ]
         for flight in moved:
-            self._act(self._dispatcher.withdrawn(flight, now), now)
-            flight.size = shapes.class_holding(applications[flight.spec.name], flight.size)
-            flight.query_class = QueryClass(flight.spec.name, flight.size)
-        self._act(self._dispatcher.configured(terms, now), now)
+            self._act(self._binding.withdrawn(flight, now), now)
+            size = shapes.class_holding(applications[flight.spec.name], flight.query_class.size)
+            flight.query_class = flight.query_class._replace(size=size)
+        self._act(self._binding.configured(terms, now), now)
         waiting = {flight.id for flight in self._arrived}
         for flight in moved:
             if flight.id not in waiting:
@@ -103,7 +132,7 @@ class Holding:
     def offer(self, device: str, menus: Mapping[QueryClass, Menu], now: float) -> None:
         """What the device can run now."""
         self._menus[device] = menus
-        self._act(self._dispatcher.offered(device, menus, now), now)
+        self._act(self._binding.offered(device, menus, now), now)
 
     def set_up(self, device: str, up: bool, now: float) -> None:
         """Whether the device takes queries; what is booked on one that does not is booked elsewhere."""
@@ -113,7 +142,7 @@ class Holding:
             self._up.add(device)
         else:
             self._up.discard(device)
-        self._act(self._dispatcher.device_changed(device, now, up=up), now)
+        self._act(self._binding.device_changed(device, now, up=up), now)
 
     def refresh(self, device: str, now: float) -> None:
         """Whether the device takes queries may have changed."""
@@ -129,16 +158,19 @@ class Holding:
             menu = menus.get(QueryClass(name))
             if menu is not None:
                 work_s += menu.options[0].seconds(rows)
-        self._act(self._dispatcher.device_changed(device, now, busy_until=now + state.busy_s + work_s), now)
+        self._act(self._binding.device_changed(device, now, busy_until=now + state.busy_s + work_s), now)
 
     def set_way(self, device: str, way_s: float) -> None:
         """Seconds to the device and back."""
-        self._dispatcher.rtt_changed(device, way_s)
+        self._rtts[device] = way_s
+        self._binding.rtt_changed(device, way_s)
 
     def lost(self, device: str, now: float) -> None:
         """The device is gone; the caller brings back by :meth:`declined` what was under way there."""
         self._up.discard(device)
-        self._act(self._dispatcher.lost(device, now), now)
+        for under_way in [one for one in self._under_way if one.batch.device_name == device]:
+            del self._under_way[under_way]
+        self._act(self._binding.lost(device, now), now)
 
     def close(self) -> None:
         """Wake up no more."""
@@ -161,7 +193,7 @@ class Holding:
             return
         now = time.monotonic()
         started = time.perf_counter()
-        decisions = self._dispatcher.arrived(arrivals, now)
+        decisions = self._binding.arrived(arrivals, now)
         self._metrics.decision.observe((), (time.perf_counter() - started) / len(arrivals), len(arrivals))
         self._act(decisions, now)
 
@@ -169,12 +201,12 @@ class Holding:
         """Forget a query that waits here; False if it does not."""
         if self._held.pop(flight.id, None) is None:
             return False
-        self._act(self._dispatcher.withdrawn(flight, now), now)
+        self._act(self._binding.withdrawn(flight, now), now)
         return True
 
     def probe(self, flight: Flight, now: float) -> bool:
         """Run a refused query on an idle device all the same; False where there is none for it."""
-        decisions = self._dispatcher.probe(flight, now)
+        decisions = self._binding.probe(flight, now)
         if not decisions.dispatches:
             return False
         self._act(decisions, now)
@@ -192,7 +224,7 @@ class Holding:
             return
         for flight in flights:
             if flight.batch is under_way:
-                flight.batch = None
+                self._let_go(flight)
                 under_way.left -= 1
         if held_s > 0:
             under_way.ran = rows, held_s
@@ -200,10 +232,15 @@ class Holding:
             self._ended(under_way, now)
 
     def _ended(self, under_way: UnderWay, now: float) -> None:
+        if under_way not in self._under_way:
+            return
+        del self._under_way[under_way]
+        if under_way.binding is not self._binding:
+            return
         batch = under_way.batch
         # A batch that ran with fewer rows than expected says nothing about the time that was expected.
         run_s = under_way.ran[1] if under_way.ran is not None and under_way.ran[0] == batch.rows else None
-        self._act(self._dispatcher.finished(batch, now, run_s), now)
+        self._act(self._binding.finished(batch, now, run_s), now)
 
     def abandoned(self, flight: Flight, now: float) -> None:
         """Nobody waits any more for the answer to a granted query. What runs is not stopped by that: one that nobody
@@ -211,7 +248,7 @@ class Holding:
         under_way: UnderWay | None = flight.batch
         if under_way is None:
             return
-        flight.batch = None
+        self._let_go(flight)
         under_way.left -= 1
         if under_way.left:
             return
@@ -220,17 +257,24 @@ class Holding:
             self._ended(under_way, now)
         else:
             rest_s = under_way.batch.end - now
-            self._loop.call_later(max(0.0, rest_s), self._expected_end, under_way.batch)
+            self._loop.call_later(max(0.0, rest_s), self._expected_end, under_way)
 
-    def _expected_end(self, batch: Batch) -> None:
-        now = time.monotonic()
-        self._act(self._dispatcher.finished(batch, now), now)
+    def _expected_end(self, under_way: UnderWay) -> None:
+        self._ended(under_way, time.monotonic())
+
+    def _let_go(self, flight: Flight) -> None:
+        """The query is in no batch any more. What another binding knows of it is of no use to this one."""
+        under_way, flight.batch = flight.batch, None
+        if under_way is not None and under_way.binding is not self._binding:
+            flight.booking = None
 
     def declined(self, flights: Iterable[Flight], now: float) -> None:
         """Hold queries again that a device gave back, as far as their time lasts."""
         flights = list(flights)
+        for flight in flights:
+            self._let_go(flight)
         self._held.update((flight.id, flight) for flight in flights)
-        self._act(self._dispatcher.returned(flights, now), now)
+        self._act(self._binding.returned(flights, now), now)
 
     # --- carrying out -------------------------------------------------------------------------------------------------
 
@@ -245,22 +289,21 @@ class Holding:
             if self._held.pop(flight.id, None) is not None:
                 self._carrier.refused(flight)
 
-    def _grant(self, batch: Batch, now: float) -> None:
-        under_way = UnderWay(batch)
+    def _grant(self, batch: Dispatch, now: float) -> None:
+        under_way = UnderWay(batch, self._binding)
         held = self._held
         flights: list[Flight] = batch.queries  # type: ignore[assignment]
         for flight in flights:
             held.pop(flight.id, None)
             flight.batch = under_way
         if self._carrier.grant(batch, now):
+            self._under_way[under_way] = None
             self._metrics.granted(batch.rows)
             return
-        for flight in flights:
-            flight.batch = None
         device: str = batch.device_name
         self._up.discard(device)
-        self._act(self._dispatcher.device_changed(device, now, up=False), now)
-        self._act(self._dispatcher.finished(batch, now), now)
+        self._act(self._binding.device_changed(device, now, up=False), now)
+        self._act(self._binding.finished(batch, now), now)
         self.declined(flights, now)
         self._loop.call_later(REST_S, self._rested, device)
 
@@ -280,4 +323,4 @@ class Holding:
             if at != self._alarm.at:
                 self._alarm.set(at)
             return
-        self._act(self._dispatcher.wake(max(now, at)), now)
+        self._act(self._binding.wake(max(now, at)), now)

@@ -1,4 +1,4 @@
-"""Which variants and devices meet a query's constraints, remembered for as long as nothing changes."""
+"""Which variants meet a query's constraints, remembered for as long as nothing changes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from . import wishes
 from .catalog import Catalog
 from .errors import Unavailable
 from .executors import Executors
+from .flights import Flight
 from .menus import alone_s
 
 #: different wishes that are remembered while nothing changes
@@ -24,10 +25,10 @@ class Insisting:
     def __init__(self, catalog: Catalog, executors: Executors):
         self._catalog = catalog
         self._executors = executors
-        #: by application and rows, what is warm; by what queries insist on as well, the devices for it; and what each
-        #: device told last, on which both depend
+        #: by application and rows, what is warm; by constraints as well, the variants that meet them; and what each
+        #: device reported last, on which both depend
         self._warm: dict[tuple[str, int], list[wishes.Able]] = {}
-        self._chosen: dict[tuple, tuple[frozenset[str], frozenset[int] | None]] = {}
+        self._permitted: dict[tuple, frozenset[int] | None] = {}
         self._told: dict[str, tuple] = {}
 
     def adopt(self, catalog: Catalog) -> None:
@@ -47,39 +48,41 @@ class Insisting:
         self._told.pop(device, None)
         self._forget()
 
-    def permitted(
-        self, spec: ApplicationSpec, query: v2.Query, variant: str | None
-    ) -> tuple[frozenset[str], frozenset[int] | None]:
-        """Devices that can meet the query's constraints now, and the ids of the variants that may answer it (None:
-        all); ``variant``: the only one that may, or None.
+    def restrict(self, flight: Flight) -> None:
+        """Restrict a query with constraints to the variants that meet them.
 
         Raises:
             Unavailable: there is none now; the text names the nearest that could.
         """
-        terms = query.terms
-        able = self.able(spec.name, terms.rows)
-        if variant is not None and not any(one.variant == variant for one in able):
-            raise Unavailable(f"version {variant!r}: no device has this variant of {spec.name} warm now")
-        key = spec.name, terms.rows, variant, terms.min_accuracy, query.latency_s
-        found = self._chosen.get(key)
-        if found is None:
-            named = [one for one in able if variant is None or one.variant == variant]
-            try:
-                fitting = wishes.fitting(named, terms.min_accuracy, query.latency_s)
-            except wishes.Unmet as error:
-                raise Unavailable(str(error)) from None
-            known = {(one.id, one.variant, one.accuracy) for one in able}
-            known |= {
-                (r.variant.id, r.variant.name, r.variant.accuracy or 0.0) for _, r in self._catalog.residents(spec.name)
-            }
-            least = terms.min_accuracy if terms.min_accuracy is not None else -math.inf
-            ids = {id for id, name, accuracy in known if variant in (None, name) and accuracy >= least}
-            whole = len(ids) == len({id for id, _, _ in known})
-            found = frozenset(one.device for one in fitting), None if whole else frozenset(ids)
-            if len(self._chosen) >= WISHES:
-                self._chosen.clear()
-            self._chosen[key] = found
-        return found
+        spec, terms, variant, latency_s = flight.spec, flight.query.terms, flight.variant, flight.query.latency_s
+        key = spec.name, terms.rows, variant, terms.min_accuracy, latency_s
+        if key not in self._permitted:
+            if len(self._permitted) >= WISHES:
+                self._permitted.clear()
+            self._permitted[key] = self._find(spec.name, terms.rows, variant, terms.min_accuracy, latency_s)
+        permitted = self._permitted[key]
+        if permitted is not None:
+            flight.query_class = flight.query_class._replace(permitted=permitted)
+
+    def _find(
+        self, name: str, rows: int, variant: str | None, min_accuracy: float | None, latency_s: float | None
+    ) -> frozenset[int] | None:
+        """Ids of the variants that meet the constraints; None: all do."""
+        able = self.able(name, rows)
+        named = [one for one in able if variant in (None, one.variant)]
+        if not named and variant is not None:
+            raise Unavailable(f"version {variant!r}: no device has this variant of {name} warm now")
+        try:
+            wishes.fitting(named, min_accuracy, latency_s)
+        except wishes.Unmet as error:
+            raise Unavailable(str(error)) from None
+        known = {(one.id, one.variant, one.accuracy) for one in able}
+        for _, resident in self._catalog.residents(name):
+            planned = resident.variant
+            known.add((planned.id, planned.name, planned.accuracy or 0.0))
+        least = -math.inf if min_accuracy is None else min_accuracy
+        ids = {id for id, its_name, accuracy in known if variant in (None, its_name) and accuracy >= least}
+        return frozenset(ids) if ids < {id for id, _, _ in known} else None
 
     def never(self, spec: ApplicationSpec, query: v2.Query) -> str | None:
         """Why the query's latency could not be met by idle devices either; None: it could, or it named none."""
@@ -98,7 +101,7 @@ class Insisting:
 
     def _forget(self) -> None:
         self._warm.clear()
-        self._chosen.clear()
+        self._permitted.clear()
 
     def able(self, application: str, rows: int) -> list[wishes.Able]:
         """What is warm for an application, and how long so many rows would take."""

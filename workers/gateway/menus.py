@@ -7,7 +7,7 @@ short queries may run on what would be too slow for long ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from workers.batching.latency import LatencyModel
 from workers.dispatch.binding import QueryClass
@@ -32,6 +32,7 @@ class Menus:
         self._applications: Mapping[str, ApplicationSpec] = {}
         self._newest: dict[str, dict[int, Resident]] = {}
         self._older: dict[str, dict[int, Resident]] = {}
+        self._planned: set[tuple[str, int]] = set()
         self._options: dict[tuple, Option | None] = {}
         self._made: dict[str, tuple[tuple[WarmVariant, ...], dict[QueryClass, Menu]]] = {}
 
@@ -48,6 +49,7 @@ class Menus:
         self._newest = {
             device.device: {r.variant.id: r for r in (*device.relief, *device.residents)} for device in plan.devices
         }
+        self._planned = {(device.device, r.variant.id) for device in plan.devices for r in device.residents}
         self._made.clear()
 
     def moved(self, still_moving: Callable[[str], bool]) -> None:
@@ -75,20 +77,20 @@ class Menus:
             if resident is None or spec is None or resident.variant.application != variant.application:
                 continue
             for size in shapes.classes(spec):
-                option = self._option(resident, spec, size)
+                option = self._option(resident, spec, size, (device, variant.id) in self._planned)
                 if option is not None:
                     found.setdefault(QueryClass(spec.name, size), []).append(option)
         menus = {name: Menu(options) for name, options in found.items()}
         self._made[device] = warm, menus
         return menus
 
-    def _option(self, resident: Resident, spec: ApplicationSpec, size: int) -> Option | None:
+    def _option(self, resident: Resident, spec: ApplicationSpec, size: int, planned: bool) -> Option | None:
         variant = resident.variant
         accuracy = variant.accuracy_normalized if variant.accuracy_normalized is not None else variant.accuracy or 0.0
         profile = shapes.of_class((*resident.profile, *resident.smaller), size) if size else resident.profile
-        key = (variant.id, accuracy, profile)
+        key = (variant.id, accuracy, profile, planned, resident.rate, resident.max_batch)
         if key not in self._options:
-            self._options[key] = option(variant.id, accuracy, profile, spec, self._rows)
+            self._options[key] = option(resident, accuracy, profile, spec, self._rows, planned)
         return self._options[key]
 
 
@@ -103,21 +105,38 @@ def alone_s(profile: Sequence[ProfilePoint], rows: int) -> float | None:
 
 
 def option(
-    variant: int, accuracy: float, profile: Iterable[ProfilePoint], spec: ApplicationSpec, rows: int
+    resident: Resident,
+    accuracy: float,
+    profile: Sequence[ProfilePoint],
+    spec: ApplicationSpec,
+    rows: int,
+    planned: bool = True,
 ) -> Option | None:
-    """A variant as the dispatcher knows it; None: it has no profile, or not even one row is in time.
+    """A variant as bindings know it; None: it has no profile, or not even one row is in time.
 
-    Batches take their median. What comes on top (noise, neighbours, a profile that was too good) the dispatcher learns
+    Late binding counts on the median. What comes on top (noise, neighbours, a profile that was too good) it learns
     from each device's batches, by a factor that is never below 1: so it can correct what was expected upwards only, and
-    a mean that one stall during profiling has raised would stay for ever.
+    a mean that one stall during profiling has raised would stay for ever. Published policies count on the 95th
+    percentile.
     """
-    points = {p.batch: p.p50_s + AROUND_S for p in profile if p.batch >= 1 and 0 < p.p50_s < math.inf}
-    if not points:
+    known = [p for p in profile if p.batch >= 1 and 0 < p.p50_s < math.inf]
+    if not known:
         return None
-    latency = LatencyModel(list(points.items()))
+    latency = LatencyModel([(p.batch, p.p50_s + AROUND_S) for p in known])
     most = min(latency.largest, rows)
     while most and latency.seconds(most) > spec.slo_s:
         most -= 1
     if not most or latency.seconds(1) > spec.slo_s:
         return None
-    return Option(variant, accuracy, latency, most, spec.weight, at_most=bool(spec.sizes))
+    return Option(
+        resident.variant.id,
+        accuracy,
+        latency,
+        most,
+        spec.weight,
+        at_most=bool(spec.sizes),
+        planned=planned,
+        rate=resident.rate,
+        turn_rows=min(most, max(1, resident.max_batch)),
+        bound=LatencyModel([(p.batch, max(p.p50_s, p.p95_s) + AROUND_S) for p in known]),
+    )

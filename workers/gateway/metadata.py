@@ -9,14 +9,12 @@ from typing import Any
 import msgspec
 
 from workers import __version__
-from workers.protocol.gateways import ApplicationTotals
+from workers.protocol.gateways import ApplicationTotals, CoreStatus
 from workers.protocol.specs import ApplicationSpec, TensorSpec
 
-from .catalog import NOT_CONFIGURED
-from .dataplane import DataPlane, parse_version
-from .executors import Executors
+from .catalog import NOT_CONFIGURED, parse_version
+from .front import Front
 from .metrics import GatewayMetrics
-from .plan import Adoption
 from .stats import Statistics
 from .totals import ByApplication, add
 
@@ -30,18 +28,16 @@ class Metadata:
     def __init__(
         self,
         name: str,
-        dataplane: DataPlane,
-        executors: Executors,
-        adoption: Adoption,
+        front: Front,
+        core: Callable[[], CoreStatus],
         statistics: Statistics,
         metrics: GatewayMetrics,
         control_state: Callable[[], str],
         elsewhere: Callable[[], Sequence[ByApplication]] = tuple,
     ):
         self._name = name
-        self._dataplane = dataplane
-        self._executors = executors
-        self._adoption = adoption
+        self._front = front
+        self._core = core
         self._statistics = statistics
         self._metrics = metrics
         self._control_state = control_state
@@ -52,18 +48,19 @@ class Metadata:
 
     def not_ready(self) -> str:
         """Why the server is not ready; empty when it is: every planned application has a warm variant."""
-        if not self._dataplane.catalog.configured:
+        if not self._front.catalog.configured:
             return NOT_CONFIGURED
-        cold = self._adoption.cold
+        cold = self._core().cold
         return f"no warm variant yet of: {', '.join(cold)}" if cold else ""
 
     def model_not_ready(self, model: str, version: str | None) -> str:
         """Why an application (or one variant of it) is not ready; empty when it is. Raises NotFound."""
-        spec = self._dataplane.catalog.application(model)
-        variant = parse_version(self._dataplane.catalog, spec, version)
-        if not self._adoption.routes.get(model):
+        spec = self._front.catalog.application(model)
+        variant = parse_version(self._front.catalog, spec, version)
+        if not self._core().routes.get(model):
             return f"model {model!r}: no device has a variant of it warm now"
-        if variant is not None and all(known.name != variant for _, known in self._executors.warm(model)):
+        ready = [device for device in self._core().devices.values() if not device.draining]
+        if variant is not None and not any((model, variant) in device.warm for device in ready):
             return f"version {variant!r}: no device has this variant of {model} warm now"
         return ""
 
@@ -75,8 +72,8 @@ class Metadata:
 
     def model(self, model: str, version: str | None) -> dict[str, Any]:
         """Model metadata; its versions are the planned variants. Raises NotFound."""
-        spec = self._dataplane.catalog.application(model)
-        variant = parse_version(self._dataplane.catalog, spec, version)
+        spec = self._front.catalog.application(model)
+        variant = parse_version(self._front.catalog, spec, version)
         return {
             "name": model,
             "versions": self._versions(spec, variant),
@@ -87,13 +84,13 @@ class Metadata:
 
     def config(self, model: str, version: str | None) -> dict[str, Any]:
         """The part of Triton's model configuration that has a meaning here. Raises NotFound."""
-        spec = self._dataplane.catalog.application(model)
-        parse_version(self._dataplane.catalog, spec, version)
+        spec = self._front.catalog.application(model)
+        parse_version(self._front.catalog, spec, version)
         return {
             "name": model,
             "platform": PLATFORM,
             "backend": "onnxruntime",
-            "max_batch_size": self._dataplane.accounts.limits.query_rows,
+            "max_batch_size": self._front.accounts.limits.query_rows,
             "input": [_configured(tensor) for tensor in spec.signature.inputs],
             "output": [_configured(tensor) for tensor in spec.signature.outputs],
             "parameters": {
@@ -105,7 +102,7 @@ class Metadata:
     def index(self, ready_only: bool) -> list[dict[str, str]]:
         """Repository index: one entry an application."""
         entries = []
-        for name in sorted(self._dataplane.catalog.applications):
+        for name in sorted(self._front.catalog.applications):
             why = self.model_not_ready(name, None)
             if not why:
                 entries.append({"name": name, "version": "", "state": "READY", "reason": ""})
@@ -119,7 +116,7 @@ class Metadata:
         They are kept by application, so asking for one variant gives its application's. Of several gateways on a box
         whichever is asked answers for all of them: of the others it knows the state of a moment ago.
         """
-        catalog = self._dataplane.catalog
+        catalog = self._front.catalog
         if model is not None:
             parse_version(catalog, catalog.application(model), version)
         names = sorted(catalog.applications) if model is None else [model]
@@ -151,13 +148,13 @@ class Metadata:
         }
 
     def _versions(self, spec: ApplicationSpec, variant: str | None) -> list[str]:
-        return [variant] if variant is not None else sorted(self._dataplane.catalog.variants(spec.name))
+        return [variant] if variant is not None else sorted(self._front.catalog.variants(spec.name))
 
     # --- operators ---
 
     def health(self) -> dict[str, Any]:
         """State for operators: no names of keys, no query contents."""
-        adoption = self._adoption
+        core = self._core()
         why = self.not_ready()
         return {
             "status": "ready" if not why else "starting",
@@ -165,34 +162,33 @@ class Metadata:
             "name": self._name,
             "uptime_s": round(time.time() - self._started, 1),
             "control_plane": self._control_state(),
-            "plan": {"adopted": adoption.adopted, "newest": adoption.target.version},
-            "in_flight": self._dataplane.accounts.queries,
-            "held": self._dataplane.held,
-            "suspect_inputs": self._dataplane.suspect_inputs,
-            "late_binding": self._dataplane.late_binding,
+            "plan": {"adopted": core.adopted, "newest": core.newest},
+            "in_flight": self._front.accounts.queries,
+            "held": core.held,
+            "suspect_inputs": core.suspect_inputs,
             "applications": {
-                name: {"routes": {device: round(share, 4) for device, share in adoption.routes.get(name, ())}}
-                for name in sorted(self._dataplane.catalog.applications)
+                name: {"routes": {device: round(share, 4) for device, share in core.routes.get(name, ())}}
+                for name in sorted(self._front.catalog.applications)
             },
             "devices": {
                 device: {
-                    "connected": state is not None,
-                    "plan_version": state.plan_version if state is not None else None,
-                    "warm": sorted({f"{v.application}/{v.name}" for v in state.warm}) if state is not None else [],
-                    "draining": state.draining if state is not None else False,
+                    "connected": known.connected,
+                    "plan_version": known.plan_version,
+                    "warm": sorted({f"{application}/{variant}" for application, variant in known.warm}),
+                    "draining": known.draining,
                 }
-                for device, state in sorted(self._executors.states().items())
+                for device, known in core.devices.items()
             },
         }
 
     def refresh_metrics(self) -> None:
         """Bring the gauges up to date, which nothing on the query path needs to do."""
-        self._metrics.in_flight.set(self._dataplane.accounts.queries)
-        self._metrics.held.set(self._dataplane.held)
-        self._metrics.suspect_inputs.set(self._dataplane.suspect_inputs)
-        outstanding = dict.fromkeys(self._executors.states(), 0)
-        self._metrics.outstanding({**outstanding, **self._dataplane.outstanding})
-        self._metrics.plan_version.set(self._adoption.adopted or 0)
+        core = self._core()
+        self._metrics.in_flight.set(self._front.accounts.queries)
+        self._metrics.held.set(core.held)
+        self._metrics.suspect_inputs.set(core.suspect_inputs)
+        self._metrics.outstanding({device: known.outstanding for device, known in core.devices.items()})
+        self._metrics.plan_version.set(core.adopted or 0)
         self._metrics.ready.set(0 if self.not_ready() else 1)
 
 

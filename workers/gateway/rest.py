@@ -19,10 +19,10 @@ from workers.protocol.v2_repeated import Reader
 from workers.protocol.v2_response import Template, fits
 
 from . import encodings
-from .catalog import Catalog
-from .dataplane import DataPlane, parse_version
+from .catalog import Catalog, parse_version
 from .errors import GatewayError, Invalid, MethodNotAllowed, ModelFailed, NotFound, TooLarge, http_plain, http_response
 from .flights import Answer, Flight, Outcome
+from .front import Front
 from .http1 import Exchange, Head, Headers
 from .metadata import Metadata
 from .metrics import GatewayMetrics
@@ -69,8 +69,8 @@ class _Infer:
 class Rest:
     """Answers :class:`~.http1.Exchange` objects."""
 
-    def __init__(self, dataplane: DataPlane, metadata: Metadata, metrics: GatewayMetrics, max_body_bytes: int):
-        self._dataplane = dataplane
+    def __init__(self, front: Front, metadata: Metadata, metrics: GatewayMetrics, max_body_bytes: int):
+        self._front = front
         self._metadata = metadata
         self._metrics = metrics
         self._max_body_bytes = max_body_bytes
@@ -121,7 +121,7 @@ class Rest:
     def disconnected(self, exchange: Exchange) -> None:
         """The client went away before the answer."""
         if exchange.waiter is not None:
-            self._dataplane.cancel(exchange.waiter)
+            self._front.cancel(exchange.waiter)
 
     def render_error(self, status: int, message: str) -> Response:
         """An error that the HTTP server found by itself."""
@@ -146,7 +146,7 @@ class Rest:
         known = path in self._fixed or self._model_path(path) is not None
         if not known and path[:1] != ("v2",):
             raise NotFound(f"path {_shown(head.target)}: not found")
-        client = self._dataplane.catalog.authenticate(headers.get(b"authorization"))
+        client = self._front.catalog.authenticate(headers.get(b"authorization"))
         if path in self._fixed:
             methods, call = self._fixed[path]
             model, version = "", None
@@ -180,9 +180,9 @@ class Rest:
     # --- infer ---
 
     def _infer(self, exchange: Exchange, admitted: _Admitted) -> None:
-        dataplane = self._dataplane
+        front = self._front
         infer = admitted.infer
-        if infer is None or infer.catalog is not dataplane.catalog:
+        if infer is None or infer.catalog is not front.catalog:
             infer = admitted.infer = self._what_for(admitted)
         body = exchange.body
         if admitted.encoding != b"identity":
@@ -191,7 +191,7 @@ class Rest:
             query = infer.reader.parse(body, admitted.header_length)
         except v2.V2Error as error:
             raise Invalid(str(error)) from None
-        flight = dataplane.submit(
+        flight = front.submit(
             infer.spec, query, infer.variant, exchange.read_at, self._answer, exchange, admitted.client
         )
         if not exchange.done:
@@ -199,8 +199,8 @@ class Rest:
             exchange.waiter = flight
 
     def _what_for(self, admitted: _Admitted) -> _Infer:
-        dataplane = self._dataplane
-        catalog = dataplane.catalog
+        front = self._front
+        catalog = front.catalog
         spec = catalog.application(admitted.model)
         variant = parse_version(catalog, spec, admitted.version)
         if self._readers_of is not catalog:
@@ -208,7 +208,7 @@ class Rest:
             self._readers.clear()
         reader = self._readers.get(spec.name)
         if reader is None:
-            reader = self._readers[spec.name] = Reader(spec.signature, dataplane.accounts.limits.query_rows)
+            reader = self._readers[spec.name] = Reader(spec.signature, front.accounts.limits.query_rows)
         return _Infer(catalog, spec, variant, reader)
 
     def _answered(self, flight: Flight, outcome: Outcome) -> None:

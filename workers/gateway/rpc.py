@@ -20,10 +20,10 @@ from workers.protocol.tensors import Buffer
 from workers.protocol.v2_grpc_repeated import Memory
 from workers.protocol.v2_grpc_response import Template, fits
 
-from .catalog import Catalog
-from .dataplane import DataPlane, parse_version
+from .catalog import Catalog, parse_version
 from .errors import GatewayError, Invalid, ModelFailed, NotFound, UnsupportedEncoding, UnsupportedMethod
 from .flights import Answer, Flight, Outcome
+from .front import Front
 from .http2 import Head
 from .metadata import Metadata
 from .metrics import GatewayMetrics
@@ -48,8 +48,8 @@ _Rendered = tuple[v2.Terms, tuple[TensorHeader, ...], Template | None]
 class Rpc:
     """Admits calls and answers them."""
 
-    def __init__(self, dataplane: DataPlane, metadata: Metadata, metrics: GatewayMetrics):
-        self._dataplane = dataplane
+    def __init__(self, front: Front, metadata: Metadata, metrics: GatewayMetrics):
+        self._front = front
         self._metadata = metadata
         self._metrics = metrics
         self._answer = self._answered
@@ -61,7 +61,7 @@ class Rpc:
             b"ServerLive": _Plain(pb.ServerLiveRequest, self._live),
             b"ServerReady": _Plain(pb.ServerReadyRequest, self._ready),
         }
-        self._streaming = Streaming(self._submit, self.refused, dataplane.cancel)
+        self._streaming = Streaming(self._submit, self.refused, front.cancel)
         self._keyed: dict[bytes, Endpoint] = {
             b"ServerMetadata": _Plain(pb.ServerMetadataRequest, self._server),
             b"ModelReady": _Plain(pb.ModelReadyRequest, self._model_ready),
@@ -69,7 +69,7 @@ class Rpc:
             b"ModelConfig": _Plain(pb.ModelConfigRequest, self._config),
             b"ModelStatistics": _Plain(pb.ModelStatisticsRequest, self._statistics),
             b"RepositoryIndex": _Plain(pb.RepositoryIndexRequest, self._index),
-            b"ModelInfer": _Infer(self._submit, dataplane.cancel),
+            b"ModelInfer": _Infer(self._submit, front.cancel),
             b"ModelStreamInfer": self._streaming,
         }
 
@@ -77,7 +77,7 @@ class Rpc:
 
     def admit(self, head: Head) -> Admitted:
         """What a call's head means: who answers it, or the error that does."""
-        catalog = self._dataplane.catalog
+        catalog = self._front.catalog
         fields = head.fields
         try:
             endpoint, client = self._endpoint(fields)
@@ -94,7 +94,7 @@ class Rpc:
 
     def current(self, admitted: Admitted) -> bool:
         """Whether a head means that still: a key that is taken back is so at once."""
-        return admitted.catalog is self._dataplane.catalog
+        return admitted.catalog is self._front.catalog
 
     def _endpoint(self, fields: dict[bytes, bytes]) -> tuple[Endpoint, str]:
         """The endpoint, and the hash of the key that it needs; empty where it needs none. Raises GatewayError."""
@@ -107,7 +107,7 @@ class Rpc:
         endpoint = self._open.get(name)
         if endpoint is not None:
             return endpoint, ""
-        client = self._dataplane.catalog.authenticate(fields.get(b"authorization"))
+        client = self._front.catalog.authenticate(fields.get(b"authorization"))
         endpoint = self._keyed.get(name)
         if endpoint is None:
             known = b", ".join([*self._open, *self._keyed]).decode()
@@ -125,9 +125,9 @@ class Rpc:
 
         Raises GatewayError where it is none that the data plane could take.
         """
-        dataplane = self._dataplane
-        if self._remembers is not dataplane.catalog:
-            self._remembers = dataplane.catalog
+        front = self._front
+        if self._remembers is not front.catalog:
+            self._remembers = front.catalog
             self._memory = Memory()
         found = self._memory.find(data)
         if found is None:
@@ -137,16 +137,16 @@ class Rpc:
             left_s -= min(WAY_S + ROUNDED * left_s, WAY_SHARE * left_s)
             if query.latency_s is None or left_s < query.latency_s:
                 query.latency_s = left_s
-        return dataplane.submit(spec, query, variant, read_at, self._answer, waits, client)
+        return front.submit(spec, query, variant, read_at, self._answer, waits, client)
 
     def _read(self, data: Buffer) -> tuple[v2.Query, tuple[ApplicationSpec, str | None]]:
         """The query, and which application and variant it is for. Raises GatewayError."""
-        dataplane = self._dataplane
+        front = self._front
         try:
             message, contents = v2_grpc.read(data)
-            spec = dataplane.catalog.application(message.model_name)
-            variant = parse_version(dataplane.catalog, spec, message.model_version or None)
-            query = v2_grpc.query(message, contents, spec.signature, dataplane.accounts.limits.query_rows)
+            spec = front.catalog.application(message.model_name)
+            variant = parse_version(front.catalog, spec, message.model_version or None)
+            query = v2_grpc.query(message, contents, spec.signature, front.accounts.limits.query_rows)
         except v2.V2Error as error:
             raise Invalid(str(error)) from None
         self._memory.remember(data, query, (spec, variant))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from workers.dispatch.routing.router import QueryRouter
-from workers.dispatch.state import Batch
-from workers.protocol.frames import Form, Grant, Submit
+from workers.dispatch.binding import Dispatch
+from workers.protocol.frames import Form, Grant
 from workers.protocol.run_limits import GRACE_S, limit_s
 from workers.protocol.tensors import Buffer
 
@@ -29,10 +28,9 @@ GRANT_BYTES = 64 * 1024 * 1024
 
 
 class Sent:
-    """Flights by the device that they were sent to. Keeps the router's count of them."""
+    """Flights by the device that they were sent to."""
 
-    def __init__(self, router: QueryRouter, executors: Executors, metrics: GatewayMetrics):
-        self._router = router
+    def __init__(self, executors: Executors, metrics: GatewayMetrics):
         self._executors = executors
         self._metrics = metrics
         self._by_device: dict[str, dict[int, Flight]] = {}
@@ -56,20 +54,7 @@ class Sent:
 
     # --- there --------------------------------------------------------------------------------------------------------
 
-    def submit(self, device: str, flight: Flight, now: float) -> bool:
-        """Send one query; False where that is impossible just now."""
-        self._tried(flight, device)
-        name, query, form = flight.spec.name, flight.query, flight.query.terms.form
-        budget = max(_LONG_PAST_S, flight.due - now - self.margin(device).seconds)
-        message = Submit(
-            flight.id, name, budget, form.rows, form.inputs, form.outputs, flight.variant, query.min_accuracy
-        )
-        if not self._executors.ask(device, [(message, query.parts)]):
-            return False
-        self._went(device, flight, now)
-        return True
-
-    def grant(self, batch: Batch, now: float) -> bool:
+    def grant(self, batch: Dispatch, now: float) -> bool:
         """Send a batch to its device; False where that is impossible just now."""
         device: str = batch.device_name  # type: ignore[assignment]
         name, option = batch.application_name, batch.option
@@ -90,24 +75,19 @@ class Sent:
                 flight.tries, flight.tried = 1, first
             flight.device, flight.sent_at = device, now
             known[flight.id] = flight
-        self._router.sent(device, name, batch.rows, now)
         return True
 
     def alone(self, device: str, flight: Flight, variant: int, max_rows: int, now: float) -> bool:
-        """Send one query as a batch of its own that the dispatcher does not know of; False where that is impossible
-        just now."""
+        """Send one query as a batch of its own that the binding does not know of; False where that is impossible just
+        now."""
         self._tried(flight, device)
         latest = now + self.margin(device).seconds
         message = _granted(next(self._grants), flight.spec.name, variant, max_rows, [flight], latest)
         if not self._executors.ask(device, [message]):
             return False
-        self._went(device, flight, now)
-        return True
-
-    def _went(self, device: str, flight: Flight, now: float) -> None:
         flight.device, flight.sent_at = device, now
         self._of(device)[flight.id] = flight
-        self._router.sent(device, flight.spec.name, flight.rows, now)
+        return True
 
     def _tried(self, flight: Flight, device: str) -> None:
         if flight.tries:
@@ -126,8 +106,7 @@ class Sent:
     # --- and back -----------------------------------------------------------------------------------------------------
 
     def landed(self, device: str, id: int) -> Flight | None:
-        """The flight that a device answered, or that is given up; None if it is not there (any more). The router is the
-        caller's to tell."""
+        """The flight that a device answered, or that is given up; None if it is not there (any more)."""
         flight = self._of(device).pop(id, None)
         if flight is not None:
             flight.device = None
@@ -182,13 +161,12 @@ class Sent:
         """Withdrawn queries that may have run when the device was lost; they are forgotten."""
         return [flight for flight, until in self._withdrawn.pop(device, {}).values() if until > now]
 
-    def lost(self, device: str, now: float) -> list[Flight]:
+    def lost(self, device: str) -> list[Flight]:
         """The device is gone, and with it all that was there."""
         flights = list(self._by_device.pop(device, {}).values())
         self._margins.pop(device, None)
         for flight in flights:
             flight.device = None
-            self._router.done(device, flight.spec.name, flight.rows, now, False)
         return flights
 
     def margin(self, device: str) -> ReturnMargin:

@@ -13,7 +13,7 @@ from workers import log
 from workers.protocol.frames import Refusal
 from workers.protocol.run_limits import GRACE_S, limit_s
 
-from .errors import GatewayError, ModelFailed, Throttled, Unavailable
+from .errors import ModelFailed, Throttled, Unavailable
 from .executors import Executors
 from .flights import Flight, UnderWay
 from .holding import Holding
@@ -31,8 +31,7 @@ class Trials:
     """Carries out what :class:`~.suspects.Suspects` keeps account of.
 
     Args:
-        finish: ends a flight in an error.
-        resume: holds or sends a flight that is no suspect any more.
+        resume: holds a flight that is no suspect any more.
 
     Attributes:
         reserved: devices that get nothing else, as a suspect is tried there or will be; with the suspect, and when its
@@ -45,7 +44,6 @@ class Trials:
         sent: Sent,
         holding: Holding,
         insisting: Insisting,
-        finish: Callable[[Flight, GatewayError], None],
         resume: Callable[[Flight], None],
     ):
         self.suspects = Suspects()
@@ -54,7 +52,6 @@ class Trials:
         self._sent = sent
         self._holding = holding
         self._insisting = insisting
-        self._finish = finish
         self._resume = resume
 
     def submit(self, flight: Flight, now: float) -> None:
@@ -174,7 +171,7 @@ class Trials:
         cleared = self.suspects.confirm(flight, now)
         logger.error("poison_confirmed", application=flight.spec.name, reason=text, key=flight.client[:8])
         if flight.answer is not None:
-            self._finish(flight, ModelFailed(f"{text}; it is not tried again"))
+            flight.front.finish(flight, ModelFailed(f"{text}; it is not tried again"))
         for other in cleared:
             self._unreserve(other, now)
             self._resume(other)
@@ -190,7 +187,7 @@ class Trials:
                     continue
                 self._holding.withdraw(flight, now)
                 if error is not None:
-                    self._finish(flight, error)
+                    flight.front.finish(flight, error)
                 else:
                     self.suspects.wait(flight)
 
@@ -204,7 +201,7 @@ class Trials:
     def _give_up(self, flight: Flight, why: str) -> None:
         error = flight.error
         assert error is not None
-        self._finish(flight, Unavailable(f"{error.message}; {why}; try again", error.retry_after_s or 1.0))
+        flight.front.finish(flight, Unavailable(f"{error.message}; {why}; try again", error.retry_after_s or 1.0))
 
     # --- trials -------------------------------------------------------------------------------------------------------
 
@@ -215,7 +212,7 @@ class Trials:
                 error = Throttled(f"model {application!r}: queries of this API key crashed devices repeatedly", 1.0)
             if error is not None:
                 self._unreserve(flight, now)
-                self._finish(flight, error)
+                flight.front.finish(flight, error)
                 continue
             if _over(flight, now):
                 self._unreserve(flight, now)
@@ -272,12 +269,11 @@ class Trials:
         return min(able, key=lambda one: (one in flight.tried, one in others, outstanding.get(one, 0), one))
 
     def _able(self, flight: Flight) -> list:
+        permitted = flight.query_class.permitted
         return [
             one
             for one in self._insisting.able(flight.spec.name, flight.rows)
-            if (flight.allowed is None or one.device in flight.allowed)
-            and flight.variant in (None, one.variant)
-            and (flight.query.min_accuracy is None or one.accuracy >= flight.query.min_accuracy)
+            if permitted is None or one.id in permitted
         ]
 
     def _choose(self, device: str, flight: Flight, now: float) -> tuple[int, int]:
@@ -289,9 +285,7 @@ class Trials:
             chosen = max(in_time, key=lambda one: one.accuracy)
         else:
             chosen = min(here, key=lambda one: (one.seconds is None, one.seconds or 0.0, one.variant))
-        warm = self._executors.warm(name)
-        id = next(known.id for at, known in warm if at == device and known.name == chosen.variant)
-        return id, self._insisting.max_rows(name, device, id)
+        return chosen.id, self._insisting.max_rows(name, device, chosen.id)
 
 
 def _over(flight: Flight, now: float) -> bool:

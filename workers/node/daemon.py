@@ -50,7 +50,9 @@ class NodeDaemon:
         self.name = settings.node_name
         several = settings.gateway_names if settings.gateways > 1 else ()
         self.gateways = {name: settings.gateway_socket(number) for number, name in enumerate(several, 1)}
-        """sockets of this box's gateways by name, where there are several; a lone one serves its metrics itself"""
+        """sockets of this box's fronts and their core by name; a gateway of one process serves its metrics itself"""
+        if several:
+            self.gateways[f"{several[0]}-core"] = settings.gateway_core_socket
         self.devices = tuple(devices)
         self._log = log.get("daemon").bind(node=self.name)
         self._config_file = settings.home / "members" / f"node-{disk.safe_name(self.name)}-config.json"

@@ -35,3 +35,35 @@ class GatewayTotals(msgspec.Struct, frozen=True, kw_only=True):
 
     applications: dict[str, ApplicationTotals]
     v: int = VERSION
+
+
+class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A device as the core knows it. ``plan_version``: None where it is not connected; ``warm``: (application, variant)
+    of all that could run now; ``outstanding``: queries sent and not yet answered."""
+
+    connected: bool
+    plan_version: int | None
+    warm: tuple[tuple[str, str], ...]
+    draining: bool
+    outstanding: int
+
+
+class CoreStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What fronts tell operators and clients about the core.
+
+    Attributes:
+        adopted: version of the plan that all applications follow; None while some still move.
+        newest: version of the newest plan.
+        cold: applications of the newest plan that no device can serve now.
+        routes: by application, (device, share) of those that serve it.
+        held: queries that wait.
+        suspect_inputs: inputs that are remembered, as they were under way when a device crashed.
+    """
+
+    adopted: int | None = None
+    newest: int = 0
+    cold: tuple[str, ...] = ()
+    routes: dict[str, tuple[tuple[str, float], ...]] = {}
+    held: int = 0
+    suspect_inputs: int = 0
+    devices: dict[str, DeviceStatus] = {}

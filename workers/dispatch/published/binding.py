@@ -124,6 +124,10 @@ class PublishedBinding:
                 self._decide(device, now)
         return self._decisions(now)
 
+    def probe(self, query: Query, now: float) -> Decisions:
+        """See :class:`..binding.Binding`. Published stacks probe no device."""
+        return self._decisions(now)
+
     def finished(self, batch: QueueBatch, now: float, run_s: float | None = None) -> Decisions:
         """See :class:`..binding.Binding`."""
         device = batch.device

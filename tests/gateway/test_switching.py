@@ -1,0 +1,49 @@
+"""Switching stacks while queries are under way."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+
+from workers.dispatch import stacks
+
+from .conftest import application, config, plan, wait_for
+
+
+def test_a_gateway_changes_its_stack_with_queries_under_way_and_none_fails(control_plane, devices, gateways):
+    one, two = devices("d0", "d1")
+    endpoints = {device.name: device.endpoint for device in (one, two)}
+    placed = {"d0": [("numbers", "big")], "d1": [("numbers", "big")]}
+    for device in (one, two):
+        device.warm(("numbers", "big"))
+        device.tell(delay_s=0.02)
+    specs = [application("numbers")]
+    versions = itertools.count(1)
+
+    def plan_by(name: str):
+        return plan(next(versions), placed, endpoints, name)
+
+    control_plane.first = config(plan_by(stacks.DEFAULT), specs)
+    gateway = gateways(NEREUS_CONTROL_URL=control_plane.url, NEREUS_JOIN_TOKEN="token")
+    gateway.wait_ready()
+    answers: list[int] = []
+    stop = threading.Event()
+
+    def ask() -> None:
+        while not stop.is_set():
+            answers.append(gateway.infer([[1, 2, 3, 4]]).status_code)
+
+    clients = [threading.Thread(target=ask) for _ in range(4)]
+    for client in clients:
+        client.start()
+    for name in [*stacks.LIVE, "of the future", stacks.DEFAULT]:
+        count = len(answers)
+        control_plane.send(config(plan_by(name), specs))
+        wait_for(lambda count=count: len(answers) > count + 30, f"queries go on under {name}")
+    stop.set()
+    for client in clients:
+        client.join()
+    assert set(answers) == {200}
+    assert len([line for line in gateway.log if "stack_switched" in line]) == len(stacks.LIVE)
+    assert any("stack_unknown" in line and "of the future" in line for line in gateway.log)
+    assert min(len(device.heard("grant")) for device in (one, two)) > 20

@@ -1,0 +1,29 @@
+"""Which binding a stack's name stands for."""
+
+from __future__ import annotations
+
+from workers.batching import policies
+
+from . import routing
+from .binding import Binding
+from .dispatcher import Dispatcher
+from .published.binding import PublishedBinding
+from .stacks import LATE, LIVE, STACKS
+
+
+class UnknownStack(ValueError):
+    """No stack has that name."""
+
+
+def create(stack: str) -> Binding:
+    """The binding of a stack to serve with, without applications and devices.
+
+    Raises:
+        UnknownStack: there is none of that name.
+    """
+    known = STACKS.get(stack)
+    if known is None or not known.live:
+        raise UnknownStack(f"stack: {stack!r} is not one of {', '.join(LIVE)}")
+    if known.binding == LATE:
+        return Dispatcher()
+    return PublishedBinding(routing.create(known.routing), lambda: policies.create(known.batching))

@@ -1,0 +1,374 @@
+"""The core: holds every query until a batch with it is dispatched, and decides what becomes of it.
+
+The life of a query:
+
+1.  A front checks it, stamps its deadline and submits it (:meth:`Core.submit`).
+2.  Its constraints become a class: the set of permitted variants.
+3.  Inputs that were under way at a crash are rejected or wait for a trial (:mod:`.trials`).
+4.  It is held with all that arrived in the same turn of the event loop (:mod:`.holding`).
+5.  The binding (:mod:`workers.dispatch`) books it, or refuses it: then an idle device is probed, or it ends.
+6.  When its device is nearly free, its batch is dispatched there (:meth:`Core.grant`, :mod:`.sent`).
+7.  The executor runs the batch and answers (:meth:`Core.results`); the binding dispatches what comes next.
+8.  The front that it came from hands the answer to its edge.
+9.  Declined, it is held again while its time lasts (:meth:`Core.refusal`); its link lost, once more; its executor
+    crashed or its run stopped, once more and alone (:meth:`Core.lost`, :meth:`Core.ended`).
+10. Without any answer, it is given up when its time and its patience are over (:meth:`Core.sweep`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+
+from workers import log
+from workers.dispatch.binding import Dispatch, QueryClass
+from workers.dispatch.menu import Menu
+from workers.protocol.endings import Ending
+from workers.protocol.frames import ExecutorState, FrameError, Refusal, Results
+from workers.protocol.results import answers as split_results
+
+from .bursts import BurstDetector
+from .catalog import Catalog
+from .errors import GatewayError, Invalid, ModelFailed, Overloaded, TimedOut, Unavailable
+from .executors import Executors
+from .flights import Flight, Run
+from .holding import Holding
+from .insisting import Insisting
+from .metrics import GatewayMetrics
+from .sent import Sent
+from .trials import Trials
+
+logger = log.get("gateway.core")
+
+#: how often a query survives the loss of the link to its device
+MAX_LOSSES = 1
+#: a device that owes answers for so long gets nothing more until it gives a sign of life
+OWES_S = 0.25
+#: an executor that owes answers and says nothing for so long is taken for stuck: longer than its watchdog takes for a
+#: batch in the event loop
+SILENT_S = 5.0
+#: a query with less of its application's SLO left to it was its client's hurry, and says nothing about the plan
+WHOLE = 0.8
+
+
+class Core:
+    """Queries of all fronts, and everything that happens to them. Also the :class:`~.holding.Carrier` of decisions."""
+
+    def __init__(self, executors: Executors, bursts: BurstDetector, metrics: GatewayMetrics) -> None:
+        self.catalog = Catalog()
+        self._executors = executors
+        self._bursts = bursts
+        self._sent = Sent(executors, metrics)
+        self._holding = Holding(self, metrics)
+        self._refused: dict[str, int] = {}
+        self._insisting = Insisting(self.catalog, executors)
+        self._trials = Trials(executors, self._sent, self._holding, self._insisting, self._resume)
+        self._suspects = self._trials.suspects
+        #: by device whose link was lost, until it is known how it ended: why, what was and may have been there, and the
+        #: suspect that was tried there
+        self._lost: dict[str, tuple[str, list[Flight], list[Flight], Flight | None]] = {}
+
+    # --- fronts -------------------------------------------------------------------------------------------------------
+
+    def submit(self, flight: Flight) -> None:
+        """See :class:`.front.Decides`."""
+        spec = flight.spec
+        self._bursts.arrived(spec.name, flight.rows, flight.arrived)
+        error: GatewayError | None = None
+        if flight.variant is not None or flight.query.terms.min_accuracy is not None:
+            try:
+                self._insisting.restrict(flight)
+            except GatewayError as refused:
+                error = refused
+        if error is None and self._suspects.active:
+            error = self._suspects.judge(flight, flight.arrived)
+        if error is not None:
+            flight.front.finish(flight, error)
+        elif flight.incident:
+            self._trials.submit(flight, time.monotonic())
+        else:
+            self._holding.submit(flight)
+
+    def _resume(self, flight: Flight) -> None:
+        """Hold a query that is no suspect any more."""
+        flight.booking = None
+        self._holding.submit(flight)
+
+    def withdraw(self, flight: Flight, now: float) -> None:
+        """See :class:`.front.Decides`."""
+        device = flight.device
+        if device is None:
+            if flight.incident:
+                self._trials.withdraw(flight)
+            else:
+                self._holding.withdraw(flight, now)
+        elif self._sent.withdraw(device, flight.id, now) is not None:
+            self._executors.cancel(device, flight.id)
+            self._holding.abandoned(flight, now)
+
+    @property
+    def flights(self) -> list[Flight]:
+        """All queries that have no answer yet; those that are held first."""
+        lost = [flight for _, flights, *_ in self._lost.values() for flight in flights]
+        return [*self._holding.held, *self._suspects.waiting(), *self._sent.flights(), *lost]
+
+    @property
+    def outstanding(self) -> dict[str, int]:
+        """Queries sent and not yet answered, by device."""
+        return self._sent.outstanding
+
+    @property
+    def held(self) -> int:
+        """Queries that wait here."""
+        return len(self._holding)
+
+    @property
+    def suspect_inputs(self) -> int:
+        """Inputs that are remembered, as they were under way when a device crashed."""
+        return self._suspects.inputs
+
+    def close(self) -> None:
+        """Decide nothing more by itself."""
+        self._holding.close()
+
+    # --- what is known of applications and devices --------------------------------------------------------------------
+
+    def configure(self, catalog: Catalog, now: float) -> None:
+        """Take over the catalog; queries that are held for applications that are not in it are refused."""
+        self.catalog = catalog
+        self._insisting.adopt(catalog)
+        self._holding.configure(catalog.applications, now)
+
+    def use(self, stack: str, now: float) -> None:
+        """Bind by the stack of that name from now on; queries that wait are bound anew."""
+        self._holding.use(stack, now)
+
+    def offer(self, device: str, menus: Mapping[QueryClass, Menu], now: float) -> None:
+        """What the device can run now."""
+        self._holding.offer(device, menus, now)
+
+    def heard(self, device: str, state: ExecutorState, now: float) -> None:
+        """A device reported its state."""
+        self._insisting.heard(device, state)
+        self._holding.set_way(device, self._sent.margin(device).seconds)
+        self._holding.heard(device, state, now)
+
+    # --- decisions carried out ----------------------------------------------------------------------------------------
+
+    def usable(self, device: str) -> bool:
+        """Whether the device is connected and takes queries."""
+        executor = self._executors.get(device)
+        return executor is not None and executor.state is not None and device not in self._trials.reserved
+
+    def grant(self, batch: Dispatch, now: float) -> bool:
+        """Send a batch to its device; False where that is impossible just now."""
+        return self._sent.grant(batch, now)
+
+    def refused(self, flight: Flight) -> None:
+        """No device can answer a held query in time, as far as the binding knows."""
+        if not flight.tries and self._holding.probe(flight, time.monotonic()):
+            return
+        spec = flight.spec
+        if flight.error is None and not self._executors.warm(spec.name):
+            flight.error = Unavailable(f"model {spec.name!r}: no device has a variant of it warm now; try again")
+        elif flight.due - flight.arrived >= WHOLE * spec.slo_s:
+            self._refused[spec.name] = self._refused.get(spec.name, 0) + flight.rows
+        flight.front.finish(flight, flight.error or self._too_late(flight))
+
+    def take_refused(self) -> dict[str, int]:
+        """Rows by application that no device could have answered in time, since this was last asked."""
+        taken, self._refused = self._refused, {}
+        return taken
+
+    def _too_late(self, flight: Flight) -> GatewayError:
+        text = self._insisting.never(flight.spec, flight.query)
+        if text is None:
+            within_ms = (flight.due - flight.arrived) * 1e3
+            text = f"model {flight.spec.name!r}: cannot be answered within {within_ms:.0f} ms"
+        return Overloaded(f"{text}; try again")
+
+    # --- what executors report ----------------------------------------------------------------------------------------
+
+    def results(self, device: str, results: Results, body: memoryview) -> None:
+        """Answers to queries of one batch arrived."""
+        landed = self._sent.landed_all(device, results.ids)
+        flights = [flight for flight in landed if flight is not None]
+        if len(flights) < len(landed):
+            for id in results.ids:
+                gone = self._sent.withdrawn(device, id)
+                if gone is not None and gone.incident:
+                    self._trials.answered(device, gone, time.monotonic())
+        if not flights:
+            return
+        now = time.monotonic()
+        sent_at, run_s = flights[0].sent_at, results.run_s
+        try:
+            answers = split_results(results, body)
+        except FrameError as error:
+            self._broken(device, flights, error, now)
+            return
+        # First, so that the device has its next batch while this one's answers are written.
+        self._holding.landed(flights, now, results.batch_rows, results.held_s)
+        run = Run(device, results.variant, results.accuracy, results.accuracy_normalized, run_s, results.batch_rows)
+        _deliver(landed, flights, run, results.queue_s, answers)
+        self._returned(device, time.monotonic() - sent_at - results.queue_s - (results.held_s or run_s))
+        if self._suspects.active:
+            for flight in flights:
+                if flight.incident:
+                    self._trials.answered(device, flight, now)
+            self._trials.progress(now)
+
+    def _broken(self, device: str, flights: Sequence[Flight], error: FrameError, now: float) -> None:
+        """What a device sent is no answer to these queries."""
+        self._holding.landed(flights, now)
+        for flight in flights:
+            flight.front.finish(flight, ModelFailed(f"device {device}: broken answer: {error}"))
+            if flight.incident:
+                self._trials.undecided(device, flight, now)
+
+    def _returned(self, device: str, around_s: float) -> None:
+        """So much of the time between sending and answering was not the executor's."""
+        margin = self._sent.margin(device)
+        before = margin.seconds
+        margin.add(around_s)
+        if margin.seconds != before:
+            self._holding.set_way(device, margin.seconds)
+
+    def refusal(self, device: str, refusal: Refusal) -> None:
+        """A query was declined; another device may do better."""
+        now = time.monotonic()
+        flight = self._sent.landed(device, refusal.id)
+        if flight is None:
+            flight = self._sent.withdrawn(device, refusal.id)
+            if flight is not None and refusal.code == "stopped":
+                self._trials.stopped(device, flight, None, refusal, now)
+            elif flight is not None:
+                self._trials.undecided(device, flight, now)
+            return
+        flight.error = _from_refusal(device, refusal)
+        under_way = flight.batch
+        if under_way is not None:
+            self._holding.landed([flight], now)
+        if refusal.code == "stopped":
+            self._trials.stopped(device, flight, under_way, refusal, now)
+        elif flight.incident:
+            flight.front.finish(flight, flight.error)
+            if refusal.code == "failed":
+                self._trials.answered(device, flight, now)
+            else:
+                self._trials.undecided(device, flight, now)
+        elif not refusal.retryable:
+            flight.front.finish(flight, flight.error)
+        else:
+            self._holding.declined([flight], now)
+
+    def lost(self, device: str, reason: str) -> None:
+        """A device's connection ended. What becomes of the queries that were under way there is decided by
+        :meth:`ended`."""
+        now = time.monotonic()
+        self._insisting.lost(device)
+        withdrawn = self._sent.all_withdrawn(device, now)
+        self._lost[device] = reason, self._sent.lost(device), withdrawn, self._trials.lost(device)
+        # Before anything is booked again, so that nothing is booked there.
+        self._holding.lost(device, now)
+
+    def ended(self, device: str, ending: Ending | None) -> None:
+        """A lost device crashed, ended otherwise, or only its connection was lost (None)."""
+        now = time.monotonic()
+        reason, flights, withdrawn, on_trial = self._lost.pop(device)
+        withdrawn += [flight for flight in flights if flight.answer is None]
+        flights = [flight for flight in flights if flight.answer is not None]
+        for flight in flights:
+            flight.batch = None
+        # Without an exit status, a suspect that was alone there is taken for the cause.
+        crashed = on_trial is not None
+        if ending is not None:
+            reason, crashed = ending.reason, ending.crashed
+        if crashed:
+            self._trials.crashed(device, reason, flights, withdrawn, on_trial, now)
+            return
+        again = []
+        for flight in flights:
+            flight.losses += 1
+            flight.error = Unavailable(f"device {device}: went away with the query under way ({reason}); try again")
+            if flight.due <= now and flight.spec.late != "serve":
+                flight.error = _no_answer(flight, f"device {device}", now)
+            if flight is on_trial or flight.losses > MAX_LOSSES:
+                flight.front.finish(flight, flight.error)
+            else:
+                again.append(flight)
+        self._holding.declined(again, now)
+        if on_trial is not None:
+            self._suspects.end(on_trial)
+        if self._suspects.active:
+            self._trials.progress(now)
+        if flights:
+            logger.warning("queries_rerouted", device=device, queries=len(flights))
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def sweep(self, now: float) -> None:
+        """Give up on queries that nobody has answered, nor will. To be called several times a second: that costs less
+        than a timer for each."""
+        for flight in [*self._holding.expired(now), *self._sent.expired(now)]:
+            self._timed_out(flight)
+        self._trials.sweep(now)
+
+    def _timed_out(self, flight: Flight) -> None:
+        if flight.answer is None:
+            return
+        now = time.monotonic()
+        device = flight.device
+        executor = self._executors.get(device) if device is not None else None
+        # One query's time-out may be shorter than what tells a stuck device from a busy one: what counts is since when
+        # the device owes any sign of life. Until it gives one, nothing is booked there.
+        owed_since = executor.owed_since if executor is not None else None
+        if device is not None and owed_since is not None and now - owed_since >= OWES_S:
+            self._holding.set_up(device, False, now)
+            left = max(0.0, owed_since + SILENT_S - now)
+            asyncio.get_running_loop().call_later(left, self._silent, device, owed_since)
+        flight.expires = self._sent.patience_until(flight)
+        if now < flight.expires:
+            return
+        self.withdraw(flight, now)
+        who = f"device {device}" if device is not None else f"model {flight.spec.name!r}"
+        flight.front.finish(flight, _no_answer(flight, who, now))
+
+    def _silent(self, device: str, owed_since: float) -> None:
+        executor = self._executors.get(device)
+        if executor is not None and executor.owed_since == owed_since:
+            silent_s = time.monotonic() - owed_since
+            executor.drop(f"silent for {silent_s:.1f} s with queries under way")
+        elif self.usable(device):
+            self._holding.set_up(device, True, time.monotonic())
+
+
+def _deliver(
+    landed: Sequence[Flight | None], flights: Sequence[Flight], run: Run, queue_s: float, answers: Sequence
+) -> None:
+    """Give each front the answers of its queries; mostly there is one."""
+    first = flights[0].front
+    if all([flight.front is first for flight in flights]):
+        first.deliver(landed, run, queue_s, answers)
+        return
+    for front in dict.fromkeys([flight.front for flight in flights]):
+        mine = [place for place, flight in enumerate(landed) if flight is not None and flight.front is front]
+        front.deliver([landed[place] for place in mine], run, queue_s, [answers[place] for place in mine])
+
+
+def _no_answer(flight: Flight, who: str, now: float) -> TimedOut:
+    return TimedOut(f"{who}: no answer within {(now - flight.arrived) * 1e3:.0f} ms", retry_after_s=1.0)
+
+
+def _from_refusal(device: str, refusal: Refusal) -> GatewayError:
+    message = f"device {device}: {refusal.message}"
+    match refusal.code:
+        case "late" | "overloaded":
+            return Overloaded(message)
+        case "not_resident" | "draining":
+            return Unavailable(message)
+        case "invalid":
+            return Invalid(refusal.message)
+        case _:
+            return ModelFailed(message)

@@ -1,0 +1,200 @@
+"""A front's link to the core in another process."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from workers import log
+from workers.protocol.control import GatewayConfig
+from workers.protocol.frames import Form, Frame, FrameConnection, FrameError, Hello, connect
+from workers.protocol.fronts import Answered, Ask, Configure, Failed, FromCore, FrontStats, Retract, Status
+from workers.protocol.gateways import CoreStatus
+
+from . import errors
+from .errors import Unavailable
+from .flights import Flight, Run
+from .front import Front
+
+logger = log.get("gateway.core_link")
+
+#: seconds between two attempts to reach the core
+RETRY_S = 0.05
+#: how often a query survives the loss of the core
+MAX_LOSSES = 1
+
+
+class CoreLink:
+    """Sends a front's queries to the core and gives it their answers. A :class:`.front.Decides`.
+
+    While the core is away, queries wait for it as long as they have time. Those that it had are sent once more.
+
+    Args:
+        configure: called with each configuration that the core sends.
+    """
+
+    def __init__(self, endpoint: str, name: str, front: Front, configure: Callable[[GatewayConfig], None]) -> None:
+        self._endpoint = endpoint
+        self._name = name
+        self._front = front
+        self._configure = configure
+        self._status = CoreStatus()
+        self._pending: dict[int, Flight] = {}
+        self._unsent: list[Flight] = []
+        self._connection: FrameConnection | None = None
+        self._closed = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task | None = None
+
+    def start(self) -> None:
+        """Connect, and again whenever the link is lost."""
+        self._task = self._loop.create_task(self._run(), name="core-link")
+
+    def status(self) -> CoreStatus:
+        """What the core reported last."""
+        return self._status
+
+    def report(self, stats: FrontStats) -> None:
+        """Tell the core what happened to queries in a second."""
+        if self._connection is not None:
+            self._connection.send(stats)
+
+    def submit(self, flight: Flight) -> None:
+        """See :class:`.front.Decides`."""
+        self._pending[flight.id] = flight
+        if not self._unsent:
+            self._loop.call_soon(self._flush)
+        self._unsent.append(flight)
+
+    def withdraw(self, flight: Flight, now: float) -> None:
+        """See :class:`.front.Decides`."""
+        if self._pending.pop(flight.id, None) is not None and self._connection is not None:
+            self._connection.send(Retract((flight.id,)))
+
+    @property
+    def flights(self) -> list[Flight]:
+        """All queries that have no answer yet."""
+        return list(self._pending.values())
+
+    def sweep(self, now: float) -> None:
+        """Give up queries whose time is over while the core is away, or that it does not answer."""
+        away = self._connection is None
+        for flight in self.flights:
+            if now >= (flight.due if away and flight.spec.late != "serve" else flight.expires + 1.0):
+                del self._pending[flight.id]
+                self._front.finish(flight, Unavailable("the gateway's core cannot be reached now; try again"))
+
+    async def close(self) -> None:
+        """Disconnect for good."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._connection is not None:
+            self._connection.close()
+
+    # --- there --------------------------------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+        now = time.monotonic()
+        unsent, self._unsent = self._unsent, []
+        by_application: dict[str, list[Flight]] = {}
+        for flight in unsent:
+            if flight.answer is not None:
+                by_application.setdefault(flight.spec.name, []).append(flight)
+        connection.send_all([_ask(name, flights, now) for name, flights in by_application.items()])
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await connect(self._endpoint, self._make)
+                await self._closed.wait()
+                logger.warning("core_lost", queries=len(self._pending))
+                self._lost()
+            except (OSError, ValueError):
+                pass
+            await asyncio.sleep(RETRY_S)
+
+    def _make(self) -> FrameConnection:
+        self._closed = asyncio.Event()
+        return FrameConnection(FromCore, self._on_message, lambda *_: self._closed.set(), self._on_connected)
+
+    def _on_connected(self, connection: FrameConnection) -> None:
+        connection.send(Hello("front", self._name))
+        self._connection = connection
+        self._unsent = self.flights
+        self._flush()
+
+    def _lost(self) -> None:
+        self._connection = None
+        self._status = CoreStatus(newest=self._status.newest)
+        unsent = {flight.id for flight in self._unsent}
+        for flight in self.flights:
+            if flight.id not in unsent:
+                flight.losses += 1
+                if flight.losses > MAX_LOSSES:
+                    del self._pending[flight.id]
+                    self._front.finish(flight, Unavailable("the gateway's core was lost with the query; try again"))
+
+    # --- and back -----------------------------------------------------------------------------------------------------
+
+    def _on_message(self, connection: FrameConnection, message: Frame, body: memoryview) -> None:
+        if type(message) is Answered:
+            self._answered(message, body)
+        elif isinstance(message, Failed):
+            flight = self._pending.pop(message.number, None)
+            if flight is not None:
+                self._front.finish(flight, errors.of_name(message.error, message.message, message.retry_after_s))
+        elif isinstance(message, Status):
+            self._status = message.status
+        elif isinstance(message, Configure):
+            self._configure(message.config)
+
+    def _answered(self, message: Answered, body: memoryview) -> None:
+        run = Run(
+            message.device,
+            message.variant,
+            message.accuracy,
+            message.accuracy_normalized,
+            message.run_s,
+            message.batch_rows,
+        )
+        flights, answers, at = [], [], 0
+        for number, place, queue_s in message.queries:
+            headers, parts = message.outputs[place], []
+            for header in headers:
+                parts.append(body[at : at + header.nbytes])
+                at += header.nbytes
+            flight = self._pending.pop(number, None)
+            if flight is not None:
+                flight.sent_at = flight.arrived + queue_s
+                flights.append(flight)
+                answers.append((headers, parts))
+        if at != len(body):
+            raise FrameError(f"body has {len(body)} bytes, its tensors {at}")
+        if flights:
+            self._front.deliver(flights, run, 0.0, answers)
+
+
+def _ask(application: str, flights: list[Flight], now: float) -> tuple[Ask, list]:
+    forms: dict[Form, int] = {}
+    queries, body = [], []
+    for flight in flights:
+        query = flight.query
+        place = forms.setdefault(query.terms.form, len(forms))
+        queries.append(
+            (
+                flight.id,
+                place,
+                now - flight.arrived,
+                flight.due - flight.arrived,
+                flight.variant,
+                query.terms.min_accuracy,
+                flight.client,
+            )
+        )
+        body += query.parts
+    return Ask(application, tuple(forms), tuple(queries)), body

@@ -1,0 +1,161 @@
+"""A front: takes checked queries of its edges, keeps account of them, and gives each exactly one answer.
+
+It owns the answer of a query, from the moment at which an edge has read it to the response handed to the socket, which
+is the latency that counts. What decides about the query is the core, in this process or in another one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from workers import log
+from workers.protocol import v2
+from workers.protocol.results import Answer as PackedAnswer
+from workers.protocol.specs import ApplicationSpec
+
+from .accounts import Accounts
+from .catalog import Catalog
+from .errors import GatewayError, ModelFailed, Unavailable
+from .flights import Answer, Flight, Outcome, Run
+
+logger = log.get("gateway.front")
+
+#: a query may be this much later than its deadline before it is given up, at least; its SLO if longer
+GRACE_S = 0.25
+#: applications that serve late answers wait this many SLOs
+SERVE_SLOS = 10.0
+
+
+class Decides(Protocol):
+    """The core as a front sees it."""
+
+    def submit(self, flight: Flight) -> None:
+        """Decide about a query; the front's :meth:`Front.deliver` or :meth:`Front.finish` is called for it once."""
+
+    def withdraw(self, flight: Flight, now: float) -> None:
+        """Nobody waits any more for the query's answer."""
+
+
+class Front:
+    """Queries under way at this process's edges.
+
+    Attributes:
+        catalog: what clients may ask for; replaced whole.
+        core: decides; set once, before the first query.
+    """
+
+    def __init__(self, accounts: Accounts) -> None:
+        self.catalog = Catalog()
+        self.accounts = accounts
+        self.core: Decides
+        self._ids = itertools.count(1)
+
+    def submit(
+        self,
+        spec: ApplicationSpec,
+        query: v2.Query,
+        variant: str | None,
+        read_at: float,
+        answer: Callable[[Flight, Outcome], None],
+        context: Any = None,
+        client: str = "",
+    ) -> Flight:
+        """Take in a checked query; ``answer`` is called exactly once, with the flight and its outcome, perhaps before
+        this returns.
+
+        Args:
+            variant: the only variant that may answer, or None.
+            read_at: ``time.monotonic()`` when the request was fully read; the budget runs from there.
+            context: the edge's own, kept in the flight.
+            client: hash of the API key that it came with.
+        """
+        flight = Flight(next(self._ids), spec, query, variant, read_at, answer, context)
+        flight.client = client
+        flight.front = self
+        slo_s = spec.slo_s
+        grace_s = SERVE_SLOS * slo_s if spec.late == "serve" else slo_s if slo_s > GRACE_S else GRACE_S
+        flight.expires = flight.due + grace_s
+        error = self.accounts.enter(flight)
+        if error is None:
+            self.core.submit(flight)
+        else:
+            self.finish(flight, error)
+        return flight
+
+    def cancel(self, flight: Flight) -> None:
+        """The client went away: forget the query, unless it was answered."""
+        if flight.answer is None:
+            return
+        now = time.monotonic()
+        self.accounts.cancelled(flight, now)
+        self.core.withdraw(flight, now)
+        self._forget(flight)
+
+    def give_up(self, flights: Sequence[Flight], why: str) -> None:
+        """Withdraw queries and end them in an error."""
+        now = time.monotonic()
+        for flight in flights:
+            self.core.withdraw(flight, now)
+            self.finish(flight, Unavailable(why))
+
+    def deliver(
+        self, flights: Sequence[Flight | None], run: Run, queue_s: float, answers: Sequence[PackedAnswer]
+    ) -> None:
+        """Give queries of one application their answers; None: nobody waits for that one.
+
+        Args:
+            queue_s: seconds from receipt at the device to the run's start.
+        """
+        latencies: list[float] = []
+        late, waited, rows, name = 0, 0.0, 0, ""
+        left_rows = left_bytes = left = 0
+        for flight, (headers, parts) in zip(flights, answers, strict=True):
+            if flight is None:
+                continue
+            answer, flight.answer, flight.booking = flight.answer, None, None
+            assert answer is not None
+            left += 1
+            left_rows += flight.rows
+            left_bytes += flight.query.terms.nbytes
+            # Since it arrived here: on the way it was at its device's mercy, too.
+            queue = queue_s + flight.sent_at - flight.arrived
+            try:
+                answer(flight, Answer(run, queue, headers, parts))
+            except GatewayError as error:
+                # The edge could not render the result and has told the client so.
+                self.accounts.failed(flight, error)
+                continue
+            except Exception as error:
+                logger.exception("answer_failed", application=flight.spec.name)
+                self.accounts.failed(flight, ModelFailed(f"internal error: {type(error).__name__}"))
+                continue
+            done = time.monotonic()
+            latencies.append(done - flight.arrived)
+            late += done > flight.due
+            waited += queue
+            rows += flight.rows
+            name = flight.spec.name
+        self.accounts.leave(left, left_rows, left_bytes)
+        if latencies:
+            self.accounts.answered(name, run, latencies, late, waited, rows)
+
+    def finish(self, flight: Flight, error: GatewayError) -> None:
+        """End a query in an error, unless it has ended."""
+        if flight.answer is None:
+            return
+        answer = self._forget(flight)
+        try:
+            answer(flight, error)
+        except Exception:
+            logger.exception("answer_failed", application=flight.spec.name)
+        self.accounts.failed(flight, error)
+
+    def _forget(self, flight: Flight) -> Callable[[Flight, Outcome], None]:
+        # A batch knows its queries: no circle is to be left for the collector.
+        answer, flight.answer, flight.booking = flight.answer, None, None
+        assert answer is not None
+        self.accounts.leave(1, flight.rows, flight.query.terms.nbytes)
+        return answer

@@ -1,0 +1,223 @@
+"""Fronts in other processes, as the core sees them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from workers import log
+from workers.protocol import v2
+from workers.protocol.control import GatewayConfig
+from workers.protocol.frames import Frame, FrameConnection, FrameError, Hello, Metrics, MetricsRequest
+from workers.protocol.fronts import Answered, Ask, Configure, Failed, FrontStats, Retract, Status, ToCore
+from workers.protocol.gateways import CoreStatus
+from workers.protocol.results import Answer as PackedAnswer
+from workers.protocol.specs import ApplicationSpec, ApplicationStats
+
+from .core import Core
+from .errors import GatewayError, NotFound
+from .flights import Flight, Run
+from .front import GRACE_S, SERVE_SLOS
+
+logger = log.get("gateway.fronts")
+
+_ids = itertools.count(1)
+
+
+class RemoteFront:
+    """One front: its queries that are here, by its own numbers."""
+
+    def __init__(self, connection: FrameConnection, core: Core) -> None:
+        self.stats: dict[str, ApplicationStats] = {}
+        self._connection = connection
+        self._core = core
+        self._flights: dict[int, Flight] = {}
+        self._terms: dict[tuple, v2.Terms] = {}
+
+    # --- from the front -----------------------------------------------------------------------------------------------
+
+    def ask(self, message: Ask, body: memoryview) -> None:
+        """Take queries in."""
+        now = time.monotonic()
+        spec = self._core.catalog.applications.get(message.application)
+        at = 0
+        for number, place, age_s, within_s, variant, min_accuracy, client in message.queries:
+            if not 0 <= place < len(message.forms):
+                raise FrameError(f"form: must be from 0 to {len(message.forms) - 1}, not {place}")
+            form = message.forms[place]
+            parts = []
+            for header in form.inputs:
+                parts.append(body[at : at + header.nbytes])
+                at += header.nbytes
+            if spec is None:
+                self._fail(number, NotFound(f"model {message.application[:80]!r}: no such application"))
+                continue
+            key = (spec.name, form, min_accuracy)
+            terms = self._terms.get(key)
+            if terms is None:
+                nbytes = sum(header.nbytes for header in form.inputs)
+                terms = self._terms[key] = v2.Terms(form, form.rows, (), nbytes, None, min_accuracy)
+            query = v2.Query("", terms, parts, within_s)
+            flight = Flight(next(_ids), spec, query, variant, now - age_s, _waits, number)
+            flight.front, flight.client = self, client
+            flight.expires = flight.due + _grace_s(spec)
+            self._flights[number] = flight
+            self._core.submit(flight)
+        if at != len(body):
+            raise FrameError(f"body has {len(body)} bytes, its tensors {at}")
+
+    def retract(self, message: Retract) -> None:
+        """Forget queries."""
+        now = time.monotonic()
+        for number in message.numbers:
+            flight = self._flights.pop(number, None)
+            if flight is not None:
+                self._core.withdraw(flight, now)
+                flight.answer = flight.booking = None
+
+    def lost(self) -> None:
+        """The front is gone: nobody waits for its queries."""
+        self.retract(Retract(tuple(self._flights)))
+
+    def forget_terms(self) -> None:
+        """Applications may have changed."""
+        self._terms.clear()
+
+    def send(self, message: Frame) -> None:
+        """Queue a frame."""
+        self._connection.send(message)
+
+    # --- as the core's front ------------------------------------------------------------------------------------------
+
+    def deliver(
+        self, flights: Sequence[Flight | None], run: Run, queue_s: float, answers: Sequence[PackedAnswer]
+    ) -> None:
+        """See :meth:`.front.Front.deliver`."""
+        outputs: dict[tuple, int] = {}
+        queries, body = [], []
+        for flight, (headers, parts) in zip(flights, answers, strict=True):
+            if flight is not None:
+                flight.answer = flight.booking = None
+                del self._flights[flight.context]
+                place = outputs.setdefault(headers, len(outputs))
+                queries.append((flight.context, place, queue_s + flight.sent_at - flight.arrived))
+                body += parts
+        message = Answered(
+            run.device,
+            run.variant,
+            run.accuracy,
+            run.accuracy_normalized,
+            run.run_s,
+            run.rows,
+            tuple(outputs),
+            tuple(queries),
+        )
+        self._connection.send(message, body)
+
+    def finish(self, flight: Flight, error: GatewayError) -> None:
+        """See :meth:`.front.Front.finish`."""
+        if flight.answer is not None:
+            flight.answer = flight.booking = None
+            del self._flights[flight.context]
+            self._fail(flight.context, error)
+
+    def _fail(self, number: int, error: GatewayError) -> None:
+        self._connection.send(Failed(number, type(error).__name__, error.message, error.retry_after_s))
+
+
+class Fronts:
+    """All fronts that are connected.
+
+    Args:
+        path: of the unix socket to listen at.
+        status: gives what is reported to fronts.
+        page: renders the core's Prometheus text.
+    """
+
+    def __init__(self, path: Path, core: Core, status: Callable[[], CoreStatus], page: Callable[[], bytes]) -> None:
+        self._page = page
+        self._path = path
+        self._core = core
+        self._status = status
+        self._config: GatewayConfig | None = None
+        self._fronts: dict[FrameConnection, RemoteFront] = {}
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Listen, in place of an earlier process that was killed.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        self._path.unlink(missing_ok=True)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(
+            lambda: FrameConnection(ToCore, self._on_message, self._on_closed), str(self._path)
+        )
+
+    def configure(self, config: GatewayConfig) -> None:
+        """Send fronts what they must know."""
+        self._config = config
+        for front in self._fronts.values():
+            front.forget_terms()
+            front.send(Configure(config))
+
+    def report(self) -> None:
+        """Send fronts the core's status."""
+        status = Status(self._status())
+        for front in self._fronts.values():
+            front.send(status)
+
+    def take_stats(self) -> list[dict[str, ApplicationStats]]:
+        """What each front reported of its latest second; each report is given once."""
+        taken = [front.stats for front in self._fronts.values()]
+        for front in self._fronts.values():
+            front.stats = {}
+        return taken
+
+    async def close(self) -> None:
+        """Listen no more, and let all go."""
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._fronts):
+            connection.close()
+        self._path.unlink(missing_ok=True)
+
+    def _on_message(self, connection: FrameConnection, message: Frame, body: memoryview) -> None:
+        front = self._fronts.get(connection)
+        if type(message) is Ask and front is not None:
+            front.ask(message, body)
+        elif isinstance(message, Retract) and front is not None:
+            front.retract(message)
+        elif isinstance(message, FrontStats) and front is not None:
+            front.stats = message.applications
+        elif isinstance(message, Hello) and front is None:
+            connection.peer = message
+            if message.role != "front":
+                return
+            front = self._fronts[connection] = RemoteFront(connection, self._core)
+            if self._config is not None:
+                front.send(Configure(self._config))
+            front.send(Status(self._status()))
+            logger.info("front_joined", name=message.name)
+        elif isinstance(message, MetricsRequest) and connection.peer is not None:
+            connection.send(Metrics(self._page().decode()))
+        else:
+            raise FrameError("the first frame must be Hello, and no other one")
+
+    def _on_closed(self, connection: FrameConnection, error: Exception | None) -> None:
+        front = self._fronts.pop(connection, None)
+        if front is not None:
+            front.lost()
+            logger.warning("front_lost", name=connection.peer.name, reason=str(error or ""))
+
+
+def _waits(flight: Flight, outcome: object) -> None:
+    """Stands for the answer that the front owes."""
+
+
+def _grace_s(spec: ApplicationSpec) -> float:
+    return SERVE_SLOS * spec.slo_s if spec.late == "serve" else max(GRACE_S, spec.slo_s)

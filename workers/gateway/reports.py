@@ -1,0 +1,88 @@
+"""What a gateway's core reports to the control plane: bursts as they come, statistics and overloads each second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from workers import log
+from workers.protocol.control import FromMember, GatewayStats, Overload
+from workers.protocol.specs import ApplicationStats
+
+from .rollout import Rollout
+
+logger = log.get("gateway.reports")
+
+#: share of a second's rows, and number of them, from which refusals are called an overload
+OVERLOAD_SHARE = 0.05
+OVERLOAD_ROWS = 3
+
+
+class Reports:
+    """Reports of one core. ``send`` takes messages for the control plane and never blocks."""
+
+    def __init__(self, rollout: Rollout, send: Callable[[FromMember], None]) -> None:
+        self._rollout = rollout
+        self._send = send
+
+    def slot(self, now: float) -> None:
+        """At the end of each slot of arrivals: demand that left the band of the plan."""
+        bursts, config = self._rollout.bursts, self._rollout.config
+        if config is not None and config.gateways > 1:
+            report = bursts.report(now)
+            if report is not None:
+                self._send(report)
+            return
+        for burst in bursts.check(now):
+            logger.info("burst", application=burst.application, rate=round(burst.rate, 2), plan=burst.plan_version)
+            self._send(burst)
+
+    def second(self, stats: dict[str, ApplicationStats]) -> None:
+        """Report the second that ends now; ``stats`` by application."""
+        status, config = self._rollout.status(), self._rollout.config
+        stats = {**{name: ApplicationStats() for name in self._rollout.core.catalog.applications}, **stats}
+        self._send(
+            GatewayStats(
+                applications=stats,
+                ready=config is not None and not status.cold,
+                serving=tuple(name for name in stats if status.routes.get(name)),
+                plan_version=config.plan.version if config is not None else 0,
+                config_hash=config.hash if config is not None else "",
+            )
+        )
+        # Where more was refused than chance explains, a new plan may help, as where an executor refuses.
+        for name, refused in self._rollout.core.take_refused().items():
+            arrived = stats[name].arrived_rows if name in stats else 0
+            if refused >= max(OVERLOAD_ROWS, OVERLOAD_SHARE * arrived):
+                self._send(Overload(device="", application=name, arrived=max(arrived, refused), refused=refused))
+
+
+def merged(parts: Iterable[dict[str, ApplicationStats]]) -> dict[str, ApplicationStats]:
+    """The statistics of several fronts as one; latency quantiles are means, weighted by answers."""
+    found: dict[str, ApplicationStats] = {}
+    for part in parts:
+        for name, stats in part.items():
+            found[name] = _add(found[name], stats) if name in found else stats
+    return found
+
+
+def _add(one: ApplicationStats, other: ApplicationStats) -> ApplicationStats:
+    answered, more = one.in_time + one.late, other.in_time + other.late
+    weight = more / (answered + more) if answered + more else 0.0
+    return ApplicationStats(
+        arrived=one.arrived + other.arrived,
+        arrived_rows=one.arrived_rows + other.arrived_rows,
+        in_time=one.in_time + other.in_time,
+        late=one.late + other.late,
+        dropped=one.dropped + other.dropped,
+        failed=one.failed + other.failed,
+        accuracy_sum=one.accuracy_sum + other.accuracy_sum,
+        normalized_sum=one.normalized_sum + other.normalized_sum,
+        p50_ms=one.p50_ms + weight * (other.p50_ms - one.p50_ms),
+        p95_ms=one.p95_ms + weight * (other.p95_ms - one.p95_ms),
+        by_variant=_sums(one.by_variant, other.by_variant),
+        arrived_by_size=_sums(one.arrived_by_size, other.arrived_by_size),
+    )
+
+
+def _sums(one: dict, other: dict) -> dict:
+    return {key: one.get(key, 0) + other.get(key, 0) for key in one.keys() | other.keys()}

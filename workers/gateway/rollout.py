@@ -1,0 +1,178 @@
+"""Following plans make-before-break: which plan each application follows, what devices may run, and whom to connect to.
+
+Connects the core to what its executors report and to the configuration of the control plane.
+"""
+
+from __future__ import annotations
+
+import time
+
+from workers import log
+from workers.dispatch.bindings import UnknownStack
+from workers.protocol.control import GatewayConfig
+from workers.protocol.endings import Ending
+from workers.protocol.frames import ExecutorState, Moved, Refusal, Results
+from workers.protocol.gateways import CoreStatus, DeviceStatus
+
+from .bursts import BurstDetector
+from .catalog import Catalog
+from .core import Core
+from .executors import Executors
+from .menus import Menus
+from .metrics import GatewayMetrics
+from .plan import Adoption
+
+logger = log.get("gateway.rollout")
+
+
+class Rollout:
+    """A core with its devices. The :class:`~.executors.Listener` of their connections.
+
+    Args:
+        name: the gateway's, which executors know it by.
+        queue_rows: the most rows that one batch may have.
+    """
+
+    def __init__(self, name: str, queue_rows: int, adopt_limit_s: float, metrics: GatewayMetrics) -> None:
+        self.bursts = BurstDetector()
+        self.executors = Executors(name, self)
+        self.core = Core(self.executors, self.bursts, metrics)
+        self.config: GatewayConfig | None = None
+        self._queue_rows = queue_rows
+        self._adoption = Adoption(adopt_limit_s)
+        self._menus = Menus()
+        self._moved: int | None = None
+        self._draining: dict[str, bool] = {}
+
+    # --- configuration ------------------------------------------------------------------------------------------------
+
+    def configure(self, config: GatewayConfig) -> None:
+        """Replace everything that is known of applications and plan; applications move to it as devices are warm."""
+        now = time.monotonic()
+        before, self.config = self.config, config
+        catalog = Catalog(config)
+        self._menus.configure(catalog.applications, self._queue_rows)
+        self.core.configure(catalog, now)
+        if before is None or before.plan != config.plan:
+            self.bursts.set_plan(config.plan.bands, config.plan.version, now)
+            try:
+                self.core.use(config.plan.stack, now)
+            except UnknownStack as error:
+                # A newer control plane knows more than this gateway: serving goes on as it was.
+                logger.error("stack_unknown", reason=str(error))
+            self._adoption.offer(config.plan, now)
+            self._menus.plan(config.plan)
+            logger.info("plan_offered", version=config.plan.version, devices=len(config.plan.devices))
+        if before is not None and before.gateways != config.gateways:
+            self.bursts.restart(now)
+        self._step(now)
+
+    def tick(self, now: float) -> None:
+        """Time limits of queries and of a plan's adoption. To be called several times a second."""
+        self.core.sweep(now)
+        if now >= self._adoption.due():
+            self._step(now)
+
+    def keep_executors(self) -> None:
+        """Connections to the plan's devices, and to those that old routes or queries under way still need."""
+        if self.config is None:
+            return
+        wanted = {device.device: device.endpoint for device in self.config.plan.devices if device.endpoint}
+        needed = self._adoption.devices() | {device for device, count in self.core.outstanding.items() if count}
+        for device in needed - wanted.keys():
+            executor = self.executors.get(device)
+            if executor is not None:
+                wanted[device] = executor.endpoint
+        self.executors.keep(wanted)
+
+    def status(self) -> CoreStatus:
+        """What operators and clients may ask of the core."""
+        adoption, core = self._adoption, self.core
+        states = self.executors.states()
+        outstanding = core.outstanding
+        return CoreStatus(
+            adopted=adoption.adopted,
+            newest=adoption.target.version,
+            cold=tuple(adoption.cold),
+            routes=adoption.routes,
+            held=core.held,
+            suspect_inputs=core.suspect_inputs,
+            devices={
+                device: DeviceStatus(
+                    connected=state is not None,
+                    plan_version=state.plan_version if state is not None else None,
+                    warm=tuple((v.application, v.name) for v in state.warm) if state is not None else (),
+                    draining=state is not None and state.draining,
+                    outstanding=outstanding.get(device, 0),
+                )
+                for device, state in sorted(states.items())
+            },
+        )
+
+    def _step(self, now: float) -> None:
+        """Let applications follow what is warm."""
+        adoption = self._adoption
+        for application in adoption.step(now):
+            logger.info("routes_moved", application=application, version=adoption.target.version)
+        self._menus.moved(adoption.moving)
+        self._offer(now)
+        self.keep_executors()
+        if adoption.adopted is not None and adoption.adopted != self._moved:
+            self._moved = adoption.adopted
+            self.executors.broadcast(Moved(adoption.adopted))
+            logger.info("plan_adopted", version=adoption.adopted)
+
+    def _offer(self, now: float) -> None:
+        """Offer what is warm. A device that is draining takes only what no other device could answer."""
+        states = {device: state for device, state in self.executors.states().items() if state is not None}
+        menus = {device: self._menus.of(device, state.warm) for device, state in states.items()}
+        elsewhere = {one.application for device, some in menus.items() if not states[device].draining for one in some}
+        for device, some in menus.items():
+            if states[device].draining:
+                some = {one: menu for one, menu in some.items() if one.application not in elsewhere}
+            self.core.offer(device, some, now)
+
+    # --- executors' listener ------------------------------------------------------------------------------------------
+
+    def executor_state(self, device: str, state: ExecutorState) -> None:
+        """See :class:`~.executors.Listener`."""
+        now = time.monotonic()
+        warm: dict[str, set[int]] = {}
+        for variant in state.warm:
+            warm.setdefault(variant.application, set()).add(variant.id)
+        known = {application: frozenset(ids) for application, ids in warm.items()}
+        first = not self._adoption.knows(device)
+        changed = self._adoption.warm(device, known) or state.draining is not self._draining.get(device)
+        self._draining[device] = state.draining
+        if first:
+            logger.info("executor_up", device=device, plan_version=state.plan_version, warm=len(state.warm))
+            if self._moved is not None and self._moved == self._adoption.adopted:
+                self.executors.send(device, Moved(self._moved))
+        if changed:
+            self._step(now)
+        self.core.heard(device, state, now)
+
+    def executor_results(self, device: str, results: Results, body: memoryview) -> None:
+        """See :meth:`.core.Core.results`."""
+        self.core.results(device, results, body)
+
+    def executor_refusal(self, device: str, refusal: Refusal) -> None:
+        """See :meth:`.core.Core.refusal`."""
+        self.core.refusal(device, refusal)
+
+    def executor_lost(self, device: str, reason: str) -> None:
+        """An executor is gone: offer the others' first, then bind anew what it had."""
+        logger.warning("executor_lost", device=device, reason=reason)
+        self._draining.pop(device, None)
+        self._adoption.gone(device)
+        self._step(time.monotonic())
+        self.core.lost(device, reason)
+
+    def executor_ended(self, device: str, ending: Ending | None) -> None:
+        """See :meth:`.core.Core.ended`."""
+        self.core.ended(device, ending)
+
+    async def close(self) -> None:
+        """Disconnect from all devices and decide nothing more."""
+        await self.executors.close()
+        self.core.close()

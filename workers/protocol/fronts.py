@@ -1,0 +1,79 @@
+"""Between the fronts of a gateway and its core, over a unix socket: frames as in :mod:`.frames`.
+
+A front sends :class:`~.frames.Hello` with the role ``front``, and then queries in the order of arrival, those of one
+turn of its event loop in one frame an application. The core sends configuration and status on Hello and at each change,
+and answers each query once, by :class:`Answered` or :class:`Failed`. Numbers are the front's own. Times are durations
+in seconds.
+"""
+
+from __future__ import annotations
+
+from . import frames
+from .control import GatewayConfig
+from .frames import Form, Frame, TensorHeader
+from .gateways import CoreStatus
+from .specs import ApplicationStats
+
+
+class Ask(Frame, frozen=True):
+    """Queries of one application that fit its signature.
+
+    ``queries``: (number, place of its form in ``forms``, age since it was read, time to answer it from then, named
+    variant or None, least accuracy or None, hash of its API key). The body holds the inputs of each query in turn.
+    """
+
+    application: str
+    forms: tuple[Form, ...]
+    queries: tuple[tuple[int, int, float, float, str | None, float | None, str], ...]
+
+
+class Retract(Frame, frozen=True):
+    """Nobody waits any more for the answers to these queries."""
+
+    numbers: tuple[int, ...]
+
+
+class FrontStats(Frame, frozen=True):
+    """One second of a front, by application."""
+
+    applications: dict[str, ApplicationStats]
+
+
+class Configure(Frame, frozen=True):
+    """What the gateway holds now."""
+
+    config: GatewayConfig
+
+
+class Status(Frame, frozen=True):
+    """See :class:`~.gateways.CoreStatus`."""
+
+    status: CoreStatus
+
+
+class Answered(Frame, frozen=True):
+    """Answers of one run. ``queries``: (number, place of its outputs in ``outputs``, time from arrival to the run). The
+    body holds the outputs of each query in turn; other fields as in :class:`~.frames.Results`."""
+
+    device: str
+    variant: str
+    accuracy: float
+    accuracy_normalized: float
+    run_s: float
+    batch_rows: int
+    outputs: tuple[tuple[TensorHeader, ...], ...]
+    queries: tuple[tuple[int, int, float], ...]
+
+
+class Failed(Frame, frozen=True):
+    """No answer. ``error``: the name of its class in :mod:`workers.gateway.errors`."""
+
+    number: int
+    error: str
+    message: str
+    retry_after_s: float | None
+
+
+#: the node daemon asks for metrics on the same socket
+ToCore = frames.Hello | frames.MetricsRequest | Ask | Retract | FrontStats
+FromCore = Configure | Status | Answered | Failed

@@ -25,9 +25,7 @@ from workers.protocol.frames import (
     Grant,
     Hello,
     Refusal,
-    Result,
     Results,
-    Submit,
 )
 from workers.protocol.specs import (
     ApplicationSpec,
@@ -83,7 +81,8 @@ class Peer:
         self.answered = 0
         self.closed = asyncio.Event()
         self._news = asyncio.Event()
-        self._ids = iter(range(1, 10**9))
+        #: those of queries that a test does not number itself
+        self._ids = iter(range(10**6, 10**9))
         self._granted_rows: dict[int, int] = {}
         self.connection: frames.FrameConnection | None = None
 
@@ -97,8 +96,8 @@ class Peer:
 
     def _on_message(self, _connection, message: Frame, body: memoryview) -> None:
         self.messages.append(message)
-        if isinstance(message, Result | Refusal):
-            self._answered(message.id, message, {} if isinstance(message, Refusal) else _outputs(message, body))
+        if isinstance(message, Refusal):
+            self._answered(message.id, message, {})
         elif isinstance(message, Results):
             for id, outputs in _apart(message, body, self._granted_rows):
                 self._answered(id, message, outputs)
@@ -128,12 +127,10 @@ class Peer:
     def of(self, kind: type) -> list:
         return [message for message in self.messages if isinstance(message, kind)]
 
-    def submit(self, arrays: dict[str, np.ndarray], application="app", budget_s=BUDGET_S, rows=None, **narrower) -> int:
-        parts = [encode(name, array) for name, array in arrays.items()]
+    def dispatch(self, arrays: dict[str, np.ndarray], budget_s=BUDGET_S, outputs=(), **batch) -> int:
+        """Send one query as a batch of its own; its number."""
         id = next(self._ids)
-        rows = len(next(iter(arrays.values()))) if rows is None else rows
-        message = Submit(id, application, budget_s, rows, tuple(header for header, _ in parts), **narrower)
-        self.connection.send(message, [data for _, data in parts])
+        self.grant({id: arrays}, budgets={id: budget_s}, outputs={id: outputs}, number=id, **batch)
         return id
 
     def grant(
@@ -145,17 +142,19 @@ class Peer:
         number=1,
         budgets: dict[int, float] | None = None,
         outputs: dict[int, tuple[str, ...]] | None = None,
+        rows: int | None = None,
     ) -> None:
-        """Send queries (their inputs by id, in the signature's order) as one batch; those of one form share it."""
+        """Send queries (their inputs by id, in the signature's order) as one batch; those of one form share it.
+        ``rows``: of each query, where its inputs have another number."""
         forms: dict[Form, int] = {}
         columns: list[list] = []
         given = []
         for id, arrays in queries.items():
             parts = [encode(name, array) for name, array in arrays.items()]
-            rows = len(next(iter(arrays.values())))
-            form = Form(rows, tuple(header for header, _ in parts), (outputs or {}).get(id, ()))
+            count = len(next(iter(arrays.values()))) if rows is None else rows
+            form = Form(count, tuple(header for header, _ in parts), (outputs or {}).get(id, ()))
             given.append((id, forms.setdefault(form, len(forms)), (budgets or {}).get(id, BUDGET_S)))
-            self._granted_rows[id] = rows
+            self._granted_rows[id] = count
             columns += [[] for _ in range(len(parts) - len(columns))]
             for column, (_, data) in zip(columns, parts, strict=True):
                 column.append(data)
@@ -166,15 +165,10 @@ class Peer:
         return await self.until(lambda: self.answers.get(id))
 
     async def query(self, arrays: dict[str, np.ndarray], **given) -> tuple[Frame, dict[str, np.ndarray]]:
-        return await self.answer(self.submit(arrays, **given))
+        return await self.answer(self.dispatch(arrays, **given))
 
     def state(self) -> ExecutorState:
         return self.of(ExecutorState)[-1]
-
-
-def _outputs(message: Result, body: memoryview) -> dict[str, np.ndarray]:
-    parts = zip(message.outputs, frames.split_body(message.outputs, body), strict=True)
-    return {header.name: _array(header.datatype, header.shape, part) for header, part in parts}
 
 
 def _array(datatype: str, shape: tuple[int, ...], part: memoryview) -> np.ndarray | bytes:

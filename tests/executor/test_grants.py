@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from types import SimpleNamespace
 
 import msgspec
 import numpy as np
 import onnxruntime as ort
 import pytest
 
-from tests.executor.harness import Executor, Peer, application, profile, resident, rows, variant
+from tests.executor.harness import Executor, Peer, application, resident, rows, variant
 from workers.executor.codec import encode
-from workers.executor.estimates import LatencyEstimate
-from workers.executor.forms import Forms
-from workers.executor.granted import admit
-from workers.executor.grants import Grants
 from workers.protocol.frames import (
     Cancel,
     ExecutorState,
@@ -24,11 +19,8 @@ from workers.protocol.frames import (
     Grant,
     Metrics,
     MetricsRequest,
-    RawGrant,
     Refusal,
-    Result,
     Results,
-    Submit,
 )
 
 LATE = -0.001
@@ -224,13 +216,6 @@ async def test_an_id_that_waits_already_is_refused(gateway):
     grant(gateway, range(3, 6))
     refusal = await gateway.next(Refusal)
     assert (refusal.id, refusal.message) == (3, "id: 3 is waiting already")
-    # Neither may one that came singly have the number of a granted one, nor the other way round.
-    gateway.connection.send(Submit(4, "app", 600.0, 1, (encode("x", rows(1)["x"])[0],)), [bytes(16)])
-    await gateway.next(Refusal, lambda refusal: refusal.message == "id: 4 is waiting already")
-    single = Submit(50, "app", 600.0, 1, (encode("x", rows(1)["x"])[0],))
-    gateway.connection.send(single, [bytes(16)])
-    grant(gateway, range(49, 51))
-    await gateway.next(Refusal, lambda refusal: refusal.message == "id: 50 is waiting already")
 
 
 async def test_two_queries_of_a_grant_cannot_have_one_number(gateway):
@@ -266,21 +251,6 @@ async def test_a_gateway_that_goes_takes_its_batches_along(gateway, executor):
     assert {answer.batch_rows for answer in await answers(gateway, range(1, 4))} == {3}
 
 
-async def test_single_queries_and_granted_batches_share_the_device(gateway):
-    """Neither starves the other: while both wait, they take turns."""
-    occupy(gateway)
-    for i in range(30):
-        grant(gateway, range(1000 + 4 * i, 1004 + 4 * i), variant=1)
-    single = [gateway.submit(rows(4, i), budget_s=600.0, min_accuracy=95.0) for i in range(6)]
-    found = await answers(gateway, single)
-    assert {answer.variant for answer in found} == {"heavy"}
-    await answers(gateway, range(1000, 1120))
-    # By the order of the answers, which does not depend on when this process reads them.
-    last = max(i for i, message in enumerate(gateway.messages) if isinstance(message, Result))
-    behind = [id for message in gateway.messages[last:] if isinstance(message, Results) for id in message.ids]
-    assert len(behind) > 40
-
-
 async def test_granted_rows_are_told_and_counted(gateway, executor):
     occupy(gateway, count=400)
     grant(gateway, range(1, 8))
@@ -305,20 +275,3 @@ async def test_what_waits_is_handed_back_when_the_device_shuts_down(gateway, exe
     found = await answers(gateway, ids)
     assert all((answer.code, answer.retryable) == ("draining", True) for answer in found)
     assert await leaving == 0
-
-
-def test_a_long_turn_concerns_lanes_beside_only_while_batches_come():
-    loaded = {1: SimpleNamespace(at=lambda extent, one=LatencyEstimate(profile(0.2)): one, application=application())}
-    grants = Grants()
-    header, data = encode("x", rows(1)["x"])
-    granted = Grant(1, "app", 1, 8, (Form(1, (header,)),), ((1, 0, 10.0),))
-    message = msgspec.msgpack.decode(msgspec.msgpack.encode(granted), type=RawGrant)
-    for now in (0.0, 1.0):
-        batch, wrong = admit(message, memoryview(bytes(data)), Forms(application()), None, now)
-        assert not wrong
-        grants.add(batch)
-        assert grants.wish(now, loaded).batch_s >= 0.2
-        assert grants.take() is batch
-    assert grants.longest_s(1.5) >= 0.2
-    assert grants.longest_s(60.0) == 0.0
-    assert grants.wish(60.0, loaded) is None

@@ -19,7 +19,7 @@ from workers.protocol.frames import (
     MeasureFailed,
     MeasureProgress,
     Refusal,
-    Result,
+    Results,
     StatsReport,
 )
 from workers.protocol.specs import ValidationSpec
@@ -75,7 +75,7 @@ async def test_serving_goes_on_while_a_busy_device_measures(executor, tiny_model
     await asyncio.gather(*(client(i) for i in range(16)))
     assert [point.batch for point in (await finished).points] == [1, 2, 4]
     assert len(answers) > 50
-    assert all(isinstance(answer, Result) for answer in answers)
+    assert all(isinstance(answer, Results) for answer in answers)
     await executor.node.next(StatsReport, lambda message: message.stats.profiling > 0)
 
 
@@ -91,15 +91,17 @@ async def test_a_first_run_happens_on_a_drained_device_and_is_ended_at_its_limit
     await gateway.until(lambda: gateway.state().draining)
     # Long runs hand the queue back, so that another device can take it.
     refused = await gateway.until(
-        lambda: [m for m, _ in gateway.answers.values() if isinstance(m, Refusal)] or (gateway.submit(rows(1)) and None)
+        lambda: (
+            [m for m, _ in gateway.answers.values() if isinstance(m, Refusal)] or (gateway.dispatch(rows(1)) and None)
+        )
     )
     assert (refused[0].code, refused[0].retryable) == ("draining", True)
     failed = await ended(executor, 2)
     assert failed.message == "the first run of one row took longer than 2 s and was stopped"
     await gateway.until(lambda: not gateway.state().draining)
     before = set(gateway.answers)
-    id = gateway.submit(rows(1))
-    assert id not in before and isinstance((await gateway.answer(id))[0], Result)
+    id = gateway.dispatch(rows(1))
+    assert id not in before and isinstance((await gateway.answer(id))[0], Results)
 
 
 async def test_accuracy_is_measured_on_a_validation_set(executor, tiny_models, tmp_path):
@@ -188,7 +190,7 @@ async def test_a_first_run_that_is_cancelled_once_it_took_long_leaves_the_device
     executor.node.connection.send(MeasureCancel(1))
     # Nobody sends it anything while it says that it is draining, so nothing else makes it tell.
     await gateway.until(lambda: not gateway.state().draining)
-    assert isinstance((await gateway.query(rows(1)))[0], Result)
+    assert isinstance((await gateway.query(rows(1)))[0], Results)
 
 
 async def test_how_a_job_ended_waits_for_a_node_that_was_away(executor, tiny_models):

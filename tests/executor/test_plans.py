@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.executor.harness import Executor, application, resident, rows, variant
-from workers.protocol.frames import ExecutorState, Moved, Refusal, Result, StateReport
+from workers.protocol.frames import ExecutorState, Moved, Refusal, Results, StateReport
 
 MIB = 1024 * 1024
 
@@ -35,7 +35,8 @@ async def test_swapping_back_and_forth_under_load_fails_no_query(executor, tiny_
     async def client(seed: int) -> list:
         answers = []
         while not stop:
-            answers.append((await gateway.query(rows(1, seed)))[0])
+            (planned,) = [warm.id for warm in gateway.state().warm if warm.planned]
+            answers.append((await gateway.query(rows(1, seed), variant=planned))[0])
         return answers
 
     clients = [asyncio.create_task(client(i)) for i in range(32)]
@@ -47,7 +48,7 @@ async def test_swapping_back_and_forth_under_load_fails_no_query(executor, tiny_
         await gateway.until(lambda had=had: gateway.answered >= had + 32)
     stop = True
     answers = [answer for answers in await asyncio.gather(*clients) for answer in answers]
-    assert [answer for answer in answers if not isinstance(answer, Result)] == []
+    assert [answer for answer in answers if not isinstance(answer, Results)] == []
     assert len(answers) > 300
     assert {answer.variant for answer in answers} == {"v1", "v2"}
 
@@ -62,25 +63,23 @@ async def test_the_old_variant_stays_until_the_new_one_is_warm_and_gateways_have
     assert (1, {"v1": True, "v2": False}) in seen
     assert seen[-1] == (2, {"v1": False, "v2": True})
     assert not [state for state in first.of(ExecutorState) if state.plan_version and not any(warm(state).values())]
-    # Not the first one's answer alone: whoever routes by the old plan may still insist on the old variant.
+    # One gateway's word is not enough: another one may still dispatch by the old plan.
     first.connection.send(Moved(2))
-    result, _ = await second.query(rows(1), variant="v1")
+    result, _ = await second.query(rows(1), variant=1)
     assert result.variant == "v1"
     second.connection.send(Moved(2))
-    result, _ = await first.query(rows(1))
+    result, _ = await first.query(rows(1), variant=2)
     assert result.variant == "v2"
 
 
-async def test_a_stand_by_is_not_used_unless_a_query_insists(executor, tiny_models):
+async def test_a_stand_by_runs_the_batches_that_name_it(executor, tiny_models):
     quick, medium = tiny_models["quick"], tiny_models["medium"]
     gateway = await executor.applied(1, [resident(variant(1, medium, accuracy=95.0))], [application()], [medium])
     executor.apply(2, [resident(variant(2, quick, accuracy=80.0))], [application()], [quick])
     await gateway.next(ExecutorState, lambda state: state.plan_version == 2)
     gateway.connection.send(Moved(2))
-    answers = await asyncio.gather(
-        gateway.query(rows(1)), gateway.query(rows(1), min_accuracy=90.0), gateway.query(rows(1), variant="v1")
-    )
-    assert [result.variant for result, _ in answers] == ["v2", "v1", "v1"]
+    answers = await asyncio.gather(gateway.query(rows(1), variant=2), gateway.query(rows(1), variant=1))
+    assert [result.variant for result, _ in answers] == ["v2", "v1"]
 
 
 async def test_an_application_that_left_the_plan_is_served_while_warm(executor, tiny_models):
@@ -88,51 +87,24 @@ async def test_an_application_that_left_the_plan_is_served_while_warm(executor, 
     gateway = await executor.applied(1, [resident(variant(1, path))], [application()], [path])
     executor.apply(2, [], [], [])
     await gateway.next(ExecutorState, lambda state: state.plan_version == 2)
-    assert isinstance((await gateway.query(rows(1)))[0], Result)
-
-
-async def test_residents_of_one_application_share_its_rows_by_planned_rate(executor, tiny_models):
-    path = tiny_models["quick"]
-    residents = [
-        resident(variant(1, path, accuracy=90.0), 0.02, max_batch=1, rate=30.0),
-        resident(variant(2, path, accuracy=80.0), 0.02, max_batch=1, rate=10.0),
-    ]
-    gateway = await executor.applied(1, residents, [application()], [path])
-    answers = await asyncio.gather(*(gateway.query(rows(1)) for _ in range(40)))
-    used = [result.variant for result, _ in answers]
-    assert (used.count("v1"), used.count("v2")) == (30, 10)
-
-
-async def test_a_queued_query_keeps_its_accuracy_across_a_plan_change(executor, tiny_models):
-    quick, medium = tiny_models["quick"], tiny_models["medium"]
-    # Nothing runs before two of a kind are there, however long the new plan takes to come into force.
-    spec = application(policy="fixed", batch=2)
-    gateway = await executor.applied(1, [resident(variant(1, medium, accuracy=95.0))], [spec], [medium])
-    insists = [gateway.submit(rows(1), budget_s=600.0, min_accuracy=90.0)]
-    takes_any = [gateway.submit(rows(1), budget_s=600.0)]
-    await gateway.next(ExecutorState, lambda state: state.queued == {"app": 2})
-    executor.apply(2, [resident(variant(2, quick, accuracy=80.0))], [spec], [quick])
-    await gateway.next(ExecutorState, lambda state: state.plan_version == 2)
-    insists.append(gateway.submit(rows(1), budget_s=600.0, min_accuracy=90.0))
-    takes_any.append(gateway.submit(rows(1), budget_s=600.0))
-    assert [(await gateway.answer(id))[0].variant for id in insists] == ["v1", "v1"]
-    assert [(await gateway.answer(id))[0].variant for id in takes_any] == ["v2", "v2"]
+    assert isinstance((await gateway.query(rows(1)))[0], Results)
 
 
 async def test_where_memory_is_short_the_old_variant_goes_first(tmp_path, tiny_models):
     quick, medium = tiny_models["quick"], tiny_models["medium"]
-    async with Executor(tmp_path, memory_bytes=100 * MIB) as executor:
-        old = resident(variant(1, quick), memory_bytes=60 * MIB)
-        spec = application(policy="proteus", late="serve")
+    async with Executor(tmp_path, memory_bytes=100 * MIB, queue_rows="100000") as executor:
+        # Run by the thread, whatever it takes: so the queue is reported while it is served.
+        old = resident(variant(1, quick), 0.05, memory_bytes=60 * MIB)
+        spec = application(late="serve")
         gateway = await executor.applied(1, [old], [spec], [quick])
-        queued = gateway.submit(rows(1), budget_s=5.0)
+        queued = [gateway.dispatch(rows(2000), max_rows=16) for _ in range(10)]
         await gateway.next(ExecutorState, lambda state: state.queued)
         executor.apply(2, [resident(variant(2, medium), memory_bytes=60 * MIB)], [spec], [medium])
         await gateway.next(ExecutorState, lambda state: state.plan_version == 2)
         assert {} in [warm(state) for state in gateway.of(ExecutorState) if state.plan_version == 1]
         assert not [s for s in gateway.of(ExecutorState) if {"v1", "v2"} <= set(warm(s))]
-        assert (await gateway.answer(queued))[0].variant == "v1"
-        assert (await gateway.query(rows(1), budget_s=0.5))[0].variant == "v2"
+        assert {(await gateway.answer(id))[0].variant for id in queued} == {"v1"}
+        assert (await gateway.query(rows(1), variant=2))[0].variant == "v2"
 
 
 async def test_stand_bys_are_bounded_in_number(executor, tiny_models):
@@ -173,7 +145,7 @@ async def test_what_cannot_be_loaded_is_named_and_the_rest_of_the_plan_goes_on(e
     assert "no file" in state.errors["absent"] and "'nobody'" in state.errors["stray"]
     report = await executor.node.next(StateReport, lambda m: m.state.plan_version == 1)
     assert report.state.warm == (2,) and "broken: " in report.state.detail
-    assert isinstance((await gateway.query(rows(1), application="other"))[0], Result)
+    assert isinstance((await gateway.query(rows(1), variant=2, application="other"))[0], Results)
     refusal = (await gateway.query(rows(1)))[0]
     assert isinstance(refusal, Refusal) and refusal.code == "not_resident"
 
@@ -197,13 +169,3 @@ async def test_a_newer_plan_supersedes_one_that_still_loads(executor, tiny_model
     assert 1 not in {state.plan_version for state in gateway.of(ExecutorState)}
     assert warm(gateway.state()).keys() >= {"v1", "v2"}
     assert len(gateway.state().warm) < 8
-
-
-async def test_wrong_batching_options_are_named_and_the_application_is_served(executor, tiny_models):
-    path = tiny_models["quick"]
-    spec = application(policy="no-such-policy", late="serve")
-    gateway = await executor.applied(1, [resident(variant(1, path))], [spec], [path])
-    assert isinstance((await gateway.query(rows(1), budget_s=0.5))[0], Result)
-    executor.apply(2, [resident(variant(1, path))], [spec], [path])
-    state = await gateway.next(ExecutorState, lambda state: state.plan_version == 2)
-    assert "no-such-policy" in state.errors["app"]

@@ -17,7 +17,7 @@ import pytest
 from tests.executor.harness import CORE, WIDE, Executor, application, resident, rows, turning, variant
 from workers.executor.__main__ import read_device
 from workers.executor.process import bind_cores, listening_socket
-from workers.protocol.frames import ExecutorState, Refusal, Result
+from workers.protocol.frames import ExecutorState, Refusal, Results
 from workers.protocol.specs import DeviceInfo
 
 
@@ -47,16 +47,14 @@ async def test_it_keeps_to_its_cores_and_its_socket_to_its_user(tmp_path):
 
 
 async def test_sigterm_finishes_what_waits_and_leaves_nothing_behind(tmp_path, tiny_models):
-    path = tiny_models["medium"]
-    async with Executor(tmp_path) as executor:
-        gateway = await executor.applied(
-            1, [resident(variant(1, path), 0.003)], [application(policy="proteus")], [path]
-        )
-        waiting = [gateway.submit(rows(1), budget_s=budget_s) for budget_s in (60.0, 600.0)]
-        await gateway.next(ExecutorState, lambda state: state.queued == {"app": 2})
+    path = tiny_models["quick"]
+    async with Executor(tmp_path, queue_rows="100000") as executor:
+        gateway = await executor.applied(1, [resident(variant(1, path), 0.05)], [application(slo_s=60.0)], [path])
+        waiting = [gateway.dispatch(rows(2000)) for _ in range(10)]
+        await gateway.next(ExecutorState, lambda state: state.queued)
         assert await executor.terminate() == 0
         for id in waiting:
-            assert isinstance((await gateway.answer(id))[0], Result)
+            assert isinstance((await gateway.answer(id))[0], Results)
         assert not Path(executor.endpoint.removeprefix("unix:")).exists()
 
 
@@ -65,7 +63,7 @@ async def test_what_cannot_be_finished_in_time_or_is_new_is_handed_back_on_sigte
     async with Executor(tmp_path) as executor:
         slow = resident(variant(1, path), 0.05, max_batch=1)
         gateway = await executor.applied(1, [slow], [application(signature=WIDE)], [path])
-        ids = [gateway.submit(rows(1), budget_s=600.0) for _ in range(400)]
+        ids = [gateway.dispatch(rows(1), budget_s=600.0) for _ in range(400)]
         await gateway.until(lambda: gateway.answered)
         ended = asyncio.create_task(executor.terminate())
         await gateway.next(ExecutorState, lambda state: state.draining)
@@ -74,7 +72,7 @@ async def test_what_cannot_be_finished_in_time_or_is_new_is_handed_back_on_sigte
         answers = [(await gateway.answer(id))[0] for id in ids]
         refused = {(answer.code, answer.retryable) for answer in answers if isinstance(answer, Refusal)}
         assert refused == {("draining", True)}
-        assert any(isinstance(answer, Result) for answer in answers)
+        assert any(isinstance(answer, Results) for answer in answers)
         assert await ended == 0
 
 

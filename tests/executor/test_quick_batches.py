@@ -49,11 +49,11 @@ async def test_a_backlog_of_quick_batches_leaves_the_loop_to_others(tiny_models,
         made = resident(variant(1, path), MOMENT_S, 1)
         gateway = await executor.applied(1, [made], [app], [path])
         x = {"x": np.ones((1, 4), np.float32)}
-        ids = [gateway.submit(x, budget_s=600.0) for _ in range(1000)]
+        ids = [gateway.dispatch(x, budget_s=600.0) for _ in range(1000)]
         await gateway.answer(ids[0])
         gateway.connection.send(Cancel(ids[-1]))
         for id in ids[:-1]:
             await gateway.answer(id)
-        after = gateway.submit(x, budget_s=600.0)
+        after = gateway.dispatch(x, budget_s=600.0)
         await gateway.answer(after)
     assert ids[-1] not in gateway.answers

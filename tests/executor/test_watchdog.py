@@ -16,7 +16,7 @@ import pytest
 from tests.executor.harness import WIDE, Executor, application, endless, resident, turning, variant
 from workers.executor.watchdog import Watchdog
 from workers.node.losses import EXIT_STUCK
-from workers.protocol.frames import ExecutorState, Measure, MeasureFailed, Refusal, Result, Results, StopReport
+from workers.protocol.frames import ExecutorState, Measure, MeasureFailed, Refusal, Results, StopReport
 from workers.protocol.run_limits import FACTOR, LEAST_S, limit_s
 from workers.protocol.run_record import LOADING, RUNNING, blamed, create, record_path
 
@@ -37,21 +37,15 @@ async def serving(executor, path, seconds, slo_s=0.1):
 
 
 @pytest.mark.parametrize("seconds", [HERE_S, THREAD_S])
-@pytest.mark.parametrize("way", ["granted", "single"])
-async def test_a_lone_endless_query_fails_and_the_device_serves_on(tmp_path, path, seconds, way):
+async def test_a_lone_endless_query_fails_and_the_device_serves_on(tmp_path, path, seconds):
     async with Executor(tmp_path) as executor:
         gateway = await serving(executor, path, seconds)
-        if way == "granted":
-            gateway.grant({900: ENDLESS})
-            id = 900
-        else:
-            id = gateway.submit(ENDLESS, budget_s=60.0)
-        refusal, _ = await gateway.answer(id)
+        refusal, _ = await gateway.query(ENDLESS)
         assert isinstance(refusal, Refusal)
         assert refusal.code == "stopped" and not refusal.retryable
         assert refusal.message == "v1: the run did not end within 2 s and was stopped"
-        answer, outputs = await gateway.query(QUICK, budget_s=60.0)
-        assert isinstance(answer, Result) and outputs["y"].shape == (1, 4)
+        answer, outputs = await gateway.query(QUICK)
+        assert isinstance(answer, Results) and outputs["y"].shape == (1, 4)
         report = await executor.node.next(StopReport)
         assert (report.variant, report.name, report.limit_s) == (1, "v1", LEAST_S)
         assert executor.process.returncode is None

@@ -23,7 +23,6 @@ from workers.protocol.frames import (
     MeasureFailed,
     MeasureProgress,
     Refusal,
-    Result,
     Results,
     StatsReport,
 )
@@ -237,20 +236,6 @@ async def test_short_queries_that_take_longer_than_short_ones_did_are_drift(exec
     spec = sized(SHORT, LONG)
     done = await measured(executor, spec, path)
     assert await drift(executor, spec, path, typical(done.points, 1 / 20)) > 2
-
-
-@pytest.mark.parametrize("policy", ["nereus", "proteus", "nexus"])
-async def test_queries_that_come_singly_are_decided_on_by_their_class_too(executor, path, policy):
-    spec = sized(SHORT, LONG, slo_s=60.0)
-    spec = msgspec.structs.replace(spec, batching=msgspec.structs.replace(spec.batching, policy=policy))
-    # As profiled, a long one can never be in time here. A short one need not wait, as it fills its batch.
-    one = resident(variant(1, path), profile(150.0, 0.3, (1,)), max_batch=1)
-    gateway = await executor.applied(1, [one], [spec], [path])
-    message, arrays = await gateway.query(sequence(SHORT), budget_s=60.0)
-    assert isinstance(message, Result), message
-    assert arrays["y"].tolist() == [SHORT]
-    message, _ = await gateway.query(sequence(SHORT + 1), budget_s=60.0)
-    assert isinstance(message, Refusal) and message.code == "late", message
 
 
 async def test_a_granted_batch_of_short_queries_is_not_late_by_the_time_of_long_ones(executor, path):

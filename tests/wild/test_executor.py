@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.executor.harness import Executor, Peer, application, resident, variant
-from workers.protocol.frames import Measure, MeasureDone, MeasureFailed, Refusal, Result, Results
+from workers.protocol.frames import Measure, MeasureDone, MeasureFailed, Refusal, Results
 
 from . import models
 
@@ -18,10 +18,8 @@ async def executor(tmp_path):
         yield running
 
 
-async def serving(executor, path, padding=None, policy="nereus", late="shed") -> Peer:
-    spec = msgspec.structs.replace(
-        application(signature=models.TOKENS, policy=policy, late=late), padding=padding or {}
-    )
+async def serving(executor, path, padding=None) -> Peer:
+    spec = msgspec.structs.replace(application(signature=models.TOKENS), padding=padding or {})
     return await executor.applied(1, [resident(variant(1, path), 0.001)], [spec], [path])
 
 
@@ -83,21 +81,6 @@ async def test_padding_that_would_blow_up_memory_is_not_done(executor, tmp_path)
     grant(peer, long, *(sequence(1, rows=16) for _ in range(4)))
     assert (await outputs(peer, 1))["width"].tolist() == [2_000_000]
     assert (await outputs(peer, 5))["width"].tolist() == [1] * 16
-
-
-@pytest.mark.parametrize("policy", ["nereus", "proteus", "nexus", "clipper"])
-async def test_a_lane_batches_by_shape(executor, tmp_path, policy):
-    # A policy may delay queries until just before their deadline: late ones are answered, too.
-    peer = await serving(executor, models.tokens(tmp_path / "m.onnx"), policy=policy, late="serve")
-    ids = {peer.submit(sequence(length), budget_s=2.0): length for _ in range(12) for length in (3, 7)}
-    batches = []
-    for id, length in ids.items():
-        message, arrays = await peer.answer(id)
-        assert isinstance(message, Result), message
-        assert arrays["width"].tolist() == [length]
-        batches.append(message.batch_rows)
-    # Of one shape there are twelve; unlike ones together would have made more.
-    assert max(batches) <= 12
 
 
 async def measured(executor, spec, path, **more):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from tests.executor.harness import profile
 from workers import metrics
 from workers.executor import codec
-from workers.executor.estimates import GUARD_LEAST_S, GUARD_MOST_S, Guard, LatencyEstimate
+from workers.executor.estimates import LatencyEstimate
 from workers.executor.exclusive import Exclusive, Kind, Request
 from workers.protocol.frames import TensorHeader
 
@@ -118,23 +119,23 @@ def test_what_does_not_fit_a_metric_is_said(name, outputs, labels, message):
 
 def test_decisions_slow_down_with_the_device_and_recover_without_batches():
     estimate = LatencyEstimate(profile(0.01))
-    usual = estimate.model(0.0).seconds(1)
+    usual = estimate.seconds(0.0, 1)
     for i in range(30):
         estimate.observe(i * 0.1, 1, 0.02, 0.0203)
-    assert estimate.model(3.0).seconds(1) == pytest.approx(0.02, rel=0.1)
-    assert estimate.model(20.0).seconds(1) == pytest.approx(usual, abs=0.0005)
+    assert estimate.seconds(3.0, 1) == pytest.approx(0.02, rel=0.1)
+    assert estimate.seconds(20.0, 1) == pytest.approx(usual, abs=0.0005)
     for i in range(30):
         estimate.observe(30 + i * 0.1, 1, 0.002, 0.0023)
-    assert estimate.model(33.0).seconds(1) == pytest.approx(usual, abs=0.0005)
+    assert estimate.seconds(33.0, 1) == pytest.approx(usual, abs=0.0005)
 
 
 def test_one_stall_around_a_run_does_not_refuse_tight_queries_for_ever():
     estimate = LatencyEstimate(profile(0.001))
-    usual = estimate.model(0.0).seconds(1)
+    usual = estimate.seconds(0.0, 1)
     for i in range(10):
         estimate.observe(1.0 + i * 0.01, 1, 0.001, 0.1)
-    assert estimate.model(1.1).seconds(1) > usual + 0.0005
-    assert estimate.model(15.0).seconds(1) == pytest.approx(usual, abs=0.0003)
+    assert estimate.seconds(1.1, 1) > usual + 0.0005
+    assert estimate.seconds(15.0, 1) == pytest.approx(usual, abs=0.0003)
 
 
 def test_drift_is_told_after_a_while_with_enough_batches_and_not_too_often():
@@ -156,18 +157,6 @@ def test_drift_is_told_after_a_while_with_enough_batches_and_not_too_often():
     for tick in range(500):
         within.observe(tick, 1, 0.014, 0.015)
         assert within.drifted(tick) is None
-
-
-def test_the_guard_rises_with_overshoots_and_stays_within_bounds():
-    guard = Guard()
-    guard.observe(0.02)
-    assert guard.seconds > 0.01
-    for _ in range(2000):
-        guard.observe(-0.001)
-    assert guard.seconds == GUARD_LEAST_S
-    for _ in range(50):
-        guard.observe(5.0)
-    assert guard.seconds == GUARD_MOST_S
 
 
 # --- exclusive ------------------------------------------------------------------------------------------------------
@@ -201,12 +190,13 @@ async def test_plan_work_takes_turns_with_batches_and_a_first_run_waits_for_empt
     assert exclusive.before_batches(10.0, 1).kind is Kind.FIRST
 
 
-async def test_a_long_measuring_step_fills_only_a_quiet_gap():
+async def test_a_long_measuring_step_waits_for_a_quiet_device():
     loop = asyncio.get_running_loop()
     exclusive = Exclusive(0.05)
     exclusive.measured(0.0, 1.0)
     exclusive.add(Request(Kind.MEASURE, print, loop.create_future(), expected_s=0.05))
-    ask = exclusive.instead_of_idling
-    assert ask(5.0, 5.04, last_arrival=0.0, tightest_slo_s=0.3) == (None, 5.04)
-    assert ask(5.0, 5.5, last_arrival=4.9, tightest_slo_s=0.3)[0] is None
-    assert ask(5.0, 5.5, last_arrival=4.9, tightest_slo_s=0.6)[0].kind is Kind.MEASURE
+    assert exclusive.when_idle(5.0, last_arrival=4.9, tightest_slo_s=0.3) == (None, 5.9)
+    assert exclusive.when_idle(5.0, last_arrival=4.9, tightest_slo_s=0.6)[0].kind is Kind.MEASURE
+    assert exclusive.when_idle(5.0, last_arrival=4.9, tightest_slo_s=0.3) == (None, math.inf)
+    exclusive.add(Request(Kind.MEASURE, print, loop.create_future(), expected_s=0.05))
+    assert exclusive.when_idle(6.0, last_arrival=4.9, tightest_slo_s=0.3)[0].kind is Kind.MEASURE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import numpy as np
 import onnxruntime as ort
 import pytest
@@ -21,6 +22,7 @@ from workers.protocol.frames import (
     Results,
     StatsReport,
 )
+from workers.protocol.framing import PREFIX, VERSION
 from workers.protocol.specs import Signature, TensorSpec
 
 
@@ -104,13 +106,17 @@ async def test_hopeless_queries_are_shed_or_served_as_the_application_says(execu
 async def test_a_peer_that_breaks_the_protocol_loses_only_its_own_connection(executor, tiny_models):
     path = tiny_models["quick"]
     gateway = await executor.applied(1, [resident(variant(1, path))], [application()], [path])
-    silent, garbage, stranger, posing = [await executor.peer("") for _ in range(4)]
+    silent, garbage, stranger, posing, single = [await executor.peer("") for _ in range(5)]
     silent.connection.send(Moved(1))
     garbage.connection.transport.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
     stranger.connection.send(Hello("browser", "x"))
     posing.connection.send(Hello("gateway", "x"))
     posing.connection.send(MetricsRequest())
-    for peer in (silent, garbage, stranger, posing):
+    single.connection.send(Hello("gateway", "x"))
+    # A query outside a batch, as older gateways sent it.
+    header = msgspec.msgpack.encode(["Submit", 1, "app", 1.0, 1, [["x", "FP32", [1, 4], 16]]])
+    single.connection.transport.write(PREFIX.pack(b"NR", VERSION, 0, len(header), 16) + header + bytes(16))
+    for peer in (silent, garbage, stranger, posing, single):
         await asyncio.wait_for(peer.closed.wait(), 60)
     assert isinstance((await gateway.query(rows(1)))[0], Results)
 

@@ -16,7 +16,6 @@ from . import batches
 from .batches import Part
 from .codec import DATATYPES, CodecError, encode, packed
 from .granted import Granted
-from .queries import Query
 from .runtime import Model
 
 
@@ -43,12 +42,6 @@ class Together(msgspec.Struct, eq=False):
 Outcome = tuple[list[Together], list[tuple[int, str]], float]
 
 
-def of_queries(model: Model, queries: Sequence[Query], max_rows: int) -> tuple[list[Answer], float]:
-    """Runs queries that came singly: an answer for each, in any order, and the seconds spent inside ``session.run``."""
-    parts, seconds = batches.singly(model, queries, max_rows)
-    return [_answer(part, queries[part.places[0]].outputs) for part in parts], seconds
-
-
 def _answer(part: Part, names: Sequence[str]) -> Answer:
     place = part.places[0]
     if part.error is not None:
@@ -71,7 +64,7 @@ def of_granted(model: Model, batch: Granted) -> Outcome:
                 headers, body, run_s = packed
                 return [Together(None, headers, body)], [], run_s
             tried = True
-    parts, seconds = batches.granted(model, batch)
+    parts, seconds = batches.run(model, batch)
     if tried and all(part.error is None for part in parts):
         # What runs only otherwise is not tried again.
         bound.most_rows = 0

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Hashable, Sequence
 
 import msgspec
 
@@ -12,18 +10,8 @@ from . import padding
 from .granted import Granted
 from .runtime import Arrays, Model, RunError
 
-#: inputs of one run that padding may blow up to at most; queries that would need more run each by itself
+#: bytes that padding may blow up one run's inputs to; queries that would need more run each by itself
 MAX_PADDED_BYTES = 256 * 1024 * 1024
-
-
-class Runnable(Protocol):
-    """A query as it runs: ``form`` is what those that share a run have in common, ``arrays`` its inputs by name, rows
-    first; ``padding`` as in ``ApplicationSpec``."""
-
-    rows: int
-    arrays: Arrays
-    form: Hashable
-    padding: dict[str, float]
 
 
 class Part(msgspec.Struct, eq=False):
@@ -35,98 +23,83 @@ class Part(msgspec.Struct, eq=False):
     error: str | None = None
 
 
-@dataclass(slots=True)
-class _One:
-    rows: int
-    arrays: Arrays
-    form: Hashable
-    padding: dict[str, float]
+def run(model: Model, batch: Granted) -> tuple[list[Part], float]:
+    """The parts of a batch, which together hold each of its queries once, and the seconds inside ``session.run``.
 
-
-def granted(model: Model, batch: Granted) -> tuple[list[Part], float]:
-    """The parts of a granted batch, which together hold each of its queries once, and the seconds spent inside
-    ``session.run``.
-
-    If the run fails, each of its queries is tried once by itself, so that one poisonous query does not fail its
-    neighbours."""
-    if batch.body is None:
-        return singly(model, _queries(batch, batch.arrays), batch.limit)
-    whole = batch.whole()
-    try:
-        outputs, seconds = model.run(whole, batch.limit)
-        return [Part(range(len(batch.ids)), outputs)], seconds
-    except RunError as error:
-        if len(batch.ids) == 1:
-            return [Part((0,), error=str(error))], 0.0
-    parts, seconds, start = [], 0.0, 0
-    for place, layout in enumerate(batch.layouts):
-        end = start + layout.rows
-        part, took = _attempt(model, {name: array[start:end] for name, array in whole.items()}, place, batch.limit)
-        parts.append(part)
+    Queries of different shapes cannot stand in one array and run one after the other. If a run fails, each of its
+    queries is tried once by itself, so that one poisonous query does not fail its neighbours.
+    """
+    if batch.body is not None:
+        whole = batch.whole()
+        groups: list[Sequence[int]] = [range(len(batch.ids))]
+    else:
+        whole, groups = None, _by_shape(model, batch)
+    parts, seconds = [], 0.0
+    for places in groups:
+        try:
+            if whole is None:
+                done, took = _together(model, batch, places)
+            else:
+                outputs, took = model.run(whole, batch.limit)
+                done = [Part(places, outputs)]
+        except RunError as error:
+            done, took = _apart(model, batch, places, whole) if len(places) > 1 else ([_failed(places[0], error)], 0.0)
+        parts += done
         seconds += took
+    return parts, seconds
+
+
+def _by_shape(model: Model, batch: Granted) -> list[Sequence[int]]:
+    """Places of queries that may share a run. Lengths that contradict each other are the model's to refuse, not to be
+    padded away: such a query runs by itself."""
+    groups: dict[Hashable, list[int]] = {}
+    for place, layout in enumerate(batch.layouts):
+        fits = not batch.padding or padding.lengths(model.inputs, batch.arrays[place], batch.padding) is not None
+        groups.setdefault(layout.key if fits else place, []).append(place)
+    return list(groups.values())
+
+
+def _together(model: Model, batch: Granted, places: Sequence[int]) -> tuple[list[Part], float]:
+    values, arrays = batch.padding, [batch.arrays[place] for place in places]
+    if len(places) == 1:
+        outputs, seconds = model.run(arrays[0], batch.limit)
+        return [Part(places, outputs)], seconds
+    if values and (size := padding.padded_bytes(arrays, values)) > MAX_PADDED_BYTES:
+        raise RunError(f"padded inputs would take {size} bytes, at most {MAX_PADDED_BYTES} are allowed")
+    inputs = padding.concatenate(arrays, values)
+    outputs, seconds = model.run(inputs, batch.limit)
+    whole = padding.lengths(model.inputs, inputs, values) if values else None
+    parts, start = [], 0
+    for place, given in zip(places, arrays, strict=True):
+        end = start + batch.layouts[place].rows
+        mine = {name: array[start:end] for name, array in outputs.items()}
+        if whole:
+            own = padding.lengths(model.inputs, given, values)
+            mine = {name: padding.cut(array, model.outputs[name], own, whole) for name, array in mine.items()}
+        parts.append(Part((place,), mine))
         start = end
     return parts, seconds
 
 
-def _queries(batch: Granted, arrays: Iterable[Arrays]) -> list[_One]:
-    return [
-        _One(layout.rows, mine, layout.key, batch.padding) for layout, mine in zip(batch.layouts, arrays, strict=True)
-    ]
-
-
-def _attempt(model: Model, inputs: Arrays, place: int, max_rows: int) -> tuple[Part, float]:
-    try:
-        outputs, seconds = model.run(inputs, max_rows)
-    except RunError as error:
-        return Part((place,), error=str(error)), 0.0
-    return Part((place,), outputs), seconds
-
-
-def singly(model: Model, queries: Sequence[Runnable], max_rows: int) -> tuple[list[Part], float]:
-    """One part a query, in any order, and the seconds spent inside ``session.run``.
-
-    Queries of different forms cannot stand in one array and run one after the other. If a batch of several fails, each
-    of its queries is tried once by itself.
-    """
-    by_form: dict[Hashable, list[int]] = {}
-    for place, query in enumerate(queries):
-        # Lengths that contradict each other are the model's to refuse, not ours to pad away.
-        fits = not query.padding or padding.lengths(model.inputs, query.arrays, query.padding) is not None
-        by_form.setdefault(query.form if fits else place, []).append(place)
-    parts, seconds = [], 0.0
-    for group in by_form.values():
-        if len(group) > 1:
-            try:
-                done, took = _together(model, queries, group, max_rows)
-            except RunError:
-                pass
-            else:
-                parts += done
-                seconds += took
-                continue
-        for place in group:
-            part, took = _attempt(model, queries[place].arrays, place, max_rows)
-            parts.append(part)
+def _apart(model: Model, batch: Granted, places: Sequence[int], whole: Arrays | None) -> tuple[list[Part], float]:
+    """Each query by itself. ``whole``: inputs of the whole batch, where its queries have none of their own."""
+    parts, seconds, start = [], 0.0, 0
+    for place in places:
+        if whole is None:
+            inputs = batch.arrays[place]
+        else:
+            end = start + batch.layouts[place].rows
+            inputs = {name: array[start:end] for name, array in whole.items()}
+            start = end
+        try:
+            outputs, took = model.run(inputs, batch.limit)
+        except RunError as error:
+            parts.append(_failed(place, error))
+        else:
+            parts.append(Part((place,), outputs))
             seconds += took
     return parts, seconds
 
 
-def _together(
-    model: Model, queries: Sequence[Runnable], group: Sequence[int], max_rows: int
-) -> tuple[list[Part], float]:
-    values, arrays = queries[group[0]].padding, [queries[place].arrays for place in group]
-    if values and (size := padding.padded_bytes(arrays, values)) > MAX_PADDED_BYTES:
-        raise RunError(f"padded inputs would take {size} bytes, at most {MAX_PADDED_BYTES} are allowed")
-    inputs = padding.concatenate(arrays, values)
-    outputs, seconds = model.run(inputs, max_rows)
-    whole = padding.lengths(model.inputs, inputs, values) if values else None
-    parts, start = [], 0
-    for place in group:
-        query = queries[place]
-        mine = {name: array[start : start + query.rows] for name, array in outputs.items()}
-        if whole:
-            own = padding.lengths(model.inputs, query.arrays, values)
-            mine = {name: padding.cut(array, model.outputs[name], own, whole) for name, array in mine.items()}
-        parts.append(Part((place,), mine))
-        start += query.rows
-    return parts, seconds
+def _failed(place: int, error: RunError) -> Part:
+    return Part((place,), error=str(error))

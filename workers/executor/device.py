@@ -10,26 +10,20 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from workers import log
-from workers.batching import policies
-from workers.batching.base import BatchPolicy
 from workers.protocol.frames import (
     DriftReport,
     ExecutorState,
     OverloadReport,
     StateReport,
     StatsReport,
-    StopReport,
 )
-from workers.protocol.specs import DEFAULT_POLICY, ApplicationSpec, DeviceInfo, DeviceState
+from workers.protocol.specs import DeviceInfo, DeviceState
 
-from .estimates import Guard
 from .exclusive import Kind
-from .forms import Forms
+from .grants import Queue
 from .intake import Intake
-from .lanes import Lanes
 from .ledger import Ledger
-from .loaded import Role
+from .loaded import Residents, Role
 from .meters import Meters
 from .peers import Peers
 from .replies import Replies
@@ -38,7 +32,6 @@ from .runtime import Runtime
 from .stats import Second
 from .turns import Turns
 
-_log = log.get("device")
 _LOADER_NICE = 10
 
 
@@ -52,52 +45,33 @@ class Device:
         self._loop = asyncio.get_running_loop()
         self.clock: Callable[[], float] = self._loop.time
         self._loader = ThreadPoolExecutor(1, "loader", initializer=self._renice)
-        self.lanes = Lanes(self._create_policy)
         self._meters = Meters(info.id)
         self._second = Second(self.clock())
-        guard = Guard()
-        self._ledger = Ledger(self.lanes, guard, self._second, self._meters)
-        forms: dict[str, Forms] = {}
-        self.intake = Intake(
-            self.lanes,
-            peers,
-            self._meters,
-            self._second,
-            queue_rows,
-            self.clock,
-            forms,
-            wake=lambda: self.turns.wake(),
-            at_once=lambda granted, loaded: self.turns.at_once(granted, loaded),
-        )
+        self._ledger = Ledger(self._second, self._meters)
+        self.residents = Residents()
+        self.queue = Queue()
+        self._replies = Replies(peers, self.residents, self._meters, self._second)
         self.turns = Turns(
             info,
-            self.lanes,
-            self.intake,
-            Replies(peers, self.intake, self._meters),
+            runtime.watchdog,
+            self.residents,
+            self.queue,
+            self._replies,
             self._ledger,
-            guard,
-            self._meters,
-            self._second,
             profile_share,
-            self.clock,
-            forms,
-            hurried=lambda: self.draining or bool(self.residency.hurried),
-            reopened=self.changed,
-            watchdog=runtime.watchdog,
-            stopped=self._stopped,
+            on_change=self.changed,
         )
+        self.intake = Intake(self.residents, self.queue, self.turns, self._replies, self._second, queue_rows)
         self.residency = Residency(
             runtime,
-            self.lanes,
+            self.residents,
+            self.queue,
             peers,
+            self._replies,
             load=self.load,
             exclusive=functools.partial(self.exclusive, Kind.PLAN),
             on_change=self.changed,
-            on_stranded=lambda tickets: self.intake.refuse_all(tickets, "not_resident", "its variant left this device"),
-            clock=self.clock,
-            forms=forms,
         )
-        self._policy_errors: dict[str, str] = {}
         self.draining = False
         self._told_rows = 0
 
@@ -107,17 +81,6 @@ class Device:
         if self.info.kind == "cpu" and self.runtime.cores == 1:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOADER_NICE)
 
-    def _create_policy(self, application: ApplicationSpec) -> BatchPolicy:
-        spec = application.batching
-        try:
-            policy = policies.create(spec.policy, spec.options)
-            self._policy_errors.pop(application.name, None)
-        except ValueError as error:
-            # An application that cannot be batched as asked is better served by the default than not at all.
-            self._policy_errors[application.name] = f"batching: {error}; the default, {DEFAULT_POLICY}, is used instead"
-            policy = policies.create(DEFAULT_POLICY)
-        return policy
-
     # --- state ------------------------------------------------------------------------------------------------------
 
     def state(self) -> ExecutorState:
@@ -125,22 +88,22 @@ class Device:
         return ExecutorState(
             device=self.info.id,
             plan_version=self.residency.plan_version,
-            warm=tuple(loaded.wire() for loaded in self.residency.loaded.values() if not loaded.closing),
-            draining=self.draining or bool(self.intake.closed),
-            queued=self.lanes.queued(),
+            warm=tuple(loaded.wire() for loaded in self.residents.variants.values() if not loaded.closing),
+            draining=self.draining or bool(self.queue.closed),
+            queued=self.queue.rows_by_application(),
             busy_s=self.turns.busy_s(self.clock()),
-            errors={**self.residency.errors, **self._policy_errors},
+            errors=self.residency.errors,
         )
 
     def device_state(self) -> DeviceState:
         """What the control plane should know now."""
-        errors = {**self.residency.errors, **self._policy_errors}
+        errors = sorted(self.residency.errors.items())
         return DeviceState(
             device=self.info.id,
-            state="draining" if self.draining or self.intake.closed else "up",
+            state="draining" if self.draining or self.queue.closed else "up",
             plan_version=self.residency.plan_version,
-            warm=tuple(sorted(loaded.id for loaded in self.residency.loaded.values() if not loaded.closing)),
-            detail="; ".join(f"{name}: {text}" if name else text for name, text in sorted(errors.items())),
+            warm=tuple(sorted(loaded.id for loaded in self.residents.variants.values() if not loaded.closing)),
+            detail="; ".join(f"{name}: {text}" if name else text for name, text in errors),
         )
 
     def changed(self) -> None:
@@ -148,10 +111,6 @@ class Device:
         self.peers.tell_gateways(self.state())
         self.peers.report(StateReport(self.device_state()))
         self.turns.wake()
-
-    def _stopped(self, variant: int, name: str, limit_s: float) -> None:
-        _log.error("run stopped", variant=name, limit_s=limit_s)
-        self.peers.report(StopReport(variant, name, limit_s))
 
     def set_draining(self, draining: bool) -> None:
         """Ask gateways to send nothing new, or to send again; what comes all the same is still queued."""
@@ -163,9 +122,9 @@ class Device:
         """Prometheus exposition text."""
         self._ledger.settle()
         roles = {role.value: 0 for role in Role}
-        for loaded in self.residency.loaded.values():
+        for loaded in self.residents.variants.values():
             roles[loaded.role.value] += 1
-        return self._meters.text(self.lanes.rows, roles)
+        return self._meters.text(self.queue.rows, roles)
 
     async def tick(self) -> None:
         """Ten times a second: the queues' state to gateways while rows wait or a run is overdue; each second:
@@ -175,7 +134,7 @@ class Device:
             await asyncio.sleep(0.1)
             ticks += 1
             self._ledger.settle()
-            rows = self.lanes.rows
+            rows = self.queue.rows
             if rows or self._told_rows or self.turns.overdue(self.clock()):
                 self.peers.tell_gateways(self.state())
                 self._told_rows = rows
@@ -188,11 +147,11 @@ class Device:
 
     def _report_second(self) -> None:
         now, second = self.clock(), self._second
-        loaded = self.residency.loaded
+        loaded = self.residents.variants
         overloads = second.overloads()
         memory = self.runtime.memory_used()
         self.peers.report(
-            StatsReport(second.close(now, self.info.id, self.lanes.rows, memory, self.residency.plan_version, loaded))
+            StatsReport(second.close(now, self.info.id, self.queue.rows, memory, self.residency.plan_version, loaded))
         )
         for name, arrived, refused in overloads:
             self.peers.report(OverloadReport(name, arrived, refused))
@@ -218,12 +177,12 @@ class Device:
     async def stop(self, grace_s: float) -> None:
         """Refuse what is new, finish what waits within ``grace_s`` seconds, refuse the rest."""
         self.turns.stopping = True
-        self.intake.closed = "this device is shutting down"
+        self.queue.closed = "this device is shutting down"
         self.changed()
         until = self.clock() + grace_s
-        while self.lanes.rows and self.clock() < until:
+        while self.queue.rows and self.clock() < until:
             await asyncio.sleep(0.005)
-        self.intake.hand_back("draining", self.intake.closed)
+        self._replies.refuse_all(self.queue.clear(), "draining", self.queue.closed)
         self.turns.wake()
 
     def close(self) -> None:

@@ -1,21 +1,16 @@
-"""What a variant's batches cost here: its profile, corrected by what was lately observed. Pure; ``now`` is handed in.
+"""Latency of a variant's batches on this device: its profile, and how recent batches differ. Pure.
 
-Two things are told apart. *Inflation* is short-lived: the device is slower than profiled at this moment (a neighbour
-on the same cores, a hot GPU), and batch decisions made with the bare profile would come late; the policies' latencies
-are scaled by it, never below the profile. It decays without observations, because an inflated latency can make a
-policy refuse everything, and then nothing would ever be observed again. *Drift* is long-lived: the profile no longer
-describes the device and should be measured again.
+*Inflation* is short-lived: the device is slower than profiled at this moment (a neighbour on the same cores, a hot
+GPU). It tells gateways when the device will be free, and decays without observations. *Drift* is long-lived: the
+profile no longer describes the device and should be measured again. *Overhead* is the time around a run (waking up,
+handing over, sending); its excess over the usual decays like inflation.
 
-A batch also takes time around its run (waking up, handing over, sending); that *overhead* is observed and added,
-and its excess over the usual decays in the same way.
-
-How long a batch takes depends on how large its queries are, too, so each size class has an estimate of its own. Still
-most queries are smaller than the largest of their class, at which it was measured: that those take less is no news.
+Each size class has an estimate of its own. Most queries are smaller than the largest of their class, at which it was
+measured: that they take less is no drift.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from workers.batching.latency import LatencyModel
@@ -31,32 +26,8 @@ _DRIFT_WEIGHT = 0.02
 _INFLATION_WEIGHT = 0.1
 _HOLDS_S, _HALF_LIFE_S = 0.5, 1.0
 _INFLATION_MOST = 3.0
-_INFLATION_STEP = 0.05
 _OVERHEAD_WEIGHT = 0.1
-_OVERHEAD_STEP_S = 0.0002
 _OVERHEAD_FIRST_S, _OVERHEAD_MOST_S = 0.0006, 0.002
-
-GUARD_FIRST_S, GUARD_LEAST_S, GUARD_MOST_S = 0.005, 0.002, 0.1
-_GUARD_RISE, _GUARD_FALL = 1.0, 0.995
-
-
-class Guard:
-    """How much earlier than planned a batch that waits on purpose should start.
-
-    A policy waits up to the last moment at which the p95 still fits. Timers fire late, and by definition one run in
-    twenty takes longer than its p95; so this follows the high end of observed overshoots, rising at once and falling
-    slowly. It shortens deliberate waiting alone: nothing is refused because of it.
-    """
-
-    def __init__(self) -> None:
-        self.seconds = GUARD_FIRST_S
-
-    def observe(self, overshoot_s: float) -> None:
-        """Take in by how many seconds a batch ended after its planned start and modelled latency (or before: < 0)."""
-        if overshoot_s > self.seconds:
-            self.seconds = min(self.seconds + _GUARD_RISE * (overshoot_s - self.seconds), GUARD_MOST_S)
-        else:
-            self.seconds = max(self.seconds * _GUARD_FALL, GUARD_LEAST_S)
 
 
 class LatencyEstimate:
@@ -71,17 +42,12 @@ class LatencyEstimate:
 
     def __init__(self, points: Sequence[ProfilePoint], size: int | None = None):
         self._size = size
-        self._p95 = [(point.batch, point.p95_s) for point in points]
         #: the p95 as profiled
-        self.profiled = LatencyModel(self._p95)
+        self.profiled = LatencyModel([(point.batch, point.p95_s) for point in points])
         self._expected = LatencyModel([(point.batch, point.mean_s) for point in points])
         #: the median, without inflation: what a batch takes when nothing gets in its way
         self.typical = LatencyModel([(point.batch, min(point.p50_s, point.p95_s)) for point in points])
-        self._model: LatencyModel
         self._overhead = _OVERHEAD_FIRST_S
-        self._level: tuple[int, int] | None = None
-        #: by level; these are a few hundred at most
-        self._models: dict[tuple[int, int], LatencyModel] = {}
         self._inflation = 1.0
         self._observed_at = 0.0
         #: observed over profiled run time, a slow moving average; 0 before any observation
@@ -131,30 +97,18 @@ class LatencyEstimate:
         self._reported_at = now
         return self.ratio
 
-    def model(self, now: float) -> LatencyModel:
-        """Latencies (p95 and overhead) for decisions at ``now``; inflated in steps of 5%, so that there are few models
-        to make."""
-        left = self._left(now)
-        overhead_s = self._overhead
+    def usual_s(self, rows: int) -> float:
+        """Seconds that a batch takes here usually: as profiled (p95), or as much longer as batches took on average."""
+        return self.profiled.seconds(rows) * (self.ratio if self.ratio > 1.0 else 1.0)
+
+    def seconds(self, now: float, rows: int) -> float:
+        """Seconds that a batch holds the device if it starts at ``now``: the p95, inflation and overhead."""
+        left, overhead_s = self._left(now), self._overhead
         if overhead_s > _OVERHEAD_FIRST_S:
             overhead_s = _OVERHEAD_FIRST_S + (overhead_s - _OVERHEAD_FIRST_S) * left
-        level = int((self._inflation - 1.0) * left / _INFLATION_STEP + 1e-9), math.ceil(overhead_s / _OVERHEAD_STEP_S)
-        if level != self._level:
-            self._level = level
-            # A device that wavers between two levels is asked for the same few models again and again.
-            model = self._models.get(level)
-            if model is None:
-                model = self._models[level] = self._inflated(*level)
-            self._model = model
-        return self._model
-
-    def _inflated(self, inflation: int, overhead: int) -> LatencyModel:
-        more, extra = inflation * _INFLATION_STEP, overhead * _OVERHEAD_STEP_S
-        # What is slower is the usual run: the p95's own distance from it is in the profile already, and to scale that
-        # too would count the same disturbance twice.
-        return LatencyModel(
-            [(batch, seconds + more * self._expected.seconds(batch) + extra) for batch, seconds in self._p95]
-        )
+        # The p95's own distance from the mean is in the profile: scaling it too would count a disturbance twice.
+        slower_s = (self._inflation - 1.0) * left * self._expected.seconds(rows)
+        return self.profiled.seconds(rows) + slower_s + overhead_s
 
     def _left(self, now: float) -> float:
         """How much of the last observations' excess still counts (0 to 1)."""

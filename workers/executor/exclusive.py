@@ -69,10 +69,6 @@ class Exclusive:
             self.requests.remove(request)
         return request
 
-    def may_hold(self) -> float:
-        """Seconds for which the next step may hold the device between two batches."""
-        return max((request.expected_s for request in self.requests if request.kind is Kind.MEASURE), default=0.0)
-
     def before_batches(self, now: float, queued_rows: int) -> Request | None:
         """What goes before any batch at ``now``."""
         if not self.requests:
@@ -90,25 +86,18 @@ class Exclusive:
             return self._pop(request)
         return None
 
-    def instead_of_idling(
-        self, now: float, until: float, last_arrival: float, tightest_slo_s: float
-    ) -> tuple[Request | None, float]:
-        """What may run when no batch does before ``until``, and otherwise when to ask again."""
-        if not self.requests:
-            return None, until
+    def when_idle(self, now: float, last_arrival: float, tightest_slo_s: float) -> tuple[Request | None, float]:
+        """What may run while no batch waits, and otherwise when to ask again."""
         request = self._first(Kind.PLAN)
         if request is not None:
-            return self._pop(request), until
+            return self._pop(request), now
         request = self._first(Kind.MEASURE)
-        if request is not None:
-            quiet_at = last_arrival + QUIET_S
-            if now + request.expected_s < until and (now >= quiet_at or request.expected_s <= SHORT * tightest_slo_s):
-                return self._pop(request), until
-            until = min(until, self._push_in_at, quiet_at if quiet_at > now else until)
-        request = self._first(Kind.FIRST)
-        if request is not None:
-            until = min(until, request.latest)
-        return None, until
+        if request is None:
+            return None, math.inf
+        quiet_at = last_arrival + QUIET_S
+        if now >= quiet_at or request.expected_s <= SHORT * tightest_slo_s:
+            return self._pop(request), now
+        return None, min(self._push_in_at, quiet_at)
 
     def measured(self, now: float, took_s: float) -> None:
         """Account for a MEASURE step that ended at ``now``."""

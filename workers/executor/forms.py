@@ -6,7 +6,6 @@ Queries of an application are of few forms (rows, shapes, wanted outputs), which
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Hashable
 
@@ -21,8 +20,6 @@ from .codec import DTYPES, CodecError, decode
 
 #: above this no device could hold the inputs; it also keeps row counts out of overflow's reach
 MAX_ROWS = 1_000_000
-#: seconds that a query's budget may say; one that was due long ago is late, not wrong
-BUDGETS = (-3600.0, 86400.0)
 #: forms of one application that are kept, and lists of them; with many lengths of text there may be any number
 _KEPT = 1024
 #: a list of forms of more bytes is not kept
@@ -36,45 +33,25 @@ class Invalid(ValueError):
 class Layout:
     """A form that is right.
 
-    ``sizes``: bytes of each input, in the order of the form, ``nbytes``: of all. ``names`` and ``starts`` (where each
-    begins in the body of a query that came by itself) are in the signature's order. ``ordered``: whether the form's
-    order is the signature's. ``key``: what two queries must share to stand in one run. ``extent``: the largest of the
-    query's open dimensions, 0 where the application declares no sizes. ``tails``: (name, type, shape
-    without the rows, elements a row) of each input in the signature's order, if all their bytes can be used as they
-    are; None where an input has to be decoded.
-    ``outputs``: the names wanted.
+    Attributes:
+        nbytes: of all inputs.
+        key: what two queries must share to stand in one run.
+        extent: the largest of the query's open dimensions; 0 where the application declares no sizes.
+        outputs: the names wanted.
+        tails: (name, type, shape without the rows, elements a row) of each input in the signature's order, if all their
+            bytes can be used as they are; None where an input has to be decoded.
     """
 
-    __slots__ = (
-        "_inputs",
-        "extent",
-        "key",
-        "names",
-        "nbytes",
-        "ordered",
-        "outputs",
-        "rows",
-        "sizes",
-        "starts",
-        "tails",
-    )
+    __slots__ = ("_inputs", "extent", "key", "nbytes", "outputs", "rows", "tails")
 
     def __init__(self, form: Form, application: ApplicationSpec):
-        specs = application.signature.inputs
-        starts = list(itertools.accumulate((header.nbytes for header in form.inputs), initial=0))
-        given = {header.name: (header, start) for header, start in zip(form.inputs, starts, strict=False)}
-        headers = [given[spec.name][0] for spec in specs]
+        whole = [header.shape for header in form.inputs]
         self.rows = form.rows
-        self.sizes = tuple(header.nbytes for header in form.inputs)
-        self.nbytes = starts[-1]
-        self.names = tuple(spec.name for spec in specs)
-        self.starts = tuple(given[name][1] for name in self.names)
-        self.ordered = tuple(header.name for header in form.inputs) == self.names
-        whole = [header.shape for header in headers]
+        self.nbytes = sum(header.nbytes for header in form.inputs)
         self.key: Hashable = shapes.key(application, whole)
         self.extent = shapes.extent(application.signature, whole) if application.sizes else 0
         self.outputs = form.outputs or tuple(spec.name for spec in application.signature.outputs)
-        self._inputs = tuple((header, *_plain(header)) for header in headers)
+        self._inputs = tuple((header, *_plain(header)) for header in form.inputs)
         plain = all(dtype is not None for _, dtype, _ in self._inputs)
         self.tails: tuple[tuple[str, np.dtype, tuple[int, ...], int], ...] | None = (
             tuple((header.name, dtype, header.shape[1:], count // form.rows) for header, dtype, count in self._inputs)
@@ -83,8 +60,7 @@ class Layout:
         )
 
     def arrays(self, body: memoryview, starts: tuple[int, ...]) -> dict[str, np.ndarray]:
-        """One query's inputs by name, in the signature's order, which is also that of ``starts``: where each begins in
-        ``body``. Where they can be, they are views of it.
+        """One query's inputs by name, views of ``body`` where they can be. ``starts``: where each begins in it.
 
         Raises:
             Invalid: naming the input and what it must be.
@@ -165,6 +141,9 @@ def _check(form: Form, application: ApplicationSpec) -> None:
         if spec.name not in given:
             raise Invalid(f"inputs: {spec.name!r} is missing")
         _check_input(given[spec.name], spec, form.rows)
+    names = [spec.name for spec in signature.inputs]
+    if [header.name for header in form.inputs] != names:
+        raise Invalid(f"inputs: must be in the order of {application.name}: {', '.join(names)}")
     known = {spec.name for spec in signature.outputs}
     for name in form.outputs:
         if name not in known:

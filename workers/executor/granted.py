@@ -9,16 +9,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from workers.protocol.frames import FrameConnection, RawGrant, read_forms
 
-from .forms import BUDGETS, Forms, Invalid, Layout
-from .queries import Ticket, check_budget
+from .forms import Forms, Invalid, Layout
+from .loaded import Loaded
 
-_LEAST, _MOST = BUDGETS
+#: seconds that a query's budget may say; one that was due long ago is late, not wrong
+_LEAST, _MOST = -3600.0, 86400.0
+
+
+class Ticket(NamedTuple):
+    """A query of one gateway, by the gateway's number, as far as it takes to refuse it. ``deadline``: seconds on the
+    event loop's clock."""
+
+    connection: FrameConnection
+    id: int
+    application: str
+    rows: int
+    budget_s: float
+    deadline: float
 
 
 class Granted(msgspec.Struct, eq=False):
@@ -60,15 +74,21 @@ class Granted(msgspec.Struct, eq=False):
             whole[name] = (array if array.flags.aligned else array.copy()).reshape((rows, *tail))
         return whole
 
-    def deadline(self, after: float) -> float:
-        """The earliest deadline from ``after`` on; inf: there is none."""
-        if self.soonest >= after:
-            return self.soonest
-        return min((due for budget in self.budgets if (due := self.arrived + budget) >= after), default=math.inf)
-
     def tickets(self) -> list[Ticket]:
         """All its queries."""
         return self._tickets(range(len(self.ids)))
+
+    def take_late(self, loaded: Loaded, now: float) -> list[Ticket]:
+        """The queries that would be late even if they ran at ``now`` and alone, taken out."""
+        if loaded.application.late == "serve":
+            return []
+        if now + loaded.at(self.extent).typical.ceiling(self.largest) <= self.soonest:
+            return []
+        places = []
+        for place, (layout, budget_s) in enumerate(zip(self.layouts, self.budgets, strict=True)):
+            if now + loaded.at(layout.extent).typical.seconds(layout.rows) > self.arrived + budget_s:
+                places.append(place)
+        return self.take_out(places)
 
     def take_out(self, places: Collection[int]) -> list[Ticket]:
         """Take the queries at these places of the columns out; the others stay."""
@@ -136,7 +156,7 @@ def _alike(
         return None
     if len(known) == 1 and not any(places):
         first = known[0]
-        if type(first) is str or first.tails is None or not first.ordered:
+        if type(first) is str or first.tails is None:
             return None
         layouts, largest, extent = known * count, first.rows, first.extent
         rows, same, size = largest * count, True, first.nbytes * count
@@ -144,7 +164,7 @@ def _alike(
         if not 0 <= min(places) <= max(places) < len(known) or any(type(layout) is str for layout in known):
             return None
         tails = known[0].tails
-        if tails is None or any(layout.tails != tails or not layout.ordered for layout in known):
+        if tails is None or any(layout.tails != tails for layout in known):
             return None
         layouts = [known[place] for place in places]
         rows, largest, same, extent = _sizes(layouts)
@@ -175,7 +195,7 @@ def _alike(
 def _one_by_one(
     message: RawGrant, body: memoryview, forms: Forms, connection: FrameConnection, now: float
 ) -> tuple[Granted, list[tuple[int, str]]]:
-    layouts = [_in_order(layout, forms) for layout in forms.layouts(message.forms)]
+    layouts = forms.layouts(message.forms)
     starts, wanted = _starts(message)
     known: set[int] = set()
     columns: list[tuple[int, float, Layout, dict[str, np.ndarray]]] = []
@@ -187,7 +207,8 @@ def _one_by_one(
             # Where the body does not add up, nobody can tell whose bytes are whose.
             if wanted != len(body):
                 raise Invalid(f"inputs: body has {len(body)} bytes, its tensors {wanted}")
-            check_budget(budget_s)
+            if not _LEAST <= budget_s <= _MOST:
+                raise Invalid(f"budget_s: must be from {_LEAST:.0f} to {_MOST:.0f}, not {budget_s}")
             layout = layouts[place]
             if isinstance(layout, str):
                 raise Invalid(layout)
@@ -224,12 +245,6 @@ def _one_by_one(
 def waits_already(id: int) -> str:
     """What is said to a query whose number another one has."""
     return f"id: {id} is waiting already"
-
-
-def _in_order(layout: Layout | str, forms: Forms) -> Layout | str:
-    if isinstance(layout, str) or layout.ordered:
-        return layout
-    return f"inputs: must be in the order of {forms.application.name}: {', '.join(layout.names)}"
 
 
 def _starts(message: RawGrant) -> tuple[list[tuple[int, ...]], int]:

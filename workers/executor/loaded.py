@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from workers.batching.base import Candidate
 from workers.protocol import shapes
 from workers.protocol.frames import WarmVariant
 from workers.protocol.specs import ApplicationSpec, ProfilePoint, Resident, VariantSpec
 
 from .estimates import LatencyEstimate
+from .forms import Forms
 from .runtime import Model
 
 
@@ -26,7 +26,7 @@ class Role(StrEnum):
 class Loaded:
     """A warm variant with its model, its latencies here and its place in the plan.
 
-    ``rate``: rows/s the plan expects of it. ``memory_bytes``: its share of the device's memory. ``used_at``: when it
+    ``memory_bytes``: its share of the device's memory. ``used_at``: when it
     last ran or was planned. ``plan_version``: the plan that it left (while leaving). ``closing``: about to be unloaded;
     takes no new queries.
     """
@@ -38,7 +38,6 @@ class Loaded:
         self.used_at = now
         self.plan_version = 0
         self.closing = False
-        self.served = 0.0
         #: (rows, seconds) of warm-up runs, for a resident that comes without a profile
         self.warm_runs: list[tuple[int, float]] = []
         self._profiled: tuple | None = None
@@ -55,7 +54,6 @@ class Loaded:
         self.accuracy_normalized = resident.variant.accuracy_normalized or 0.0
         self.application = application
         self.max_batch = max(1, resident.max_batch)
-        self.rate = resident.rate
         self.memory_bytes = max(resident.memory_bytes, resident.variant.size_bytes)
         points = resident.profile
         if not points:
@@ -91,20 +89,20 @@ class Loaded:
         seen = [self.estimate, *(estimate for _, estimate in self._smaller)]
         return next((ratio for estimate in seen if (ratio := estimate.drifted(now)) is not None), None)
 
-    def candidate(self, now: float, extent: int = 0) -> Candidate:
-        """What a batch policy sees of this variant for queries as large as ``extent`` (see :meth:`at`)."""
-        estimate = self.at(extent)
-        return Candidate(
-            self.id,
-            self.accuracy,
-            estimate.model(now),
-            self.max_batch,
-            planned=self.role is Role.PLANNED,
-            typical=estimate.typical,
-        )
-
     def wire(self) -> WarmVariant:
         """What gateways see of this variant."""
         return WarmVariant(
             self.id, self.variant.name, self.variant.application, self.accuracy, self.role is Role.PLANNED
         )
+
+
+class Residents:
+    """What is on this device: warm variants by id, and request shapes by application."""
+
+    def __init__(self) -> None:
+        self.variants: dict[int, Loaded] = {}
+        self.forms: dict[str, Forms] = {}
+
+    def tightest_slo_s(self) -> float:
+        """Seconds; 1 where there is no application."""
+        return min((forms.application.slo_s for forms in self.forms.values()), default=1.0)

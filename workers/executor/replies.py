@@ -1,121 +1,106 @@
-"""Sends what a batch gave: results, or refusals of the queries that the model raised for."""
+"""Sends answers: results of a batch, and refusals with their reason."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterable, Sequence
 
-from workers.protocol.frames import FrameConnection, Result, Results
+from workers import log
+from workers.protocol.frames import FrameConnection, Refusal, Results, StopReport
 
-from .answers import Answer, Outcome
-from .granted import Granted
-from .intake import Intake
-from .lanes import Batch
-from .loaded import Loaded
+from .answers import Outcome
+from .granted import Granted, Ticket
+from .loaded import Loaded, Residents
 from .meters import Meters
 from .peers import Peers
+from .stats import Second
+
+_log = log.get("replies")
+#: of its application's SLO: the least budget with which a late query says that the plan is too tight
+_WHOLE = 0.8
 
 
 class Replies:
-    def __init__(self, peers: Peers, intake: Intake, meters: Meters):
+    def __init__(self, peers: Peers, residents: Residents, meters: Meters, second: Second):
         self._peers = peers
-        self._intake = intake
+        self._residents = residents
         self._meters = meters
+        self._second = second
+        self._clock = asyncio.get_running_loop().time
 
-    def of_queries(
+    def answer(
         self,
-        batch: Batch,
-        answers: Sequence[Answer],
-        started: float,
-        run_s: float,
-        held_s: float,
-        stopped_s: float = 0.0,
-    ) -> None:
-        """A result for each query, or its own error; those of one gateway in one write.
-
-        Args:
-            started: seconds on the event loop's clock.
-            run_s: seconds inside ``session.run``.
-            held_s: seconds that the batch held the device.
-            stopped_s: the watchdog's limit in seconds if it stopped the batch, else 0.
-        """
-        loaded = batch.loaded
-        variant, application = loaded.variant.name, loaded.variant.application
-        results: dict[FrameConnection, list[tuple[Result, tuple]]] = {}
-        served = 0
-        for answer in answers:
-            query = batch.queries[answer.query]
-            waited_s = max(0.0, started - query.arrived)
-            self._meters.waited(application, waited_s)
-            if answer.error is not None:
-                if stopped_s:
-                    self._cut_off(query.connection, [query.submit.id], loaded, stopped_s, len(batch.queries) > 1)
-                else:
-                    self._failed(query.connection, query.submit.id, loaded, answer.error)
-                continue
-            served += 1
-            result = Result(
-                query.submit.id,
-                variant,
-                loaded.accuracy,
-                loaded.accuracy_normalized,
-                waited_s,
-                run_s,
-                batch.rows,
-                answer.headers,
-                held_s,
-            )
-            results.setdefault(query.connection, []).append((result, answer.body))
-        for connection, some in results.items():
-            self._peers.send_all(connection, some)
-        self._meters.answered(application, variant, "ok", served)
-
-    def of_granted(
-        self,
-        granted: Granted,
+        batch: Granted,
         loaded: Loaded,
         outcome: Outcome,
         waited_s: float,
         held_s: float,
         stopped_s: float = 0.0,
     ) -> None:
-        """All that was granted together is answered together. ``waited_s``: from receipt to start; others as above."""
+        """Answer every query of a batch that ran.
+
+        Args:
+            waited_s: seconds from receipt to start.
+            held_s: seconds that the batch held the device.
+            stopped_s: the watchdog's limit in seconds if it stopped the batch, else 0.
+        """
         answers, failed, run_s = outcome
-        ids, connection = granted.ids, granted.connection
+        ids, connection, variant = batch.ids, batch.connection, loaded.variant
         for answer in answers:
             message = Results(
-                granted.number,
+                batch.number,
                 tuple(ids if answer.queries is None else [ids[place] for place in answer.queries]),
-                loaded.variant.name,
+                variant.name,
                 loaded.accuracy,
                 loaded.accuracy_normalized,
                 waited_s,
                 run_s,
-                granted.rows,
+                batch.rows,
                 held_s,
                 answer.headers,
-                () if granted.rows == len(ids) else _rows(granted, answer.queries),
+                () if batch.rows == len(ids) else _rows(batch, answer.queries),
             )
             self._peers.send(connection, message, answer.body)
-        if stopped_s and failed:
-            self._cut_off(connection, [ids[place] for place, _ in failed], loaded, stopped_s, len(ids) > 1)
+        if stopped_s:
+            self._stopped(batch, loaded, [ids[place] for place, _ in failed], stopped_s)
             return
         for place, text in failed:
-            self._failed(connection, ids[place], loaded, text)
+            self.refuse(connection, [ids[place]], variant.application, "failed", f"{variant.name}: {text}", False)
 
-    def _failed(self, connection: FrameConnection, id: int, loaded: Loaded, text: str) -> None:
-        variant = loaded.variant
-        self._intake.refuse(connection, [id], variant.application, "failed", f"{variant.name}: {text}", False)
-
-    def _cut_off(
-        self, connection: FrameConnection, ids: Sequence[int], loaded: Loaded, limit_s: float, several: bool
-    ) -> None:
+    def _stopped(self, batch: Granted, loaded: Loaded, ids: Sequence[int], limit_s: float) -> None:
         """Refuse the queries of a stopped run. Any of several may be the endless one: each may be tried again."""
         variant = loaded.variant
-        text = f"{variant.name}: the run did not end within {limit_s:g} s and was stopped"
-        self._intake.refuse(connection, ids, variant.application, "stopped", text, several)
+        if ids:
+            text = f"{variant.name}: the run did not end within {limit_s:g} s and was stopped"
+            self.refuse(batch.connection, ids, variant.application, "stopped", text, len(batch.ids) > 1)
+        _log.error("run stopped", variant=variant.name, limit_s=limit_s)
+        self._peers.report(StopReport(variant.id, variant.name, limit_s))
+
+    def refuse_all(self, tickets: Iterable[Ticket], code: str, text: str) -> None:
+        """Refuse queries that were taken out of their batches; retryable while they have time left."""
+        now = self._clock()
+        for ticket in tickets:
+            if code == "late" and self._had_time(ticket):
+                self._second.refused(ticket.application, ticket.rows)
+            self.refuse(ticket.connection, [ticket.id], ticket.application, code, text, ticket.deadline > now)
+
+    def refuse(
+        self, connection: FrameConnection, ids: Sequence[int], application: str, code: str, text: str, retryable: bool
+    ) -> None:
+        """Refuse queries of one application; none of them waits any more."""
+        # Gateways may send any name; only those of applications on this device become labels.
+        label = application if application in self._residents.forms else ""
+        self._meters.answered(label, "", code, len(ids))
+        self._peers.send_all(connection, [(Refusal(id, code, text, retryable), ()) for id in ids])
+
+    def _had_time(self, ticket: Ticket) -> bool:
+        """Whether a query came with about its application's whole SLO. A client's own, tighter limit does not show that
+        the plan is too tight."""
+        forms = self._residents.forms.get(ticket.application)
+        return forms is None or ticket.budget_s >= _WHOLE * forms.application.slo_s
 
 
-def _rows(granted: Granted, places: Sequence[int] | None) -> tuple[int, ...]:
+def _rows(batch: Granted, places: Sequence[int] | None) -> tuple[int, ...]:
     """Of each of these queries; None: of all."""
-    layouts = granted.layouts
+    layouts = batch.layouts
     return tuple([layouts[place].rows for place in (range(len(layouts)) if places is None else places)])

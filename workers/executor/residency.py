@@ -12,10 +12,10 @@ from workers.protocol.run_limits import limit_s
 from workers.protocol.specs import ApplicationSpec, Resident
 
 from .forms import Forms
-from .lanes import Lanes
-from .loaded import Loaded, Role
+from .grants import Queue
+from .loaded import Loaded, Residents, Role
 from .peers import Peers
-from .queries import Ticket
+from .replies import Replies
 from .runtime import LoadError, Model, RunError, Runtime
 from .watchdog import WARM_UP_LEAST_S
 
@@ -28,42 +28,38 @@ BREAK_GRACE_S = 2.0
 
 
 class Residency:
-    """Loaded variants by id, the plan in force, and the way from one plan to the next.
+    """The plan in force, and the way from one plan to the next.
 
     Args:
+        residents: kept up to date here.
         load: runs a call in the loader thread.
         exclusive: runs a call with the device to itself; takes ``limit_s`` and ``variant`` as :meth:`.Turns.exclusive`.
         on_change: called after each change of plan, warmth or errors.
-        on_stranded: called with queries that nothing warm may serve any more.
-        forms: by name, those of each application that is on this device; kept up to date here.
     """
 
     def __init__(
         self,
         runtime: Runtime,
-        lanes: Lanes,
+        residents: Residents,
+        queue: Queue,
         peers: Peers,
+        replies: Replies,
         load: Callable[..., Awaitable[Any]],
         exclusive: Callable[..., Awaitable[Any]],
         on_change: Callable[[], None],
-        on_stranded: Callable[[list[Ticket]], None],
-        clock: Callable[[], float],
-        forms: dict[str, Forms],
     ):
         self._runtime = runtime
-        self._lanes = lanes
+        self._residents = residents
+        self.loaded = residents.variants
+        self._queue = queue
         self._peers = peers
+        self._replies = replies
         self._load_call = load
         self._exclusive = exclusive
         self._on_change = on_change
-        self._on_stranded = on_stranded
-        self._clock = clock
-        self.loaded: dict[int, Loaded] = {}
-        self._forms = forms
+        self._clock = asyncio.get_running_loop().time
         self.errors: dict[str, str] = {}
         self.plan_version = 0
-        #: above 0 while queues should empty without waiting for larger batches
-        self.hurried = 0
         self._target: Apply | None = None
         self._task: asyncio.Task | None = None
 
@@ -71,10 +67,6 @@ class Residency:
     def settling(self) -> bool:
         """Whether a plan is on its way into force."""
         return self._task is not None and not self._task.done()
-
-    def applications(self) -> list[ApplicationSpec]:
-        """Those that are on this device."""
-        return [forms.application for forms in self._forms.values()]
 
     @property
     def memory_bytes(self) -> int:
@@ -181,7 +173,7 @@ class Residency:
             resident = residents.get(loaded.id)
             if resident is not None and resident.variant.application in applications:
                 loaded.update(resident, applications[resident.variant.application])
-                loaded.role, loaded.used_at, loaded.served = Role.PLANNED, now, 0.0
+                loaded.role, loaded.used_at = Role.PLANNED, now
                 loaded.plan_version = target.plan_version
             elif loaded.role is Role.PLANNED:
                 loaded.role, loaded.plan_version, loaded.used_at = Role.LEAVING, target.plan_version, now
@@ -190,32 +182,28 @@ class Residency:
         # Applications that left stay known while something of theirs is warm.
         warm = {loaded.variant.application: loaded.application for loaded in self.loaded.values()}
         known = {**warm, **applications}
-        for name in self._forms.keys() - known.keys():
-            del self._forms[name]
+        for name in self._residents.forms.keys() - known.keys():
+            del self._residents.forms[name]
         for name, application in known.items():
-            forms = self._forms.get(name)
+            forms = self._residents.forms.get(name)
             if forms is None or forms.application != application:
-                self._forms[name] = Forms(application)
+                self._residents.forms[name] = Forms(application)
         self.plan_version = target.plan_version
         self.errors = errors
         _log.info("plan in force", plan_version=self.plan_version, errors=len(errors))
         self._rearrange()
 
     def _rearrange(self) -> None:
-        stranded = self._lanes.rearrange(self.loaded.values())
-        if stranded:
-            self._on_stranded(stranded)
+        stranded = self._queue.strand(self.loaded)
+        self._replies.refuse_all(stranded, "not_resident", "its variant left this device")
         self._on_change()
 
     async def tidy(self) -> None:
         """Turn what has left into stand-bys, and let go of the stand-bys that are too many."""
         changed = False
         for loaded in self.loaded.values():
-            if (
-                loaded.role is Role.LEAVING
-                and self._peers.all_moved(loaded.plan_version)
-                and not self._lanes.needs(loaded)
-            ):
+            moved = loaded.role is Role.LEAVING and self._peers.all_moved(loaded.plan_version)
+            if moved and not self._queue.needs(loaded.id):
                 loaded.role, changed = Role.STANDBY, True
         if changed:
             self._rearrange()
@@ -237,7 +225,7 @@ class Residency:
         if self._target is not None:
             wanted = {r.variant.id for r in (*self._target.plan.residents, *self._target.plan.relief)}
         idle = (w for w in self.loaded.values() if w.role is Role.STANDBY and not w.closing and w.id not in wanted)
-        return sorted((w for w in idle if not self._lanes.needs(w)), key=lambda w: (w.used_at, w.id))
+        return sorted((w for w in idle if not self._queue.needs(w.id)), key=lambda w: (w.used_at, w.id))
 
     async def room_for(self, size_bytes: int) -> bool:
         """Let stand-bys go until this many bytes fit; whether they do."""
@@ -253,7 +241,7 @@ class Residency:
 
     async def _make_room(self, resident: Resident, residents: dict[int, Resident]) -> None:
         """Where the newcomer does not fit beside what is loaded, let go of what the new plan does not keep: break
-        before make. Gateways hear of it first, and what is queued is still served for a moment."""
+        before make. Gateways are told first, and what is queued is still served for a moment."""
         limit = self._runtime.device.memory_bytes
         need = max(resident.memory_bytes, resident.variant.size_bytes)
         order = {Role.STANDBY: 0, Role.WARMING: 1, Role.LEAVING: 2, Role.PLANNED: 3}
@@ -273,12 +261,8 @@ class Residency:
             loaded.closing = True
         self._on_change()
         until = self._clock() + BREAK_GRACE_S
-        self.hurried += 1
-        try:
-            while any(self._lanes.needs(loaded) for loaded in victims) and self._clock() < until:
-                await asyncio.sleep(0.005)
-        finally:
-            self.hurried -= 1
+        while any(self._queue.needs(loaded.id) for loaded in victims) and self._clock() < until:
+            await asyncio.sleep(0.005)
         # A plan that came meanwhile may want one of them again.
         victims = [loaded for loaded in victims if loaded.closing and loaded.id in self.loaded]
         for loaded in victims:

@@ -24,7 +24,6 @@ from workers.protocol.frames import (
     Moved,
     RawGrant,
     StateReport,
-    Submit,
     ToExecutorRaw,
 )
 
@@ -68,7 +67,6 @@ class Server:
         device, intake, measuring = self._device, self._device.intake, self._measuring
         return {
             "gateway": {
-                Submit: intake.submit,
                 RawGrant: intake.grant,
                 Cancel: lambda connection, message, _: intake.cancel(connection, message.id),
                 Moved: lambda connection, message, _: device.peers.moved(connection, message.plan_version),

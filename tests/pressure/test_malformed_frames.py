@@ -15,7 +15,7 @@ import pytest
 from tests.gateway.conftest import AUTH, application, config, plan, wait_for
 from tests.gateway.test_failures import BODY, PATH
 from workers.protocol import frames
-from workers.protocol.frames import Cancel, FrameConnection, Hello, Moved, Submit, TensorHeader
+from workers.protocol.frames import Cancel, Form, FrameConnection, Grant, Hello, Moved, TensorHeader
 from workers.protocol.framing import MAX_BODY, MAX_HEADER, PREFIX, VERSION
 
 from .conftest import MIB, SLO_S
@@ -29,7 +29,11 @@ def prefixed(header: bytes, body: bytes = b"", /, magic: bytes = b"NR", version:
     return prefix + header + body
 
 
-SUBMIT = Submit(1, "app", 1.0, 1, (TensorHeader("x", "FP32", (1, 4), 16),))
+def batch(id: int, nbytes: int = 16, budget_s: float = 1.0) -> Grant:
+    """A batch of one query, whose input need not have the bytes of its shape."""
+    return Grant(id, "app", 1, 1, (Form(1, (TensorHeader("x", "FP32", (1, 4), nbytes),)),), ((id, 0, budget_s),))
+
+
 MALFORMED = {
     "garbage": bytes(range(256)) * 40,
     "garbage after Hello": HELLO + b"\xff" * 5000,
@@ -41,7 +45,7 @@ MALFORMED = {
     "a message that nobody knows": HELLO + prefixed(msgspec.msgpack.encode(["Shutdown", 1])),
     "a message that is not for executors": HELLO + prefixed(msgspec.msgpack.encode(["Refusal", 1, "late", "x", True])),
     "a message with fields of other types": HELLO + prefixed(msgspec.msgpack.encode(["Cancel", "first"])),
-    "a message that lacks fields": HELLO + prefixed(msgspec.msgpack.encode(["Submit", 1, "app"])),
+    "a message that lacks fields": HELLO + prefixed(msgspec.msgpack.encode(["Grant", 1, "app"])),
     "a message that another role may send": HELLO + prefixed(msgspec.msgpack.encode(["MetricsRequest"])),
     "a second Hello": HELLO + HELLO,
     "a message before Hello": b"".join(frames.encode(Moved(1))),
@@ -49,9 +53,9 @@ MALFORMED = {
 CUT_OFF = {
     "within the prefix": HELLO + b"NR\x01",
     "within the header": HELLO + prefixed(b"\x93", header=100),
-    "within a body": HELLO + b"".join(frames.encode(SUBMIT, [bytes(16)]))[:-7],
-    "within a large body": HELLO + prefixed(msgspec.msgpack.encode(SUBMIT), b"a" * 100_000, body=50 * MIB),
-    "within a body that is only claimed": HELLO + prefixed(msgspec.msgpack.encode(SUBMIT), b"a", body=MAX_BODY),
+    "within a body": HELLO + b"".join(frames.encode(batch(1), [bytes(16)]))[:-7],
+    "within a large body": HELLO + prefixed(msgspec.msgpack.encode(batch(1)), b"a" * 100_000, body=50 * MIB),
+    "within a body that is only claimed": HELLO + prefixed(msgspec.msgpack.encode(batch(1)), b"a", body=MAX_BODY),
 }
 
 
@@ -115,12 +119,11 @@ def test_much_of_it_leaves_nothing_in_the_executor(served):
 
 
 def test_a_query_that_is_wrong_in_itself_is_refused_and_its_neighbours_run(served):
-    """Two queries in one write, the first with a body that is too short: one refusal, one result, on one connection."""
+    """Two batches in one write, the first with a body that is too short: one refusal, one result, on one connection."""
     peer = served.peer("gateway")
 
     async def both():
-        short = Submit(1, "app", SLO_S, 1, (TensorHeader("x", "FP32", (1, 4), 12),))
-        right = Submit(2, "app", SLO_S, 1, (TensorHeader("x", "FP32", (1, 4), 16),))
+        short, right = batch(1, 12, SLO_S), batch(2, 16, SLO_S)
         peer.connection.send_all([(short, [bytes(12)]), (right, [bytes(16)])])
         return (await peer.answer(1))[0], (await peer.answer(2))[0]
 
@@ -170,7 +173,7 @@ class BadDevice:
     def _heard(self, connection, message, _body) -> None:
         if isinstance(message, Hello):
             connection.transport.write(STATE)
-        elif isinstance(message, frames.Submit | frames.Grant):
+        elif isinstance(message, frames.Grant):
             self.asked += 1
             connection.transport.write(self._answer)
             connection.close()

@@ -61,8 +61,8 @@ class ExecutorState(Frame, frozen=True):
     """Sent on Hello and at each change of plan, warmth or draining, and about ten times a second while rows wait.
 
     ``draining``: send nothing new. ``queued``: rows that wait, by application. ``busy_s``: time until the running
-    batch ends, as expected. ``errors``: by name, why a variant could not be loaded or an application is not
-    batched as it asks; under the empty name, why the plan could not be applied.
+    batch ends, as expected. ``errors``: by name, why a variant could not be loaded; under the empty
+    name, why the plan could not be applied.
     """
 
     device: str
@@ -77,23 +77,13 @@ class ExecutorState(Frame, frozen=True):
 # --- gateway to executor --------------------------------------------------------------------------------------------
 
 
-class Submit(Frame, frozen=True):
-    """A query. ``budget_s``: time left for the executor (the way back already taken off). ``variant`` and
-    ``min_accuracy`` (percent, application's own metric) narrow the choice. ``outputs``: names wanted, empty for all."""
-
-    id: int
-    application: str
-    budget_s: float
-    rows: int
-    inputs: tuple[TensorHeader, ...]
-    outputs: tuple[str, ...] = ()
-    variant: str | None = None
-    min_accuracy: float | None = None
-
-
 class Form(msgspec.Struct, frozen=True, array_like=True):
-    """What many queries share: everything but their numbers and deadlines. Fields as in :class:`Submit`; ``inputs`` in
-    the signature's order."""
+    """What many queries share: everything but their numbers and deadlines.
+
+    Attributes:
+        inputs: in the signature's order.
+        outputs: names wanted, empty for all.
+    """
 
     rows: int
     inputs: tuple[TensorHeader, ...]
@@ -102,7 +92,8 @@ class Form(msgspec.Struct, frozen=True, array_like=True):
 
 class Grant(Frame, frozen=True):
     """Queries to run together on ``variant`` (an id), in runs of at most ``max_rows`` rows, once everything granted
-    before has run. ``number``: the gateway's own. ``queries``: (id, place of its form in ``forms``, ``budget_s``).
+    before has run. ``number``: the gateway's own. ``queries``: (id, place of its form in ``forms``, ``budget_s``:
+    seconds left for the executor, the way back already taken off).
 
     The body holds the first input of every query, in the order of ``queries``, then the second one of every query, and
     so on: what a run takes of an input lies in one piece.
@@ -146,21 +137,6 @@ class Moved(Frame, frozen=True):
 # --- executor to gateway --------------------------------------------------------------------------------------------
 
 
-class Result(Frame, frozen=True):
-    """An answer; tensors in the body. ``queue_s``: from receipt to start; ``run_s``: the batch; ``batch_rows``.
-    ``held_s``: how long the batch held the device, with what is to be done around the run; 0: not told."""
-
-    id: int
-    variant: str
-    accuracy: float
-    accuracy_normalized: float
-    queue_s: float
-    run_s: float
-    batch_rows: int
-    outputs: tuple[TensorHeader, ...]
-    held_s: float = 0.0
-
-
 class ResultTensor(msgspec.Struct, frozen=True, array_like=True):
     """One output of several queries, one behind the other. ``shape``: of them all, rows first; ``nbytes``: of them all.
     ``sizes``: bytes of each query's part where rows may differ in length (BYTES); empty: every row takes as many."""
@@ -175,8 +151,15 @@ class ResultTensor(msgspec.Struct, frozen=True, array_like=True):
 class Results(Frame, frozen=True):
     """Answers to queries of one :class:`Grant`, by its ``number``, that want the same outputs and whose outputs have
     the same shapes but for their rows: all of a batch, mostly. ``ids`` and the body's parts are in the same order; the
-    body holds the first output of every query, then the second one, and so on. ``rows``: of each query; empty: one row
-    each. Other fields as in :class:`Result`, of the whole batch."""
+    body holds the first output of every query, then the second one, and so on.
+
+    Attributes:
+        queue_s: seconds from receipt to start.
+        run_s: seconds inside the model's runs.
+        batch_rows: rows of the whole batch.
+        held_s: seconds that the batch held the device, with what is to be done around the run; 0: unknown.
+        rows: of each query; empty: one row each.
+    """
 
     number: int
     ids: tuple[int, ...]
@@ -309,12 +292,11 @@ class Metrics(Frame, frozen=True):
     text: str
 
 
-ToExecutor = Hello | Submit | Grant | Cancel | Moved | Apply | Measure | MeasureCancel | MetricsRequest
+ToExecutor = Hello | Grant | Cancel | Moved | Apply | Measure | MeasureCancel | MetricsRequest
 #: the same messages as an executor reads them
-ToExecutorRaw = Hello | Submit | RawGrant | Cancel | Moved | Apply | Measure | MeasureCancel | MetricsRequest
+ToExecutorRaw = Hello | RawGrant | Cancel | Moved | Apply | Measure | MeasureCancel | MetricsRequest
 FromExecutor = (
     ExecutorState
-    | Result
     | Results
     | Refusal
     | StateReport

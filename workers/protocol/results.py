@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Sequence
 
-from .frames import FrameError, Result, Results, ResultTensor, TensorHeader
+from .frames import FrameError, Results, ResultTensor, TensorHeader
 
 Answer = tuple[tuple[TensorHeader, ...], Sequence[memoryview]]
 
@@ -62,7 +62,7 @@ def _alike(name: str, datatype: str, shape: tuple[int, ...], nbytes: int) -> tup
     return (TensorHeader(name, datatype, shape, nbytes),)
 
 
-def check_finite(result: Results | Result) -> None:
+def check_finite(result: Results) -> None:
     """Raises FrameError: a time or an accuracy is no number that statistics could hold."""
     if not math.isfinite(result.queue_s + result.run_s + result.held_s + result.accuracy + result.accuracy_normalized):
         raise FrameError("queue_s, run_s, held_s, accuracy and accuracy_normalized: must be finite")

@@ -17,6 +17,7 @@ from onnx import TensorProto, helper
 
 from workers.executor.codec import DTYPES, encode
 from workers.protocol import frames
+from workers.protocol.control import ProfileOrder
 from workers.protocol.frames import (
     Apply,
     ExecutorState,
@@ -24,6 +25,8 @@ from workers.protocol.frames import (
     Frame,
     Grant,
     Hello,
+    Measure,
+    MeasureReport,
     Refusal,
     Results,
 )
@@ -72,8 +75,18 @@ def resident(spec: VariantSpec, seconds=0.002, max_batch=16, rate=10.0, memory_b
     return Resident(spec, max_batch, rate, 0.5, profile(seconds, max_batch), memory_bytes)
 
 
+def order(job: int, path: Path, spec: ApplicationSpec | None = None, validation_path=None, **terms) -> Measure:
+    """A profile job for the model at ``path``, as variant ``100 + job``. ``terms``: as of a :class:`ProfileOrder`."""
+    spec = application() if spec is None else spec
+    terms = {"first": False, "max_batch": 8} | terms
+    made = variant(100 + job, path, spec.name)
+    return Measure(
+        ProfileOrder(job=job, device="box/cpu0", variant=made, application=spec, **terms), str(path), validation_path
+    )
+
+
 class Peer:
-    """A connection to the executor; everything that arrives is kept in order."""
+    """A connection to the executor; everything that arrives is kept in order, profile reports without their frame."""
 
     def __init__(self) -> None:
         self.messages: list[Frame] = []
@@ -95,7 +108,7 @@ class Peer:
         return self
 
     def _on_message(self, _connection, message: Frame, body: memoryview) -> None:
-        self.messages.append(message)
+        self.messages.append(message.report if isinstance(message, MeasureReport) else message)
         if isinstance(message, Refusal):
             self._answered(message.id, message, {})
         elif isinstance(message, Results):

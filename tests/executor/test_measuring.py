@@ -9,15 +9,12 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
-from tests.executor.harness import WIDE, Executor, application, resident, rows, save, turning, variant
+from tests.executor.harness import WIDE, Executor, application, order, resident, rows, save, turning, variant
 from workers.executor.turns import FIRST_RUN_PATIENCE_S
+from workers.protocol.control import ProfileDone, ProfileFailed, ProfileProgress
 from workers.protocol.frames import (
     ExecutorState,
-    Measure,
     MeasureCancel,
-    MeasureDone,
-    MeasureFailed,
-    MeasureProgress,
     Refusal,
     Results,
     StatsReport,
@@ -31,13 +28,8 @@ async def executor(tmp_path):
         yield running
 
 
-def order(job, path, spec=None, first=False, max_batch=8, **more) -> Measure:
-    spec = application() if spec is None else spec
-    return Measure(job, variant(100 + job, path, spec.name), spec, str(path), first, max_batch, **more)
-
-
 async def ended(executor, job: int):
-    return await executor.node.next(MeasureDone | MeasureFailed, lambda message: message.job == job)
+    return await executor.node.next(ProfileDone | ProfileFailed, lambda message: message.job == job)
 
 
 async def test_every_power_of_two_up_to_the_largest_batch_is_measured(executor, tiny_models):
@@ -48,7 +40,7 @@ async def test_every_power_of_two_up_to_the_largest_batch_is_measured(executor, 
     for point in done.points:
         assert 0 < point.p50_s <= point.p95_s and point.samples >= 5
     assert done.load_s > 0 and done.memory_bytes >= path.stat().st_size
-    progress = [m for m in executor.node.of(MeasureProgress) if m.job == 1]
+    progress = [m for m in executor.node.of(ProfileProgress) if m.job == 1]
     assert [m.phase for m in progress[:2]] == ["waiting", "loading"]
     parts = [m.done for m in progress]
     assert parts == sorted(parts) and parts[-1] == 1.0
@@ -83,7 +75,7 @@ async def test_a_first_run_happens_on_a_drained_device_and_is_ended_at_its_limit
     quick = tiny_models["quick"]
     gateway = await executor.applied(1, [resident(variant(1, quick))], [application()], [quick])
     executor.node.connection.send(order(1, quick, first=True, max_batch=1))
-    assert isinstance(await ended(executor, 1), MeasureDone)
+    assert isinstance(await ended(executor, 1), ProfileDone)
     assert any(state.draining for state in gateway.of(ExecutorState)) and not gateway.state().draining
 
     spec = application("endless", slo_s=0.05, signature=WIDE)
@@ -115,7 +107,7 @@ async def test_accuracy_is_measured_on_a_validation_set(executor, tiny_models, t
     executor.node.connection.send(order(1, path, validation=spec, validation_path=str(tmp_path / "set.npz")))
     done = await ended(executor, 1)
     assert (done.accuracy, done.validated_rows) == (pytest.approx(80.0), 150)
-    assert "validating" in {m.phase for m in executor.node.of(MeasureProgress)}
+    assert "validating" in {m.phase for m in executor.node.of(ProfileProgress)}
 
 
 @pytest.mark.parametrize(
@@ -164,7 +156,7 @@ async def test_what_cannot_be_measured_fails_with_a_reason_and_the_next_job_goes
     assert messages[1].startswith("batch 2: ")
     assert messages[2] == "max_batch: must be at least 1, not 0"
     assert messages[3].startswith("validation: not a readable .npz")
-    assert isinstance(await ended(executor, 5), MeasureDone)
+    assert isinstance(await ended(executor, 5), ProfileDone)
 
 
 async def test_a_cancelled_job_answers_nothing_and_frees_the_device(executor, tiny_models, tmp_path):
@@ -173,11 +165,11 @@ async def test_a_cancelled_job_answers_nothing_and_frees_the_device(executor, ti
     send(order(1, turning(tmp_path / "endless.onnx", 10**9), spec, first=True))
     send(order(2, tiny_models["quick"], max_batch=1))
     send(order(3, tiny_models["quick"], max_batch=1))
-    await executor.node.next(MeasureProgress, lambda message: message.job == 1 and message.phase == "loading")
+    await executor.node.next(ProfileProgress, lambda message: message.job == 1 and message.phase == "loading")
     send(MeasureCancel(1))
     send(MeasureCancel(3))
-    assert isinstance(await ended(executor, 2), MeasureDone)
-    assert {m.job for m in executor.node.messages if isinstance(m, MeasureDone | MeasureFailed)} == {2}
+    assert isinstance(await ended(executor, 2), ProfileDone)
+    assert {m.job for m in executor.node.messages if isinstance(m, ProfileDone | ProfileFailed)} == {2}
 
 
 async def test_a_first_run_that_is_cancelled_once_it_took_long_leaves_the_device_open(executor, tiny_models, tmp_path):
@@ -195,8 +187,8 @@ async def test_a_first_run_that_is_cancelled_once_it_took_long_leaves_the_device
 
 async def test_how_a_job_ended_waits_for_a_node_that_was_away(executor, tiny_models):
     executor.node.connection.send(order(1, tiny_models["quick"], max_batch=1))
-    await executor.node.next(MeasureProgress)
+    await executor.node.next(ProfileProgress)
     executor.node.connection.close()
     await asyncio.sleep(0.6)
     node = await executor.peer("node")
-    assert isinstance(await node.next(MeasureDone), MeasureDone)
+    assert isinstance(await node.next(ProfileDone), ProfileDone)

@@ -13,10 +13,11 @@ import time
 import numpy as np
 import pytest
 
-from tests.executor.harness import WIDE, Executor, application, endless, resident, turning, variant
+from tests.executor.harness import WIDE, Executor, application, endless, order, resident, turning, variant
 from workers.executor.watchdog import Watchdog
 from workers.node.losses import EXIT_STUCK
-from workers.protocol.frames import ExecutorState, Measure, MeasureFailed, Refusal, Results, StopReport
+from workers.protocol.control import ProfileFailed
+from workers.protocol.frames import ExecutorState, Refusal, Results, StopReport
 from workers.protocol.run_limits import FACTOR, LEAST_S, limit_s
 from workers.protocol.run_record import LOADING, RUNNING, blamed, create, record_path
 
@@ -75,8 +76,8 @@ async def test_an_endless_profiling_run_is_stopped(tmp_path, path):
     spec = application(slo_s=0.1, signature=WIDE)
     loop = turning(tmp_path / "loop.onnx", 10**12)
     async with Executor(tmp_path) as executor:
-        executor.node.connection.send(Measure(1, variant(7, loop), spec, str(loop), True, 8))
-        failed = await executor.node.next(MeasureFailed)
+        executor.node.connection.send(order(1, loop, spec, first=True))
+        failed = await executor.node.next(ProfileFailed)
         assert failed.message == "the first run of one row took longer than 2 s and was stopped"
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from workers.protocol import frames
+from workers.protocol import control, frames
 from workers.protocol.specs import DeviceInfo, DeviceState, DeviceStats, ProfilePoint
 
 
@@ -59,21 +59,26 @@ class StandIn:
                 connection.send(frames.Metrics(text=text))
 
     def measure(self, connection: frames.FrameConnection, frame: frames.Measure) -> None:
-        self.note(f"measure {frame.job} {frame.variant.name} {Path(frame.path).stat().st_size}")
+        order = frame.order
+        self.note(f"measure {order.job} {order.variant.name} {Path(frame.path).stat().st_size}")
+
+        def report(message: control.FromMember) -> None:
+            connection.send(frames.MeasureReport(message))
+
         point = ProfilePoint(batch=1, p50_s=0.001, p95_s=0.002, mean_s=0.001, samples=5)
-        connection.send(frames.MeasureProgress(job=frame.job, phase="measuring", done=0.5, points=(point,)))
-        match frame.variant.name:
+        report(control.ProfileProgress(job=order.job, phase="measuring", done=0.5, points=(point,)))
+        match order.variant.name:
             case "crash":
                 os.kill(os.getpid(), signal.SIGKILL)
             case "fail":
-                connection.send(frames.MeasureFailed(job=frame.job, message="no such operator"))
+                report(control.ProfileFailed(job=order.job, message="no such operator"))
             case "hang":
                 pass
             case _:
                 rows = Path(frame.validation_path).stat().st_size if frame.validation_path else 0
-                connection.send(
-                    frames.MeasureDone(
-                        job=frame.job,
+                report(
+                    control.ProfileDone(
+                        job=order.job,
                         load_s=0.1,
                         memory_bytes=1000,
                         points=(point,),

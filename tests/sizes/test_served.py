@@ -9,19 +9,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from tests.executor.harness import Executor, application, variant
+from tests.executor.harness import Executor, application, order, variant
 from tests.gateway.conftest import AUTH, GatewayProcess, config, wait_for
 from tests.gateway.test_late_binding import together
 from tests.wild import models
 from workers.executor.codec import encode
-from workers.protocol.control import GatewayStats
+from workers.protocol.control import GatewayStats, ProfileDone, ProfileFailed, ProfileProgress
 from workers.protocol.frames import (
     Form,
     Grant,
-    Measure,
-    MeasureDone,
-    MeasureFailed,
-    MeasureProgress,
     Refusal,
     Results,
     StatsReport,
@@ -45,9 +41,8 @@ def sized(*sizes: int, slo_s: float = 60.0, signature=SIGNATURE, padding=None) -
 
 
 async def measured(executor: Executor, spec: ApplicationSpec, path, max_batch: int = 4):
-    order = Measure(1, variant(1, path), spec, str(path), False, max_batch)
-    executor.node.connection.send(order)
-    return await executor.node.next(MeasureDone | MeasureFailed)
+    executor.node.connection.send(order(1, path, spec, max_batch=max_batch))
+    return await executor.node.next(ProfileDone | ProfileFailed)
 
 
 @pytest.fixture
@@ -66,11 +61,11 @@ def path(tmp_path):
 
 async def test_each_class_is_measured_where_latency_grows_with_size(executor, path):
     done = await measured(executor, sized(SHORT, LONG), path)
-    assert isinstance(done, MeasureDone), done
+    assert isinstance(done, ProfileDone), done
     assert [(p.size, p.batch) for p in done.points] == [(0, 1), (0, 2), (0, 4), (SHORT, 1), (SHORT, 2), (SHORT, 4)]
     long, short = of_class(done.points, 0), of_class(done.points, SHORT)
     assert all(many.p50_s > 5 * few.p50_s for many, few in zip(long, short, strict=True))
-    parts = [m.done for m in executor.node.of(MeasureProgress)]
+    parts = [m.done for m in executor.node.of(ProfileProgress)]
     assert parts == sorted(parts) and parts[-1] == 1.0
 
 

@@ -6,8 +6,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from tests.executor.harness import Executor, Peer, application, resident, variant
-from workers.protocol.frames import Measure, MeasureDone, MeasureFailed, Refusal, Results
+from tests.executor.harness import Executor, Peer, application, order, resident, variant
+from workers.protocol.control import ProfileDone, ProfileFailed
+from workers.protocol.frames import Refusal, Results
 
 from . import models
 
@@ -83,9 +84,9 @@ async def test_padding_that_would_blow_up_memory_is_not_done(executor, tmp_path)
     assert (await outputs(peer, 5))["width"].tolist() == [1] * 16
 
 
-async def measured(executor, spec, path, **more):
-    executor.node.connection.send(Measure(1, variant(101, path, spec.name), spec, str(path), False, 8, **more))
-    return await executor.node.next(MeasureDone | MeasureFailed)
+async def measured(executor, spec, path):
+    executor.node.connection.send(order(1, path, spec))
+    return await executor.node.next(ProfileDone | ProfileFailed)
 
 
 async def test_a_model_for_one_row_is_measured_with_one_row(executor, tmp_path):
@@ -99,14 +100,14 @@ async def test_a_model_is_measured_at_the_largest_declared_size(executor, tmp_pa
     inputs = tuple(msgspec.structs.replace(tensor, most=24) for tensor in models.TOKENS.inputs)
     sized = msgspec.structs.replace(models.TOKENS, inputs=inputs)
     done = await measured(executor, application(signature=sized), path)
-    assert isinstance(done, MeasureDone), done
+    assert isinstance(done, ProfileDone), done
     assert [point.batch for point in done.points] == [1, 2, 4, 8]
 
 
 async def test_without_declared_sizes_a_size_is_found_that_the_model_takes(executor, tmp_path):
     path = models.tokens_of(tmp_path / "m.onnx", 64)
     done = await measured(executor, application(signature=models.TOKENS), path)
-    assert isinstance(done, MeasureDone), done
+    assert isinstance(done, ProfileDone), done
 
 
 async def test_what_onnxruntime_cannot_run_is_not_loaded(executor, tmp_path):
@@ -115,4 +116,4 @@ async def test_what_onnxruntime_cannot_run_is_not_loaded(executor, tmp_path):
         (*models.TEXT.inputs, models.EVERY.inputs[-1]), (*models.TEXT.outputs, models.EVERY.outputs[-1])
     )
     done = await measured(executor, application(signature=both), path)
-    assert isinstance(done, MeasureFailed) and "BF16 outputs of a model with BYTES inputs" in done.message
+    assert isinstance(done, ProfileFailed) and "BF16 outputs of a model with BYTES inputs" in done.message

@@ -21,7 +21,8 @@ import numpy as np
 
 from workers import log, metrics
 from workers.protocol import shapes
-from workers.protocol.frames import Measure, MeasureDone, MeasureFailed, MeasureProgress
+from workers.protocol.control import ProfileDone, ProfileFailed, ProfileOrder, ProfileProgress
+from workers.protocol.frames import Measure, MeasureReport
 from workers.protocol.run_limits import limit_s
 from workers.protocol.specs import ProfilePoint
 
@@ -72,7 +73,9 @@ class _Memory:
 class _Job:
     """``points``: of the class that is being measured; ``classes``: those that were."""
 
-    order: Measure
+    order: ProfileOrder
+    path: str
+    validation_path: str | None
     classes: SizeClasses
     points: list[ProfilePoint] = field(default_factory=list)
     told_at: float = -1e9
@@ -93,8 +96,10 @@ class Measuring:
 
     def order(self, message: Measure) -> None:
         """Queue a job; one with a known number replaces the old one (a node may ask again after it lost touch)."""
-        self.cancel(message.job)
-        self._jobs.append(_Job(message, SizeClasses(message.application.sizes)))
+        order = message.order
+        self.cancel(order.job)
+        classes = SizeClasses(order.application.sizes)
+        self._jobs.append(_Job(order, message.path, message.validation_path, classes))
         self._tell(self._jobs[-1], "waiting", 0.0)
         self._next()
 
@@ -123,28 +128,29 @@ class Measuring:
                 await asyncio.wait([before])
             report = await self._measure(job)
         except (LoadError, RunError, metrics.MetricError, validation.ValidationError, _Failed) as error:
-            report = MeasureFailed(job.order.job, str(error))
+            report = ProfileFailed(job=job.order.job, message=str(error))
         except asyncio.CancelledError:
             raise
         except Exception as error:
             _log.exception("measuring failed", job=job.order.job)
-            report = MeasureFailed(job.order.job, f"{type(error).__name__}: {error}")
+            report = ProfileFailed(job=job.order.job, message=f"{type(error).__name__}: {error}")
         finally:
             if self._current is job:
                 self._current = None
                 asyncio.get_running_loop().call_soon(self._next)
             elif self._current is None:
                 asyncio.get_running_loop().call_soon(self._next)
-        self._device.peers.report(report)
-        _log.info("measured", job=job.order.job, variant=job.order.variant.name, ok=isinstance(report, MeasureDone))
+        self._device.peers.report(MeasureReport(report))
+        _log.info("measured", job=job.order.job, variant=job.order.variant.name, ok=isinstance(report, ProfileDone))
 
     def _tell(self, job: _Job, phase: str, done: float, always: bool = True) -> None:
         now = self._device.clock()
         if always or now - job.told_at >= PROGRESS_EVERY_S:
             job.told_at = now
-            self._device.peers.report(MeasureProgress(job.order.job, phase, min(1.0, done), job.profile))
+            report = ProfileProgress(job=job.order.job, phase=phase, done=min(1.0, done), points=job.profile)
+            self._device.peers.report(MeasureReport(report))
 
-    async def _measure(self, job: _Job) -> MeasureDone:
+    async def _measure(self, job: _Job) -> ProfileDone:
         order, device = job.order, self._device
         if order.max_batch < 1:
             raise _Failed(f"max_batch: must be at least 1, not {order.max_batch}")
@@ -152,7 +158,7 @@ class Measuring:
         if not await device.residency.room_for(order.variant.size_bytes):
             raise _Failed(f"memory: {order.variant.size_bytes} bytes do not fit beside what the plan keeps here")
         memory = _Memory(device.runtime)
-        load = functools.partial(device.runtime.load, order.path, order.application.signature, order.variant.id)
+        load = functools.partial(device.runtime.load, job.path, order.application.signature, order.variant.id)
         model = await device.load(memory.around, load)
         batches = _batches(min(order.max_batch, model.most_rows or order.max_batch))
         await self._first_run(order, model, memory)
@@ -172,7 +178,7 @@ class Measuring:
         if order.validation is not None:
             accuracy, rows = await self._validate(job, model)
         self._tell(job, "measuring" if accuracy is None else "validating", 1.0)
-        return MeasureDone(
+        return ProfileDone(
             job=order.job,
             load_s=model.load_s,
             memory_bytes=max(memory.peak, order.variant.size_bytes),
@@ -207,7 +213,7 @@ class Measuring:
     def _during(self, job: _Job, index: int, of: int, part: float) -> None:
         self._tell(job, "measuring", (index + min(1.0, part)) / of, always=False)
 
-    async def _first_run(self, order: Measure, model: Model, memory: _Memory) -> None:
+    async def _first_run(self, order: ProfileOrder, model: Model, memory: _Memory) -> None:
         """Warm up with one row. A variant that never ran on this device type does so on a drained device: nobody knows
         yet how long it takes; a limit ends it."""
         slo_s = order.application.slo_s
@@ -230,7 +236,7 @@ class Measuring:
         except RunError as error:
             raise _Failed(f"batch 1: {error}") from None
 
-    def _step(self, order: Measure, call: Callable[[], Any], expected_s: float) -> asyncio.Future:
+    def _step(self, order: ProfileOrder, call: Callable[[], Any], expected_s: float) -> asyncio.Future:
         """Run one step with the device to itself."""
         most_s = limit_s(expected_s, order.application.slo_s, PROFILING_LEAST_S)
         return self._device.exclusive(
@@ -258,10 +264,10 @@ class Measuring:
 
     async def _validate(self, job: _Job, model: Model) -> tuple[float, int]:
         order, device = job.order, self._device
-        if order.validation_path is None:
+        if job.validation_path is None:
             raise _Failed("validation: the order names no file for it")
         metric = metrics.create(order.validation.metric)
-        arrays, labels = await device.load(validation.read, order.validation_path, order.application.signature)
+        arrays, labels = await device.load(validation.read, job.validation_path, order.application.signature)
         points = shapes.of_class(job.profile, 0)
         good = [point for point in points if point.p95_s <= order.application.slo_s] or points[:1]
         best = max((point for point in good if point.batch <= VALIDATION_ROWS), key=lambda p: p.batch)

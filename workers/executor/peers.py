@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workers import log
-from workers.protocol.frames import Buffer, Frame, FrameConnection, MeasureDone, MeasureFailed
+from workers.protocol.control import ProfileProgress
+from workers.protocol.frames import Buffer, Frame, FrameConnection, MeasureReport
 
 _log = log.get("peers")
 #: a peer that lets this much pile up has stopped reading, and its answers are worthless by now
@@ -33,10 +34,11 @@ class Peers:
             self.send(connection, message)
 
     def report(self, message: Frame) -> None:
-        """Tell the node; how a measurement ended is kept for it while it is away."""
+        """Send to the node; how a measurement ended is kept for it while it is away."""
         for connection in list(self.nodes):
             self.send(connection, message)
-        if not self.nodes and isinstance(message, MeasureDone | MeasureFailed):
+        ended = isinstance(message, MeasureReport) and not isinstance(message.report, ProfileProgress)
+        if ended and not self.nodes:
             self._unreported.append(message)
 
     def node_joined(self, connection: FrameConnection) -> None:

@@ -191,8 +191,8 @@ class NodeDaemon:
                 self.link.send(control.Fault(device=ref, variant=frame.variant, cause="stopped", detail=detail))
             case frames.DriftReport():
                 self.link.send(control.Drift(device=ref, variant=frame.variant, ratio=frame.ratio))
-            case frames.MeasureProgress() | frames.MeasureDone() | frames.MeasureFailed():
-                self.jobs.heard(frame)
+            case frames.MeasureReport():
+                self.jobs.relay(frame.report)
             case frames.Metrics():
                 waiters = self._metrics_waiters[ref]
                 while waiters:

@@ -1,4 +1,4 @@
-"""Profile jobs on this node: fetch the files, have the device's executor measure, relay what it says.
+"""Profile jobs on this node: fetch the files, have the device's executor measure, relay its reports.
 
 Every order ends in exactly one ProfileDone or ProfileFailed, unless it is cancelled.
 """
@@ -64,29 +64,15 @@ class ProfileJobs:
             self._log.info("profile_cancelled", job=job)
             task.cancel()
 
-    def heard(self, frame: frames.Frame) -> None:
-        """A Measure* frame from an executor; those of jobs that are no longer wanted are dropped."""
-        if frame.job not in self._measuring:
+    def relay(self, report: control.ProfileProgress | control.ProfileDone | control.ProfileFailed) -> None:
+        """Take an executor's report of a job; those of jobs that are no longer wanted are dropped."""
+        if report.job not in self._measuring:
             return
-        _, _, outcome = self._measuring[frame.job]
-        match frame:
-            case frames.MeasureProgress():
-                if not outcome.done():
-                    self._say(
-                        control.ProfileProgress(job=frame.job, phase=frame.phase, done=frame.done, points=frame.points)
-                    )
-            case frames.MeasureDone():
-                message = control.ProfileDone(
-                    job=frame.job,
-                    load_s=frame.load_s,
-                    memory_bytes=frame.memory_bytes,
-                    points=frame.points,
-                    accuracy=frame.accuracy,
-                    validated_rows=frame.validated_rows,
-                )
-                _settle(outcome, message)
-            case frames.MeasureFailed():
-                _settle(outcome, control.ProfileFailed(job=frame.job, message=frame.message))
+        _, _, outcome = self._measuring[report.job]
+        if not isinstance(report, control.ProfileProgress):
+            _settle(outcome, report)
+        elif not outcome.done():
+            self._say(report)
 
     def lost(self, device: str, loss: Loss) -> None:
         """The device's executor died: its jobs fail. Another try may do better, unless the job's variant crashed it."""
@@ -131,16 +117,7 @@ class ProfileJobs:
     async def _measure(
         self, order: control.ProfileOrder, executor: Executor, paths: list[str]
     ) -> control.ProfileDone | control.ProfileFailed:
-        measure = frames.Measure(
-            job=order.job,
-            variant=order.variant,
-            application=order.application,
-            path=paths[0],
-            first=order.first,
-            max_batch=order.max_batch,
-            validation=order.validation,
-            validation_path=paths[1] if order.validation is not None else None,
-        )
+        measure = frames.Measure(order, paths[0], paths[1] if order.validation is not None else None)
         outcome = asyncio.get_running_loop().create_future()
         waited = 0.0
         while not executor.up:

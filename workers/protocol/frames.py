@@ -17,8 +17,9 @@ from typing import Any
 
 import msgspec
 
+from .control import ProfileDone, ProfileFailed, ProfileOrder, ProfileProgress
 from .framing import PREFIX, VERSION, FrameError, Framing
-from .specs import ApplicationSpec, DevicePlan, DeviceState, DeviceStats, ProfilePoint, ValidationSpec, VariantSpec
+from .specs import ApplicationSpec, DevicePlan, DeviceState, DeviceStats
 
 #: a batch's inputs are to fit between two processes: else each part of them that the other has taken wakes this one
 SEND_BUFFER_BYTES = 2 * 1024 * 1024
@@ -199,15 +200,10 @@ class Apply(Frame, frozen=True):
 
 
 class Measure(Frame, frozen=True):
-    """Profile a variant (see ``control.ProfileOrder``); files are already in the cache."""
+    """Profile a variant. The files of the order are in the cache, at ``path`` and ``validation_path``."""
 
-    job: int
-    variant: VariantSpec
-    application: ApplicationSpec
+    order: ProfileOrder
     path: str
-    first: bool
-    max_batch: int
-    validation: ValidationSpec | None = None
     validation_path: str | None = None
 
 
@@ -259,31 +255,10 @@ class DriftReport(Frame, frozen=True):
     ratio: float
 
 
-class MeasureProgress(Frame, frozen=True):
-    """See ``control.ProfileProgress``."""
+class MeasureReport(Frame, frozen=True):
+    """What the control plane is to learn of a profile job; the node relays it."""
 
-    job: int
-    phase: str
-    done: float
-    points: tuple[ProfilePoint, ...] = ()
-
-
-class MeasureDone(Frame, frozen=True):
-    """See ``control.ProfileDone``."""
-
-    job: int
-    load_s: float
-    memory_bytes: int
-    points: tuple[ProfilePoint, ...]
-    accuracy: float | None = None
-    validated_rows: int = 0
-
-
-class MeasureFailed(Frame, frozen=True):
-    """See ``control.ProfileFailed``."""
-
-    job: int
-    message: str
+    report: ProfileProgress | ProfileDone | ProfileFailed
 
 
 class Metrics(Frame, frozen=True):
@@ -304,9 +279,7 @@ FromExecutor = (
     | OverloadReport
     | StopReport
     | DriftReport
-    | MeasureProgress
-    | MeasureDone
-    | MeasureFailed
+    | MeasureReport
     | Metrics
 )
 

@@ -35,13 +35,13 @@ class InThisProcess(Executor):
     async def __aenter__(self) -> InThisProcess:
         self.device = Device(self.info, Runtime(self.info, Watchdog()), Peers(), 4096, 0.05)
         self.at_once: list[bool] = []
-        ask = self.device.turns.start
+        ask = self.device.device_loop.start
 
         def noted(batch, loaded) -> bool:
             self.at_once.append(ask(batch, loaded))
             return self.at_once[-1]
 
-        self.device.turns.start = noted
+        self.device.device_loop.start = noted
         self._tasks = [asyncio.create_task(self.device.run()), asyncio.create_task(self.device.tick())]
         server = Server(self.device, Measuring(self.device))
         self._listener = await asyncio.get_running_loop().create_unix_server(

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.executor.harness import WIDE, Executor, application, order, resident, rows, save, turning, variant
-from workers.executor.turns import FIRST_RUN_PATIENCE_S
+from workers.executor.device_loop import FIRST_RUN_PATIENCE_S
 from workers.protocol.control import ProfileDone, ProfileFailed, ProfileProgress
 from workers.protocol.frames import (
     ExecutorState,

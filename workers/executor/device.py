@@ -19,6 +19,7 @@ from workers.protocol.frames import (
 )
 from workers.protocol.specs import DeviceInfo, DeviceState
 
+from .device_loop import DeviceLoop
 from .exclusive import Kind
 from .grants import Queue
 from .intake import Intake
@@ -30,13 +31,12 @@ from .replies import Replies
 from .residency import Residency
 from .runtime import Runtime
 from .stats import Second
-from .turns import Turns
 
 _LOADER_NICE = 10
 
 
 class Device:
-    """Owns the device. ``intake`` takes what gateways send, ``turns`` has the device's time, ``residency`` the plan."""
+    """Owns the device. ``intake`` takes what gateways send, ``device_loop`` runs it, ``residency`` follows the plan."""
 
     def __init__(self, info: DeviceInfo, runtime: Runtime, peers: Peers, queue_rows: int, profile_share: float):
         self.info = info
@@ -51,7 +51,7 @@ class Device:
         self.residents = Residents()
         self.queue = Queue()
         self._replies = Replies(peers, self.residents, self._meters, self._second)
-        self.turns = Turns(
+        self.device_loop = DeviceLoop(
             info,
             runtime.watchdog,
             self.residents,
@@ -61,7 +61,7 @@ class Device:
             profile_share,
             on_change=self.changed,
         )
-        self.intake = Intake(self.residents, self.queue, self.turns, self._replies, self._second, queue_rows)
+        self.intake = Intake(self.residents, self.queue, self.device_loop, self._replies, self._second, queue_rows)
         self.residency = Residency(
             runtime,
             self.residents,
@@ -76,7 +76,7 @@ class Device:
         self._told_rows = 0
 
     def _renice(self) -> None:
-        # A load beside serving takes the core in turns with it; niced it takes what is left over. With more cores the
+        # A load beside serving competes for the core; niced it takes what is left over. With more cores the
         # session's own threads would inherit the niceness, and an unprivileged process cannot take it back.
         if self.info.kind == "cpu" and self.runtime.cores == 1:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOADER_NICE)
@@ -91,7 +91,7 @@ class Device:
             warm=tuple(loaded.wire() for loaded in self.residents.variants.values() if not loaded.closing),
             draining=self.draining or bool(self.queue.closed),
             queued=self.queue.rows_by_application(),
-            busy_s=self.turns.busy_s(self.clock()),
+            busy_s=self.device_loop.busy_s(self.clock()),
             errors=self.residency.errors,
         )
 
@@ -110,7 +110,7 @@ class Device:
         """Tell everybody."""
         self.peers.tell_gateways(self.state())
         self.peers.report(StateReport(self.device_state()))
-        self.turns.wake()
+        self.device_loop.wake()
 
     def set_draining(self, draining: bool) -> None:
         """Ask gateways to send nothing new, or to send again; what comes all the same is still queued."""
@@ -135,7 +135,7 @@ class Device:
             ticks += 1
             self._ledger.settle()
             rows = self.queue.rows
-            if rows or self._told_rows or self.turns.overdue(self.clock()):
+            if rows or self._told_rows or self.device_loop.overdue(self.clock()):
                 self.peers.tell_gateways(self.state())
                 self._told_rows = rows
             if ticks % 10 == 0:
@@ -167,25 +167,25 @@ class Device:
         return await self._loop.run_in_executor(self._loader, call, *args)
 
     def exclusive(self, kind: Kind, call: Callable[[], Any], **terms: Any) -> asyncio.Future:
-        """Run a call with the device to itself; see :meth:`.turns.Turns.exclusive`."""
-        return self.turns.exclusive(kind, call, **terms)
+        """Run a call with the device to itself; see :meth:`.DeviceLoop.exclusive`."""
+        return self.device_loop.exclusive(kind, call, **terms)
 
     async def run(self) -> None:
         """Serve; returns once :meth:`stop` was called and nothing waits any more."""
-        await self.turns.run()
+        await self.device_loop.run()
 
     async def stop(self, grace_s: float) -> None:
         """Refuse what is new, finish what waits within ``grace_s`` seconds, refuse the rest."""
-        self.turns.stopping = True
+        self.device_loop.stopping = True
         self.queue.closed = "this device is shutting down"
         self.changed()
         until = self.clock() + grace_s
         while self.queue.rows and self.clock() < until:
             await asyncio.sleep(0.005)
         self._replies.refuse_all(self.queue.clear(), "draining", self.queue.closed)
-        self.turns.wake()
+        self.device_loop.wake()
 
     def close(self) -> None:
         """Let the threads go."""
-        self.turns.close()
+        self.device_loop.close()
         self._loader.shutdown(wait=False, cancel_futures=True)

@@ -58,8 +58,8 @@ class LatencyEstimate:
         self._outside_since: float | None = None
         self._reported_at = -DRIFT_EVERY_S
 
-    def observe(self, now: float, rows: int, run_s: float, turn_s: float, extent: int = 0) -> None:
-        """Take in one batch of ``rows`` that ran for ``run_s`` of the ``turn_s`` seconds that it held the device, and
+    def observe(self, now: float, rows: int, run_s: float, held_s: float, extent: int = 0) -> None:
+        """Take in one batch of ``rows`` that ran for ``run_s`` of the ``held_s`` seconds that it held the device, and
         ended at ``now``. ``extent``: the largest open dimension of its queries."""
         expected_s = self._expected.seconds(rows)
         ratio = run_s / expected_s
@@ -70,7 +70,7 @@ class LatencyEstimate:
         self._inflation += _INFLATION_WEIGHT * (clipped - self._inflation)
         if self._overhead > _OVERHEAD_FIRST_S:
             self._overhead = _OVERHEAD_FIRST_S + (self._overhead - _OVERHEAD_FIRST_S) * left
-        self._overhead += _OVERHEAD_WEIGHT * (min(turn_s - run_s, _OVERHEAD_MOST_S) - self._overhead)
+        self._overhead += _OVERHEAD_WEIGHT * (min(held_s - run_s, _OVERHEAD_MOST_S) - self._overhead)
         self._observed_at = now
         if self._size is not None and extent != self._size and ratio < 1.0:
             run_s, ratio = expected_s, 1.0

@@ -6,12 +6,12 @@ import asyncio
 
 from workers.protocol.frames import FrameConnection, RawGrant
 
+from .device_loop import DeviceLoop
 from .granted import Granted, admit, waits_already
 from .grants import Queue
 from .loaded import Residents
 from .replies import Replies
 from .stats import Second
-from .turns import Turns
 
 
 class Intake:
@@ -22,11 +22,17 @@ class Intake:
     """
 
     def __init__(
-        self, residents: Residents, queue: Queue, turns: Turns, replies: Replies, second: Second, queue_rows: int
+        self,
+        residents: Residents,
+        queue: Queue,
+        device_loop: DeviceLoop,
+        replies: Replies,
+        second: Second,
+        queue_rows: int,
     ):
         self._residents = residents
         self._queue = queue
-        self._turns = turns
+        self._device_loop = device_loop
         self._replies = replies
         self._second = second
         self._queue_rows = queue_rows
@@ -62,9 +68,9 @@ class Intake:
         if loaded is None or loaded.variant.application != name:
             text = f"variant {message.variant} of {name} is not warm on this device"
             return self._replies.refuse_all(batch.tickets(), "not_resident", text)
-        if not (idle and self._turns.start(batch, loaded)):
+        if not (idle and self._device_loop.start(batch, loaded)):
             queue.waiting.append(batch)
-            self._turns.wake()
+            self._device_loop.wake()
 
     def _bound(self, batch: Granted) -> None:
         """Refuse those of a batch's queries that exceed the limit beside what waits."""
@@ -80,9 +86,9 @@ class Intake:
     def cancel(self, connection: FrameConnection, id: int) -> None:
         """Forget a query that still waits; one that runs already is answered as ever."""
         if self._queue.cancel(connection, id):
-            self._turns.wake()
+            self._device_loop.wake()
 
     def gone(self, connection: FrameConnection) -> None:
         """Forget everything that a closed connection waits for."""
         self._queue.forget(connection)
-        self._turns.wake()
+        self._device_loop.wake()

@@ -33,7 +33,7 @@ class Residency:
     Args:
         residents: kept up to date here.
         load: runs a call in the loader thread.
-        exclusive: runs a call with the device to itself; takes ``limit_s`` and ``variant`` as :meth:`.Turns.exclusive`.
+        exclusive: :meth:`.DeviceLoop.exclusive` for plan work.
         on_change: called after each change of plan, warmth or errors.
     """
 

@@ -5,7 +5,7 @@ The life of a batch in the executor:
 1. ``server`` reads a ``Grant``, and ``intake`` finds its application's request shapes.
 2. ``granted.admit`` checks every query; one that is wrong is refused alone.
 3. The batch is refused where the device is closed, its queue full, or the variant not warm.
-4. It starts at once if the device is idle and nothing waits (:meth:`Turns.start`); else it joins the queue.
+4. It starts at once if the device is idle and nothing waits (:meth:`DeviceLoop.start`); else it joins the queue.
 5. The loop takes the oldest batch, unless exclusive work (a load, a first run, a measuring step) is due.
 6. Queries that would be late even if they ran now and alone are refused; the others run together.
 7. A short batch runs in the loop's own thread, a longer one in the device's; the watchdog limits both.
@@ -39,18 +39,18 @@ from .runtime import RunError, RunStopped
 from .thread import Thread
 from .watchdog import Watchdog
 
-_log = log.get("turns")
+_log = log.get("device_loop")
 #: seconds after which a FIRST run hands the queue back, so that gateways can still find another device
 FIRST_RUN_PATIENCE_S = 0.1
 #: the shortest timer in seconds: the loop's clock counts milliseconds, and shorter ones would spin
 TIMER_S = 0.001
 #: expected seconds up to which a batch runs in the loop's own thread: a hand-over would take more CPU time
-HERE_S = 0.0002
+INLINE_S = 0.0002
 #: the same on a device of one core, where the loop could only take that core from the model meanwhile
-HERE_ONE_CORE_S = 0.01
+INLINE_ONE_CORE_S = 0.01
 #: the watchdog's limit in the loop's own thread, in seconds: the process answers nobody meanwhile, and its supervisor
 #: waits for :attr:`.backoff.RestartTiming.silent`
-HERE_MOST_S = 3.0
+INLINE_LIMIT_S = 3.0
 #: a run is overdue this many seconds after its expected end
 OVERDUE_S = 0.1
 #: seconds for which batches of one read may start at once; then the loop reads its clock and other sockets
@@ -58,11 +58,11 @@ AT_ONCE_S = 0.0005
 _LATE = "cannot be answered in time here"
 
 
-class Turns:
+class DeviceLoop:
     """The device's time.
 
     Models run in one thread of their own (``session.run`` releases the GIL), so that the event loop goes on answering;
-    batches that are over in a moment (:data:`HERE_S`) run in the loop.
+    batches that are over in a moment (:data:`INLINE_S`) run in the loop.
 
     Args:
         watchdog: limits every run.
@@ -81,10 +81,10 @@ class Turns:
         profile_share: float,
         on_change: Callable[[], None],
     ):
-        self._here_s = 0.0
+        self._inline_s = 0.0
         # On a GPU nothing runs in the loop: a kernel that hangs must not keep this process from answering.
         if info.kind == "cpu":
-            self._here_s = HERE_ONE_CORE_S if len(info.cores) == 1 else HERE_S
+            self._inline_s = INLINE_ONE_CORE_S if len(info.cores) == 1 else INLINE_S
         self._watchdog = watchdog
         self._residents = residents
         self._queue = queue
@@ -96,15 +96,15 @@ class Turns:
         self._thread = Thread("device", self._loop)
         self._exclusive = Exclusive(profile_share)
         #: whether a batch or a request has the device, in its thread
-        self._held = False
+        self._busy = False
         self._request: Request | None = None
         #: whether the next step is scheduled, and when there is one if nothing happens before
-        self._looking = False
+        self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         #: connection and number of the read with which the last batch came that started at once; when its first one did
         self._read: tuple[FrameConnection, int] | None = None
         self._read_began = 0.0
-        self._over: asyncio.Future[None] = self._loop.create_future()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
         self.busy_until = 0.0
         self.stopping = False
 
@@ -115,22 +115,22 @@ class Turns:
             Exception: a fault of ours; nothing runs after it.
         """
         self.wake()
-        await self._over
+        await self._ended
 
     def wake(self) -> None:
         """Something may go next that did not before."""
-        if not self._looking and not self._held:
-            self._looking = True
-            self._loop.call_soon(self._look)
+        if not self._scheduled and not self._busy:
+            self._scheduled = True
+            self._loop.call_soon(self._step)
 
     def busy_s(self, now: float) -> float:
         """Seconds until the device is free, as expected. A run that is overdue is expected to take as long again as it
         is overdue."""
-        return abs(self.busy_until - now) if self._held else 0.0
+        return abs(self.busy_until - now) if self._busy else 0.0
 
     def overdue(self, now: float) -> bool:
         """Whether what runs should have ended by now."""
-        return self._held and now > self.busy_until + OVERDUE_S
+        return self._busy and now > self.busy_until + OVERDUE_S
 
     def close(self) -> None:
         """End the device's thread."""
@@ -138,9 +138,9 @@ class Turns:
 
     # --- the next step ----------------------------------------------------------------------------------------------
 
-    def _look(self) -> None:
-        self._looking = False
-        if self._held or self._over.done():
+    def _step(self) -> None:
+        self._scheduled = False
+        if self._busy or self._ended.done():
             return
         if self._timer is not None:
             self._timer.cancel()
@@ -151,8 +151,8 @@ class Turns:
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        if not self._over.done():
-            self._over.set_exception(error)
+        if not self._ended.done():
+            self._ended.set_exception(error)
 
     def _next(self) -> None:
         self._ledger.settle()
@@ -160,25 +160,25 @@ class Turns:
         now, rows = self._clock(), self._queue.rows
         request = self._exclusive.before_batches(now, rows)
         if request is not None:
-            return self._take(request)
+            return self._begin(request)
         while waiting:
             batch = waiting.popleft()
             if self._run(batch, self._residents.variants[batch.variant], now):
                 # What arrived during a run in this thread is read before the next one.
                 return self.wake()
         if self.stopping:
-            return self._over.set_result(None)
+            return self._ended.set_result(None)
         request, until = self._exclusive.when_idle(now, self._queue.last_arrival, self._residents.tightest_slo_s())
         if request is not None:
-            self._take(request)
+            self._begin(request)
         elif until < math.inf:
-            self._timer = self._loop.call_later(max(until - self._clock(), TIMER_S), self._look)
+            self._timer = self._loop.call_later(max(until - self._clock(), TIMER_S), self._step)
 
     # --- a batch ----------------------------------------------------------------------------------------------------
 
     def start(self, batch: Granted, loaded: Loaded) -> bool:
         """Start a batch that arrives while nothing else waits, if the device is idle; False: it has to be queued."""
-        if self._held or self._looking or self._exclusive.requests:
+        if self._busy or self._scheduled or self._exclusive.requests:
             return False
         read = batch.connection, batch.connection.reads
         if read != self._read:
@@ -205,13 +205,13 @@ class Turns:
         usual_s = estimate.usual_s(batch.rows)
         most_s = limit_s(usual_s, loaded.application.slo_s)
         given = (loaded.model, batch)
-        if usual_s > self._here_s:
-            self._held, self.busy_until = True, now + estimate.seconds(now, batch.rows)
+        if usual_s > self._inline_s:
+            self._busy, self.busy_until = True, now + estimate.seconds(now, batch.rows)
             call = (most_s, loaded.id, answers.of_granted, given)
             self._thread.call(self._watchdog.call, call, functools.partial(self._ran, batch, loaded, now, began))
             return True
         try:
-            outcome = self._watchdog.call(min(most_s, HERE_MOST_S), loaded.id, answers.of_granted, given)
+            outcome = self._watchdog.call(min(most_s, INLINE_LIMIT_S), loaded.id, answers.of_granted, given)
         except Exception as error:
             outcome = _failed(batch, loaded, error)
         self._answer(batch, loaded, now, began, outcome)
@@ -227,12 +227,12 @@ class Turns:
         error: BaseException | None,
     ) -> None:
         """The device's thread is done with a batch."""
-        self._held, self.busy_until = False, 0.0
+        self._busy, self.busy_until = False, 0.0
         try:
             self._answer(batch, loaded, started, began, outcome if error is None else _failed(batch, loaded, error))
         except Exception as fault:
             return self._fail(fault)
-        self._look()
+        self._step()
 
     def _answer(self, batch: Granted, loaded: Loaded, started: float, began: float, outcome: answers.Outcome) -> None:
         waited_s, clock = started - batch.arrived, time.perf_counter
@@ -282,9 +282,9 @@ class Turns:
         if future.cancelled() and request is self._request:
             self._watchdog.terminate()
 
-    def _take(self, request: Request) -> None:
+    def _begin(self, request: Request) -> None:
         started = self._clock()
-        self._held, self.busy_until = True, started + request.expected_s
+        self._busy, self.busy_until = True, started + request.expected_s
         self._request = request
         patience = None
         if request.kind is Kind.FIRST:
@@ -304,7 +304,7 @@ class Turns:
         outcome: Any,
         error: BaseException | None,
     ) -> None:
-        self._held, self.busy_until, self._request = False, 0.0, None
+        self._busy, self.busy_until, self._request = False, 0.0, None
         if self._watchdog.stopped_after_s and isinstance(error, RunError):
             error = RunStopped(f"took longer than {self._watchdog.stopped_after_s:g} s and was stopped")
         if patience is not None:

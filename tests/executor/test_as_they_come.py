@@ -12,9 +12,9 @@ import numpy as np
 import uvloop
 
 from workers.executor import answers
+from workers.executor.batch import admit
 from workers.executor.device import Device
 from workers.executor.forms import Forms
-from workers.executor.granted import admit
 from workers.executor.measuring import Measuring
 from workers.executor.peers import Peers
 from workers.executor.runtime import Runtime
@@ -115,7 +115,7 @@ def test_a_query_that_the_model_raises_for_does_not_make_later_ones_take_the_lon
         raw = msgspec.msgpack.decode(msgspec.msgpack.encode(message), type=RawGrant)
         batch, wrong = admit(raw, memoryview(np.array(ids, np.int64).tobytes()), forms, None, 0.0)
         assert not wrong
-        return answers.of_granted(model, batch)
+        return answers.of_batch(model, batch)
 
     done, failed, _ = granted(3, 77)
     assert [place for place, _ in failed] == [1]

@@ -12,10 +12,10 @@ import numpy as np
 
 from workers.protocol.frames import Buffer, ResultTensor, TensorHeader
 
-from . import batches
-from .batches import Part
+from . import runs
+from .batch import DispatchedBatch
 from .codec import DATATYPES, CodecError, encode, packed
-from .granted import Granted
+from .runs import Part
 from .runtime import Model
 
 
@@ -37,7 +37,7 @@ class Together(msgspec.Struct, eq=False):
     body: tuple[Buffer, ...] = ()
 
 
-#: of a granted batch: answers, (place, what the model said) of each query that it raised for, and seconds inside
+#: of a batch: answers, (place, what the model said) of each query that it raised for, and seconds inside
 #: ``session.run``
 Outcome = tuple[list[Together], list[tuple[int, str]], float]
 
@@ -53,8 +53,8 @@ def _answer(part: Part, names: Sequence[str]) -> Answer:
     return Answer(place, tuple(header for header, _ in encoded), tuple(data for _, data in encoded))
 
 
-def of_granted(model: Model, batch: Granted) -> Outcome:
-    """Runs a granted batch; every query is in one answer or has an error of its own."""
+def of_batch(model: Model, batch: DispatchedBatch) -> Outcome:
+    """Run a batch; every query is in one answer or has an error of its own."""
     bound, rows, tried = model.bound, batch.rows, False
     if rows <= bound.most_rows and rows <= batch.limit and batch.body is not None:
         wanted = batch.layouts[0].outputs if batch.same else _wanted(batch)
@@ -64,7 +64,7 @@ def of_granted(model: Model, batch: Granted) -> Outcome:
                 headers, body, run_s = packed
                 return [Together(None, headers, body)], [], run_s
             tried = True
-    parts, seconds = batches.run(model, batch)
+    parts, seconds = runs.run(model, batch)
     if tried and all(part.error is None for part in parts):
         # What runs only otherwise is not tried again.
         bound.most_rows = 0
@@ -77,14 +77,14 @@ def of_granted(model: Model, batch: Granted) -> Outcome:
     return done, failed, seconds
 
 
-def _wanted(batch: Granted) -> tuple[str, ...] | None:
+def _wanted(batch: DispatchedBatch) -> tuple[str, ...] | None:
     """Names of the outputs that all queries want; None: not all want the same."""
     layouts = batch.layouts
     wanted = layouts[0].outputs
     return wanted if batch.same or all(layout.outputs == wanted for layout in layouts) else None
 
 
-def _whole(batch: Granted, outputs: dict[str, np.ndarray]) -> Together | None:
+def _whole(batch: DispatchedBatch, outputs: dict[str, np.ndarray]) -> Together | None:
     """All queries in one answer; None where they want different outputs, or these have to be encoded one by one."""
     wanted = _wanted(batch)
     if wanted is None:
@@ -100,7 +100,7 @@ def _whole(batch: Granted, outputs: dict[str, np.ndarray]) -> Together | None:
     return Together(None, tuple(headers), body)
 
 
-def _cut(batch: Granted, part: Part) -> list[Part]:
+def _cut(batch: DispatchedBatch, part: Part) -> list[Part]:
     parts, start = [], 0
     for place in part.places:
         end = start + batch.layouts[place].rows
@@ -109,7 +109,7 @@ def _cut(batch: Granted, part: Part) -> list[Part]:
     return parts
 
 
-def _grouped(batch: Granted, parts: Sequence[Part]) -> tuple[list[Together], list[tuple[int, str]]]:
+def _grouped(batch: DispatchedBatch, parts: Sequence[Part]) -> tuple[list[Together], list[tuple[int, str]]]:
     failed: list[tuple[int, str]] = []
     alike: dict[Hashable, list[Answer]] = {}
     for part in parts:

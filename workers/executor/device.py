@@ -19,9 +19,9 @@ from workers.protocol.frames import (
 )
 from workers.protocol.specs import DeviceInfo, DeviceState
 
+from .batch_queue import BatchQueue
 from .device_loop import DeviceLoop
 from .exclusive import Kind
-from .grants import Queue
 from .intake import Intake
 from .ledger import Ledger
 from .loaded import Residents, Role
@@ -49,7 +49,7 @@ class Device:
         self._second = Second(self.clock())
         self._ledger = Ledger(self._second, self._meters)
         self.residents = Residents()
-        self.queue = Queue()
+        self.queue = BatchQueue()
         self._replies = Replies(peers, self.residents, self._meters, self._second)
         self.device_loop = DeviceLoop(
             info,

@@ -3,7 +3,7 @@
 The life of a batch in the executor:
 
 1. ``server`` reads a ``Grant``, and ``intake`` finds its application's request shapes.
-2. ``granted.admit`` checks every query; one that is wrong is refused alone.
+2. ``batch.admit`` checks every query; one that is wrong is refused alone.
 3. The batch is refused where the device is closed, its queue full, or the variant not warm.
 4. It starts at once if the device is idle and nothing waits (:meth:`DeviceLoop.start`); else it joins the queue.
 5. The loop takes the oldest batch, unless exclusive work (a load, a first run, a measuring step) is due.
@@ -29,9 +29,9 @@ from workers.protocol.run_limits import limit_s
 from workers.protocol.specs import DeviceInfo
 
 from . import answers
+from .batch import DispatchedBatch
+from .batch_queue import BatchQueue
 from .exclusive import Exclusive, Kind, Request
-from .granted import Granted
-from .grants import Queue
 from .ledger import Entry, Ledger
 from .loaded import Loaded, Residents
 from .replies import Replies
@@ -75,7 +75,7 @@ class DeviceLoop:
         info: DeviceInfo,
         watchdog: Watchdog,
         residents: Residents,
-        queue: Queue,
+        queue: BatchQueue,
         replies: Replies,
         ledger: Ledger,
         profile_share: float,
@@ -176,7 +176,7 @@ class DeviceLoop:
 
     # --- a batch ----------------------------------------------------------------------------------------------------
 
-    def start(self, batch: Granted, loaded: Loaded) -> bool:
+    def start(self, batch: DispatchedBatch, loaded: Loaded) -> bool:
         """Start a batch that arrives while nothing else waits, if the device is idle; False: it has to be queued."""
         if self._busy or self._scheduled or self._exclusive.requests:
             return False
@@ -191,7 +191,7 @@ class DeviceLoop:
             self._fail(error)
         return True
 
-    def _run(self, batch: Granted, loaded: Loaded, now: float) -> bool:
+    def _run(self, batch: DispatchedBatch, loaded: Loaded, now: float) -> bool:
         """Run what is not late of a batch; False: nothing is left of it."""
         late = batch.take_late(loaded, now)
         if late:
@@ -207,11 +207,11 @@ class DeviceLoop:
         given = (loaded.model, batch)
         if usual_s > self._inline_s:
             self._busy, self.busy_until = True, now + estimate.seconds(now, batch.rows)
-            call = (most_s, loaded.id, answers.of_granted, given)
+            call = (most_s, loaded.id, answers.of_batch, given)
             self._thread.call(self._watchdog.call, call, functools.partial(self._ran, batch, loaded, now, began))
             return True
         try:
-            outcome = self._watchdog.call(min(most_s, INLINE_LIMIT_S), loaded.id, answers.of_granted, given)
+            outcome = self._watchdog.call(min(most_s, INLINE_LIMIT_S), loaded.id, answers.of_batch, given)
         except Exception as error:
             outcome = _failed(batch, loaded, error)
         self._answer(batch, loaded, now, began, outcome)
@@ -219,7 +219,7 @@ class DeviceLoop:
 
     def _ran(
         self,
-        batch: Granted,
+        batch: DispatchedBatch,
         loaded: Loaded,
         started: float,
         began: float,
@@ -234,7 +234,9 @@ class DeviceLoop:
             return self._fail(fault)
         self._step()
 
-    def _answer(self, batch: Granted, loaded: Loaded, started: float, began: float, outcome: answers.Outcome) -> None:
+    def _answer(
+        self, batch: DispatchedBatch, loaded: Loaded, started: float, began: float, outcome: answers.Outcome
+    ) -> None:
         waited_s, clock = started - batch.arrived, time.perf_counter
         self._replies.answer(batch, loaded, outcome, waited_s, clock() - began, self._watchdog.stopped_after_s)
         _, failed, run_s = outcome
@@ -329,7 +331,7 @@ class DeviceLoop:
         self.wake()
 
 
-def _failed(batch: Granted, loaded: Loaded, error: BaseException) -> answers.Outcome:
+def _failed(batch: DispatchedBatch, loaded: Loaded, error: BaseException) -> answers.Outcome:
     """The outcome of a batch that a fault of ours has cost; the model's own errors are answers. Others must not pay."""
     _log.error("batch failed", variant=loaded.variant.name, exc_info=error)
     text = str(error) or type(error).__name__

@@ -6,9 +6,9 @@ import asyncio
 
 from workers.protocol.frames import FrameConnection, RawGrant
 
+from .batch import DispatchedBatch, admit, waits_already
+from .batch_queue import BatchQueue
 from .device_loop import DeviceLoop
-from .granted import Granted, admit, waits_already
-from .grants import Queue
 from .loaded import Residents
 from .replies import Replies
 from .stats import Second
@@ -24,7 +24,7 @@ class Intake:
     def __init__(
         self,
         residents: Residents,
-        queue: Queue,
+        queue: BatchQueue,
         device_loop: DeviceLoop,
         replies: Replies,
         second: Second,
@@ -38,7 +38,7 @@ class Intake:
         self._queue_rows = queue_rows
         self._clock = asyncio.get_running_loop().time
 
-    def grant(self, connection: FrameConnection, message: RawGrant, body: memoryview) -> None:
+    def dispatch(self, connection: FrameConnection, message: RawGrant, body: memoryview) -> None:
         """Run or queue a batch; a query that is wrong in itself is refused alone."""
         now, name, queue, refuse = self._clock(), message.application, self._queue, self._replies.refuse
         forms = self._residents.forms.get(name)
@@ -72,7 +72,7 @@ class Intake:
             queue.waiting.append(batch)
             self._device_loop.wake()
 
-    def _bound(self, batch: Granted) -> None:
+    def _bound(self, batch: DispatchedBatch) -> None:
         """Refuse those of a batch's queries that exceed the limit beside what waits."""
         queued = self._queue.rows
         if not queued or queued + batch.largest <= self._queue_rows:

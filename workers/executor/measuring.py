@@ -95,7 +95,7 @@ class Measuring:
         self._task: asyncio.Task | None = None
 
     def order(self, message: Measure) -> None:
-        """Queue a job; one with a known number replaces the old one (a node may ask again after it lost touch)."""
+        """BatchQueue a job; one with a known number replaces the old one (a node may ask again after it lost touch)."""
         order = message.order
         self.cancel(order.job)
         classes = SizeClasses(order.application.sizes)

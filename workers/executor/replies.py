@@ -9,7 +9,7 @@ from workers import log
 from workers.protocol.frames import FrameConnection, Refusal, Results, StopReport
 
 from .answers import Outcome
-from .granted import Granted, Ticket
+from .batch import DispatchedBatch, Ticket
 from .loaded import Loaded, Residents
 from .meters import Meters
 from .peers import Peers
@@ -30,7 +30,7 @@ class Replies:
 
     def answer(
         self,
-        batch: Granted,
+        batch: DispatchedBatch,
         loaded: Loaded,
         outcome: Outcome,
         waited_s: float,
@@ -67,7 +67,7 @@ class Replies:
         for place, text in failed:
             self.refuse(connection, [ids[place]], variant.application, "failed", f"{variant.name}: {text}", False)
 
-    def _stopped(self, batch: Granted, loaded: Loaded, ids: Sequence[int], limit_s: float) -> None:
+    def _stopped(self, batch: DispatchedBatch, loaded: Loaded, ids: Sequence[int], limit_s: float) -> None:
         """Refuse the queries of a stopped run. Any of several may be the endless one: each may be tried again."""
         variant = loaded.variant
         if ids:
@@ -100,7 +100,7 @@ class Replies:
         return forms is None or ticket.budget_s >= _WHOLE * forms.application.slo_s
 
 
-def _rows(batch: Granted, places: Sequence[int] | None) -> tuple[int, ...]:
+def _rows(batch: DispatchedBatch, places: Sequence[int] | None) -> tuple[int, ...]:
     """Of each of these queries; None: of all."""
     layouts = batch.layouts
     return tuple([layouts[place].rows for place in (range(len(layouts)) if places is None else places)])

@@ -11,8 +11,8 @@ from workers.protocol.frames import Apply
 from workers.protocol.run_limits import limit_s
 from workers.protocol.specs import ApplicationSpec, Resident
 
+from .batch_queue import BatchQueue
 from .forms import Forms
-from .grants import Queue
 from .loaded import Loaded, Residents, Role
 from .peers import Peers
 from .replies import Replies
@@ -41,7 +41,7 @@ class Residency:
         self,
         runtime: Runtime,
         residents: Residents,
-        queue: Queue,
+        queue: BatchQueue,
         peers: Peers,
         replies: Replies,
         load: Callable[..., Awaitable[Any]],

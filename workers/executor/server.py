@@ -67,7 +67,7 @@ class Server:
         device, intake, measuring = self._device, self._device.intake, self._measuring
         return {
             "gateway": {
-                RawGrant: intake.grant,
+                RawGrant: intake.dispatch,
                 Cancel: lambda connection, message, _: intake.cancel(connection, message.id),
                 Moved: lambda connection, message, _: device.peers.moved(connection, message.plan_version),
             },

@@ -9,11 +9,11 @@ if "workers.executor" in sys.orig_argv:
 
     from workers.executor import answers
 
-    _of_granted = answers.of_granted
+    _of_batch = answers.of_batch
 
     def _crash(model, batch):
         if batch.body is not None and np.float32(666.0) in np.frombuffer(batch.body, "<f4"):
             os.kill(os.getpid(), signal.SIGSEGV)
-        return _of_granted(model, batch)
+        return _of_batch(model, batch)
 
-    answers.of_granted = _crash
+    answers.of_batch = _crash

@@ -7,10 +7,10 @@ from collections.abc import Collection
 
 from workers.protocol.frames import FrameConnection
 
-from .granted import Granted, Ticket
+from .batch import DispatchedBatch, Ticket
 
 
-class Queue:
+class BatchQueue:
     """Batches that wait for the device.
 
     Attributes:
@@ -20,7 +20,7 @@ class Queue:
     """
 
     def __init__(self) -> None:
-        self.waiting: deque[Granted] = deque()
+        self.waiting: deque[DispatchedBatch] = deque()
         self.closed = ""
         self.last_arrival = -1e9
 

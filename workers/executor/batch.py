@@ -1,4 +1,4 @@
-"""A batch that a gateway has put together: read from its frame, checked, and kept until it runs. Pure.
+"""A dispatched batch: read from its frame, checked, and kept until it runs. Pure.
 
 What is usual is had by columns: queries of the same shapes stand one behind the other in each input's part of the body,
 so one view of it is the run's array, and nothing is done query by query. Where anything is unusual (a query is wrong,
@@ -35,8 +35,8 @@ class Ticket(NamedTuple):
     deadline: float
 
 
-class Granted(msgspec.Struct, eq=False):
-    """A granted batch that waits.
+class DispatchedBatch(msgspec.Struct, eq=False):
+    """A batch that was dispatched to this device.
 
     ``variant``: id. ``limit``: rows that one run may take. ``arrived``: seconds on the event loop's clock. ``ids``,
     ``budgets`` (seconds from then) and ``layouts`` are columns, one value a query. ``body``: the run's inputs, each in
@@ -136,7 +136,7 @@ def _without(column: Sequence, gone: set[int]) -> list:
 
 def admit(
     message: RawGrant, body: memoryview, forms: Forms, connection: FrameConnection, now: float
-) -> tuple[Granted, list[tuple[int, str]]]:
+) -> tuple[DispatchedBatch, list[tuple[int, str]]]:
     """The batch of those queries that are right, and (id, what is wrong) of the others."""
     alike = _alike(message, body, forms, connection, now)
     return (alike, []) if alike is not None else _one_by_one(message, body, forms, connection, now)
@@ -144,7 +144,7 @@ def admit(
 
 def _alike(
     message: RawGrant, body: memoryview, forms: Forms, connection: FrameConnection, now: float
-) -> Granted | None:
+) -> DispatchedBatch | None:
     """The batch, if every query is right and all stand in one array an input."""
     queries, known = message.queries, forms.layouts(message.forms)
     if not queries or not known:
@@ -171,7 +171,7 @@ def _alike(
         size = sum([layout.nbytes for layout in layouts])
     if size != len(body):
         return None
-    return Granted(
+    return DispatchedBatch(
         message.number,
         message.application,
         message.variant,
@@ -194,7 +194,7 @@ def _alike(
 
 def _one_by_one(
     message: RawGrant, body: memoryview, forms: Forms, connection: FrameConnection, now: float
-) -> tuple[Granted, list[tuple[int, str]]]:
+) -> tuple[DispatchedBatch, list[tuple[int, str]]]:
     layouts = forms.layouts(message.forms)
     starts, wanted = _starts(message)
     known: set[int] = set()
@@ -220,7 +220,7 @@ def _one_by_one(
             wrong.append((id, str(error)))
     ids, budgets, kept, arrays = map(list, zip(*columns, strict=True)) if columns else ([], [], [], [])
     rows, largest, same, extent = _sizes(kept)
-    batch = Granted(
+    batch = DispatchedBatch(
         message.number,
         message.application,
         message.variant,

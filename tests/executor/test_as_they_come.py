@@ -14,9 +14,9 @@ import uvloop
 from workers.executor import answers
 from workers.executor.batch import admit
 from workers.executor.device import Device
-from workers.executor.forms import Forms
 from workers.executor.measuring import Measuring
 from workers.executor.peers import Peers
+from workers.executor.request_shapes import RequestShapes
 from workers.executor.runtime import Runtime
 from workers.executor.server import Server
 from workers.executor.watchdog import Watchdog
@@ -105,7 +105,7 @@ async def test_of_batches_that_come_in_one_piece_only_those_of_its_first_moment_
 def test_a_query_that_the_model_raises_for_does_not_make_later_ones_take_the_longer_way(tmp_path):
     path = look_up(tmp_path / "m.onnx")
     info = Executor(tmp_path).info
-    model, forms = Runtime(info, Watchdog()).load(str(path), LOOK_UP), Forms(application(signature=LOOK_UP))
+    model, forms = Runtime(info, Watchdog()).load(str(path), LOOK_UP), RequestShapes(application(signature=LOOK_UP))
     short = model.bound.most_rows
     assert short > 2
 

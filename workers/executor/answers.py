@@ -57,7 +57,7 @@ def of_batch(model: Model, batch: DispatchedBatch) -> Outcome:
     """Run a batch; every query is in one answer or has an error of its own."""
     bound, rows, tried = model.bound, batch.rows, False
     if rows <= bound.most_rows and rows <= batch.limit and batch.body is not None:
-        wanted = batch.layouts[0].outputs if batch.same else _wanted(batch)
+        wanted = batch.shapes[0].outputs if batch.same else _wanted(batch)
         if wanted is not None:
             packed = bound.run(batch.body, rows, wanted)
             if packed is not None:
@@ -79,9 +79,9 @@ def of_batch(model: Model, batch: DispatchedBatch) -> Outcome:
 
 def _wanted(batch: DispatchedBatch) -> tuple[str, ...] | None:
     """Names of the outputs that all queries want; None: not all want the same."""
-    layouts = batch.layouts
-    wanted = layouts[0].outputs
-    return wanted if batch.same or all(layout.outputs == wanted for layout in layouts) else None
+    shapes = batch.shapes
+    wanted = shapes[0].outputs
+    return wanted if batch.same or all(shape.outputs == wanted for shape in shapes) else None
 
 
 def _whole(batch: DispatchedBatch, outputs: dict[str, np.ndarray]) -> Together | None:
@@ -103,7 +103,7 @@ def _whole(batch: DispatchedBatch, outputs: dict[str, np.ndarray]) -> Together |
 def _cut(batch: DispatchedBatch, part: Part) -> list[Part]:
     parts, start = [], 0
     for place in part.places:
-        end = start + batch.layouts[place].rows
+        end = start + batch.shapes[place].rows
         parts.append(Part((place,), {name: array[start:end] for name, array in part.outputs.items()}))
         start = end
     return parts
@@ -113,7 +113,7 @@ def _grouped(batch: DispatchedBatch, parts: Sequence[Part]) -> tuple[list[Togeth
     failed: list[tuple[int, str]] = []
     alike: dict[Hashable, list[Answer]] = {}
     for part in parts:
-        answer = _answer(part, batch.layouts[part.places[0]].outputs)
+        answer = _answer(part, batch.shapes[part.places[0]].outputs)
         if answer.error is not None:
             failed.append((answer.query, answer.error))
         else:

@@ -16,8 +16,8 @@ import numpy as np
 
 from workers.protocol.frames import FrameConnection, RawGrant, read_forms
 
-from .forms import Forms, Invalid, Layout
 from .loaded import Loaded
+from .request_shapes import Invalid, RequestShape, RequestShapes
 
 #: seconds that a query's budget may say; one that was due long ago is late, not wrong
 _LEAST, _MOST = -3600.0, 86400.0
@@ -39,11 +39,11 @@ class DispatchedBatch(msgspec.Struct, eq=False):
     """A batch that was dispatched to this device.
 
     ``variant``: id. ``limit``: rows that one run may take. ``arrived``: seconds on the event loop's clock. ``ids``,
-    ``budgets`` (seconds from then) and ``layouts`` are columns, one value a query. ``body``: the run's inputs, each in
+    ``budgets`` (seconds from then) and ``shapes`` are columns, one value a query. ``body``: the run's inputs, each in
     one piece, in the signature's order, rows of all queries in theirs; None where they cannot stand in one array: then
     ``arrays`` has each query's. ``soonest``: no query's deadline is earlier; ``largest``: nor has any more rows.
-    ``same``: whether all have one layout. ``extent``: the largest open dimension of its queries, see
-    :class:`.forms.Layout`.
+    ``same``: whether all have one shape. ``extent``: the largest open dimension of its queries, see
+    :class:`.request_shapes.RequestShape`.
     """
 
     number: int
@@ -55,7 +55,7 @@ class DispatchedBatch(msgspec.Struct, eq=False):
     padding: dict[str, float]
     ids: Sequence[int]
     budgets: Sequence[float]
-    layouts: Sequence[Layout]
+    shapes: Sequence[RequestShape]
     rows: int
     largest: int
     soonest: float
@@ -67,7 +67,7 @@ class DispatchedBatch(msgspec.Struct, eq=False):
     def whole(self) -> dict[str, np.ndarray]:
         """``body`` as arrays by name; views of it where they can be."""
         rows, start, whole = self.rows, 0, {}
-        for name, dtype, tail, elements in self.layouts[0].tails:
+        for name, dtype, tail, elements in self.shapes[0].tails:
             array = np.frombuffer(self.body, dtype, rows * elements, start)
             start += array.nbytes
             # A column begins anywhere; kernels may rely on elements standing where their type wants them.
@@ -85,8 +85,8 @@ class DispatchedBatch(msgspec.Struct, eq=False):
         if now + loaded.at(self.extent).typical.ceiling(self.largest) <= self.soonest:
             return []
         places = []
-        for place, (layout, budget_s) in enumerate(zip(self.layouts, self.budgets, strict=True)):
-            if now + loaded.at(layout.extent).typical.seconds(layout.rows) > self.arrived + budget_s:
+        for place, (shape, budget_s) in enumerate(zip(self.shapes, self.budgets, strict=True)):
+            if now + loaded.at(shape.extent).typical.seconds(shape.rows) > self.arrived + budget_s:
                 places.append(place)
         return self.take_out(places)
 
@@ -97,13 +97,13 @@ class DispatchedBatch(msgspec.Struct, eq=False):
         out = self._tickets(places)
         gone = set(places)
         if self.body is not None:
-            stay = np.repeat([k not in gone for k in range(len(self.ids))], [layout.rows for layout in self.layouts])
+            stay = np.repeat([k not in gone for k in range(len(self.ids))], [shape.rows for shape in self.shapes])
             self.body = memoryview(b"".join([array[stay].tobytes() for array in self.whole().values()]))
         else:
             self.arrays = _without(self.arrays, gone)
         self.ids, self.budgets = _without(self.ids, gone), _without(self.budgets, gone)
-        self.layouts = _without(self.layouts, gone)
-        self.rows, self.largest, self.same, self.extent = _sizes(self.layouts)
+        self.shapes = _without(self.shapes, gone)
+        self.rows, self.largest, self.same, self.extent = _sizes(self.shapes)
         self.soonest = self.arrived + min(self.budgets, default=0.0)
         return out
 
@@ -113,7 +113,7 @@ class DispatchedBatch(msgspec.Struct, eq=False):
                 self.connection,
                 self.ids[k],
                 self.application,
-                self.layouts[k].rows,
+                self.shapes[k].rows,
                 self.budgets[k],
                 self.arrived + self.budgets[k],
             )
@@ -121,13 +121,13 @@ class DispatchedBatch(msgspec.Struct, eq=False):
         ]
 
 
-def _sizes(layouts: Sequence[Layout]) -> tuple[int, int, bool, int]:
-    """Rows of all queries, most rows of one, whether all have one layout, and the largest extent."""
-    if not layouts:
+def _sizes(shapes: Sequence[RequestShape]) -> tuple[int, int, bool, int]:
+    """Rows of all queries, most rows of one, whether all have one shape, and the largest extent."""
+    if not shapes:
         return 0, 0, True, 0
-    rows = [layout.rows for layout in layouts]
-    extent = max([layout.extent for layout in layouts])
-    return sum(rows), max(rows), layouts.count(layouts[0]) == len(layouts), extent
+    rows = [shape.rows for shape in shapes]
+    extent = max([shape.extent for shape in shapes])
+    return sum(rows), max(rows), shapes.count(shapes[0]) == len(shapes), extent
 
 
 def _without(column: Sequence, gone: set[int]) -> list:
@@ -135,18 +135,18 @@ def _without(column: Sequence, gone: set[int]) -> list:
 
 
 def admit(
-    message: RawGrant, body: memoryview, forms: Forms, connection: FrameConnection, now: float
+    message: RawGrant, body: memoryview, application: RequestShapes, connection: FrameConnection, now: float
 ) -> tuple[DispatchedBatch, list[tuple[int, str]]]:
     """The batch of those queries that are right, and (id, what is wrong) of the others."""
-    alike = _alike(message, body, forms, connection, now)
-    return (alike, []) if alike is not None else _one_by_one(message, body, forms, connection, now)
+    alike = _alike(message, body, application, connection, now)
+    return (alike, []) if alike is not None else _one_by_one(message, body, application, connection, now)
 
 
 def _alike(
-    message: RawGrant, body: memoryview, forms: Forms, connection: FrameConnection, now: float
+    message: RawGrant, body: memoryview, application: RequestShapes, connection: FrameConnection, now: float
 ) -> DispatchedBatch | None:
     """The batch, if every query is right and all stand in one array an input."""
-    queries, known = message.queries, forms.layouts(message.forms)
+    queries, known = message.queries, application.shapes(message.forms)
     if not queries or not known:
         return None
     ids, places, budgets = zip(*queries, strict=True)
@@ -158,17 +158,17 @@ def _alike(
         first = known[0]
         if type(first) is str or first.tails is None:
             return None
-        layouts, largest, extent = known * count, first.rows, first.extent
+        shapes, largest, extent = known * count, first.rows, first.extent
         rows, same, size = largest * count, True, first.nbytes * count
     else:
-        if not 0 <= min(places) <= max(places) < len(known) or any(type(layout) is str for layout in known):
+        if not 0 <= min(places) <= max(places) < len(known) or any(type(shape) is str for shape in known):
             return None
         tails = known[0].tails
-        if tails is None or any(layout.tails != tails for layout in known):
+        if tails is None or any(shape.tails != tails for shape in known):
             return None
-        layouts = [known[place] for place in places]
-        rows, largest, same, extent = _sizes(layouts)
-        size = sum([layout.nbytes for layout in layouts])
+        shapes = [known[place] for place in places]
+        rows, largest, same, extent = _sizes(shapes)
+        size = sum([shape.nbytes for shape in shapes])
     if size != len(body):
         return None
     return DispatchedBatch(
@@ -178,10 +178,10 @@ def _alike(
         message.max_rows if message.max_rows > 0 else 1,
         connection,
         now,
-        forms.padding,
+        application.padding,
         ids,
         budgets,
-        layouts,
+        shapes,
         rows,
         largest,
         now + least,
@@ -193,28 +193,28 @@ def _alike(
 
 
 def _one_by_one(
-    message: RawGrant, body: memoryview, forms: Forms, connection: FrameConnection, now: float
+    message: RawGrant, body: memoryview, application: RequestShapes, connection: FrameConnection, now: float
 ) -> tuple[DispatchedBatch, list[tuple[int, str]]]:
-    layouts = forms.layouts(message.forms)
+    shapes = application.shapes(message.forms)
     starts, wanted = _starts(message)
     known: set[int] = set()
-    columns: list[tuple[int, float, Layout, dict[str, np.ndarray]]] = []
+    columns: list[tuple[int, float, RequestShape, dict[str, np.ndarray]]] = []
     wrong: list[tuple[int, str]] = []
     for (id, place, budget_s), at in zip(message.queries, starts, strict=True):
         try:
-            if not 0 <= place < len(layouts):
-                raise Invalid(f"form: must be from 0 to {len(layouts) - 1}, not {place}")
+            if not 0 <= place < len(shapes):
+                raise Invalid(f"form: must be from 0 to {len(shapes) - 1}, not {place}")
             # Where the body does not add up, nobody can tell whose bytes are whose.
             if wanted != len(body):
                 raise Invalid(f"inputs: body has {len(body)} bytes, its tensors {wanted}")
             if not _LEAST <= budget_s <= _MOST:
                 raise Invalid(f"budget_s: must be from {_LEAST:.0f} to {_MOST:.0f}, not {budget_s}")
-            layout = layouts[place]
-            if isinstance(layout, str):
-                raise Invalid(layout)
+            shape = shapes[place]
+            if isinstance(shape, str):
+                raise Invalid(shape)
             if id in known:
                 raise Invalid(waits_already(id))
-            columns.append((id, budget_s, layout, layout.arrays(body, at)))
+            columns.append((id, budget_s, shape, shape.arrays(body, at)))
             known.add(id)
         except Invalid as error:
             wrong.append((id, str(error)))
@@ -227,7 +227,7 @@ def _one_by_one(
         max(1, message.max_rows),
         connection,
         now,
-        forms.padding,
+        application.padding,
         ids,
         budgets,
         kept,

@@ -41,11 +41,11 @@ class Intake:
     def dispatch(self, connection: FrameConnection, message: RawGrant, body: memoryview) -> None:
         """Run or queue a batch; a query that is wrong in itself is refused alone."""
         now, name, queue, refuse = self._clock(), message.application, self._queue, self._replies.refuse
-        forms = self._residents.forms.get(name)
-        if forms is None:
+        application = self._residents.applications.get(name)
+        if application is None:
             text = f"application {name!r} is not on this device"
             return refuse(connection, [id for id, _, _ in message.queries], name, "not_resident", text, True)
-        batch, wrong = admit(message, body, forms, connection, now)
+        batch, wrong = admit(message, body, application, connection, now)
         for id, text in wrong:
             refuse(connection, [id], name, "invalid", text, False)
         idle = not queue.waiting
@@ -77,7 +77,7 @@ class Intake:
         queued = self._queue.rows
         if not queued or queued + batch.largest <= self._queue_rows:
             return
-        out = batch.take_out([k for k, layout in enumerate(batch.layouts) if queued + layout.rows > self._queue_rows])
+        out = batch.take_out([k for k, shape in enumerate(batch.shapes) if queued + shape.rows > self._queue_rows])
         self._second.refused(batch.application, sum(ticket.rows for ticket in out))
         text = f"{queued} rows wait here already, the limit is {self._queue_rows}"
         ids = [ticket.id for ticket in out]

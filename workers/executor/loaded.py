@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 from workers.protocol import shapes
@@ -9,7 +10,7 @@ from workers.protocol.frames import WarmVariant
 from workers.protocol.specs import ApplicationSpec, ProfilePoint, Resident, VariantSpec
 
 from .estimates import LatencyEstimate
-from .forms import Forms
+from .request_shapes import RequestShapes
 from .runtime import Model
 
 
@@ -101,8 +102,16 @@ class Residents:
 
     def __init__(self) -> None:
         self.variants: dict[int, Loaded] = {}
-        self.forms: dict[str, Forms] = {}
+        self.applications: dict[str, RequestShapes] = {}
+
+    def keep_applications(self, specs: Mapping[str, ApplicationSpec]) -> None:
+        """Know these applications only; request shapes of one that changed are checked anew."""
+        known = self.applications
+        self.applications = {
+            name: known[name] if name in known and known[name].spec == spec else RequestShapes(spec)
+            for name, spec in specs.items()
+        }
 
     def tightest_slo_s(self) -> float:
         """Seconds; 1 where there is no application."""
-        return min((forms.application.slo_s for forms in self.forms.values()), default=1.0)
+        return min((application.spec.slo_s for application in self.applications.values()), default=1.0)

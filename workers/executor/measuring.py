@@ -222,7 +222,7 @@ class Measuring:
         device, limits = self._device, {"limit_s": most_s, "variant": order.variant.id}
         try:
             if order.first:
-                slos = [forms.application.slo_s for forms in device.residents.forms.values()]
+                slos = [application.spec.slo_s for application in device.residents.applications.values()]
                 patience_s = min(max(3 * max(slos, default=slo_s), 0.5), 5.0)
                 device.set_draining(True)
                 try:

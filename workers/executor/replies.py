@@ -89,18 +89,18 @@ class Replies:
     ) -> None:
         """Refuse queries of one application; none of them waits any more."""
         # Gateways may send any name; only those of applications on this device become labels.
-        label = application if application in self._residents.forms else ""
+        label = application if application in self._residents.applications else ""
         self._meters.answered(label, "", code, len(ids))
         self._peers.send_all(connection, [(Refusal(id, code, text, retryable), ()) for id in ids])
 
     def _had_time(self, ticket: Ticket) -> bool:
         """Whether a query came with about its application's whole SLO. A client's own, tighter limit does not show that
         the plan is too tight."""
-        forms = self._residents.forms.get(ticket.application)
-        return forms is None or ticket.budget_s >= _WHOLE * forms.application.slo_s
+        application = self._residents.applications.get(ticket.application)
+        return application is None or ticket.budget_s >= _WHOLE * application.spec.slo_s
 
 
 def _rows(batch: DispatchedBatch, places: Sequence[int] | None) -> tuple[int, ...]:
     """Of each of these queries; None: of all."""
-    layouts = batch.layouts
-    return tuple([layouts[place].rows for place in (range(len(layouts)) if places is None else places)])
+    shapes = batch.shapes
+    return tuple([shapes[place].rows for place in (range(len(shapes)) if places is None else places)])

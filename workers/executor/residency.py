@@ -12,7 +12,6 @@ from workers.protocol.run_limits import limit_s
 from workers.protocol.specs import ApplicationSpec, Resident
 
 from .batch_queue import BatchQueue
-from .forms import Forms
 from .loaded import Loaded, Residents, Role
 from .peers import Peers
 from .replies import Replies
@@ -181,13 +180,7 @@ class Residency:
                 loaded.role = Role.STANDBY
         # Applications that left stay known while something of theirs is warm.
         warm = {loaded.variant.application: loaded.application for loaded in self.loaded.values()}
-        known = {**warm, **applications}
-        for name in self._residents.forms.keys() - known.keys():
-            del self._residents.forms[name]
-        for name, application in known.items():
-            forms = self._residents.forms.get(name)
-            if forms is None or forms.application != application:
-                self._residents.forms[name] = Forms(application)
+        self._residents.keep_applications({**warm, **applications})
         self.plan_version = target.plan_version
         self.errors = errors
         _log.info("plan in force", plan_version=self.plan_version, errors=len(errors))

@@ -53,9 +53,9 @@ def _by_shape(model: Model, batch: DispatchedBatch) -> list[Sequence[int]]:
     """Places of queries that may share a run. Lengths that contradict each other are the model's to refuse, not to be
     padded away: such a query runs by itself."""
     groups: dict[Hashable, list[int]] = {}
-    for place, layout in enumerate(batch.layouts):
+    for place, shape in enumerate(batch.shapes):
         fits = not batch.padding or padding.lengths(model.inputs, batch.arrays[place], batch.padding) is not None
-        groups.setdefault(layout.key if fits else place, []).append(place)
+        groups.setdefault(shape.key if fits else place, []).append(place)
     return list(groups.values())
 
 
@@ -71,7 +71,7 @@ def _together(model: Model, batch: DispatchedBatch, places: Sequence[int]) -> tu
     whole = padding.lengths(model.inputs, inputs, values) if values else None
     parts, start = [], 0
     for place, given in zip(places, arrays, strict=True):
-        end = start + batch.layouts[place].rows
+        end = start + batch.shapes[place].rows
         mine = {name: array[start:end] for name, array in outputs.items()}
         if whole:
             own = padding.lengths(model.inputs, given, values)
@@ -90,7 +90,7 @@ def _apart(
         if whole is None:
             inputs = batch.arrays[place]
         else:
-            end = start + batch.layouts[place].rows
+            end = start + batch.shapes[place].rows
             inputs = {name: array[start:end] for name, array in whole.items()}
             start = end
         try:

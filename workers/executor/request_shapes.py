@@ -1,7 +1,6 @@
-"""What all queries of one form have in common, worked out once: where their inputs stand in a body, and whether they
-are what the application takes. Pure.
+"""Request shapes: rows, input shapes and wanted outputs of a query, checked once for all queries that share them. Pure.
 
-Queries of an application are of few forms (rows, shapes, wanted outputs), which come again with each batch.
+An application has few of them, which come again with each batch. On the wire one is a ``Form``.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from collections.abc import Hashable
 import msgspec
 import numpy as np
 
-from workers.protocol import shapes
 from workers.protocol.frames import Form, TensorHeader, read_forms
+from workers.protocol.shapes import extent, key
 from workers.protocol.specs import ApplicationSpec, TensorSpec
 
 from .codec import DTYPES, CodecError, decode
@@ -30,8 +29,8 @@ class Invalid(ValueError):
     """The query is wrong in itself; no device will do better."""
 
 
-class Layout:
-    """A form that is right.
+class RequestShape:
+    """A ``Form`` that is right.
 
     Attributes:
         nbytes: of all inputs.
@@ -48,8 +47,8 @@ class Layout:
         whole = [header.shape for header in form.inputs]
         self.rows = form.rows
         self.nbytes = sum(header.nbytes for header in form.inputs)
-        self.key: Hashable = shapes.key(application, whole)
-        self.extent = shapes.extent(application.signature, whole) if application.sizes else 0
+        self.key: Hashable = key(application, whole)
+        self.extent = extent(application.signature, whole) if application.sizes else 0
         self.outputs = form.outputs or tuple(spec.name for spec in application.signature.outputs)
         self._inputs = tuple((header, *_plain(header)) for header in form.inputs)
         plain = all(dtype is not None for _, dtype, _ in self._inputs)
@@ -79,48 +78,48 @@ class Layout:
         return arrays
 
 
-class Forms:
-    """The layouts of one application's forms."""
+class RequestShapes:
+    """The request shapes of one application, by form."""
 
-    def __init__(self, application: ApplicationSpec):
-        self.application = application
-        self.padding = application.padding
-        self._layouts: dict[Form, Layout] = {}
-        self._lists: dict[bytes, tuple[Layout | str, ...]] = {}
+    def __init__(self, spec: ApplicationSpec):
+        self.spec = spec
+        self.padding = spec.padding
+        self._shapes: dict[Form, RequestShape] = {}
+        self._lists: dict[bytes, tuple[RequestShape | str, ...]] = {}
 
-    def layout(self, form: Form) -> Layout:
-        """The form's layout.
+    def shape(self, form: Form) -> RequestShape:
+        """The request shape of a form.
 
         Raises:
             Invalid: naming the field and what it must be.
         """
-        layout = self._layouts.get(form)
-        if layout is None:
-            _check(form, self.application)
-            if len(self._layouts) >= _KEPT:
-                del self._layouts[next(iter(self._layouts))]
-            layout = self._layouts[form] = Layout(form, self.application)
-        return layout
+        shape = self._shapes.get(form)
+        if shape is None:
+            _check(form, self.spec)
+            if len(self._shapes) >= _KEPT:
+                del self._shapes[next(iter(self._shapes))]
+            shape = self._shapes[form] = RequestShape(form, self.spec)
+        return shape
 
-    def layouts(self, raw: msgspec.Raw) -> tuple[Layout | str, ...]:
-        """The layout of each of the forms of a :class:`~workers.protocol.frames.RawGrant`, or what is wrong with it.
+    def shapes(self, raw: msgspec.Raw) -> tuple[RequestShape | str, ...]:
+        """Those of the forms of a :class:`~workers.protocol.frames.RawGrant`, or what is wrong with one.
 
         Raises:
-            msgspec.DecodeError: it is no list of forms.
+            msgspec.DecodeError: not a list of forms.
         """
-        key = bytes(raw)
-        layouts = self._lists.get(key)
-        if layouts is None:
-            layouts = tuple([self._layout_or_fault(form) for form in read_forms(raw)])
-            if len(key) <= _SHORT:
+        raw_key = bytes(raw)
+        shapes = self._lists.get(raw_key)
+        if shapes is None:
+            shapes = tuple([self._shape_or_fault(form) for form in read_forms(raw)])
+            if len(raw_key) <= _SHORT:
                 if len(self._lists) >= _KEPT:
                     del self._lists[next(iter(self._lists))]
-                self._lists[key] = layouts
-        return layouts
+                self._lists[raw_key] = shapes
+        return shapes
 
-    def _layout_or_fault(self, form: Form) -> Layout | str:
+    def _shape_or_fault(self, form: Form) -> RequestShape | str:
         try:
-            return self.layout(form)
+            return self.shape(form)
         except Invalid as error:
             return str(error)
 

@@ -106,7 +106,7 @@ def test_a_query_that_the_model_raises_for_does_not_make_later_ones_take_the_lon
     path = look_up(tmp_path / "m.onnx")
     info = Executor(tmp_path).info
     model, forms = Runtime(info, Watchdog()).load(str(path), LOOK_UP), RequestShapes(application(signature=LOOK_UP))
-    short = model.bound.most_rows
+    short = model.io_bindings.most_rows
     assert short > 2
 
     def granted(*ids: int):
@@ -120,7 +120,7 @@ def test_a_query_that_the_model_raises_for_does_not_make_later_ones_take_the_lon
     done, failed, _ = granted(3, 77)
     assert [place for place, _ in failed] == [1]
     assert bytes(done[0].body[0]) == np.array([6, 7], np.float32).tobytes()
-    assert model.bound.most_rows == short
+    assert model.io_bindings.most_rows == short
     done, failed, _ = granted(1, 4)
     assert not failed
     assert b"".join(done[0].body) == np.array([2, 3, 8, 9], np.float32).tobytes()

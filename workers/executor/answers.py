@@ -55,11 +55,11 @@ def _answer(part: Part, names: Sequence[str]) -> Answer:
 
 def of_batch(model: Model, batch: DispatchedBatch) -> Outcome:
     """Run a batch; every query is in one answer or has an error of its own."""
-    bound, rows, tried = model.bound, batch.rows, False
-    if rows <= bound.most_rows and rows <= batch.limit and batch.body is not None:
+    bindings, rows, tried = model.io_bindings, batch.rows, False
+    if rows <= bindings.most_rows and rows <= batch.limit and batch.body is not None:
         wanted = batch.shapes[0].outputs if batch.same else _wanted(batch)
         if wanted is not None:
-            packed = bound.run(batch.body, rows, wanted)
+            packed = bindings.run(batch.body, rows, wanted)
             if packed is not None:
                 headers, body, run_s = packed
                 return [Together(None, headers, body)], [], run_s
@@ -67,7 +67,7 @@ def of_batch(model: Model, batch: DispatchedBatch) -> Outcome:
     parts, seconds = runs.run(model, batch)
     if tried and all(part.error is None for part in parts):
         # What runs only otherwise is not tried again.
-        bound.most_rows = 0
+        bindings.most_rows = 0
     if len(parts) == 1 and parts[0].outputs is not None:
         together = _whole(batch, parts[0].outputs)
         if together is not None:

@@ -17,7 +17,7 @@ from workers.protocol.specs import DeviceInfo, Signature, TensorSpec
 from workers.protocol.tensors import ONNXRUNTIME_TYPES
 
 from . import bfloat16, codec
-from .bound import Bound
+from .io_binding import IOBindings
 from .padding import Axes
 from .watchdog import Watchdog
 
@@ -62,7 +62,7 @@ class Model:
         self._open_size: int | None = None if open_sizes else 1
         on_cpu = session.get_providers()[0] == "CPUExecutionProvider"
         #: a shorter way for small batches
-        self.bound = Bound(session, signature, self.most_rows if on_cpu else 0, watchdog)
+        self.io_bindings = IOBindings(session, signature, self.most_rows if on_cpu else 0, watchdog)
 
     def sample(self, rows: int, size: int = 0) -> dict[str, np.ndarray]:
         """Valid inputs of ``rows`` rows for warming up and measuring, see :func:`sample_inputs`. Where the application

@@ -1,6 +1,7 @@
-"""Runs of small batches through buffers that stay bound to the session: bytes in, bytes out. onnxruntime then neither
-takes arrays apart nor makes new ones, which for the smallest models is a good part of a run, and nothing is worked out
-again that is the same for all batches of as many rows."""
+"""I/O binding: runs of small batches through buffers that stay bound to the session, bytes in and bytes out.
+
+onnxruntime then neither converts nor allocates arrays, which for the smallest models is a good part of a run.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ class Packed(NamedTuple):
     run_s: float
 
 
-class Bound:
+class IOBindings:
     """A session's bindings, by rows. For one thread at a time, on the CPU.
 
     Args:
@@ -44,8 +45,8 @@ class Bound:
         self._watchdog = watchdog
         self._signature = signature
         self._bindings: dict[int, _Binding] = {}
-        #: rows that are small enough; 0: none, as some tensor's size or type is not known beforehand. Whoever finds
-        #: that the model can only be run in another way sets it to that.
+        #: rows that are small enough; 0: none, as some tensor's size or type is not known beforehand. Set to
+        #: that where the model turns out to run in another way only.
         self.most_rows = _most_rows(signature)
         if most_rows is not None:
             self.most_rows = min(self.most_rows, most_rows)

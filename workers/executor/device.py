@@ -19,11 +19,11 @@ from workers.protocol.frames import (
 )
 from workers.protocol.specs import DeviceInfo, DeviceState
 
+from .accounting import DeferredAccounting
 from .batch_queue import BatchQueue
 from .device_loop import DeviceLoop
 from .exclusive import Kind
 from .intake import Intake
-from .ledger import Ledger
 from .loaded import Residents, Role
 from .meters import Meters
 from .peers import Peers
@@ -47,7 +47,7 @@ class Device:
         self._loader = ThreadPoolExecutor(1, "loader", initializer=self._renice)
         self._meters = Meters(info.id)
         self._second = Second(self.clock())
-        self._ledger = Ledger(self._second, self._meters)
+        self._accounting = DeferredAccounting(self._second, self._meters)
         self.residents = Residents()
         self.queue = BatchQueue()
         self._replies = Replies(peers, self.residents, self._meters, self._second)
@@ -57,7 +57,7 @@ class Device:
             self.residents,
             self.queue,
             self._replies,
-            self._ledger,
+            self._accounting,
             profile_share,
             on_change=self.changed,
         )
@@ -73,7 +73,7 @@ class Device:
             on_change=self.changed,
         )
         self.draining = False
-        self._told_rows = 0
+        self._reported_rows = 0
 
     def _renice(self) -> None:
         # A load beside serving competes for the core; niced it takes what is left over. With more cores the
@@ -120,7 +120,7 @@ class Device:
 
     def metrics(self) -> str:
         """Prometheus exposition text."""
-        self._ledger.settle()
+        self._accounting.settle()
         roles = {role.value: 0 for role in Role}
         for loaded in self.residents.variants.values():
             roles[loaded.role.value] += 1
@@ -133,11 +133,11 @@ class Device:
         while True:
             await asyncio.sleep(0.1)
             ticks += 1
-            self._ledger.settle()
+            self._accounting.settle()
             rows = self.queue.rows
-            if rows or self._told_rows or self.device_loop.overdue(self.clock()):
+            if rows or self._reported_rows or self.device_loop.overdue(self.clock()):
                 self.peers.tell_gateways(self.state())
-                self._told_rows = rows
+                self._reported_rows = rows
             if ticks % 10 == 0:
                 self._report_second()
                 # Beside: letting a variant go may take a while, and silence would look like a hung process. A plan on

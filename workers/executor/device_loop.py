@@ -11,7 +11,7 @@ The life of a batch in the executor:
 7. A short batch runs in the loop's own thread, a longer one in the device's; the watchdog limits both.
 8. ``answers`` runs the model: by I/O binding, else on arrays, else query by query.
 9. ``replies`` sends one ``Results`` for queries with outputs of like shapes, and a ``Refusal`` for each that failed.
-10. ``ledger`` notes what the batch did, and accounts for it later (statistics, metrics, latency estimates).
+10. ``accounting`` notes what the batch did, and accounts for it later (statistics, metrics, latency estimates).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from workers.protocol.run_limits import limit_s
 from workers.protocol.specs import DeviceInfo
 
 from . import answers
+from .accounting import DeferredAccounting, Entry
 from .batch import DispatchedBatch
 from .batch_queue import BatchQueue
 from .exclusive import Exclusive, Kind, Request
-from .ledger import Entry, Ledger
 from .loaded import Loaded, Residents
 from .replies import Replies
 from .runtime import RunError, RunStopped
@@ -77,7 +77,7 @@ class DeviceLoop:
         residents: Residents,
         queue: BatchQueue,
         replies: Replies,
-        ledger: Ledger,
+        accounting: DeferredAccounting,
         profile_share: float,
         on_change: Callable[[], None],
     ):
@@ -89,7 +89,7 @@ class DeviceLoop:
         self._residents = residents
         self._queue = queue
         self._replies = replies
-        self._ledger = ledger
+        self._accounting = accounting
         self._on_change = on_change
         self._loop = asyncio.get_running_loop()
         self._clock = self._loop.time
@@ -155,7 +155,7 @@ class DeviceLoop:
             self._ended.set_exception(error)
 
     def _next(self) -> None:
-        self._ledger.settle()
+        self._accounting.settle()
         waiting = self._queue.waiting
         now, rows = self._clock(), self._queue.rows
         request = self._exclusive.before_batches(now, rows)
@@ -240,7 +240,7 @@ class DeviceLoop:
         waited_s, clock = started - batch.arrived, time.perf_counter
         self._replies.answer(batch, loaded, outcome, waited_s, clock() - began, self._watchdog.stopped_after_s)
         _, failed, run_s = outcome
-        self._ledger.note(
+        self._accounting.note(
             Entry(
                 loaded,
                 batch.rows,
@@ -324,7 +324,7 @@ class DeviceLoop:
             request.future.set_result(outcome)
         took_s = self._clock() - started
         if request.kind is not Kind.PLAN:
-            self._ledger.profiled(took_s)
+            self._accounting.profiled(took_s)
         if request.kind is Kind.MEASURE:
             self._exclusive.measured(self._clock(), took_s)
         # The caller goes on first, so that its next request can be weighed against the next batch.

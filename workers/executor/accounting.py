@@ -1,7 +1,8 @@
 """Deferred accounting: statistics, metrics and latency estimates of batches, updated by the dozen.
 
 Between two short runs, accounting for one batch takes several times as long as it takes for many at once, while code
-and data are cached. Nothing reads the accounts between two batches; whatever does calls :meth:`Ledger.settle` first.
+and data are cached. Nothing reads the accounts between two batches; what does calls
+:meth:`DeferredAccounting.settle` first.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Entry(msgspec.Struct, eq=False):
     extent: int
 
 
-class Ledger:
+class DeferredAccounting:
     """Entries in order of time."""
 
     def __init__(self, second: Second, meters: Meters):

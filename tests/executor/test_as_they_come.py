@@ -13,12 +13,12 @@ import uvloop
 
 from workers.executor import answers
 from workers.executor.batch import admit
-from workers.executor.device import Device
+from workers.executor.device import DeviceService
 from workers.executor.measuring import Measuring
 from workers.executor.peers import Peers
 from workers.executor.request_shapes import RequestShapes
 from workers.executor.runtime import Runtime
-from workers.executor.server import Server
+from workers.executor.server import PeerServer
 from workers.executor.watchdog import Watchdog
 from workers.protocol.frames import Form, Grant, RawGrant, TensorHeader, encode
 
@@ -33,7 +33,7 @@ class InThisProcess(Executor):
     """The same executor, where the test can look into it. ``at_once``: of each batch whether it ran as it was read."""
 
     async def __aenter__(self) -> InThisProcess:
-        self.device = Device(self.info, Runtime(self.info, Watchdog()), Peers(), 4096, 0.05)
+        self.device = DeviceService(self.info, Runtime(self.info, Watchdog()), Peers(), 4096, 0.05)
         self.at_once: list[bool] = []
         ask = self.device.device_loop.start
 
@@ -43,7 +43,7 @@ class InThisProcess(Executor):
 
         self.device.device_loop.start = noted
         self._tasks = [asyncio.create_task(self.device.run()), asyncio.create_task(self.device.tick())]
-        server = Server(self.device, Measuring(self.device))
+        server = PeerServer(self.device, Measuring(self.device))
         self._listener = await asyncio.get_running_loop().create_unix_server(
             server.connection, self.endpoint.removeprefix("unix:")
         )

@@ -12,7 +12,7 @@ from tests.executor.harness import profile
 from workers import metrics
 from workers.executor import codec
 from workers.executor.estimates import LatencyEstimate
-from workers.executor.exclusive import Exclusive, Kind, Request
+from workers.executor.exclusive import Exclusive, ExclusiveRequest, WorkKind
 from workers.protocol.frames import TensorHeader
 
 # --- codec ----------------------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ async def test_measuring_gets_its_share_of_a_busy_device_and_no_more():
     exclusive = Exclusive(0.05)
     now, measured = 0.0, 0.0
     while now < 60.0:
-        exclusive.add(Request(Kind.MEASURE, print, loop.create_future(), 0.02))
+        exclusive.add(ExclusiveRequest(WorkKind.MEASURE, print, loop.create_future(), 0.02))
         request = exclusive.before_batches(now, queued_rows=5)
         while request is None:
             now += 0.004  # a batch
@@ -183,20 +183,20 @@ async def test_plan_work_takes_turns_with_batches_and_a_first_run_waits_for_empt
     loop = asyncio.get_running_loop()
     exclusive = Exclusive(0.05)
     for _ in range(2):
-        exclusive.add(Request(Kind.PLAN, print, loop.create_future()))
-    exclusive.add(Request(Kind.FIRST, print, loop.create_future(), latest=10.0))
+        exclusive.add(ExclusiveRequest(WorkKind.PLAN, print, loop.create_future()))
+    exclusive.add(ExclusiveRequest(WorkKind.FIRST, print, loop.create_future(), latest=10.0))
     kinds = [request and request.kind for request in (exclusive.before_batches(0.0, 1) for _ in range(5))]
-    assert kinds == [Kind.PLAN, None, Kind.PLAN, None, None]
-    assert exclusive.before_batches(10.0, 1).kind is Kind.FIRST
+    assert kinds == [WorkKind.PLAN, None, WorkKind.PLAN, None, None]
+    assert exclusive.before_batches(10.0, 1).kind is WorkKind.FIRST
 
 
 async def test_a_long_measuring_step_waits_for_a_quiet_device():
     loop = asyncio.get_running_loop()
     exclusive = Exclusive(0.05)
     exclusive.measured(0.0, 1.0)
-    exclusive.add(Request(Kind.MEASURE, print, loop.create_future(), expected_s=0.05))
+    exclusive.add(ExclusiveRequest(WorkKind.MEASURE, print, loop.create_future(), expected_s=0.05))
     assert exclusive.when_idle(5.0, last_arrival=4.9, tightest_slo_s=0.3) == (None, 5.9)
-    assert exclusive.when_idle(5.0, last_arrival=4.9, tightest_slo_s=0.6)[0].kind is Kind.MEASURE
+    assert exclusive.when_idle(5.0, last_arrival=4.9, tightest_slo_s=0.6)[0].kind is WorkKind.MEASURE
     assert exclusive.when_idle(5.0, last_arrival=4.9, tightest_slo_s=0.3) == (None, math.inf)
-    exclusive.add(Request(Kind.MEASURE, print, loop.create_future(), expected_s=0.05))
-    assert exclusive.when_idle(6.0, last_arrival=4.9, tightest_slo_s=0.3)[0].kind is Kind.MEASURE
+    exclusive.add(ExclusiveRequest(WorkKind.MEASURE, print, loop.create_future(), expected_s=0.05))
+    assert exclusive.when_idle(6.0, last_arrival=4.9, tightest_slo_s=0.3)[0].kind is WorkKind.MEASURE

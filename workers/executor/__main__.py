@@ -68,11 +68,11 @@ def read_device(text: str) -> DeviceInfo:
 async def serve(info: DeviceInfo, settings: Settings) -> None:
     """Serve ``info``'s device until SIGTERM or SIGINT."""
     # Imported late: their libraries start threads, which must find the process bound to its cores already.
-    from .device import Device
+    from .device import DeviceService
     from .measuring import Measuring
     from .peers import Peers
     from .runtime import LoadError, Runtime
-    from .server import Server
+    from .server import PeerServer
     from .watchdog import Watchdog
 
     # What was imported stays: a collector that walks through all of it again would keep queries waiting for 30 ms.
@@ -88,9 +88,9 @@ async def serve(info: DeviceInfo, settings: Settings) -> None:
         listener = listening_socket(info.endpoint)
     except (LoadError, ValueError, OSError) as error:
         sys.exit(f"executor: {error}")
-    device = Device(info, runtime, Peers(), settings.queue_rows, settings.profile_share)
+    device = DeviceService(info, runtime, Peers(), settings.queue_rows, settings.profile_share)
     measuring = Measuring(device)
-    server = Server(device, measuring)
+    server = PeerServer(device, measuring)
     running = loop.create_task(device.run())
     ticking = loop.create_task(device.tick())
     stopping = loop.create_task(stop.wait())

@@ -11,7 +11,7 @@ import msgspec
 
 from .loaded import Loaded
 from .meters import Meters
-from .stats import Second
+from .stats import DeviceSecond
 
 #: entries that may be left to account for
 _MOST = 64
@@ -45,7 +45,7 @@ class Entry(msgspec.Struct, eq=False):
 class DeferredAccounting:
     """Entries in order of time."""
 
-    def __init__(self, second: Second, meters: Meters):
+    def __init__(self, second: DeviceSecond, meters: Meters):
         self._second = second
         self._meters = meters
         self._entries: list[Entry] = []

@@ -16,10 +16,10 @@ from . import runs
 from .batch import DispatchedBatch
 from .codec import DATATYPES, CodecError, encode, packed
 from .runs import Part
-from .runtime import Model
+from .runtime import RunnableModel
 
 
-class Answer(msgspec.Struct, eq=False):
+class _Encoded(msgspec.Struct, eq=False):
     """``headers`` and ``body`` of a query's outputs, or the ``error`` that the model raised for it. ``query``: its
     place in the batch."""
 
@@ -29,7 +29,7 @@ class Answer(msgspec.Struct, eq=False):
     error: str | None = None
 
 
-class Together(msgspec.Struct, eq=False):
+class GroupAnswer(msgspec.Struct, eq=False):
     """The same of several queries with outputs of the same shapes but for their rows."""
 
     queries: Sequence[int]
@@ -39,21 +39,21 @@ class Together(msgspec.Struct, eq=False):
 
 #: of a batch: answers, (place, what the model said) of each query that it raised for, and seconds inside
 #: ``session.run``
-Outcome = tuple[list[Together], list[tuple[int, str]], float]
+Outcome = tuple[list[GroupAnswer], list[tuple[int, str]], float]
 
 
-def _answer(part: Part, names: Sequence[str]) -> Answer:
+def _answer(part: Part, names: Sequence[str]) -> _Encoded:
     place = part.places[0]
     if part.error is not None:
-        return Answer(place, error=part.error)
+        return _Encoded(place, error=part.error)
     try:
         encoded = [encode(name, part.outputs[name]) for name in names]
     except CodecError as error:
-        return Answer(place, error=str(error))
-    return Answer(place, tuple(header for header, _ in encoded), tuple(data for _, data in encoded))
+        return _Encoded(place, error=str(error))
+    return _Encoded(place, tuple(header for header, _ in encoded), tuple(data for _, data in encoded))
 
 
-def of_batch(model: Model, batch: DispatchedBatch) -> Outcome:
+def of_batch(model: RunnableModel, batch: DispatchedBatch) -> Outcome:
     """Run a batch; every query is in one answer or has an error of its own."""
     bindings, rows, tried = model.io_bindings, batch.rows, False
     if rows <= bindings.most_rows and rows <= batch.limit and batch.body is not None:
@@ -62,7 +62,7 @@ def of_batch(model: Model, batch: DispatchedBatch) -> Outcome:
             packed = bindings.run(batch.body, rows, wanted)
             if packed is not None:
                 headers, body, run_s = packed
-                return [Together(None, headers, body)], [], run_s
+                return [GroupAnswer(None, headers, body)], [], run_s
             tried = True
     parts, seconds = runs.run(model, batch)
     if tried and all(part.error is None for part in parts):
@@ -84,7 +84,7 @@ def _wanted(batch: DispatchedBatch) -> tuple[str, ...] | None:
     return wanted if batch.same or all(shape.outputs == wanted for shape in shapes) else None
 
 
-def _whole(batch: DispatchedBatch, outputs: dict[str, np.ndarray]) -> Together | None:
+def _whole(batch: DispatchedBatch, outputs: dict[str, np.ndarray]) -> GroupAnswer | None:
     """All queries in one answer; None where they want different outputs, or these have to be encoded one by one."""
     wanted = _wanted(batch)
     if wanted is None:
@@ -97,7 +97,7 @@ def _whole(batch: DispatchedBatch, outputs: dict[str, np.ndarray]) -> Together |
             return None
         headers.append(ResultTensor(name, datatype, array.shape, array.nbytes))
         body.append(packed(array))
-    return Together(None, tuple(headers), body)
+    return GroupAnswer(None, tuple(headers), body)
 
 
 def _cut(batch: DispatchedBatch, part: Part) -> list[Part]:
@@ -109,9 +109,9 @@ def _cut(batch: DispatchedBatch, part: Part) -> list[Part]:
     return parts
 
 
-def _grouped(batch: DispatchedBatch, parts: Sequence[Part]) -> tuple[list[Together], list[tuple[int, str]]]:
+def _grouped(batch: DispatchedBatch, parts: Sequence[Part]) -> tuple[list[GroupAnswer], list[tuple[int, str]]]:
     failed: list[tuple[int, str]] = []
-    alike: dict[Hashable, list[Answer]] = {}
+    alike: dict[Hashable, list[_Encoded]] = {}
     for part in parts:
         answer = _answer(part, batch.shapes[part.places[0]].outputs)
         if answer.error is not None:
@@ -122,7 +122,7 @@ def _grouped(batch: DispatchedBatch, parts: Sequence[Part]) -> tuple[list[Togeth
     return [_joined(sorted(group, key=lambda answer: answer.query)) for group in alike.values()], failed
 
 
-def _joined(answers: Sequence[Answer]) -> Together:
+def _joined(answers: Sequence[_Encoded]) -> GroupAnswer:
     headers, body = [], []
     for column in zip(*[answer.headers for answer in answers], strict=True):
         first = column[0]
@@ -133,4 +133,4 @@ def _joined(answers: Sequence[Answer]) -> Together:
         )
     for output in zip(*[answer.body for answer in answers], strict=True):
         body += output
-    return Together([answer.query for answer in answers], tuple(headers), body)
+    return GroupAnswer([answer.query for answer in answers], tuple(headers), body)

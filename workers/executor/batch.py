@@ -17,7 +17,7 @@ import numpy as np
 from workers.protocol.frames import FrameConnection, RawGrant, read_forms
 
 from .loaded import Loaded
-from .request_shapes import Invalid, RequestShape, RequestShapes
+from .request_shapes import InvalidQuery, RequestShape, RequestShapes
 
 #: seconds that a query's budget may say; one that was due long ago is late, not wrong
 _LEAST, _MOST = -3600.0, 86400.0
@@ -203,20 +203,20 @@ def _one_by_one(
     for (id, place, budget_s), at in zip(message.queries, starts, strict=True):
         try:
             if not 0 <= place < len(shapes):
-                raise Invalid(f"form: must be from 0 to {len(shapes) - 1}, not {place}")
+                raise InvalidQuery(f"form: must be from 0 to {len(shapes) - 1}, not {place}")
             # Where the body does not add up, nobody can tell whose bytes are whose.
             if wanted != len(body):
-                raise Invalid(f"inputs: body has {len(body)} bytes, its tensors {wanted}")
+                raise InvalidQuery(f"inputs: body has {len(body)} bytes, its tensors {wanted}")
             if not _LEAST <= budget_s <= _MOST:
-                raise Invalid(f"budget_s: must be from {_LEAST:.0f} to {_MOST:.0f}, not {budget_s}")
+                raise InvalidQuery(f"budget_s: must be from {_LEAST:.0f} to {_MOST:.0f}, not {budget_s}")
             shape = shapes[place]
             if isinstance(shape, str):
-                raise Invalid(shape)
+                raise InvalidQuery(shape)
             if id in known:
-                raise Invalid(waits_already(id))
+                raise InvalidQuery(waits_already(id))
             columns.append((id, budget_s, shape, shape.arrays(body, at)))
             known.add(id)
-        except Invalid as error:
+        except InvalidQuery as error:
             wrong.append((id, str(error)))
     ids, budgets, kept, arrays = map(list, zip(*columns, strict=True)) if columns else ([], [], [], [])
     rows, largest, same, extent = _sizes(kept)

@@ -22,20 +22,20 @@ from workers.protocol.specs import DeviceInfo, DeviceState
 from .accounting import DeferredAccounting
 from .batch_queue import BatchQueue
 from .device_loop import DeviceLoop
-from .exclusive import Kind
+from .exclusive import WorkKind
 from .intake import Intake
-from .loaded import Residents, Role
+from .loaded import DeviceResidents, Role
 from .meters import Meters
 from .peers import Peers
 from .replies import Replies
 from .residency import Residency
 from .runtime import Runtime
-from .stats import Second
+from .stats import DeviceSecond
 
 _LOADER_NICE = 10
 
 
-class Device:
+class DeviceService:
     """Owns the device. ``intake`` takes what gateways send, ``device_loop`` runs it, ``residency`` follows the plan."""
 
     def __init__(self, info: DeviceInfo, runtime: Runtime, peers: Peers, queue_rows: int, profile_share: float):
@@ -46,9 +46,9 @@ class Device:
         self.clock: Callable[[], float] = self._loop.time
         self._loader = ThreadPoolExecutor(1, "loader", initializer=self._renice)
         self._meters = Meters(info.id)
-        self._second = Second(self.clock())
+        self._second = DeviceSecond(self.clock())
         self._accounting = DeferredAccounting(self._second, self._meters)
-        self.residents = Residents()
+        self.residents = DeviceResidents()
         self.queue = BatchQueue()
         self._replies = Replies(peers, self.residents, self._meters, self._second)
         self.device_loop = DeviceLoop(
@@ -69,7 +69,7 @@ class Device:
             peers,
             self._replies,
             load=self.load,
-            exclusive=functools.partial(self.exclusive, Kind.PLAN),
+            exclusive=functools.partial(self.exclusive, WorkKind.PLAN),
             on_change=self.changed,
         )
         self.draining = False
@@ -166,7 +166,7 @@ class Device:
         """Run a call in the loader thread, beside serving."""
         return await self._loop.run_in_executor(self._loader, call, *args)
 
-    def exclusive(self, kind: Kind, call: Callable[[], Any], **terms: Any) -> asyncio.Future:
+    def exclusive(self, kind: WorkKind, call: Callable[[], Any], **terms: Any) -> asyncio.Future:
         """Run a call with the device to itself; see :meth:`.DeviceLoop.exclusive`."""
         return self.device_loop.exclusive(kind, call, **terms)
 

@@ -32,8 +32,8 @@ from . import answers
 from .accounting import DeferredAccounting, Entry
 from .batch import DispatchedBatch
 from .batch_queue import BatchQueue
-from .exclusive import Exclusive, Kind, Request
-from .loaded import Loaded, Residents
+from .exclusive import Exclusive, ExclusiveRequest, WorkKind
+from .loaded import DeviceResidents, Loaded
 from .replies import Replies
 from .runtime import RunError, RunStopped
 from .thread import Thread
@@ -74,7 +74,7 @@ class DeviceLoop:
         self,
         info: DeviceInfo,
         watchdog: Watchdog,
-        residents: Residents,
+        residents: DeviceResidents,
         queue: BatchQueue,
         replies: Replies,
         accounting: DeferredAccounting,
@@ -97,7 +97,7 @@ class DeviceLoop:
         self._exclusive = Exclusive(profile_share)
         #: whether a batch or a request has the device, in its thread
         self._busy = False
-        self._request: Request | None = None
+        self._request: ExclusiveRequest | None = None
         #: whether the next step is scheduled, and when there is one if nothing happens before
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
@@ -258,7 +258,7 @@ class DeviceLoop:
 
     def exclusive(
         self,
-        kind: Kind,
+        kind: WorkKind,
         call: Callable[[], Any],
         expected_s: float = 0.0,
         patience_s: float = 0.0,
@@ -274,22 +274,22 @@ class DeviceLoop:
             variant: id of the variant that it runs; 0 for none.
         """
         latest = self._clock() + patience_s
-        request = Request(kind, call, self._loop.create_future(), expected_s, latest, limit_s, variant)
+        request = ExclusiveRequest(kind, call, self._loop.create_future(), expected_s, latest, limit_s, variant)
         request.future.add_done_callback(functools.partial(self._cancelled, request))
         self._exclusive.add(request)
         self.wake()
         return request.future
 
-    def _cancelled(self, request: Request, future: asyncio.Future) -> None:
+    def _cancelled(self, request: ExclusiveRequest, future: asyncio.Future) -> None:
         if future.cancelled() and request is self._request:
             self._watchdog.terminate()
 
-    def _begin(self, request: Request) -> None:
+    def _begin(self, request: ExclusiveRequest) -> None:
         started = self._clock()
         self._busy, self.busy_until = True, started + request.expected_s
         self._request = request
         patience = None
-        if request.kind is Kind.FIRST:
+        if request.kind is WorkKind.FIRST:
             patience = self._loop.call_later(FIRST_RUN_PATIENCE_S, self._first_run_takes_long)
         call = (request.limit_s, request.variant, request.call, ())
         self._thread.call(self._watchdog.call, call, functools.partial(self._done, request, started, patience))
@@ -300,7 +300,7 @@ class DeviceLoop:
 
     def _done(
         self,
-        request: Request,
+        request: ExclusiveRequest,
         started: float,
         patience: asyncio.TimerHandle | None,
         outcome: Any,
@@ -323,9 +323,9 @@ class DeviceLoop:
         else:
             request.future.set_result(outcome)
         took_s = self._clock() - started
-        if request.kind is not Kind.PLAN:
+        if request.kind is not WorkKind.PLAN:
             self._accounting.profiled(took_s)
-        if request.kind is Kind.MEASURE:
+        if request.kind is WorkKind.MEASURE:
             self._exclusive.measured(self._clock(), took_s)
         # The caller goes on first, so that its next request can be weighed against the next batch.
         self.wake()

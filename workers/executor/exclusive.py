@@ -21,7 +21,7 @@ QUIET_S = 1.0
 SHORT = 0.1
 
 
-class Kind(StrEnum):
+class WorkKind(StrEnum):
     """What asks for the device."""
 
     PLAN = "plan"
@@ -30,11 +30,11 @@ class Kind(StrEnum):
 
 
 @dataclass(slots=True)
-class Request:
+class ExclusiveRequest:
     """``expected_s``: how long the call will take; ``latest``: when a FIRST run stops waiting for empty queues.
     ``limit_s``: when the watchdog terminates it. ``variant``: id of what it runs; 0 for none."""
 
-    kind: Kind
+    kind: WorkKind
     call: Callable[[], Any]
     future: asyncio.Future
     expected_s: float = 0.0
@@ -53,45 +53,47 @@ class Exclusive:
     def __init__(self, share: float):
         self._share = share
         #: those that wait; for others to look at
-        self.requests: list[Request] = []
+        self.requests: list[ExclusiveRequest] = []
         self._plan_turn = True
         self._push_in_at = 0.0
 
-    def add(self, request: Request) -> None:
+    def add(self, request: ExclusiveRequest) -> None:
         self.requests.append(request)
 
-    def _first(self, kind: Kind) -> Request | None:
+    def _first(self, kind: WorkKind) -> ExclusiveRequest | None:
         self.requests = [request for request in self.requests if not request.future.done()]
         return next((request for request in self.requests if request.kind is kind), None)
 
-    def _pop(self, request: Request | None) -> Request | None:
+    def _pop(self, request: ExclusiveRequest | None) -> ExclusiveRequest | None:
         if request is not None:
             self.requests.remove(request)
         return request
 
-    def before_batches(self, now: float, queued_rows: int) -> Request | None:
+    def before_batches(self, now: float, queued_rows: int) -> ExclusiveRequest | None:
         """What goes before any batch at ``now``."""
         if not self.requests:
             return None
-        request = self._first(Kind.PLAN)
+        request = self._first(WorkKind.PLAN)
         if request is not None and self._plan_turn:
             self._plan_turn = False
             return self._pop(request)
         self._plan_turn = True
-        request = self._first(Kind.FIRST)
+        request = self._first(WorkKind.FIRST)
         if request is not None and (queued_rows == 0 or now >= request.latest):
             return self._pop(request)
-        request = self._first(Kind.MEASURE)
+        request = self._first(WorkKind.MEASURE)
         if request is not None and now >= self._push_in_at:
             return self._pop(request)
         return None
 
-    def when_idle(self, now: float, last_arrival: float, tightest_slo_s: float) -> tuple[Request | None, float]:
+    def when_idle(
+        self, now: float, last_arrival: float, tightest_slo_s: float
+    ) -> tuple[ExclusiveRequest | None, float]:
         """What may run while no batch waits, and otherwise when to ask again."""
-        request = self._first(Kind.PLAN)
+        request = self._first(WorkKind.PLAN)
         if request is not None:
             return self._pop(request), now
-        request = self._first(Kind.MEASURE)
+        request = self._first(WorkKind.MEASURE)
         if request is None:
             return None, math.inf
         quiet_at = last_arrival + QUIET_S

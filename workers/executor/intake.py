@@ -9,9 +9,9 @@ from workers.protocol.frames import FrameConnection, RawGrant
 from .batch import DispatchedBatch, admit, waits_already
 from .batch_queue import BatchQueue
 from .device_loop import DeviceLoop
-from .loaded import Residents
+from .loaded import DeviceResidents
 from .replies import Replies
-from .stats import Second
+from .stats import DeviceSecond
 
 
 class Intake:
@@ -23,11 +23,11 @@ class Intake:
 
     def __init__(
         self,
-        residents: Residents,
+        residents: DeviceResidents,
         queue: BatchQueue,
         device_loop: DeviceLoop,
         replies: Replies,
-        second: Second,
+        second: DeviceSecond,
         queue_rows: int,
     ):
         self._residents = residents

@@ -11,7 +11,7 @@ from workers.protocol.specs import ApplicationSpec, ProfilePoint, Resident, Vari
 
 from .estimates import LatencyEstimate
 from .request_shapes import RequestShapes
-from .runtime import Model
+from .runtime import RunnableModel
 
 
 class Role(StrEnum):
@@ -32,7 +32,7 @@ class Loaded:
     takes no new queries.
     """
 
-    def __init__(self, resident: Resident, application: ApplicationSpec, model: Model, path: str, now: float):
+    def __init__(self, resident: Resident, application: ApplicationSpec, model: RunnableModel, path: str, now: float):
         self.model = model
         self.path = path
         self.role = Role.WARMING
@@ -97,7 +97,7 @@ class Loaded:
         )
 
 
-class Residents:
+class DeviceResidents:
     """What is on this device: warm variants by id, and request shapes by application."""
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """Profile jobs: load time, peak memory, latency by batch size and, where ordered, accuracy; in small steps.
 
-Batches 1, 2, 4 ... ``max_batch`` are measured with :meth:`~.runtime.Model.sample`; of a model whose batch size is
-fixed at 1, that one. Growing stops at the first batch whose p95
-passes the SLO, and that point is kept: it bounds interpolation from above. It also stops where memory ends.
+Batches 1, 2, 4 ... ``max_batch`` are measured with :meth:`~.runtime.RunnableModel.sample`; of a model whose batch size
+is fixed at 1, that one. Growing stops at the first batch whose p95 passes the SLO, and that point is kept: it bounds
+interpolation from above. It also stops where memory ends.
 
 All this at the largest size that the application declares, then for its smaller size classes
 (:mod:`.size_classes`), as long as there is time for these.
@@ -28,9 +28,9 @@ from workers.protocol.specs import ProfilePoint
 
 from . import validation
 from .codec import BF16
-from .device import Device
-from .exclusive import Kind
-from .runtime import Arrays, LoadError, Model, RunError, RunStopped, Runtime
+from .device import DeviceService
+from .exclusive import WorkKind
+from .runtime import Arrays, LoadError, RunError, RunnableModel, RunStopped, Runtime
 from .size_classes import SizeClasses
 from .watchdog import PROFILING_LEAST_S
 
@@ -88,7 +88,7 @@ class _Job:
 class Measuring:
     """The queue of profile jobs of one device; one is measured at a time."""
 
-    def __init__(self, device: Device):
+    def __init__(self, device: DeviceService):
         self._device = device
         self._jobs: deque[_Job] = deque()
         self._current: _Job | None = None
@@ -187,7 +187,9 @@ class Measuring:
             validated_rows=rows,
         )
 
-    async def _class(self, job: _Job, model: Model, memory: _Memory, size: int, batches: list[int], done: int) -> bool:
+    async def _class(
+        self, job: _Job, model: RunnableModel, memory: _Memory, size: int, batches: list[int], done: int
+    ) -> bool:
         """Measure a size class; whether memory allows larger batches than it came to. ``done``: batches before."""
         device, slo_s = self._device, job.order.application.slo_s
         of = len(batches) * len(job.classes) + (1 if job.order.validation is not None else 0)
@@ -213,7 +215,7 @@ class Measuring:
     def _during(self, job: _Job, index: int, of: int, part: float) -> None:
         self._tell(job, "measuring", (index + min(1.0, part)) / of, always=False)
 
-    async def _first_run(self, order: ProfileOrder, model: Model, memory: _Memory) -> None:
+    async def _first_run(self, order: ProfileOrder, model: RunnableModel, memory: _Memory) -> None:
         """Warm up with one row. A variant that never ran on this device type does so on a drained device: nobody knows
         yet how long it takes; a limit ends it."""
         slo_s = order.application.slo_s
@@ -226,11 +228,11 @@ class Measuring:
                 patience_s = min(max(3 * max(slos, default=slo_s), 0.5), 5.0)
                 device.set_draining(True)
                 try:
-                    await device.exclusive(Kind.FIRST, call, patience_s=patience_s, **limits)
+                    await device.exclusive(WorkKind.FIRST, call, patience_s=patience_s, **limits)
                 finally:
                     device.set_draining(False)
             else:
-                await device.exclusive(Kind.MEASURE, call, expected_s=slo_s / 4, **limits)
+                await device.exclusive(WorkKind.MEASURE, call, expected_s=slo_s / 4, **limits)
         except RunStopped:
             raise _Failed(f"the first run of one row took longer than {most_s:g} s and was stopped") from None
         except RunError as error:
@@ -240,11 +242,11 @@ class Measuring:
         """Run one step with the device to itself."""
         most_s = limit_s(expected_s, order.application.slo_s, PROFILING_LEAST_S)
         return self._device.exclusive(
-            Kind.MEASURE, call, expected_s=expected_s, limit_s=most_s, variant=order.variant.id
+            WorkKind.MEASURE, call, expected_s=expected_s, limit_s=most_s, variant=order.variant.id
         )
 
     async def _point(
-        self, job: _Job, model: Model, rows: int, size: int, memory: _Memory, progress: Callable[[float], None]
+        self, job: _Job, model: RunnableModel, rows: int, size: int, memory: _Memory, progress: Callable[[float], None]
     ) -> ProfilePoint:
         points, slo_s = job.points, job.order.application.slo_s
         inputs = model.sample(rows, size=size)
@@ -262,7 +264,7 @@ class Measuring:
         p50, p95 = np.percentile(taken, (50, 95))
         return ProfilePoint(rows, float(p50), float(p95), float(np.mean(taken)), len(taken), size)
 
-    async def _validate(self, job: _Job, model: Model) -> tuple[float, int]:
+    async def _validate(self, job: _Job, model: RunnableModel) -> tuple[float, int]:
         order, device = job.order, self._device
         if job.validation_path is None:
             raise _Failed("validation: the order names no file for it")
@@ -292,7 +294,7 @@ def _batches(max_batch: int) -> list[int]:
     return [*batches, max_batch]
 
 
-def _sample(model: Model, inputs: Arrays, rows: int, most: int) -> list[float]:
+def _sample(model: RunnableModel, inputs: Arrays, rows: int, most: int) -> list[float]:
     taken: list[float] = []
     while len(taken) < most and sum(taken) < STEP_S:
         taken.append(model.run(inputs, rows)[1])

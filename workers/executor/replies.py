@@ -10,10 +10,10 @@ from workers.protocol.frames import FrameConnection, Refusal, Results, StopRepor
 
 from .answers import Outcome
 from .batch import DispatchedBatch, Ticket
-from .loaded import Loaded, Residents
+from .loaded import DeviceResidents, Loaded
 from .meters import Meters
 from .peers import Peers
-from .stats import Second
+from .stats import DeviceSecond
 
 _log = log.get("replies")
 #: of its application's SLO: the least budget with which a late query says that the plan is too tight
@@ -21,7 +21,7 @@ _WHOLE = 0.8
 
 
 class Replies:
-    def __init__(self, peers: Peers, residents: Residents, meters: Meters, second: Second):
+    def __init__(self, peers: Peers, residents: DeviceResidents, meters: Meters, second: DeviceSecond):
         self._peers = peers
         self._residents = residents
         self._meters = meters

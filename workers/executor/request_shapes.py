@@ -1,4 +1,4 @@
-"""Request shapes: rows, input shapes and wanted outputs of a query, checked once for all queries that share them. Pure.
+"""Request shapes: rows, input shapes and wanted outputs, checked once for all queries that share them. Pure.
 
 An application has few of them, which come again with each batch. On the wire one is a ``Form``.
 """
@@ -25,7 +25,7 @@ _KEPT = 1024
 _SHORT = 4096
 
 
-class Invalid(ValueError):
+class InvalidQuery(ValueError):
     """The query is wrong in itself; no device will do better."""
 
 
@@ -62,7 +62,7 @@ class RequestShape:
         """One query's inputs by name, views of ``body`` where they can be. ``starts``: where each begins in it.
 
         Raises:
-            Invalid: naming the input and what it must be.
+            InvalidQuery: naming the input and what it must be.
         """
         arrays = {}
         for (header, dtype, count), start in zip(self._inputs, starts, strict=True):
@@ -74,7 +74,7 @@ class RequestShape:
             try:
                 arrays[header.name] = decode(header, body[start : start + header.nbytes])
             except CodecError as error:
-                raise Invalid(str(error)) from None
+                raise InvalidQuery(str(error)) from None
         return arrays
 
 
@@ -91,7 +91,7 @@ class RequestShapes:
         """The request shape of a form.
 
         Raises:
-            Invalid: naming the field and what it must be.
+            InvalidQuery: naming the field and what it must be.
         """
         shape = self._shapes.get(form)
         if shape is None:
@@ -120,44 +120,44 @@ class RequestShapes:
     def _shape_or_fault(self, form: Form) -> RequestShape | str:
         try:
             return self.shape(form)
-        except Invalid as error:
+        except InvalidQuery as error:
             return str(error)
 
 
 def _check(form: Form, application: ApplicationSpec) -> None:
     if not 1 <= form.rows <= MAX_ROWS:
-        raise Invalid(f"rows: must be from 1 to {MAX_ROWS}, not {form.rows}")
+        raise InvalidQuery(f"rows: must be from 1 to {MAX_ROWS}, not {form.rows}")
     if any(header.nbytes < 0 for header in form.inputs):
-        raise Invalid("inputs: nbytes must not be negative")
+        raise InvalidQuery("inputs: nbytes must not be negative")
     given = {header.name: header for header in form.inputs}
     if len(given) != len(form.inputs):
-        raise Invalid("inputs: each name may appear once")
+        raise InvalidQuery("inputs: each name may appear once")
     signature = application.signature
     unknown = given.keys() - {spec.name for spec in signature.inputs}
     if unknown:
-        raise Invalid(f"inputs: {sorted(unknown)[0]!r} is not an input of {application.name}")
+        raise InvalidQuery(f"inputs: {sorted(unknown)[0]!r} is not an input of {application.name}")
     for spec in signature.inputs:
         if spec.name not in given:
-            raise Invalid(f"inputs: {spec.name!r} is missing")
+            raise InvalidQuery(f"inputs: {spec.name!r} is missing")
         _check_input(given[spec.name], spec, form.rows)
     names = [spec.name for spec in signature.inputs]
     if [header.name for header in form.inputs] != names:
-        raise Invalid(f"inputs: must be in the order of {application.name}: {', '.join(names)}")
+        raise InvalidQuery(f"inputs: must be in the order of {application.name}: {', '.join(names)}")
     known = {spec.name for spec in signature.outputs}
     for name in form.outputs:
         if name not in known:
-            raise Invalid(f"outputs: {name!r} is not an output of {application.name}")
+            raise InvalidQuery(f"outputs: {name!r} is not an output of {application.name}")
 
 
 def _check_input(header: TensorHeader, spec: TensorSpec, rows: int) -> None:
     if header.datatype != spec.datatype:
-        raise Invalid(f"{spec.name}: datatype must be {spec.datatype}, not {header.datatype}")
+        raise InvalidQuery(f"{spec.name}: datatype must be {spec.datatype}, not {header.datatype}")
     if len(header.shape) != len(spec.shape) or any(
         wanted not in (-1, size) for size, wanted in zip(header.shape, spec.shape, strict=True)
     ):
-        raise Invalid(f"{spec.name}: shape must be {list(spec.shape)}, not {list(header.shape)}")
+        raise InvalidQuery(f"{spec.name}: shape must be {list(spec.shape)}, not {list(header.shape)}")
     if header.shape[0] != rows:
-        raise Invalid(f"{spec.name}: must have the query's {rows} rows, its shape is {list(header.shape)}")
+        raise InvalidQuery(f"{spec.name}: must have the query's {rows} rows, its shape is {list(header.shape)}")
 
 
 def _plain(header: TensorHeader) -> tuple[np.dtype | None, int]:

@@ -12,10 +12,10 @@ from workers.protocol.run_limits import limit_s
 from workers.protocol.specs import ApplicationSpec, Resident
 
 from .batch_queue import BatchQueue
-from .loaded import Loaded, Residents, Role
+from .loaded import DeviceResidents, Loaded, Role
 from .peers import Peers
 from .replies import Replies
-from .runtime import LoadError, Model, RunError, Runtime
+from .runtime import LoadError, RunError, RunnableModel, Runtime
 from .watchdog import WARM_UP_LEAST_S
 
 _log = log.get("residency")
@@ -39,7 +39,7 @@ class Residency:
     def __init__(
         self,
         runtime: Runtime,
-        residents: Residents,
+        residents: DeviceResidents,
         queue: BatchQueue,
         peers: Peers,
         replies: Replies,
@@ -266,7 +266,7 @@ class Residency:
         await self._exclusive(lambda: [_free(loaded) for loaded in victims])
 
 
-def _warm(model: Model, rows: int) -> float:
+def _warm(model: RunnableModel, rows: int) -> float:
     return model.run(model.sample(rows), rows)[1]
 
 

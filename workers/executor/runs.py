@@ -8,7 +8,7 @@ import msgspec
 
 from . import padding
 from .batch import DispatchedBatch
-from .runtime import Arrays, Model, RunError
+from .runtime import Arrays, RunError, RunnableModel
 
 #: bytes that padding may blow up one run's inputs to; queries that would need more run each by itself
 MAX_PADDED_BYTES = 256 * 1024 * 1024
@@ -23,7 +23,7 @@ class Part(msgspec.Struct, eq=False):
     error: str | None = None
 
 
-def run(model: Model, batch: DispatchedBatch) -> tuple[list[Part], float]:
+def run(model: RunnableModel, batch: DispatchedBatch) -> tuple[list[Part], float]:
     """The parts of a batch, which together hold each of its queries once, and the seconds inside ``session.run``.
 
     Queries of different shapes cannot stand in one array and run one after the other. If a run fails, each of its
@@ -49,7 +49,7 @@ def run(model: Model, batch: DispatchedBatch) -> tuple[list[Part], float]:
     return parts, seconds
 
 
-def _by_shape(model: Model, batch: DispatchedBatch) -> list[Sequence[int]]:
+def _by_shape(model: RunnableModel, batch: DispatchedBatch) -> list[Sequence[int]]:
     """Places of queries that may share a run. Lengths that contradict each other are the model's to refuse, not to be
     padded away: such a query runs by itself."""
     groups: dict[Hashable, list[int]] = {}
@@ -59,7 +59,7 @@ def _by_shape(model: Model, batch: DispatchedBatch) -> list[Sequence[int]]:
     return list(groups.values())
 
 
-def _together(model: Model, batch: DispatchedBatch, places: Sequence[int]) -> tuple[list[Part], float]:
+def _together(model: RunnableModel, batch: DispatchedBatch, places: Sequence[int]) -> tuple[list[Part], float]:
     values, arrays = batch.padding, [batch.arrays[place] for place in places]
     if len(places) == 1:
         outputs, seconds = model.run(arrays[0], batch.limit)
@@ -82,7 +82,7 @@ def _together(model: Model, batch: DispatchedBatch, places: Sequence[int]) -> tu
 
 
 def _apart(
-    model: Model, batch: DispatchedBatch, places: Sequence[int], whole: Arrays | None
+    model: RunnableModel, batch: DispatchedBatch, places: Sequence[int], whole: Arrays | None
 ) -> tuple[list[Part], float]:
     """Each query by itself. ``whole``: inputs of the whole batch, where its queries have none of their own."""
     parts, seconds, start = [], 0.0, 0

@@ -39,7 +39,7 @@ class RunStopped(RunError):
 Arrays = Mapping[str, np.ndarray]
 
 
-class Model:
+class RunnableModel:
     """A loaded variant. ``run`` may be called by one thread at a time.
 
     ``session``: the ONNX Runtime session; ``signature``: what is fed and fetched; ``load_s``: seconds to load it.
@@ -141,7 +141,7 @@ class Runtime:
         if self._gpu is not None and "CUDAExecutionProvider" not in ort.get_available_providers():
             raise LoadError(f"device {device.id} is a GPU, but this onnxruntime has no CUDAExecutionProvider")
 
-    def load(self, path: str, signature: Signature, variant: int = 0) -> Model:
+    def load(self, path: str, signature: Signature, variant: int = 0) -> RunnableModel:
         """A session for the model file, checked against the application's signature. ``variant``: its id, to be noted
         while it loads.
 
@@ -155,7 +155,7 @@ class Runtime:
         finally:
             record[LOADING] = 0
 
-    def _load(self, path: str, signature: Signature) -> Model:
+    def _load(self, path: str, signature: Signature) -> RunnableModel:
         if not Path(path).is_file():
             raise LoadError(f"model file {path} is missing")
         options = ort.SessionOptions()
@@ -176,7 +176,7 @@ class Runtime:
         if self._gpu is not None and session.get_providers()[0] != "CUDAExecutionProvider":
             raise LoadError(f"onnxruntime gave {session.get_providers()[0]} instead of CUDAExecutionProvider")
         _check(session, signature)
-        return Model(session, signature, seconds, self.watchdog)
+        return RunnableModel(session, signature, seconds, self.watchdog)
 
     def _providers(self) -> list:
         if self._gpu is None:

@@ -27,7 +27,7 @@ from workers.protocol.frames import (
     ToExecutorRaw,
 )
 
-from .device import Device
+from .device import DeviceService
 from .measuring import Measuring
 
 _log = log.get("server")
@@ -35,10 +35,10 @@ _memory = functools.partial(np.empty, dtype=np.uint8)
 Handler = Callable[[FrameConnection, Any, memoryview], None]
 
 
-class Server:
+class PeerServer:
     """Speaks frames with every peer. What it raises while handling a message closes that connection alone."""
 
-    def __init__(self, device: Device, measuring: Measuring):
+    def __init__(self, device: DeviceService, measuring: Measuring):
         self._device = device
         self._measuring = measuring
         self._connections: set[FrameConnection] = set()

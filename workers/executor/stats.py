@@ -21,7 +21,7 @@ class _Ran:
     busy_s: float = 0.0
 
 
-class Second:
+class DeviceSecond:
     """What is counted towards the second under way."""
 
     def __init__(self, now: float):

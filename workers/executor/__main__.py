@@ -1,7 +1,7 @@
 """``python -m workers.executor --device FILE_OR_JSON``: the executor process of one device.
 
 Settings come from the environment (``NEREUS_QUEUE_ROWS``, ``NEREUS_PROFILE_SHARE``, ``NEREUS_LOG_LEVEL``). The process
-dies with its parent. SIGTERM: nothing new is taken, what waits is finished within two seconds, the rest refused.
+dies with its parent. SIGTERM: new batches are refused, waiting ones finished within two seconds, the rest refused.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Parse, bind this process to its device, serve until SIGTERM."""
     parser = argparse.ArgumentParser(prog="workers.executor", description="Serve one device.")
     parser.add_argument("--device", required=True, help="a DeviceInfo as JSON, or a file that holds it")
-    parser.add_argument("--parent", type=int, help="pid of the parent (default: whoever it is when this starts)")
+    parser.add_argument("--parent", type=int, help="pid of the parent (default: the parent at the start)")
     given = parser.parse_args(arguments)
     die_with_parent(given.parent if given.parent is not None else os.getppid())
     try:
@@ -75,7 +75,7 @@ async def serve(info: DeviceInfo, settings: Settings) -> None:
     from .server import PeerServer
     from .watchdog import Watchdog
 
-    # What was imported stays: a collector that walks through all of it again would keep queries waiting for 30 ms.
+    # Freeze start-up objects out of the garbage collector: walking through them would delay queries by 30 ms.
     gc.collect()
     gc.freeze()
     logger = log.get("executor")

@@ -20,7 +20,7 @@ _MOST_S = 0.02
 
 
 class Entry(msgspec.Struct, eq=False):
-    """What a batch did.
+    """One batch's account.
 
     Attributes:
         rows, queries, failed: their numbers; ``failed`` counts queries.
@@ -76,6 +76,6 @@ class DeferredAccounting:
             self._meters.answered(application, variant, "ok", entry.queries - entry.failed)
 
     def profiled(self, took_s: float) -> None:
-        """Profiling held the device for so many seconds."""
+        """Account for seconds that profiling held the device."""
         self._second.profiled(took_s)
         self._meters.profiled(took_s)

@@ -1,6 +1,6 @@
-"""What a batch's outputs become on the wire: a body and headers, for one query or for many at once. Pure.
+"""Runs a batch and encodes its outputs for the wire, for one query or for many at once.
 
-Done where models run, so that turning text into bytes keeps nobody from being answered.
+Done where models run, so that encoding text does not block the event loop.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def of_batch(model: RunnableModel, batch: DispatchedBatch) -> Outcome:
             tried = True
     parts, seconds = runs.run(model, batch)
     if tried and all(part.error is None for part in parts):
-        # What runs only otherwise is not tried again.
+        # The model runs on arrays only: do not try bindings again.
         bindings.most_rows = 0
     if len(parts) == 1 and parts[0].outputs is not None:
         together = _whole(batch, parts[0].outputs)

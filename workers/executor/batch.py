@@ -1,8 +1,8 @@
 """A dispatched batch: read from its frame, checked, and kept until it runs. Pure.
 
-What is usual is had by columns: queries of the same shapes stand one behind the other in each input's part of the body,
-so one view of it is the run's array, and nothing is done query by query. Where anything is unusual (a query is wrong,
-shapes differ, text), every query is looked at by itself and gets arrays of its own.
+The usual batch is read by columns: queries of the same shapes stand one behind the other in each input's part of the
+body, so one view of it is the run's array. Where anything is unusual (a query is wrong, shapes differ, text), every
+query is checked by itself and gets arrays of its own.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def _one_by_one(
         try:
             if not 0 <= place < len(shapes):
                 raise InvalidQuery(f"form: must be from 0 to {len(shapes) - 1}, not {place}")
-            # Where the body does not add up, nobody can tell whose bytes are whose.
+            # Where the body's size is wrong, no query's bytes can be assigned.
             if wanted != len(body):
                 raise InvalidQuery(f"inputs: body has {len(body)} bytes, its tensors {wanted}")
             if not _LEAST <= budget_s <= _MOST:
@@ -243,7 +243,7 @@ def _one_by_one(
 
 
 def waits_already(id: int) -> str:
-    """What is said to a query whose number another one has."""
+    """The error text for a query whose number another one has."""
     return f"id: {id} is waiting already"
 
 

@@ -1,4 +1,4 @@
-"""A device as its process sees it: all its parts, what others are told of it, and how it is started and stopped."""
+"""The executor's parts put together: what it reports of its device, and how it is started and stopped."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class DeviceService:
     # --- state ------------------------------------------------------------------------------------------------------
 
     def state(self) -> ExecutorState:
-        """What gateways should know now."""
+        """The state that gateways need."""
         return ExecutorState(
             device=self.info.id,
             plan_version=self.residency.plan_version,
@@ -96,7 +96,7 @@ class DeviceService:
         )
 
     def device_state(self) -> DeviceState:
-        """What the control plane should know now."""
+        """The state that the control plane needs."""
         errors = sorted(self.residency.errors.items())
         return DeviceState(
             device=self.info.id,
@@ -107,8 +107,8 @@ class DeviceService:
         )
 
     def changed(self) -> None:
-        """Tell everybody."""
-        self.peers.tell_gateways(self.state())
+        """Send the state to all peers."""
+        self.peers.send_to_gateways(self.state())
         self.peers.report(StateReport(self.device_state()))
         self.device_loop.wake()
 
@@ -136,12 +136,12 @@ class DeviceService:
             self._accounting.settle()
             rows = self.queue.rows
             if rows or self._reported_rows or self.device_loop.overdue(self.clock()):
-                self.peers.tell_gateways(self.state())
+                self.peers.send_to_gateways(self.state())
                 self._reported_rows = rows
             if ticks % 10 == 0:
                 self._report_second()
-                # Beside: letting a variant go may take a while, and silence would look like a hung process. A plan on
-                # its way brings its own order in.
+                # A task of its own: unloading may take a while, and silence would look like a hung process. A plan
+                # on its way tidies up itself.
                 if (tidying is None or tidying.done()) and not self.residency.settling:
                     tidying = self._loop.create_task(self.residency.tidy())
 

@@ -48,7 +48,7 @@ TIMER_S = 0.001
 INLINE_S = 0.0002
 #: the same on a device of one core, where the loop could only take that core from the model meanwhile
 INLINE_ONE_CORE_S = 0.01
-#: the watchdog's limit in the loop's own thread, in seconds: the process answers nobody meanwhile, and its supervisor
+#: the watchdog's limit in the loop's own thread, in seconds: the process answers no peer meanwhile, and its supervisor
 #: waits for :attr:`.backoff.RestartTiming.silent`
 INLINE_LIMIT_S = 3.0
 #: a run is overdue this many seconds after its expected end
@@ -164,7 +164,7 @@ class DeviceLoop:
         while waiting:
             batch = waiting.popleft()
             if self._run(batch, self._residents.variants[batch.variant], now):
-                # What arrived during a run in this thread is read before the next one.
+                # Read first what arrived during a run in this thread.
                 return self.wake()
         if self.stopping:
             return self._ended.set_result(None)
@@ -313,11 +313,11 @@ class DeviceLoop:
             patience.cancel()
             if self._queue.closed and not self.stopping:
                 self._queue.closed = ""
-                # The job may have been cancelled long ago, and nobody sends what could be refused: report it now.
+                # The job may have been cancelled long ago, and no refusal would report it.
                 self._on_change()
         if request.future.done():
             if error is not None and not isinstance(error, RunError):
-                _log.error("work nobody waits for failed", kind=request.kind, error=str(error))
+                _log.error("abandoned work failed", kind=request.kind, error=str(error))
         elif error is not None:
             request.future.set_exception(error)
         else:

@@ -1,7 +1,7 @@
 """Latency of a variant's batches on this device: its profile, and how recent batches differ. Pure.
 
 *Inflation* is short-lived: the device is slower than profiled at this moment (a neighbour on the same cores, a hot
-GPU). It tells gateways when the device will be free, and decays without observations. *Drift* is long-lived: the
+GPU). It is part of the time until the device is free, and decays without observations. *Drift* is long-lived: the
 profile no longer describes the device and should be measured again. *Overhead* is the time around a run (waking up,
 handing over, sending); its excess over the usual decays like inflation.
 
@@ -36,7 +36,7 @@ class LatencyEstimate:
     Args:
         points: the profile; p95 feeds decisions, the mean is what observations are compared with (both are means
             over runs, so a well profiled variant has a ratio of 1).
-        size: of the queries that were measured; 0: nobody knows (the application leaves dimensions open and declares no
+        size: of the queries that were measured; 0: unknown (the application leaves dimensions open and declares no
             sizes); None: there is only one size.
     """
 
@@ -85,7 +85,7 @@ class LatencyEstimate:
 
     def drifted(self, now: float) -> float | None:
         """The ratio, once it has been outside :data:`TOLERATED` for long enough, at most every five minutes; never
-        where nobody knows at which size it was measured, for to measure again would tell nothing new."""
+        where the measured size is unknown: measuring again would give the same."""
         if (
             self._outside_since is None
             or self._size == 0
@@ -111,6 +111,6 @@ class LatencyEstimate:
         return self.profiled.seconds(rows) + slower_s + overhead_s
 
     def _left(self, now: float) -> float:
-        """How much of the last observations' excess still counts (0 to 1)."""
+        """Weight of the last observations' excess (0 to 1)."""
         idle = now - self._observed_at - _HOLDS_S
         return 0.5 ** (idle / _HALF_LIFE_S) if idle > 0.0 else 1.0

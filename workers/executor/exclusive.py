@@ -22,7 +22,7 @@ SHORT = 0.1
 
 
 class WorkKind(StrEnum):
-    """What asks for the device."""
+    """The kinds of exclusive work."""
 
     PLAN = "plan"
     FIRST = "first"
@@ -70,7 +70,7 @@ class Exclusive:
         return request
 
     def before_batches(self, now: float, queued_rows: int) -> ExclusiveRequest | None:
-        """What goes before any batch at ``now``."""
+        """The request that goes before any batch at ``now``."""
         if not self.requests:
             return None
         request = self._first(WorkKind.PLAN)
@@ -89,7 +89,7 @@ class Exclusive:
     def when_idle(
         self, now: float, last_arrival: float, tightest_slo_s: float
     ) -> tuple[ExclusiveRequest | None, float]:
-        """What may run while no batch waits, and otherwise when to ask again."""
+        """A request that may run while no batch waits, or None and when to ask again."""
         request = self._first(WorkKind.PLAN)
         if request is not None:
             return self._pop(request), now

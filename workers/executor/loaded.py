@@ -16,7 +16,7 @@ from .runtime import RunnableModel
 
 class Role(StrEnum):
     """``WARMING``: ready, its plan not yet in force. ``PLANNED``: part of the plan in force. ``LEAVING``: of an older
-    plan, and gateways may still route by it. ``STANDBY``: nobody's any more, kept so that a swap back is instant."""
+    plan, and gateways may still route by it. ``STANDBY``: in no plan, kept so that a swap back is instant."""
 
     WARMING = "warming"
     PLANNED = "planned"
@@ -71,7 +71,7 @@ class Loaded:
             self._smaller = [(size, LatencyEstimate(shapes.of_class(resident.smaller, size), size)) for size in sizes]
 
     def at(self, extent: int) -> LatencyEstimate:
-        """What batches take whose queries are as large as ``extent`` (see ``Query``); 0: as any."""
+        """The estimate for queries as large as ``extent`` (:class:`.RequestShape`); 0: of any size."""
         if extent:
             for size, estimate in self._smaller:
                 if extent <= size:
@@ -91,14 +91,14 @@ class Loaded:
         return next((ratio for estimate in seen if (ratio := estimate.drifted(now)) is not None), None)
 
     def wire(self) -> WarmVariant:
-        """What gateways see of this variant."""
+        """The variant as gateways see it."""
         return WarmVariant(
             self.id, self.variant.name, self.variant.application, self.accuracy, self.role is Role.PLANNED
         )
 
 
 class DeviceResidents:
-    """What is on this device: warm variants by id, and request shapes by application."""
+    """The contents of this device: warm variants by id, and request shapes by application."""
 
     def __init__(self) -> None:
         self.variants: dict[int, Loaded] = {}

@@ -78,7 +78,7 @@ class _Job:
     validation_path: str | None
     classes: SizeClasses
     points: list[ProfilePoint] = field(default_factory=list)
-    told_at: float = -1e9
+    reported_at: float = -1e9
 
     @property
     def profile(self) -> tuple[ProfilePoint, ...]:
@@ -100,7 +100,7 @@ class Measuring:
         self.cancel(order.job)
         classes = SizeClasses(order.application.sizes)
         self._jobs.append(_Job(order, message.path, message.validation_path, classes))
-        self._tell(self._jobs[-1], "waiting", 0.0)
+        self._progress(self._jobs[-1], "waiting", 0.0)
         self._next()
 
     def cancel(self, number: int) -> None:
@@ -124,7 +124,7 @@ class Measuring:
     async def _run(self, job: _Job, before: asyncio.Task | None) -> None:
         try:
             if before is not None:
-                # A cancelled job may still be letting go of the device.
+                # A cancelled job may still hold the device.
                 await asyncio.wait([before])
             report = await self._measure(job)
         except (LoadError, RunError, metrics.MetricError, validation.ValidationError, _Failed) as error:
@@ -143,10 +143,10 @@ class Measuring:
         self._device.peers.report(MeasureReport(report))
         _log.info("measured", job=job.order.job, variant=job.order.variant.name, ok=isinstance(report, ProfileDone))
 
-    def _tell(self, job: _Job, phase: str, done: float, always: bool = True) -> None:
+    def _progress(self, job: _Job, phase: str, done: float, always: bool = True) -> None:
         now = self._device.clock()
-        if always or now - job.told_at >= PROGRESS_EVERY_S:
-            job.told_at = now
+        if always or now - job.reported_at >= PROGRESS_EVERY_S:
+            job.reported_at = now
             report = ProfileProgress(job=job.order.job, phase=phase, done=min(1.0, done), points=job.profile)
             self._device.peers.report(MeasureReport(report))
 
@@ -154,7 +154,7 @@ class Measuring:
         order, device = job.order, self._device
         if order.max_batch < 1:
             raise _Failed(f"max_batch: must be at least 1, not {order.max_batch}")
-        self._tell(job, "loading", 0.0)
+        self._progress(job, "loading", 0.0)
         if not await device.residency.room_for(order.variant.size_bytes):
             raise _Failed(f"memory: {order.variant.size_bytes} bytes do not fit beside what the plan keeps here")
         memory = _Memory(device.runtime)
@@ -177,7 +177,7 @@ class Measuring:
         accuracy, rows = None, 0
         if order.validation is not None:
             accuracy, rows = await self._validate(job, model)
-        self._tell(job, "measuring" if accuracy is None else "validating", 1.0)
+        self._progress(job, "measuring" if accuracy is None else "validating", 1.0)
         return ProfileDone(
             job=order.job,
             load_s=model.load_s,
@@ -195,7 +195,7 @@ class Measuring:
         of = len(batches) * len(job.classes) + (1 if job.order.validation is not None else 0)
         tried = max((point.batch for point in job.classes.points()), default=0)
         for i, rows in enumerate(batches):
-            self._tell(job, "measuring", (done + i) / of)
+            self._progress(job, "measuring", (done + i) / of)
             progress = functools.partial(self._during, job, done + i, of)
             try:
                 point = await self._point(job, model, rows, size, memory, progress)
@@ -206,14 +206,14 @@ class Measuring:
             job.points.append(point)
             if point.p95_s > slo_s:
                 break
-            # What larger queries did at this batch size these can do too.
+            # Larger queries fitted at this batch size, so these do.
             limit = MEMORY_USABLE * device.info.memory_bytes
             if rows > tried and 0 < limit < device.runtime.memory_used():
                 return False
         return True
 
     def _during(self, job: _Job, index: int, of: int, part: float) -> None:
-        self._tell(job, "measuring", (index + min(1.0, part)) / of, always=False)
+        self._progress(job, "measuring", (index + min(1.0, part)) / of, always=False)
 
     async def _first_run(self, order: ProfileOrder, model: RunnableModel, memory: _Memory) -> None:
         """Warm up with one row. A variant that never ran on this device type does so on a drained device: nobody knows
@@ -274,7 +274,7 @@ class Measuring:
         good = [point for point in points if point.p95_s <= order.application.slo_s] or points[:1]
         best = max((point for point in good if point.batch <= VALIDATION_ROWS), key=lambda p: p.batch)
         for start in range(0, len(labels), best.batch):
-            self._tell(job, "validating", start / len(labels), always=start == 0)
+            self._progress(job, "validating", start / len(labels), always=start == 0)
             piece = {name: array[start : start + best.batch] for name, array in arrays.items()}
             step = functools.partial(model.run, piece, best.batch)
             outputs, _ = await self._step(order, step, best.p50_s)

@@ -15,7 +15,7 @@ Axes = Mapping[str, tuple[str | None, ...]]
 
 
 def lengths(axes: Axes, arrays: Arrays, padding: Mapping[str, float]) -> dict[str, int] | None:
-    """How long a query's padded axes are, by symbolic name; None: two of one name differ, which only the model itself
+    """Lengths of a query's padded axes, by symbolic name; None: two of one name differ, which only the model itself
     can judge."""
     found: dict[str, int] = {}
     for name in padding:

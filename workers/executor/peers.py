@@ -1,4 +1,4 @@
-"""Who is connected: gateways, with the plan that each routes by, and the node daemon."""
+"""The connected peers: gateways, with the plan that each routes by, and the node daemon."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Peers:
         """Whether every connected gateway routes by this plan or a newer one."""
         return all(moved >= plan_version for moved in self.gateways.values())
 
-    def tell_gateways(self, message: Frame) -> None:
+    def send_to_gateways(self, message: Frame) -> None:
         for connection in list(self.gateways):
             self.send(connection, message)
 

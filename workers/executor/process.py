@@ -1,4 +1,4 @@
-"""What this process is bound to: its parent's life, its device's cores, its socket."""
+"""Binds the process to its parent's life, its device's cores, its socket."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when its parent goes, however it goes.
 
     SIGKILL, because an executor that hangs inside a kernel must not outlive its node either. ``parent`` is the pid
-    that the caller knows as its parent: one that died before the call is noticed by its pid being gone.
+    of the expected parent: one that died before the call is noticed by its pid being gone.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:

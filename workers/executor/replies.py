@@ -101,6 +101,6 @@ class Replies:
 
 
 def _rows(batch: DispatchedBatch, places: Sequence[int] | None) -> tuple[int, ...]:
-    """Of each of these queries; None: of all."""
+    """Rows of each of these queries; None: of all."""
     shapes = batch.shapes
     return tuple([shapes[place].rows for place in (range(len(shapes)) if places is None else places)])

@@ -192,7 +192,7 @@ class Residency:
         self._on_change()
 
     async def tidy(self) -> None:
-        """Turn what has left into stand-bys, and let go of the stand-bys that are too many."""
+        """Turn variants that left the plan into stand-bys, and unload excess stand-bys."""
         changed = False
         for loaded in self.loaded.values():
             moved = loaded.role is Role.LEAVING and self._peers.all_moved(loaded.plan_version)
@@ -213,7 +213,7 @@ class Residency:
 
     def _standbys(self) -> list[Loaded]:
         """Least recently used first, without those that queries wait for."""
-        # What a plan on its way wants is spoken for already.
+        # A plan on its way may want some of them.
         wanted = set()
         if self._target is not None:
             wanted = {r.variant.id for r in (*self._target.plan.residents, *self._target.plan.relief)}
@@ -221,7 +221,7 @@ class Residency:
         return sorted((w for w in idle if not self._queue.needs(w.id)), key=lambda w: (w.used_at, w.id))
 
     async def room_for(self, size_bytes: int) -> bool:
-        """Let stand-bys go until this many bytes fit; whether they do."""
+        """Unload stand-bys until this many bytes fit; whether they do."""
         limit = self._runtime.device.memory_bytes
         victims, memory = [], self.memory_bytes + size_bytes
         for loaded in self._standbys():
@@ -233,8 +233,8 @@ class Residency:
         return not 0 < limit < memory
 
     async def _make_room(self, resident: Resident, residents: dict[int, Resident]) -> None:
-        """Where the newcomer does not fit beside what is loaded, let go of what the new plan does not keep: break
-        before make. Gateways are told first, and what is queued is still served for a moment."""
+        """Where the newcomer does not fit beside the others, unload variants that the new plan does not keep: break
+        before make. Gateways learn it first, and what is queued is still served for a moment."""
         limit = self._runtime.device.memory_bytes
         need = max(resident.memory_bytes, resident.variant.size_bytes)
         order = {Role.STANDBY: 0, Role.WARMING: 1, Role.LEAVING: 2, Role.PLANNED: 3}

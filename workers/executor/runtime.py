@@ -1,4 +1,4 @@
-"""ONNX Runtime on one device: load a variant, run a batch, tell how much memory is used. Synchronous, no queues."""
+"""ONNX Runtime on one device: load a variant, run a batch, read used memory. Synchronous, no queues."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class RunnableModel:
                 self._open_size = size
                 break
             else:
-                # What is wrong with it the run says that the caller makes.
+                # The caller's run will name the error.
                 self._open_size = OPEN_SIZES[0]
         return sample_inputs(self.signature, rows, self._open_size, size)
 
@@ -221,7 +221,7 @@ def _one_line(error: Exception) -> str:
 
 def _check(session: ort.InferenceSession, signature: Signature) -> None:
     if not bfloat16.possible(signature):
-        raise LoadError("BF16 outputs of a model with BYTES inputs cannot be had from onnxruntime")
+        raise LoadError("BF16 outputs of a model with BYTES inputs cannot be fetched from onnxruntime")
     for side, wanted, nodes in (
         ("input", signature.inputs, session.get_inputs()),
         ("output", signature.outputs, session.get_outputs()),

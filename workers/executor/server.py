@@ -36,7 +36,7 @@ Handler = Callable[[FrameConnection, Any, memoryview], None]
 
 
 class PeerServer:
-    """Speaks frames with every peer. What it raises while handling a message closes that connection alone."""
+    """Speaks frames with every peer. An error in handling a message closes that connection alone."""
 
     def __init__(self, device: DeviceService, measuring: Measuring):
         self._device = device
@@ -63,7 +63,7 @@ class PeerServer:
         handle(connection, message, body)
 
     def _handled(self) -> dict[str, dict[type, Handler]]:
-        """What is done with the messages that a role may send."""
+        """Handlers by role and type of message."""
         device, intake, measuring = self._device, self._device.intake, self._measuring
         return {
             "gateway": {

@@ -1,7 +1,7 @@
 """Which size classes of an application to measure, and which of them take the same time. Pure.
 
 The largest class comes first, for every query may count on it, then the smallest; then those between classes whose
-latencies differ. Classes between two that take the same time take it too, and classes that nobody had time to measure
+latencies differ. Classes between two that take the same time take it too, and classes that there was no time to measure
 count as the next larger one.
 """
 
@@ -16,7 +16,7 @@ from workers.protocol.specs import ProfilePoint
 
 #: medians that differ by less than this part are the same
 ALIKE = 0.1
-#: a batch holds its device longer than it runs by about so many seconds: what is nothing beside that is nothing
+#: a batch holds its device longer than it runs by about this many seconds; smaller differences do not count
 AROUND_S = 0.0006
 
 

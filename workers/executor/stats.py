@@ -1,4 +1,4 @@
-"""What the device did, one second at a time, for the control plane."""
+"""The device's statistics, one second at a time, for the control plane."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Ran:
 
 
 class DeviceSecond:
-    """What is counted towards the second under way."""
+    """Counters of the current second."""
 
     def __init__(self, now: float):
         self._begin(now)

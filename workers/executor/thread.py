@@ -39,5 +39,5 @@ class Thread:
             except BaseException as raised:
                 error = raised
             self._loop.call_soon_threadsafe(done, outcome, error)
-            # What this call held (a batch's tensors, an unloaded session) is not held until the next one comes.
+            # Release what this call held (a batch's tensors, an unloaded session) before waiting for the next.
             del call, function, arguments, done, outcome, error

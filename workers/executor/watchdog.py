@@ -31,7 +31,7 @@ class Watchdog:
     Attributes:
         options: run options of the call in progress; every model run of it must use them.
         record: where the variant in progress is noted, by :mod:`workers.protocol.run_record`.
-        terminating: whether the call in progress was told to end.
+        terminating: whether the call in progress was terminated.
         stopped_after_s: the limit that the latest call exceeded; 0 when it did not.
     """
 

@@ -93,8 +93,8 @@ class Form(msgspec.Struct, frozen=True, array_like=True):
 
 class Grant(Frame, frozen=True):
     """Queries to run together on ``variant`` (an id), in runs of at most ``max_rows`` rows, once everything granted
-    before has run. ``number``: the gateway's own. ``queries``: (id, place of its form in ``forms``, ``budget_s``:
-    seconds left for the executor, the way back already taken off).
+    before has run. ``number``: the gateway's own. ``queries``: (id, place of its form in ``forms``, budget in
+    seconds). The budget is the time left for the executor, the way back already taken off.
 
     The body holds the first input of every query, in the order of ``queries``, then the second one of every query, and
     so on: what a run takes of an input lies in one piece.

@@ -52,20 +52,19 @@ class Histograms(Collector):
             self._of(())
 
     def _of(self, labels: tuple[str, ...]) -> list[int]:
-        counts = self._counts.get(labels)
-        if counts is None:
-            counts = self._counts[labels] = [0] * (len(self._bounds) + 1)
-            self._sums[labels] = 0.0
+        counts = self._counts[labels] = [0] * (len(self._bounds) + 1)
+        self._sums[labels] = 0.0
         return counts
 
     def observe(self, labels: tuple[str, ...], value: float, times: int = 1) -> None:
         """Count a value that was seen ``times`` times."""
-        self._of(labels)[bisect_left(self._bounds, value)] += times
+        counts = self._counts.get(labels) or self._of(labels)
+        counts[bisect_left(self._bounds, value)] += times
         self._sums[labels] += value * times
 
     def observe_all(self, labels: tuple[str, ...], values: Sequence[float]) -> None:
         """Count values."""
-        counts, bounds = self._of(labels), self._bounds
+        counts, bounds = self._counts.get(labels) or self._of(labels), self._bounds
         for value in values:
             counts[bisect_left(bounds, value)] += 1
         self._sums[labels] += sum(values)

@@ -23,19 +23,16 @@ import numpy as np
 from workers.protocol.frames import (
     Cancel,
     ExecutorState,
+    Form,
     FrameConnection,
     Grant,
     Hello,
     Moved,
     Refusal,
-    Result,
     Results,
     ResultTensor,
-    Submit,
-    TensorHeader,
     ToExecutor,
     WarmVariant,
-    split_body,
 )
 
 
@@ -68,17 +65,13 @@ class Device:
         if isinstance(message, Hello):
             self.connections.add(connection)
             connection.send(self.state())
-        elif isinstance(message, Submit):
-            report("submit", budget_s=message.budget_s, rows=message.rows, variant=message.variant)
-            asyncio.get_running_loop().call_later(self.delay_s, self.answer, connection, message, body)
         elif isinstance(message, Grant):
             report("grant", variant=message.variant, queries=len(message.queries), max_rows=message.max_rows)
             names = [known.name for known in self.warm if known.id == message.variant]
             for _, place, budget_s in message.queries:
-                report(
-                    "submit", budget_s=budget_s, rows=message.forms[place].rows, variant=names[0] if names else "none"
-                )
-            asyncio.get_running_loop().call_later(self.delay_s, self.answer_all, connection, message, body)
+                rows, variant = message.forms[place].rows, names[0] if names else "none"
+                report("query", budget_s=budget_s, rows=rows, variant=variant)
+            asyncio.get_running_loop().call_later(self.delay_s, self.answer, connection, message, body)
         elif isinstance(message, Cancel):
             report("cancel", id=message.id)
         elif isinstance(message, Moved):
@@ -93,40 +86,7 @@ class Device:
                 connection.send(Refusal(id, code, f"told to say {code}", retryable))
         return self.refuse is not None
 
-    def answer(self, connection, submit: Submit, body) -> None:
-        if self.refused(connection, [submit.id]):
-            return
-        able = [
-            v
-            for v in self.warm
-            if v.application == submit.application
-            and submit.variant in (None, v.name)
-            and (submit.min_accuracy is None or v.accuracy >= submit.min_accuracy)
-        ]
-        if not able:
-            connection.send(Refusal(submit.id, "not_resident", "no such variant here", True))
-            return
-        headers, parts = [], []
-        for name, datatype, shape, data in compute(submit, split_body(submit.inputs, body)):
-            headers.append(TensorHeader(name, datatype, shape, len(data)))
-            parts.append(data)
-        variant = able[0]
-        connection.send(
-            Result(
-                submit.id,
-                variant.name,
-                variant.accuracy,
-                100.0,
-                0.0,
-                self.delay_s,
-                submit.rows,
-                tuple(headers),
-                max(self.delay_s, 0.0001),
-            ),
-            parts,
-        )
-
-    def answer_all(self, connection, grant: Grant, body) -> None:
+    def answer(self, connection, grant: Grant, body) -> None:
         ids = [id for id, _, _ in grant.queries]
         if self.crash_on is not None and self.crash_on in np.frombuffer(body, "<f4"):
             os.kill(os.getpid(), signal.SIGSEGV)
@@ -143,10 +103,9 @@ class Device:
             return
         rows = sum(grant.forms[place].rows for _, place, _ in grant.queries)
         alike: dict[tuple, list] = {}
-        for (id, place, budget_s), parts in zip(grant.queries, columns(grant, body), strict=True):
+        for (id, place, _), parts in zip(grant.queries, columns(grant, body), strict=True):
             form = grant.forms[place]
-            submit = Submit(id, grant.application, budget_s, form.rows, form.inputs, form.outputs)
-            outputs = list(compute(submit, parts))
+            outputs = [one for one in compute(grant.application, form, parts) if one[0] in (form.outputs or (one[0],))]
             key = tuple((name, datatype, shape[1:]) for name, datatype, shape, _ in outputs)
             alike.setdefault((form.outputs, key), []).append((id, form.rows, outputs))
         variant, took = able[0], max(self.delay_s, 0.0001)
@@ -165,7 +124,7 @@ class Device:
                     rows,
                     took,
                     tuple(header for header, _ in joined),
-                    tuple(count for _, count, _ in group),
+                    () if all(count == 1 for _, count, _ in group) else tuple(count for _, count, _ in group),
                 ),
                 [data for _, data in joined],
             )
@@ -195,10 +154,10 @@ def together(column) -> tuple[ResultTensor, bytes]:
     return tensor, b"".join(data for _, _, _, data in column)
 
 
-def compute(submit: Submit, parts):
+def compute(application: str, form: Form, parts):
     """``numbers``: y = 2x and n = the row's sum; ``words``: upper case; ``every``: each input as it came; ``nan``."""
-    inputs = {h.name: (h, part) for h, part in zip(submit.inputs, parts, strict=True)}
-    if submit.application == "words":
+    inputs = {h.name: (h, part) for h, part in zip(form.inputs, parts, strict=True)}
+    if application == "words":
         header, data = inputs["text"]
         out, offset = b"", 0
         while offset < len(data):
@@ -206,13 +165,13 @@ def compute(submit: Submit, parts):
             out += struct.pack("<I", size) + bytes(data[offset + 4 : offset + 4 + size]).upper()
             offset += 4 + size
         yield "upper", "BYTES", header.shape, out
-    elif submit.application == "every":
+    elif application == "every":
         for name, (header, data) in inputs.items():
             yield "out_" + name, header.datatype, header.shape, bytes(data)
     else:
         header, data = inputs["x"]
         x = np.frombuffer(data, "<f4").reshape(header.shape)
-        y = x * np.float32("nan") if submit.application == "nan" else x * 2
+        y = x * np.float32("nan") if application == "nan" else x * 2
         # In another order than the signature's: the gateway goes by names.
         yield "n", "INT64", (header.shape[0],), np.floor(np.nan_to_num(x).sum(axis=1)).astype("<i8").tobytes()
         yield "y", "FP32", header.shape, y.astype("<f4").tobytes()

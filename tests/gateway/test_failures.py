@@ -161,7 +161,7 @@ def test_a_query_declined_for_now_goes_to_another_device(gateways, devices):
     answers = [gateway.infer(X) for _ in range(10)]
     assert [a.status_code for a in answers] == [200] * 10
     assert {a.json()["parameters"]["device"] for a in answers} == {"d1"}
-    assert first.said("submit")
+    assert first.said("query")
     second.tell(refuse=["late", True])
     response = gateway.infer(X, latency_ms=5000)
     assert response.status_code == 503
@@ -176,7 +176,7 @@ def test_a_model_that_raises_is_told_at_once(gateways, devices):
     response = gateway.infer(X)
     assert response.status_code == 500
     assert "told to say failed" in response.json()["error"]
-    assert sum(len(device.said("submit")) for device in both) == 1
+    assert sum(len(device.said("query")) for device in both) == 1
 
 
 def test_a_draining_device_gets_nothing_new(gateways, devices):
@@ -208,7 +208,7 @@ def test_a_client_that_goes_away_has_its_query_cancelled(gateways, devices):
     head = b"POST %s HTTP/1.1\r\nhost: x\r\nauthorization: %s\r\ncontent-length: %d\r\n\r\n"
     with socket.create_connection(("127.0.0.1", gateway.port), 60) as connection:
         connection.sendall(head % (PATH.encode(), AUTH["Authorization"].encode(), len(BODY)) + BODY)
-        wait_for(lambda: only.heard("submit"), "the query is under way")
+        wait_for(lambda: only.heard("query"), "the query is under way")
     wait_for(lambda: only.heard("cancel"), "the device is told")
     wait_for(lambda: gateway.health()["in_flight"] == 0, "nothing stays behind")
     assert 'outcome="cancelled"} 1.0' in gateway.http.get("/metrics").text
@@ -219,7 +219,7 @@ def test_the_budget_is_the_slo_or_the_tighter_one_asked_for(gateways, devices):
     gateway.infer(X)
     gateway.infer(X, latency_ms=200_000)
     gateway.infer(X, latency_ms=3_000_000)
-    slo, tighter, looser = [e["budget_s"] for e in only.said("submit")]
+    slo, tighter, looser = [e["budget_s"] for e in only.said("query")]
     # Less the time that the way there took and the way back may take.
     assert 300.0 < slo < 600.0
     assert 100.0 < tighter < 200.0

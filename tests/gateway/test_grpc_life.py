@@ -67,7 +67,7 @@ def test_a_cancelled_call_leaves_the_queue(gateways, devices):
         assert all("cancelled" in str(error) for error in errors)
         wait_for(lambda: idle(gateway), "all are forgotten")
     # Those that were held never went there; whatever did is taken back.
-    wait_for(lambda: len(only.heard("cancel")) == len(only.heard("submit")), "the device is told")
+    wait_for(lambda: len(only.heard("cancel")) == len(only.heard("query")), "the device is told")
     assert ended(gateway) == {"cancelled": 5}
 
 
@@ -78,7 +78,7 @@ def test_a_deadline_is_the_query_s_budget(gateways, devices):
         call(channel, request(latency_ms=25_000), timeout=300)
         call(channel, request(), timeout=300)
     # Less the way to the device and back; SLO, latency_ms and deadline: the tightest holds.
-    budgets = [event["budget_s"] for event in only.said("submit")]
+    budgets = [event["budget_s"] for event in only.said("query")]
     for budget, limit in zip(budgets, (50.0, 25.0, 200.0), strict=True):
         assert 0.6 * limit < budget < limit
 
@@ -176,7 +176,7 @@ async def test_sigterm_finishes_what_is_under_way(gateways, devices):
         waiting = [infer(request().SerializeToString(), metadata=KEYED) for _ in range(5)]
         stream = channel.stream_stream(SERVICE + "ModelStreamInfer")(metadata=KEYED)
         await stream.write(request().SerializeToString())
-        while len(only.heard("submit")) < 6:
+        while len(only.heard("query")) < 6:
             await asyncio.sleep(0.02)
         gateway.process.send_signal(signal.SIGTERM)
         for one in waiting:
@@ -199,7 +199,7 @@ async def test_sigterm_does_not_wait_for_ever(gateways, devices):
     only.tell(mute=True)
     async with grpc.aio.insecure_channel(gateway.grpc) as channel:
         waiting = channel.unary_unary(SERVICE + "ModelInfer")(request().SerializeToString(), metadata=KEYED)
-        while not only.heard("submit"):
+        while not only.heard("query"):
             await asyncio.sleep(0.02)
         gateway.process.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(gateway.process.wait, 120) == 0

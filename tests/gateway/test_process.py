@@ -213,7 +213,7 @@ async def test_sigterm_finishes_what_is_under_way(gateways, devices):
     only.tell(delay_s=0.6)
     async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=300) as http:
         waiting = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(5)]
-        while len(only.heard("submit")) < 5:
+        while len(only.heard("query")) < 5:
             await asyncio.sleep(0.02)
         gateway.process.send_signal(signal.SIGTERM)
         assert [(await one).status_code for one in waiting] == [200] * 5
@@ -227,7 +227,7 @@ async def test_sigterm_does_not_wait_for_ever(gateways, devices):
     only.tell(mute=True)
     async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=300) as http:
         waiting = asyncio.create_task(http.post(PATH, content=BODY))
-        while not only.heard("submit"):
+        while not only.heard("query"):
             await asyncio.sleep(0.02)
         gateway.process.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(gateway.process.wait, 120) == 0

@@ -24,6 +24,7 @@ MANY = 32
 class Bookings:
     """The batches that are booked on a fleet's devices.
 
+    ``refused``: queries that no device can answer in time, to be taken by the dispatcher.
     ``touched``: devices of which something has changed, in that order. ``behind``: devices on which something is booked
     behind something granted.
     """
@@ -31,7 +32,7 @@ class Bookings:
     def __init__(self, fleet: Fleet, rules: Rules) -> None:
         self._fleet = fleet
         self._rules = rules
-        self._refused: list[Query] = []
+        self.refused: list[Query] = []
         self.touched: dict[Device, None] = {}
         self.behind: dict[Device, None] = {}
 
@@ -132,14 +133,7 @@ class Bookings:
         """Give queries up that are booked nowhere."""
         for query in queries:
             query.booking = None
-            self._refused.append(query)
-
-    def take_refused(self) -> list[Query]:
-        """Queries that no device can answer in time, since this was last asked."""
-        refused = self._refused
-        if refused:
-            self._refused = []
-        return refused
+            self.refused.append(query)
 
     # --- devices -----------------------------------------------------------------------------------------------------
 

@@ -39,8 +39,15 @@ class Dispatcher:
 
     def _decided(self, now: float) -> Decisions:
         """Consider all devices of which something has changed; what has been decided since the last call."""
-        self._granting.settle(now)
-        return Decisions(self._granting.take_grants(), self._bookings.take_refused(), self._wakes.at)
+        bookings, granting = self._bookings, self._granting
+        if bookings.touched:
+            granting.settle(now)
+        grants, refused = granting.grants, bookings.refused
+        if grants:
+            granting.grants = []
+        if refused:
+            bookings.refused = []
+        return Decisions(grants, refused, self._wakes.at)
 
     # --- what the plan says ------------------------------------------------------------------------------------------
 
@@ -141,7 +148,7 @@ class Dispatcher:
         find = self._fleet.application
         if len(queries) == 1:
             query = queries[0]
-            application = find(query.query_class, now)
+            application = self._fleet.applications.get(query.query_class) or find(query.query_class, now)
             if application is None:
                 self._bookings.refuse(queries)
             else:
@@ -174,13 +181,10 @@ class Dispatcher:
 
     def finished(self, batch: Batch, now: float, run_s: float | None = None) -> Decisions:
         """See :class:`.binding.Binding`."""
-        if batch in batch.device.granted:
-            self._finished(batch, now, run_s)
-        return self._decided(now)
-
-    def _finished(self, batch: Batch, now: float, run_s: float | None) -> None:
         device = batch.device
         granted = device.granted
+        if batch not in granted:
+            return self._decided(now)
         granted.remove(batch)
         batch.application.demand.under_way -= len(batch.queries)
         if run_s is not None:
@@ -204,6 +208,7 @@ class Dispatcher:
         elif not granted and self._bookings.behind:
             self._bookings.behind.pop(device, None)
             self._bookings.steal(device, now)
+        return self._decided(now)
 
     def returned(self, queries: Sequence[Query], now: float) -> Decisions:
         """See :class:`.binding.Binding`. They are booked elsewhere if that can be: the device is left alone for a

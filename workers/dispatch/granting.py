@@ -17,21 +17,15 @@ AHEAD_S = 0.001
 
 
 class Granting:
-    """Grants booked batches when it is time. ``wakes``: when devices are to be considered again."""
+    """Grants booked batches when it is time. ``wakes``: when devices are to be considered again; ``grants``: batches
+    that were granted, to be taken by the dispatcher."""
 
     def __init__(self, fleet: Fleet, bookings: Bookings, wakes: Wakes, rules: Rules) -> None:
         self._fleet = fleet
         self._bookings = bookings
         self._wakes = wakes
         self._rules = rules
-        self._grants: list[Batch] = []
-
-    def take_grants(self) -> list[Batch]:
-        """Batches that were granted since this was last asked."""
-        grants = self._grants
-        if grants:
-            self._grants = []
-        return grants
+        self.grants: list[Batch] = []
 
     def settle(self, now: float) -> None:
         """Consider all devices of which something has changed, also those for which that is so meanwhile."""
@@ -98,7 +92,7 @@ class Granting:
         batch.end = device.free_at = start + option.seconds(batch.rows) * device.factors[option]
         device.granted.append(batch)
         self._fleet.note(device, now)
-        self._grants.append(batch)
+        self.grants.append(batch)
 
 
 def _ahead(batch: Batch, device: Device) -> bool:

@@ -33,11 +33,12 @@ def waits_until(batch: Batch, device: Device, pressure: float, now: float) -> fl
         return now
     arrived = batch.queries[0].arrived
     way_s, factor = device.way_s, device.factors[option]
-    spare = batch.deadline - arrived - option.seconds(1) * factor - way_s
+    by_rows = option.by_rows
+    spare = batch.deadline - arrived - by_rows[1] * factor - way_s
     wait = (WAIT + WAIT_UNDER_PRESSURE * pressure) * spare
-    longest = (1.0 + LONGER_UNDER_PRESSURE * pressure) * option.seconds(rows)
+    longest = (1.0 + LONGER_UNDER_PRESSURE * pressure) * by_rows[rows]
     until = arrived + (wait if wait < longest else longest)
-    last = batch.deadline - max(option.seconds(rows + 1), option.seconds(rows)) * factor - way_s
+    last = batch.deadline - max(by_rows[rows + 1], by_rows[rows]) * factor - way_s
     if last < until:
         until = last
     left = until - now
@@ -51,7 +52,7 @@ def waits_until(batch: Batch, device: Device, pressure: float, now: float) -> fl
     if (
         COALESCED * gaps.mean_s <= COALESCE_S
         and demand.under_way < demand.most_under_way
-        and option.seconds(rows) * factor <= COALESCE_S <= wait
+        and by_rows[rows] * factor <= COALESCE_S <= wait
     ):
         until = batch.ready_at + COALESCE_S
         return last if last < until else until

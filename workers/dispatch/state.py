@@ -43,6 +43,7 @@ class Batch:
 
     __slots__ = (
         "application",
+        "application_name",
         "deadline",
         "device",
         "end",
@@ -57,6 +58,7 @@ class Batch:
 
     def __init__(self, application: Application, option: Option, device: Device, query: Query) -> None:
         self.application = application
+        self.application_name = application.query_class.application
         self.option = option
         self.device = device
         self.queries = [query]
@@ -73,11 +75,6 @@ class Batch:
     def device_name(self) -> Hashable:
         """See :class:`.binding.Dispatch`."""
         return self.device.name
-
-    @property
-    def application_name(self) -> str:
-        """See :class:`.binding.Dispatch`."""
-        return self.application.query_class.application
 
 
 class Device:
@@ -357,19 +354,19 @@ class Application:
 
     def kept(self, now: float) -> float:
         """The part of queries' time for which busy devices are not booked now (see :mod:`.leeway`)."""
-        return self.leeway.part(now) if self.pressed(now) else 0.0
+        return self.leeway.part(now) if now - self.refused_at < HOLD_S else 0.0
 
     def felt(self, pressure: float, now: float) -> float:
         """The pressure, or what refused queries say of it where that is more: a device that has slipped may have hardly
         anything booked in the midst of overload, and its time is not to go to a run that costs more for that."""
-        if not self.pressed(now):
+        if now - self.refused_at >= HOLD_S:
             return pressure
         share = self.refused_share / REFUSED_MOST
         return pressure if pressure > share else share if share < 1.0 else 1.0
 
     def bookable_s(self, now: float) -> float:
         """The part of the SLO for which devices are booked at most: to be full is to be booked for that."""
-        return self.slo_s * (1.0 - self.kept(now))
+        return self.slo_s * (1.0 - self.kept(now)) if now - self.refused_at < HOLD_S else self.slo_s
 
     def full(self, now: float) -> bool:
         """Whether queries have looked at all devices of late for a place between others, and in vain."""

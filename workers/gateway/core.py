@@ -7,7 +7,7 @@ The life of a query:
 3.  Inputs that were under way at a crash are rejected or wait for a trial (:mod:`.trials`).
 4.  It is held with all that arrived in the same turn of the event loop (:mod:`.holding`).
 5.  The binding (:mod:`workers.dispatch`) books it, or refuses it: then an idle device is probed, or it ends.
-6.  When its device is nearly free, its batch is dispatched there (:meth:`Core.grant`, :mod:`.sent`).
+6.  When its device is nearly free, its batch is dispatched there (:mod:`.sent`).
 7.  The executor runs the batch and answers (:meth:`Core.results`); the binding dispatches what comes next.
 8.  The front that it came from hands the answer to its edge.
 9.  Declined, it is held again while its time lasts (:meth:`Core.refusal`); its link lost, once more; its executor
@@ -22,7 +22,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from workers import log
-from workers.dispatch.binding import Dispatch, QueryClass
+from workers.dispatch.binding import QueryClass
 from workers.dispatch.menu import Menu
 from workers.protocol.endings import Ending
 from workers.protocol.frames import ExecutorState, FrameError, Refusal, Results
@@ -60,6 +60,7 @@ class Core:
         self._executors = executors
         self._bursts = bursts
         self._sent = Sent(executors, metrics)
+        self.grant = self._sent.grant
         self._holding = Holding(self, metrics)
         self._refused: dict[str, int] = {}
         self._insisting = Insisting(self.catalog, executors)
@@ -160,10 +161,6 @@ class Core:
         """Whether the device is connected and takes queries."""
         executor = self._executors.get(device)
         return executor is not None and executor.state is not None and device not in self._trials.reserved
-
-    def grant(self, batch: Dispatch, now: float) -> bool:
-        """Send a batch to its device; False where that is impossible just now."""
-        return self._sent.grant(batch, now)
 
     def refused(self, flight: Flight) -> None:
         """No device can answer a held query in time, as far as the binding knows."""
@@ -349,7 +346,7 @@ def _deliver(
 ) -> None:
     """Give each front the answers of its queries; mostly there is one."""
     first = flights[0].front
-    if all([flight.front is first for flight in flights]):
+    if len(flights) == 1 or all([flight.front is first for flight in flights]):
         first.deliver(landed, run, queue_s, answers)
         return
     for front in dict.fromkeys([flight.front for flight in flights]):

@@ -100,7 +100,7 @@ class Executor:
     def ask(self, messages: Sequence[tuple[Grant, Sequence[Buffer]]]) -> bool:
         """Queue frames that want answers, all of them or none: False when the executor is away or does not read."""
         connection = self._connection
-        if connection is None or self.state is None or connection.pending_bytes() > MAX_PENDING_BYTES:
+        if connection is None or self.state is None or (connection.backed_up and _full(connection)):
             return False
         if self.owed_since is None:
             self.owed_since = time.monotonic()
@@ -200,6 +200,10 @@ class Executor:
                 return
             self.state = message
             self._listener.executor_state(self.device, message)
+
+
+def _full(connection: FrameConnection) -> bool:
+    return connection.pending_bytes() > MAX_PENDING_BYTES
 
 
 def _peer_pid(connection: FrameConnection) -> int:

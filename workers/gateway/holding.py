@@ -216,16 +216,18 @@ class Holding:
         """Granted queries of one batch have their answers, or none will come. ``rows`` and ``held_s`` are the batch's,
         where it ran."""
         under_way: UnderWay | None = flights[0].batch
-        others = [flight for flight in flights if flight.batch is not under_way]
-        if others:
-            # No executor answers two batches at once; if one does, neither is left without an end.
-            self.landed(others, now)
+        current = under_way is not None and under_way.binding is self._binding
+        for flight in flights:
+            if flight.batch is not under_way:
+                # No executor answers two batches at once; if one does, neither is left without an end.
+                self.landed([flight], now)
+            elif under_way is not None:
+                flight.batch = None
+                under_way.left -= 1
+                if not current:
+                    flight.booking = None
         if under_way is None:
             return
-        for flight in flights:
-            if flight.batch is under_way:
-                self._let_go(flight)
-                under_way.left -= 1
         if held_s > 0:
             under_way.ran = rows, held_s
         if not under_way.left:

@@ -11,7 +11,7 @@ from workers import log
 from workers.dispatch.bindings import UnknownStack
 from workers.protocol.control import GatewayConfig
 from workers.protocol.endings import Ending
-from workers.protocol.frames import ExecutorState, Moved, Refusal, Results
+from workers.protocol.frames import ExecutorState, Moved
 from workers.protocol.gateways import CoreStatus, DeviceStatus
 
 from .bursts import BurstDetector
@@ -37,6 +37,8 @@ class Rollout:
         self.bursts = BurstDetector()
         self.executors = Executors(name, self)
         self.core = Core(self.executors, self.bursts, metrics)
+        self.executor_results = self.core.results
+        self.executor_refusal = self.core.refusal
         self.config: GatewayConfig | None = None
         self._queue_rows = queue_rows
         self._adoption = Adoption(adopt_limit_s)
@@ -151,14 +153,6 @@ class Rollout:
         if changed:
             self._step(now)
         self.core.heard(device, state, now)
-
-    def executor_results(self, device: str, results: Results, body: memoryview) -> None:
-        """See :meth:`.core.Core.results`."""
-        self.core.results(device, results, body)
-
-    def executor_refusal(self, device: str, refusal: Refusal) -> None:
-        """See :meth:`.core.Core.refusal`."""
-        self.core.refusal(device, refusal)
 
     def executor_lost(self, device: str, reason: str) -> None:
         """An executor is gone: offer the others' first, then bind anew what it had."""

@@ -61,9 +61,12 @@ class Sent:
         latest = now + self.margin(device).seconds
         flights: list[Flight] = batch.queries  # type: ignore[assignment]
         variant: int = option.variant  # type: ignore[assignment]
-        grants = [
-            _granted(next(self._grants), name, variant, option.max_rows, some, latest) for some in _pieces(flights)
-        ]
+        pieces = [flights]
+        if len(flights) > 1 and sum([flight.query.terms.nbytes for flight in flights]) > GRANT_BYTES:
+            pieces = _pieces(flights)
+        grants = []
+        for some in pieces:
+            grants.append(_granted(next(self._grants), name, variant, option.max_rows, some, latest))
         if not self._executors.ask(device, grants):
             return False
         known = self._of(device)
@@ -201,10 +204,7 @@ def _granted(
 
 
 def _pieces(flights: Sequence[Flight]) -> Iterator[Sequence[Flight]]:
-    """As they are, or cut where a frame would become too large."""
-    if len(flights) == 1 or sum([flight.query.terms.nbytes for flight in flights]) <= GRANT_BYTES:
-        yield flights
-        return
+    """Cut where a frame would become too large."""
     some: list[Flight] = []
     size = 0
     for flight in flights:

@@ -48,9 +48,7 @@ class Statistics:
         self.totals: dict[str, Totals] = {}
 
     def _of(self, application: str) -> _Second:
-        second = self._second.get(application)
-        if second is None:
-            second = self._second[application] = _Second()
+        second = self._second[application] = _Second()
         return second
 
     def total(self, application: str) -> Totals:
@@ -62,7 +60,7 @@ class Statistics:
 
     def arrived(self, application: str, rows: int, size: int | None = None) -> None:
         """A query that fits its application's signature arrived. ``size``: its class, where there are several."""
-        second = self._of(application)
+        second = self._second.get(application) or self._of(application)
         if size is not None:
             second.by_size[size] = second.by_size.get(size, 0) + rows
         second.arrived += 1
@@ -80,7 +78,7 @@ class Statistics:
     ) -> None:
         """Results of one run were handed to the socket, each so long after its request was read; ``late`` of them were
         late. ``queue_s``: summed over them; ``rows``: theirs."""
-        second = self._of(application)
+        second = self._second.get(application) or self._of(application)
         count = len(latencies_s)
         second.in_time += count - late
         second.late += late
@@ -88,7 +86,7 @@ class Statistics:
         second.normalized_sum += run.accuracy_normalized * (count - late)
         second.latencies += latencies_s
         second.by_variant[run.variant] = second.by_variant.get(run.variant, 0) + count
-        total = self.total(application)
+        total = self.totals.get(application) or self.total(application)
         total.success += count
         total.success_s += sum(latencies_s)
         total.queue_s += queue_s
@@ -100,7 +98,7 @@ class Statistics:
 
     def refused(self, application: str, outcome: str) -> None:
         """A query got an error: ``dropped`` or ``failed``."""
-        second = self._of(application)
+        second = self._second.get(application) or self._of(application)
         if outcome == "dropped":
             second.dropped += 1
         else:

@@ -58,8 +58,13 @@ class Address(msgspec.Struct, frozen=True):
     @property
     def url(self) -> str:
         """The address as a browser on this box would write it (a wildcard host becomes loopback)."""
+        return f"http://{self.local}"
+
+    @property
+    def local(self) -> str:
+        """HOST:PORT for clients on this box (a wildcard host becomes loopback)."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
-        return f"http://{_bracketed(host)}:{self.port}"
+        return f"{_bracketed(host)}:{self.port}"
 
 
 def _bracketed(host: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 class Counts:
     """Queries by outcome; sums over answers.
 
-    ``late``: answered after the SLO. ``refused``: 503, 504 or 429. ``failed``: any other error, or no answer.
+    ``late``: answered after the SLO. ``refused``: as overload. ``failed``: any other error, or no answer.
     ``unsent``: due, but too many were in flight. ``abandoned``: in flight when the load was told to stop; nobody knows
     how they would have ended, so no ratio contains them. ``accuracy_sum`` and ``correct`` are over answers in time.
     """

@@ -3,19 +3,69 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import time
 from dataclasses import dataclass
 
+import grpc
 import numpy as np
+from tritonclient.grpc import InferResult
+from tritonclient.grpc.aio import InferenceServerClient
+from tritonclient.utils import InferenceServerException
 
 from . import v2
 from .counts import Counts
 from .manifest import DemoApplication
 from .rates import RateProfile, arrivals
-from .wire import HttpPool
 
-REFUSED = frozenset((429, 503, 504))
+#: connections, which several gateways share out among themselves
+CONNECTIONS = 8
+#: Channels of one process share a connection unless they are told not to, and wait for up to two minutes before they
+#: connect again to a gateway that restarted.
+CHANNEL = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_ms", 1000)]
+#: statuses of overload
+REFUSED = frozenset((str(grpc.StatusCode.RESOURCE_EXHAUSTED), str(grpc.StatusCode.DEADLINE_EXCEEDED)))
+
+
+class Clients:
+    """Connections to the gateway's V2 gRPC that take turns, with a limit on queries in flight; a context manager.
+
+    Args:
+        address: HOST:PORT.
+        limit: queries in flight at most.
+        timeout_s: an answer that takes longer counts as none.
+    """
+
+    def __init__(self, address: str, limit: int = 256, timeout_s: float = 5.0):
+        self.limit = limit
+        self.timeout_s = timeout_s
+        self._all = [InferenceServerClient(address, channel_args=CHANNEL) for _ in range(CONNECTIONS)]
+        self._turns = itertools.cycle(self._all)
+
+    async def __aenter__(self) -> Clients:
+        return self
+
+    async def __aexit__(self, *_error) -> None:
+        for client in self._all:
+            await client.close()
+
+    async def infer(self, name: str, query: v2.InferInput, key: str) -> InferResult:
+        """Send a query of an application.
+
+        Raises:
+            InferenceServerException: it has no result; ``status()`` is gRPC's.
+            TimeoutError: no answer within ``timeout_s``.
+        """
+        async with asyncio.timeout(self.timeout_s):
+            return await next(self._turns).infer(name, [query], headers={"authorization": f"Bearer {key}"})
+
+    async def ready(self) -> bool:
+        """Whether every planned application has a warm variant."""
+        try:
+            return await self._all[0].is_server_ready(client_timeout=self.timeout_s)
+        except InferenceServerException:
+            return False
 
 
 @dataclass(frozen=True)
@@ -28,19 +78,20 @@ class Stream:
 
 
 class Driver:
-    """Sends the streams' queries through one pool; :meth:`run` until its time is up or :meth:`stop`.
+    """Sends the streams' queries through the same connections; :meth:`run` until its time is up or :meth:`stop`.
 
     ``counts``: by application, of the current period; :meth:`take` ends a period. A query is counted in the period in
     which it ends, and its latency runs from the moment it was due, so a load that falls behind cannot hide it.
     """
 
-    def __init__(self, pool: HttpPool, streams: list[Stream], key: str):
-        self._pool = pool
+    def __init__(self, clients: Clients, streams: list[Stream], key: str):
+        self._clients = clients
         self._streams = streams
-        self._queries = {s.application.name: v2.queries(pool, s.application, key) for s in streams}
+        self._key = key
+        self._queries = {s.application.name: v2.queries(s.application) for s in streams}
         self._labels = {s.application.name: s.application.labels() for s in streams}
         self._stopped = asyncio.Event()
-        self._in_flight = dict.fromkeys(self._queries, 0)
+        self._in_flight: dict[str, set[asyncio.Task]] = {name: set() for name in self._queries}
         self.counts = {name: Counts() for name in self._queries}
         self.begun = 0.0
         self.last_error = ""
@@ -79,8 +130,16 @@ class Driver:
                 task.cancel()
             await asyncio.gather(*senders, stopped, return_exceptions=True)
             await asyncio.gather(everything, return_exceptions=True)
-            for name, count in self._in_flight.items():
-                self.counts[name].abandoned += count
+            await self._abandon()
+
+    async def _abandon(self) -> None:
+        """Cancel and count what is in flight."""
+        for name, tasks in self._in_flight.items():
+            open_tasks = [task for task in tasks if not task.done()]
+            self.counts[name].abandoned += len(open_tasks)
+            for task in open_tasks:
+                task.cancel()
+            await asyncio.gather(*open_tasks, return_exceptions=True)
 
     async def _send_all(self, stream: Stream, seconds: float | None) -> None:
         chance = random.Random(f"arrivals:{stream.seed}:{stream.application.name}")
@@ -94,50 +153,39 @@ class Driver:
             self._send(stream.application, chance.randrange(count), self.begun + due)
 
     def _send(self, application: DemoApplication, row: int, due: float) -> None:
+        name, counts = application.name, self.counts[application.name]
+        if sum(map(len, self._in_flight.values())) >= self._clients.limit:
+            counts.unsent += 1
+            return
+        counts.sent += 1
+        counts.lags_ms.append((time.monotonic() - due) * 1000)
+        task = asyncio.create_task(self._ask(application, row, due))
+        self._in_flight[name].add(task)
+        task.add_done_callback(self._in_flight[name].discard)
+
+    async def _ask(self, application: DemoApplication, row: int, due: float) -> None:
         name = application.name
-        slo_ms = application.slo_ms
-
-        def answered(status: int | None, headers: dict[bytes, bytes], body: bytes) -> None:
-            self._in_flight[name] -= 1
-            self._count(name, row, slo_ms, (time.monotonic() - due) * 1000, status, headers, body)
-
-        # Counted before it is sent: a pool may answer (with a failure) before send returns.
-        self._in_flight[name] += 1
-        if self._pool.send(self._queries[name][row], answered):
-            counts = self.counts[name]
-            counts.sent += 1
-            counts.lags_ms.append((time.monotonic() - due) * 1000)
-        else:
-            self._in_flight[name] -= 1
-            self.counts[name].unsent += 1
-
-    def _count(self, name: str, row: int, slo_ms: float, took_ms: float, status, headers, body) -> None:
-        counts = self.counts[name]
-        if status != 200:
-            if status in REFUSED:
-                counts.refused += 1
-            else:
-                counts.failed += 1
-                self.last_error = f"{name}: {status or 'no answer'}: {body[:200].decode(errors='replace')}"
-            return
         try:
-            answer = v2.answer(headers, body)
-        except ValueError as error:
-            counts.failed += 1
-            self.last_error = f"{name}: not a usable answer: {error}"
+            answer = v2.answer(await self._clients.infer(name, self._queries[name][row], self._key))
+        except (InferenceServerException, TimeoutError, ValueError) as error:
+            if isinstance(error, InferenceServerException) and error.status() in REFUSED:
+                self.counts[name].refused += 1
+            else:
+                self.counts[name].failed += 1
+                self.last_error = f"{name}: {str(error)[:200] or 'no answer'}"
             return
+        counts, took_ms = self.counts[name], (time.monotonic() - due) * 1000
         counts.latencies_ms.append(took_ms)
-        if took_ms > slo_ms:
+        if took_ms > application.slo_ms:
             counts.late += 1
             return
         counts.in_time += 1
-        counts.accuracy_sum += answer.parameters.accuracy or 0.0
+        counts.accuracy_sum += answer.accuracy
         counts.correct += bool(np.equal(self._labels[name][row], answer.label))
-        variant = answer.parameters.variant
-        counts.variants[variant] = counts.variants.get(variant, 0) + 1
+        counts.variants[answer.variant] = counts.variants.get(answer.variant, 0) + 1
 
 
-async def until_ready(pool: HttpPool, poll_s: float = 0.5) -> None:
+async def until_ready(clients: Clients, poll_s: float = 0.5) -> None:
     """Wait, for as long as it takes, until the gateway says that every planned application has a warm variant."""
-    while await pool.get("/v2/health/ready") != 200:
+    while not await clients.ready():
         await asyncio.sleep(poll_s)

@@ -25,12 +25,11 @@ from workers.settings import Settings, SettingsError
 
 from .capacity import measured
 from .counts import Counts
-from .drive import Driver, until_ready
+from .drive import Clients, Driver, until_ready
 from .manifest import applications
 from .rates import Capacity
 from .replay import IN_FLIGHT, patience_s, streams
 from .rest import RestError
-from .wire import HttpPool
 
 T = TypeVar("T")
 
@@ -118,13 +117,13 @@ def _log_period(driver: Driver, total: dict[str, Counts]) -> None:
         driver.last_error = ""
 
 
-async def run(url: str, control_url: str, key: str, token: str, seed: int) -> None:
+async def run(address: str, control_url: str, key: str, token: str, seed: int) -> None:
     """Drive the load until SIGTERM or SIGINT."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    work = asyncio.create_task(_work(url, control_url, key, token, seed))
+    work = asyncio.create_task(_work(address, control_url, key, token, seed))
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait([work, stopped], return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
@@ -136,7 +135,7 @@ async def run(url: str, control_url: str, key: str, token: str, seed: int) -> No
         pass
 
 
-async def _work(url: str, control_url: str, key: str, token: str, seed: int) -> None:
+async def _work(address: str, control_url: str, key: str, token: str, seed: int) -> None:
     capacities = await calibrate(control_url, token)
     chosen = streams(capacities, seed)
     for stream in chosen:
@@ -148,24 +147,27 @@ async def _work(url: str, control_url: str, key: str, token: str, seed: int) -> 
             least_accurate_qps=round(capacity.least_accurate, 1),
             limit_qps=round(stream.profile.limit, 1),
         )
-    pool = HttpPool(url, limit=IN_FLIGHT, timeout_s=patience_s(chosen))
     total = {stream.application.name: Counts() for stream in chosen}
-    driver = Driver(pool, chosen, key)
-    reporter = None
-    try:
-        await until_ready(pool)
-        logger.info("load begins", url=url)
-        reporter = asyncio.create_task(_report(driver, total))
-        await driver.run()
-    finally:
-        if reporter is not None:
-            reporter.cancel()
-        pool.close()
-        for name, counts in driver.take().items():
-            total[name].add(counts)
-            # Percentiles were told period by period; those of the last one would pass for the whole run's.
-            total[name].latencies_ms, total[name].lags_ms = [], []
-            logger.info("load ended", application=name, **total[name].summary())
+    async with Clients(address, limit=IN_FLIGHT, timeout_s=patience_s(chosen)) as clients:
+        driver = Driver(clients, chosen, key)
+        reporter = None
+        try:
+            await until_ready(clients)
+            logger.info("load begins", address=address)
+            reporter = asyncio.create_task(_report(driver, total))
+            await driver.run()
+        finally:
+            if reporter is not None:
+                reporter.cancel()
+            _log_end(driver, total)
+
+
+def _log_end(driver: Driver, total: dict[str, Counts]) -> None:
+    for name, counts in driver.take().items():
+        total[name].add(counts)
+        # Percentiles were logged period by period; those of the last one would pass for the whole run's.
+        total[name].latencies_ms, total[name].lags_ms = [], []
+        logger.info("load ended", application=name, **total[name].summary())
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -176,7 +178,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     parser = argparse.ArgumentParser(prog="python -m appliance.demo.load", description="Drive the demo's load.")
-    parser.add_argument("--url", default=values.http.url, help="V2 HTTP, the gateway (default: %(default)s)")
+    parser.add_argument("--grpc", default=values.grpc.local, help="V2 gRPC, the gateway (default: %(default)s)")
     parser.add_argument("--control-url", default=values.console.url, help="REST (default: %(default)s)")
     parser.add_argument(
         "--credentials",
@@ -192,7 +194,7 @@ def main(arguments: list[str] | None = None) -> int:
     except CredentialsError as error:
         logger.error("load cannot start", reason=str(error))
         return 2
-    uvloop.run(run(chosen.url, chosen.control_url, key, token, chosen.seed))
+    uvloop.run(run(chosen.grpc, chosen.control_url, key, token, chosen.seed))
     return 0
 
 

@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Mapping
 
 from .counts import Counts
-from .drive import Driver, Stream, until_ready
+from .drive import Clients, Driver, Stream, until_ready
 from .manifest import DemoApplication, applications
 from .rates import Capacity, RateProfile
-from .wire import HttpPool
 
 #: queries that may wait for an answer at once; ample for what the demo's bursts leave waiting within any SLO
 IN_FLIGHT = 512
@@ -33,28 +32,27 @@ def patience_s(chosen: list[Stream]) -> float:
     return PATIENCE * max(stream.application.slo_ms for stream in chosen) / 1000
 
 
-async def replay_async(url: str, key: str, seconds: float, chosen: list[Stream]) -> dict[str, dict]:
+async def replay_async(address: str, key: str, seconds: float, chosen: list[Stream]) -> dict[str, dict]:
     """As :func:`replay`, within a running loop and with streams of one's own."""
-    pool = HttpPool(url, limit=IN_FLIGHT, timeout_s=patience_s(chosen))
-    try:
-        await until_ready(pool)
-        driver = Driver(pool, chosen, key)
-        # One sweep more than the pool's patience, so that every query has an end and none is abandoned.
-        await driver.run(seconds, grace_s=patience_s(chosen) + 2)
+    async with Clients(address, limit=IN_FLIGHT, timeout_s=patience_s(chosen)) as clients:
+        await until_ready(clients)
+        driver = Driver(clients, chosen, key)
+        # One second more than an answer is waited for, so that every query has an end and none is abandoned.
+        await driver.run(seconds, grace_s=patience_s(chosen) + 1)
         counts = driver.take()
-    finally:
-        pool.close()
     total = Counts()
     for part in counts.values():
         total.add(part)
     return {"total": total.summary(), **{name: part.summary() for name, part in counts.items()}}
 
 
-def replay(url: str, key: str, seconds: float, capacities: Mapping[str, Capacity], seed: int = 0) -> dict[str, dict]:
+def replay(
+    address: str, key: str, seconds: float, capacities: Mapping[str, Capacity], seed: int = 0
+) -> dict[str, dict]:
     """Drive the load for ``seconds`` against a gateway and wait for the last answer.
 
     Args:
-        url: the gateway's V2 HTTP address. It is waited for until it is ready.
+        address: the gateway's V2 gRPC, HOST:PORT. It is waited for until it is ready.
         key: an API key for queries.
         capacities: by application, as :func:`appliance.demo.capacity.measured` gives them.
         seed: the same seed sends the same rows at the same times.
@@ -63,4 +61,4 @@ def replay(url: str, key: str, seconds: float, capacities: Mapping[str, Capacity
         ``total`` and each application's name: :meth:`Counts.summary`, in which answers after the SLO, refusals,
         failures and queries that could not even be sent are all violations.
     """
-    return asyncio.run(replay_async(url, key, seconds, streams(capacities, seed)))
+    return asyncio.run(replay_async(address, key, seconds, streams(capacities, seed)))

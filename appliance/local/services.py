@@ -183,7 +183,7 @@ def load_service(values: Settings, log: Path) -> Service:
     """The demo's load; not essential, so it is not waited for."""
     return Service(
         "load",
-        _python("-m", "appliance.demo.load", "--url", values.http.url, "--control-url", values.console.url),
+        _python("-m", "appliance.demo.load", "--grpc", values.grpc.local, "--control-url", values.console.url),
         environment={"OMP_NUM_THREADS": "1"},
         stop_s=1,
         log=log,

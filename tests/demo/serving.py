@@ -1,15 +1,18 @@
-"""A real HTTP server on a real socket that speaks as much V2 as the demo's load needs, and misbehaves as told."""
+"""A real gRPC server that speaks as much V2 as the demo's load needs, and misbehaves as told."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import grpc
+import grpc.aio
 import numpy as np
+from grpc import StatusCode as Code
+from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from appliance.demo.manifest import DemoApplication, DemoVariant
 
@@ -35,90 +38,53 @@ def application(folder: Path, name: str = "shapes", slo_ms: float = 300.0) -> De
     )
 
 
-class V2Server:
+class V2Server(service_pb2_grpc.GRPCInferenceServiceServicer):
     """Answers with the row itself as its scores. ``decide(n)`` says what the n-th query (from 0) gets: a status, with
-    a delay in seconds; status 0 closes the connection without an answer."""
+    a delay in seconds."""
 
-    def __init__(self, decide: Callable[[int], tuple[int, float]] = lambda n: (200, 0.0), port: int = 0):
+    def __init__(self, decide: Callable[[int], tuple[Code, float]] = lambda n: (Code.OK, 0.0), port: int = 0):
         self._decide = decide
-        self._port = port
-        self._serving: set[asyncio.Task] = set()
+        self.port = port
         self.queries = 0
         self.answered: Counter = Counter()
         self.ready = True
         self.polls = 0
         self.keys: set[str] = set()
-        self.connections = 0
-        self.binary = True
-        self.close_each = False
+        self.peers: set[str] = set()
 
     async def __aenter__(self) -> V2Server:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
-        self._port = self._server.sockets[0].getsockname()[1]
+        # Two servers must not share a port unnoticed.
+        self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(self, self._server)
+        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
+        await self._server.start()
         return self
 
     async def __aexit__(self, *_exc) -> None:
-        self._server.close()
-        for task in self._serving:
-            task.cancel()
-        await asyncio.gather(*self._serving)
-        await self._server.wait_closed()
+        await self._server.stop(None)
 
     @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
 
-    @property
-    def port(self) -> int:
-        return self._port
+    async def ServerReady(self, _request, _context):
+        self.polls += 1
+        return service_pb2.ServerReadyResponse(ready=self.ready)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._serving.add(asyncio.current_task())
-        self.connections += 1
-        try:
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-                headers = {k.lower(): v for k, v in (line.split(": ", 1) for line in head[1:] if line)}
-                body = await reader.readexactly(int(headers["content-length"]))
-                if head[0].startswith("GET /v2/health/ready"):
-                    self.polls += 1
-                    self._write(writer, 200 if self.ready else 503, b"")
-                    continue
-                assert head[0].startswith("POST /v2/models/")
-                self.keys.add(headers["authorization"])
-                status, delay = self._decide(self.queries)
-                self.queries += 1
-                await asyncio.sleep(delay)
-                if status == 0:
-                    return
-                self.answered[status] += 1
-                if status == 200:
-                    self._answer(writer, headers, body)
-                else:
-                    self._write(writer, status, b'{"error":"as told"}')
-                if self.close_each:
-                    return
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass
-        finally:
-            writer.close()
-
-    def _answer(self, writer: asyncio.StreamWriter, headers: dict[str, str], body: bytes) -> None:
-        length = int(headers["inference-header-content-length"])
-        tensor = json.loads(body[:length])["inputs"][0]
-        assert tensor["parameters"]["binary_data_size"] == len(body) - length == 4 * math.prod(tensor["shape"])
-        row = body[length:]
-        output = {"name": "y", "datatype": "FP32", "shape": [1, math.prod(tensor["shape"])]}
-        if self.binary:
-            output["parameters"] = {"binary_data_size": len(row)}
-        else:
-            output["data"], row = np.frombuffer(row, "<f4").tolist(), b""
-        parameters = {"variant": "large", "accuracy": 90.0, "device": "n/cpu0", "queue_ms": 0.1, "batch_size": 1}
-        header = json.dumps({"model_name": "shapes", "outputs": [output], "parameters": parameters}).encode()
-        extra = f"Inference-Header-Content-Length: {len(header)}\r\n" if self.binary else ""
-        extra += "Connection: close\r\n" if self.close_each else ""
-        self._write(writer, 200, header + row, extra)
-
-    @staticmethod
-    def _write(writer: asyncio.StreamWriter, status: int, body: bytes, extra: str = "") -> None:
-        writer.write(f"HTTP/1.1 {status} x\r\nContent-Length: {len(body)}\r\n{extra}\r\n".encode() + body)
+    async def ModelInfer(self, request, context):
+        self.peers.add(context.peer())
+        self.keys.add(dict(context.invocation_metadata())["authorization"])
+        status, delay = self._decide(self.queries)
+        self.queries += 1
+        await asyncio.sleep(delay)
+        self.answered[status] += 1
+        if status is not Code.OK:
+            await context.abort(status, "as told")
+        (tensor,), (row,) = request.inputs, request.raw_input_contents
+        assert len(row) == 4 * math.prod(tensor.shape)
+        answer = service_pb2.ModelInferResponse(model_name="shapes")
+        answer.outputs.add(name="y", datatype="FP32", shape=tensor.shape)
+        answer.raw_output_contents.append(row)
+        answer.parameters["variant"].string_param = "large"
+        answer.parameters["accuracy"].double_param = 90.0
+        return answer

@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 
 # Tests that may share the machine run four at a time, as most of them wait more than they compute. Those with whole
 # appliances follow, one at a time.
-PARALLEL := $(addprefix tests/,allocation baselines batching benchmarks console control dispatch evaluation \
+PARALLEL := $(addprefix tests/,allocation baselines batching benchmarks console control dispatch \
 	executor frames gateway node pressure registry routing simulation sizes v2 wild \
 	test_ansible.py test_docs.py test_settings.py test_version.py)
 
@@ -41,7 +41,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks
 
 evaluation: install
-	$(BIN)/python -m benchmarks.evaluation
+	$(BIN)/python -m benchmarks evaluation
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

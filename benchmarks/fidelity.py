@@ -2,9 +2,9 @@
 and by the simulator, on profiles and run times measured in the same run with everything up. Violations are counted
 strictly at the client.
 
-Gateway, load and executors share the machine's cores with whatever else runs there, so batches take longer than
-profiled: the simulator draws from the distribution of what they took, by variant. It is fitted to what the executors
-tell after each replay, of all that they ran, and knows nothing of when, on which device or in what order.
+Gateway, load and executors share the machine's cores, so batches take longer than profiled: the simulator draws run
+times from the distribution of those observed, by variant. It is fitted to the executors' metrics after each replay, and
+knows nothing of when, on which device or in what order batches ran.
 """
 
 from __future__ import annotations
@@ -16,26 +16,29 @@ import os
 import statistics
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
-import uvloop
+import numpy as np
 
 from appliance.demo.manifest import DemoApplication, applications
-from appliance.demo.rest import client, expect, pages
+from appliance.demo.rest import client, pages
+from appliance.local.child import ROOT, RunningAppliance, eventually
 from benchmarks import runtimes
-from benchmarks.openloop import Client
+from benchmarks.contenders import Appliance, Contender, Variant, started
+from benchmarks.figures import markdown
+from benchmarks.load.driver import Generator as Sender
+from benchmarks.load.process import Load
+from benchmarks.load.records import Records
+from benchmarks.queries import v2_request
 from scheduler.simulation import simulate
 from scheduler.simulation.arrivals import Arrivals, Generator
 from scheduler.simulation.profiles import Model
 from scheduler.simulation.scenario import Control, Scenario
-from tests.running import RunningAppliance, eventually
 from workers.batching.latency import LatencyModel
-from workers.gateway.menus import AROUND_S
 
 #: of the devices' time, if the most accurate variants answered every query alone
 UTILISATIONS = (0.3, 0.6)
@@ -51,6 +54,10 @@ ACCURACIES = (80.0, 90.0, 100.0)
 #: variants of which fewer batches ran are taken to be as slow as the others
 BATCHES = 20
 SEED = 20
+#: Connections opened beforehand; an answer that takes longer than the patience counts as none.
+CONNECTIONS, PATIENCE_S = 16, 5.0
+#: single queries to each application that probe the way, and the time from one to the next
+PROBES, PAUSE_S = 20, 0.1
 
 #: latency by (application, variant): medians, as profiled
 Profiles = Mapping[tuple[str, str], LatencyModel]
@@ -59,14 +66,13 @@ Profiles = Mapping[tuple[str, str], LatencyModel]
 @dataclass(frozen=True)
 class Live:
     """A replay. ``violation_ratio``: 0 to 1; ``accuracy``: normalised percent, None where nothing was in time;
-    ``busy``: share of the devices' time; ``slowdown``: run time of all batches over their profiles' medians;
-    ``ratios``: the same by variant id, as a distribution; ``load_average``: of the machine, over the last minute."""
+    ``slowdown``: run time of all batches over their profiles' medians; ``ratios``: the same by variant id, as a
+    distribution; ``load_average``: of the machine, over the last minute."""
 
     queries: int
     violation_ratio: float
     accuracy: float | None
     median_ms: float | None
-    busy: float
     slowdown: float
     ratios: Mapping[str, tuple[float, ...]]
     load_average: float
@@ -123,28 +129,12 @@ def chosen() -> tuple[DemoApplication, ...]:
     )
 
 
-def register(base_url: str, token: str, wanted: Sequence[DemoApplication]) -> Profiles:
-    """Create the applications, upload their variants, wait until all are profiled, and return the profiles."""
-    with client(base_url, token) as rest:
-        for application in wanted:
-            body = {"name": application.name, "slo_ms": application.slo_ms, "signature": application.signature}
-            expect(rest.post("/applications/", json=body), f"registering {application.name}", 201)
-            for variant in application.variants:
-                with variant.path.open("rb") as file:
-                    answer = rest.post(
-                        f"/applications/{application.name}/variants/",
-                        files={"file": file},
-                        data={"name": variant.name, "accuracy": f"{variant.accuracy:g}"},
-                    )
-                expect(answer, f"uploading {variant.name}", 201)
-
-        def ready() -> bool:
-            states = [v["state"] for a in wanted for v in pages(rest, f"/applications/{a.name}/variants/")]
-            if "failed" in states:
-                raise RuntimeError("a variant could not be profiled")
-            return set(states) == {"ready"}
-
-        eventually(ready, timeout=180, why="all variants ready")
+def register(appliance: Appliance, wanted: Sequence[DemoApplication]) -> Profiles:
+    """Create the applications, wait until all variants are profiled, and return the profiles."""
+    for application in wanted:
+        variants = [Variant(one.name, one, one.accuracy) for one in application.variants]
+        appliance.register(application.name, application.slo_ms, variants, application.signature, pinned=False)
+    with client(appliance.console, appliance.credentials["api_token"]) as rest:
         return {
             (application.name, profile["variant"]): LatencyModel(
                 [(point["batch"], point["p50_ms"] / 1000) for point in profile["latencies"]]
@@ -168,23 +158,64 @@ def rates(profiles: Profiles, wanted: Sequence[DemoApplication], utilisation: fl
 # --- live ------------------------------------------------------------------------------------------------------------
 
 
+def send(
+    appliance: RunningAppliance,
+    wanted: Sequence[DemoApplication],
+    due: Sequence[tuple[float, int]],
+    versions: Mapping[str, str] | None = None,
+) -> tuple[Records, list[str], dict[str, runtimes.RunTimes]]:
+    """Send queries of one row.
+
+    Returns:
+        Their records, the variants that these refer to by place, and the executors' run times meanwhile.
+
+    Args:
+        due: seconds since the beginning, and place in ``wanted``, of each query.
+        versions: by application, a variant that must answer.
+    """
+    key, versions = appliance.credentials["api_key"], versions or {}
+    requests, rows = [], []
+    for application in wanted:
+        spec = application.signature["inputs"][0]["name"]
+        samples = np.asarray(application.samples()[spec], np.float32)
+        make = v2_request(application.name, key, versions.get(application.name, ""), spec)
+        requests += [make(row[np.newaxis]) for row in samples]
+        rows.append(len(samples))
+    # Requests of an application follow those of the ones before; its queries take them in turn.
+    each = [(at, sum(rows[:place]) + number % rows[place]) for number, (at, place) in enumerate(due)]
+    names = [variant.name for application in wanted for variant in application.variants]
+    with tempfile.TemporaryDirectory(prefix="nereus-f-") as folder, Sender() as sender:
+        load = Load(
+            port=int(appliance.http.rpartition(":")[2]),
+            requests=requests,
+            answers={name: [] for name in names},
+            connections=CONNECTIONS,
+            file=f"{folder}/rows.npy",
+            due=each,
+            patience_s=PATIENCE_S,
+        )
+        before: dict[str, runtimes.RunTimes] = {}
+        records, _ = sender.run(load, SLO_MS / 1000, lambda: before.update(_run_times(appliance)))
+        ran = {variant: times.since(before.get(variant)) for variant, times in _run_times(appliance).items()}
+        return records, names, ran
+
+
 def replay(appliance: RunningAppliance, wanted: Sequence[DemoApplication], arrivals: Arrivals, known: Profiles) -> Live:
     """Send ``arrivals`` to the appliance."""
-    one = Client(appliance.http, appliance.credentials["api_key"], wanted)
-    before = _run_times(appliance)
-    began = time.monotonic()
-    uvloop.run(one.replay(arrivals))
-    took_s = time.monotonic() - began
-    ran = {variant: times.since(before.get(variant)) for variant, times in _run_times(appliance).items()}
-    slowdown, ratios = slowdowns(one.answers, known, ran)
-    counts = one.counts
-    queries = counts.sent + counts.unsent
+    due = list(zip(arrivals.times, arrivals.applications, strict=True))
+    records, names, ran = send(appliance, wanted, due)
+    application_of = {variant.name: application.name for application in wanted for variant in application.variants}
+    accuracy_of = {variant.name: variant.accuracy for application in wanted for variant in application.variants}
+    answered = records.rows[records.answered]
+    variants = [names[place] for place in answered["variant"]]
+    answers = [(application_of[name], name, int(rows)) for name, rows in zip(variants, answered["batch"], strict=True)]
+    slowdown, ratios = slowdowns(answers, known, ran)
+    in_time = [accuracy_of[names[place]] for place in records.rows["variant"][records.in_time]]
     return Live(
-        queries=queries,
-        violation_ratio=1 - counts.in_time / queries if queries else 0.0,
-        accuracy=counts.accuracy_sum / counts.in_time if counts.in_time else None,
-        median_ms=statistics.median(counts.latencies_ms) if counts.latencies_ms else None,
-        busy=sum(times.sum_s for times in ran.values()) / took_s / DEVICES,
+        queries=len(records),
+        violation_ratio=1 - len(in_time) / len(records) if len(records) else 0.0,
+        accuracy=statistics.fmean(in_time) if in_time else None,
+        median_ms=float(np.median(records.took_s[records.answered])) * 1000 if len(answered) else None,
         slowdown=slowdown,
         ratios=ratios,
         load_average=os.getloadavg()[0],
@@ -228,15 +259,21 @@ def _run_times(appliance: RunningAppliance) -> dict[str, runtimes.RunTimes]:
 
 
 def way_s(appliance: RunningAppliance, wanted: Sequence[DemoApplication]) -> float:
-    """What a query costs beside its run (s): the mean round trip of single queries, less what executors ran for them.
-    The queries insist on a variant, and so wait for no company."""
+    """Seconds that a query takes beside its run: the mean round trip of single queries less their executors' run times.
+
+    The queries name a variant, so that no batching delay is part of it.
+
+    Raises:
+        RuntimeError: none was answered.
+    """
     with appliance.inference() as http:
         versions = {a.name: http.get(f"/v2/models/{a.name}").raise_for_status().json()["versions"][0] for a in wanted}
-    before = sum(times.sum_s for times in _run_times(appliance).values())
-    one = Client(appliance.http, appliance.credentials["api_key"], wanted)
-    taken = uvloop.run(one.probe(versions))
-    ran_s = sum(times.sum_s for times in _run_times(appliance).values()) - before
-    return max(0.0, (sum(taken) - ran_s) / len(taken) - AROUND_S)
+    due = [(PAUSE_S * number, number % len(wanted)) for number in range(PROBES * len(wanted))]
+    records, _, ran = send(appliance, wanted, due, versions)
+    taken = (records.rows["ended"] - records.rows["sent"])[records.answered]
+    if not len(taken):
+        raise RuntimeError(f"{versions}: not one query was answered: {records.ends()}")
+    return max(0.0, (float(taken.sum()) - sum(times.sum_s for times in ran.values())) / len(taken))
 
 
 # --- simulated -------------------------------------------------------------------------------------------------------
@@ -256,7 +293,7 @@ def scenario(
         for variant in application.variants:
             latency = known[application.name, variant.name]
             # Each batch size has a point of its own: live, batches between two profiled ones are not padded.
-            points = tuple((rows, latency.seconds(rows) + AROUND_S) for rows in range(1, latency.largest + 1))
+            points = tuple((rows, latency.seconds(rows)) for rows in range(1, latency.largest + 1))
             models.append(Model(application.name, variant.name, variant.accuracy, {"cpu": points}))
     return Scenario(
         name="fidelity",
@@ -278,23 +315,18 @@ def measure(quick: bool = False) -> list[Row]:
     """A row for each utilisation and repetition; ``quick``: the highest utilisation only, and shorter."""
     wanted = chosen()
     cores = sorted(os.sched_getaffinity(0))
-    with tempfile.TemporaryDirectory(prefix="nereus-fidelity-") as folder:
-        appliance = RunningAppliance(
-            Path(folder) / "home",
-            environment={
-                "NEREUS_CPU_DEVICES": ";".join(str(cores[i % len(cores)]) for i in range(DEVICES)),
-                "NEREUS_GPU": "0",
-                "NEREUS_PLAN_PERIOD_S": f"{PERIOD_S:g}",
-            },
-        )
-        try:
-            appliance.start()
-            known = register(appliance.console, appliance.credentials["api_token"], wanted)
-            with appliance.inference() as http:
-                eventually(lambda: http.get("/v2/health/ready").status_code == 200)
-            return _rows(appliance, wanted, known, quick)
-        finally:
-            appliance.stop()
+    environment = {
+        "NEREUS_CPU_DEVICES": ";".join(str(cores[i % len(cores)]) for i in range(DEVICES)),
+        "NEREUS_PLAN_PERIOD_S": f"{PERIOD_S:g}",
+    }
+    with (
+        tempfile.TemporaryDirectory(prefix="nereus-f-") as folder,
+        started([Contender("live", ROOT, environment)], Path(folder)) as (appliance,),
+    ):
+        known = register(appliance, wanted)
+        with appliance.inference() as http:
+            eventually(lambda: http.get("/v2/health/ready").status_code == 200)
+        return _rows(appliance, wanted, known, quick)
 
 
 def _rows(appliance: RunningAppliance, wanted: Sequence[DemoApplication], known: Profiles, quick: bool) -> list[Row]:
@@ -318,32 +350,32 @@ def _rows(appliance: RunningAppliance, wanted: Sequence[DemoApplication], known:
                 summary["violation_ratio"], summary["effective_accuracy"], summary["median_latency_ms"]
             )
             rows.append(Row(utilisation, live, simulated, way * 1000))
-            print(_line(rows[-1]), file=sys.stderr, flush=True)
+            print(markdown([_cells(rows[-1])]).splitlines()[-1], file=sys.stderr, flush=True)
     return rows
 
 
-def _line(row: Row) -> str:
-    def number(value: float | None, digits: int = 2) -> str:
-        return "–" if value is None else f"{value:.{digits}f}"
-
+def _cells(row: Row) -> dict[str, object]:
     live, simulated = row.live, row.simulated
-    return (
-        f"| {row.utilisation:.0%} | {live.queries:,} | {live.violation_ratio:.2%} | {simulated.violation_ratio:.2%} "
-        f"| {row.violations_apart:.2f} | {number(live.accuracy)} | {number(simulated.accuracy)} "
-        f"| {row.accuracy_apart:.2f} | {number(live.median_ms, 0)} | {number(simulated.median_ms, 0)} "
-        f"| {live.busy:.0%} | {live.slowdown:.2f} | {row.way_ms:.1f} | {live.load_average:.1f} |"
-    )
+    return {
+        "load": f"{row.utilisation:.0%}",
+        "queries": live.queries,
+        "violations % live": 100 * live.violation_ratio,
+        "simulated": 100 * simulated.violation_ratio,
+        "apart": row.violations_apart,
+        "accuracy % live": live.accuracy,
+        "accuracy simulated": simulated.accuracy,
+        "accuracy apart": row.accuracy_apart,
+        "median ms live": live.median_ms,
+        "median ms simulated": simulated.median_ms,
+        "run time / profile": live.slowdown,
+        "way ms": row.way_ms,
+        "load average": live.load_average,
+    }
 
 
 def render(rows: Sequence[Row]) -> str:
     """A Markdown table of all repetitions, and the medians of what they differ by."""
-    lines = [
-        "| load | queries | violations live | simulated | apart, points | accuracy live | simulated | apart, points "
-        "| median ms live | simulated | devices busy | run time / profile | way ms | load average |",
-        "|---:" * 14 + "|",
-        *map(_line, rows),
-        "",
-    ]
+    lines = [markdown([_cells(row) for row in rows]), ""]
     for utilisation in dict.fromkeys(row.utilisation for row in rows):
         these = [row for row in rows if row.utilisation == utilisation]
         violations = statistics.median(row.violations_apart for row in these)
@@ -353,18 +385,10 @@ def render(rows: Sequence[Row]) -> str:
             f"{accuracy:.2f} points.",
             "",
         ]
-    lines.append(
-        f"The machine has {len(os.sched_getaffinity(0))} cores; a load average well above the devices that were busy "
-        "is other work on it, and so are run times well above the profile's."
-    )
     return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.fidelity", description="Live against simulated.")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks fidelity", description="Live against simulated.")
     parser.add_argument("--quick", action="store_true", help="the highest load only, and shorter")
     print(render(measure(parser.parse_args(arguments).quick)))
-
-
-if __name__ == "__main__":
-    main()

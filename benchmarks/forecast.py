@@ -9,11 +9,11 @@ the true quantile, so that neither a careless nor a fearful forecast can win by 
 
 from __future__ import annotations
 
+import argparse
 import bz2
 import csv
 import gzip
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -114,34 +114,20 @@ def measure(every_s: int = 7) -> dict[tuple[str, int], tuple[Score, Score]]:
     return found
 
 
-def milliseconds(applications: int, rounds: int = 200) -> float:
-    """Milliseconds of one estimate from a full history, median."""
-    names = [f"application-{i}" for i in range(applications)]
-    seconds = [(t, {name: 40.0 + t % 7 for name in names}) for t in range(demand.HISTORY_S)]
-    times = []
-    for _ in range(rounds):
-        began = time.perf_counter()
-        demand.estimate(seconds, names, demand.HISTORY_S)
-        times.append((time.perf_counter() - began) * 1000)
-    return float(np.median(times))
-
-
 def render(found: dict[tuple[str, int], tuple[Score, Score]]) -> str:
-    """A Markdown table, and what an estimate costs."""
+    """A Markdown table."""
     lines = [
         "| trace | period | covered | short | over | loss | covered (EWMA x 1.05) | short | over | loss |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for (name, horizon), scores in found.items():
-        cells = [
-            cell
-            for s in scores
-            for cell in (f"{s.covered:.1%}", f"{s.short:.2%}", f"{s.over:.1%}", f"{s.loss * 100:.2f}")
-        ]
+        cells = [f"{s.covered:.1%} | {s.short:.2%} | {s.over:.1%} | {s.loss * 100:.2f}" for s in scores]
         lines.append(f"| {name} | {horizon} s | {' | '.join(cells)} |")
-    cost = ", ".join(f"{milliseconds(n):.2f} ms for {n} applications" for n in (9, 100))
-    return "\n".join([*lines, "", f"An estimate from {demand.HISTORY_S} s takes {cost}."])
+    return "\n".join(lines)
 
 
-if __name__ == "__main__":
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure and print."""
+    about = __doc__.splitlines()[0]
+    argparse.ArgumentParser(prog="python -m benchmarks forecast", description=about).parse_args(arguments)
     print(render(measure()))

@@ -1,4 +1,4 @@
-"""How long a solve takes to a certified gap: ``python -m benchmarks.solver``.
+"""How long a solve takes to a certified gap: ``python -m benchmarks solver``.
 
 Devices, variants and applications grow one at a time (as in Fig. 10 of Proteus), and there are three corners; `nereus`,
 and `proteus` as published with identical devices counted, on one core.
@@ -16,6 +16,7 @@ import csv
 import random
 import statistics
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -199,11 +200,8 @@ def render(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks solver", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer and smaller worlds, nereus only")
-    print(render(measure(parser.parse_args().quick)))
-
-
-if __name__ == "__main__":
-    main()
+    print(render(measure(parser.parse_args(arguments).quick)))

@@ -34,13 +34,6 @@ class Target:
 
 
 #: by trace, in the order of the page
-TRACES = (
-    "zipf_exponential",
-    "medium-normal_load",
-    "zipf_exponential_bursty",
-    "zipf_flat_uniform",
-    "zipf_gamma",
-)
 PROTEUS = {
     "zipf_exponential": Quoted(0.331, 0.047, 99.46, 0.64, 0.218, 0.59),
     "medium-normal_load": Quoted(0.332, 0.054, 99.46, 0.76, 0.259, 0.63),
@@ -48,6 +41,7 @@ PROTEUS = {
     "zipf_flat_uniform": Quoted(0.325, 0.031, 99.49, 0.52),
     "zipf_gamma": Quoted(0.677, 0.194, 99.37, 0.77),
 }
+TRACES = tuple(PROTEUS)
 TARGETS = {
     "zipf_exponential": Target(0.0001, 99.57, 0.8),
     "medium-normal_load": Target(0.0003, 99.50, 0.9),
@@ -56,13 +50,7 @@ TARGETS = {
     "zipf_gamma": Target(0.04, 96.5, None),
 }
 #: fluid references with batches within half the SLO, as quoted, and with batches within the SLO for all traces
-REFERENCES = {
-    "zipf_exponential": 99.60,
-    "medium-normal_load": 99.59,
-    "zipf_exponential_bursty": 99.55,
-    "zipf_flat_uniform": 99.63,
-    "zipf_gamma": 99.58,
-}
+REFERENCES = dict(zip(TRACES, (99.60, 99.59, 99.55, 99.63, 99.58), strict=True))
 REFERENCE_SLO = 99.90
 #: violations of ``nereus`` in the realistic world with 3 residents a device
 REALISTIC_VIOLATIONS = 0.003

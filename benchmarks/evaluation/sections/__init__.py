@@ -9,33 +9,11 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from . import (
-    ablations,
-    applications,
-    batching,
-    bursty,
-    end_to_end,
-    fidelity,
-    heterogeneous,
-    realistic,
-    references,
-    scaling,
-    slo,
-)
+from . import ablations, applications, batching, bursty, end_to_end, fidelity
 
-ALL: dict[str, ModuleType] = {
-    module.NAME: module
-    for module in (
-        references,
-        end_to_end,
-        bursty,
-        batching,
-        ablations,
-        slo,
-        applications,
-        realistic,
-        scaling,
-        heterogeneous,
-        fidelity,
-    )
-}
+from . import heterogeneous, realistic, references, scaling, slo  # isort: skip
+
+_ORDER = (
+    references, end_to_end, bursty, batching, ablations, slo, applications, realistic, scaling, heterogeneous, fidelity,
+)  # fmt: skip
+ALL: dict[str, ModuleType] = {module.NAME: module for module in _ORDER}

@@ -8,7 +8,7 @@ from ..page import Context, anchor
 from ..runs import Case
 from ..worlds import World, realistic
 from ..worlds import published as world
-from .common import bar_image, cut_short, joined, quantities
+from .common import cut_short, joined, quantities
 from .realistic import TITLE as REALISTIC
 
 NAME = "ablations"
@@ -51,32 +51,31 @@ def _nereus() -> dict:
     return NEREUS | own
 
 
-def _worlds(context: Context) -> list[tuple[str, str, World, dict]]:
-    """Title, name of the image, world and what is taken away there."""
+def _worlds(context: Context) -> list[tuple[str, World, dict]]:
+    """Title, world and the parts that are taken away there."""
     trace = world(context.data, TRACE, context.quick)
     bursty = world(context.data, BURSTY, context.quick)
     few = realistic(context.data, TRACE, RESIDENTS, context.quick)
     return [
-        ("Of Proteus", "proteus", trace, PROTEUS),
-        ("Of nereus", "nereus", trace, _nereus()),
-        (f"Of nereus, on {BURSTY}", "nereus-bursty", bursty, _nereus()),
-        (f"Of nereus, at most {RESIDENTS} residents a device", "nereus-realistic", few, _nereus()),
+        ("Of Proteus", trace, PROTEUS),
+        ("Of nereus", trace, _nereus()),
+        (f"Of nereus, on {BURSTY}", bursty, _nereus()),
+        (f"Of nereus, at most {RESIDENTS} residents a device", few, _nereus()),
     ]
 
 
 def cases(context: Context) -> list:
-    return [case for _, _, where, which in _worlds(context) for case in _cases(where, which).values()]
+    return [case for _, where, which in _worlds(context) for case in _cases(where, which).values()]
 
 
 def body(context: Context) -> str:
     parts = []
-    for title, name, where, which in _worlds(context):
+    for title, where, which in _worlds(context):
         outcomes = context.outcomes(_cases(where, which))
         parts += [
             f"### {title}",
             quantities(outcomes) if outcomes else "No results.",
             cut_short(outcomes),
-            bar_image(context, f"ablations-{name}.png", outcomes, f"Ablations: {title[0].lower()}{title[1:]}"),
         ]
     return joined(
         context.left_out(cases(context)),

@@ -6,7 +6,7 @@ from ..page import Context
 from ..runs import Case
 from ..worlds import World, poisson_like
 from ..worlds import published as world
-from .common import bar_image, cut_short, joined, quantities
+from .common import cut_short, joined, quantities
 
 NAME = "batching"
 TITLE = "Batching in isolation"
@@ -32,10 +32,9 @@ def cases(context: Context) -> list:
 
 def body(context: Context) -> str:
     parts = []
-    for number, (kind, arrivals) in enumerate(_worlds(context).items()):
+    for kind, arrivals in _worlds(context).items():
         outcomes = context.outcomes(_cases(arrivals))
         parts += [f"### {kind} arrivals", quantities(outcomes) if outcomes else "No results.", cut_short(outcomes)]
-        parts.append(bar_image(context, f"batching-{number}.png", outcomes, f"Batch policies on {kind} arrivals"))
     return joined(
         context.left_out(cases(context)),
         f"`proteus` allocates and the plan's shares route, so that nothing but the batch policy differs. Uniform "

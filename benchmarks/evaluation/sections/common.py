@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import Any
 
-from scheduler.simulation.plots import bars
-
-from ..page import Context, number, percent, table
+from ..page import number, percent, table
 from ..runs import Case, Outcome
 from ..worlds import World
 
@@ -44,12 +44,6 @@ def throughput(summary: Mapping[str, float]) -> float | None:
     return summary["in_time"] / summary["duration_s"] if summary["duration_s"] else None
 
 
-def bar_image(context: Context, name: str, outcomes: Mapping[str, Outcome], alternative: str) -> str:
-    """The bars of Fig. 4's quantities as an image; "" where there is nothing to draw."""
-    summaries = {label: outcome.summary for label, outcome in outcomes.items()}
-    return context.image(name, bars(summaries), alternative) if summaries else ""
-
-
 def cut_short(outcomes: Mapping[str, Outcome]) -> str:
     """A note where solves ran out of time, for such figures may differ from machine to machine; "" otherwise."""
     found = {label: o.summary["solves_cut_short"] for label, o in outcomes.items() if o.summary["solves_cut_short"]}
@@ -62,3 +56,12 @@ def cut_short(outcomes: Mapping[str, Outcome]) -> str:
 def joined(*parts: str) -> str:
     """The paragraphs that are not empty."""
     return "\n\n".join(part for part in parts if part)
+
+
+def measured(module: ModuleType, quick: bool, misses: Callable[[Any], list[str]] = lambda _: []) -> str:
+    """A section that another benchmark measures: its description, what it misses of the targets, and its figures."""
+    rows = module.measure(quick)
+    text, command = " ".join(module.__doc__.split("\n\n")[0].split()), module.__name__.replace(".", " ")
+    missed = misses(rows)
+    verdict = f"This **misses** what was asked: {'; '.join(missed)}." if missed else ""
+    return joined(text, f"`python -m {command}`", verdict, module.render(rows))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .. import published
 from ..page import Context, number, percent, table
 from ..worlds import published as world
-from .common import STACKS, bar_image, cut_short, joined, of, quantities
+from .common import STACKS, cut_short, joined, of, quantities
 
 NAME = "end-to-end"
 TITLE = "End to end"
@@ -33,7 +33,6 @@ def body(context: Context) -> str:
             quantities(outcomes) if outcomes else "No results.",
             _quoted(trace),
             cut_short(outcomes),
-            bar_image(context, f"end-to-end-{trace}.png", outcomes, f"The four quantities on {trace} by stack"),
         ]
     return joined(context.left_out(cases(context)), *parts)
 
@@ -72,14 +71,7 @@ def _verdicts(context: Context) -> str:
         )
     if not rows:
         return ""
-    head = (
-        "trace",
-        "violations",
-        "effective accuracy",
-        "max drop, 10 s",
-        "fluid references",
-        f"simulated, queries/s (asked {published.SIMULATED_PER_S:,})",
-        "verdict",
-    )
+    speed = f"simulated, queries/s (asked {published.SIMULATED_PER_S:,})"
+    head = ("trace", "violations", "effective accuracy", "max drop, 10 s", "fluid references", speed, "verdict")
     note = " (the targets are for whole traces; this is a quick evaluation)" if context.quick else ""
     return joined(f"What `nereus` was to reach, and what it does{note}:", table(head, rows))

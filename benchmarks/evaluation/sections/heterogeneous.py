@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from scheduler.simulation import plots
-
 from ..page import Context, number, percent, table
 from ..worlds import heterogeneous as world
-from .common import bar_image, cut_short, joined, of, quantities
+from .common import cut_short, joined, of, quantities
 
 NAME = "heterogeneous"
 TITLE = "Three boxes, twelve applications"
@@ -39,7 +37,6 @@ def body(context: Context) -> str:
         for label, outcome in outcomes.items()
     ]
     reference = next(iter(outcomes.values())).summary
-    seconds = {label: outcome.seconds for label, outcome in outcomes.items()}
     return joined(
         *parts,
         quantities(outcomes),
@@ -48,9 +45,6 @@ def body(context: Context) -> str:
         f"{number(reference['fluid_reference_slo_accuracy'])} within the SLO "
         f"(serving {percent(reference['fluid_reference_slo_served'])}).",
         cut_short(outcomes),
-        bar_image(context, "heterogeneous.png", outcomes, "The four quantities by stack"),
         "### Violations by application",
         table(("stack", *scenario.applications), rows),
-        context.image("heterogeneous-demand.png", plots.demand_and_throughput(seconds), "Demand and throughput"),
-        context.image("heterogeneous-accuracy.png", plots.effective_accuracy(seconds), "Effective accuracy"),
     )

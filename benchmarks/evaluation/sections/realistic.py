@@ -6,7 +6,7 @@ from .. import published
 from ..page import Context, percent
 from ..worlds import REALISTIC, World
 from ..worlds import realistic as world
-from .common import bar_image, cut_short, joined, of, quantities
+from .common import cut_short, joined, of, quantities
 
 NAME = "realistic"
 TITLE = "Realistic load times, residents, network and noise"
@@ -35,7 +35,6 @@ def body(context: Context) -> str:
             f"### {trace}, at most {residents} resident variant{'s' if residents > 1 else ''} a device",
             quantities(outcomes) if outcomes else "No results.",
             cut_short(outcomes),
-            bar_image(context, f"realistic-{trace}-{residents}.png", outcomes, f"{trace}, {residents} residents"),
         ]
         if residents == RESIDENTS[0] and "nereus" in outcomes:
             ratio = outcomes["nereus"].summary["violation_ratio"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.solver import Row
+from benchmarks import solver
 
 from .. import published
-from .measured import rendered
+from .common import measured
 
 NAME = "scaling"
 TITLE = "Solver scaling"
@@ -18,10 +18,10 @@ def cases(context) -> list:
 
 
 def body(context) -> str:
-    return rendered("benchmarks.solver", context.quick, "solve times were not measured", misses)
+    return measured(solver, context.quick, misses)
 
 
-def misses(rows: Sequence[Row]) -> list[str]:
+def misses(rows: Sequence[solver.Row]) -> list[str]:
     """What of the targets for `nereus` these rows miss, by the gap asked for: gaps that were not certified, and corners
     that took too long."""
     found = []

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
-from scheduler.simulation.plots import colour, figure
-
 from ..page import Context, number, percent, table
 from ..worlds import fastest_ms, slo_multiple
 from .common import STACKS, joined, of
@@ -52,23 +48,4 @@ def body(context: Context) -> str:
             for name in stacks
         ]
         parts += [f"### {title}", table(head, rows)]
-    made = figure(9.0, 3.2)
-    for axes, key, factor, what in zip(
-        made.subplots(1, 2),
-        ("violation_ratio", "effective_accuracy"),
-        (100, 1),
-        ("SLO violations, %", "effective accuracy, %"),
-        strict=True,
-    ):
-        for i, name in enumerate(stacks):
-            values = [found[m][name].summary[key] if name in found[m] else None for m in multiples]
-            drawn = [math.nan if value is None else factor * value for value in values]
-            axes.plot(multiples, drawn, marker="o", ms=3, color=colour(i), label=name)
-        axes.set_xlabel("SLO, multiple of the fastest variant's latency", fontsize=8)
-        axes.set_ylabel(what, fontsize=8)
-        axes.tick_params(labelsize=8)
-        axes.ticklabel_format(axis="y", useOffset=False)
-        axes.grid(alpha=0.3)
-    made.axes[0].legend(fontsize=7, frameon=False)
-    parts.append(context.image("slo.png", made, "Violations and accuracy over the SLO's multiple, by stack"))
     return joined(*parts)

@@ -1,0 +1,51 @@
+"""Pages of figures in Markdown: how they begin, and tables."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+Row = Mapping[str, object]
+
+
+def heading(title: str, about: str) -> str:
+    """A title, the text of a docstring with each paragraph in one line, and the machine."""
+    text = "\n\n".join(" ".join(paragraph.split()) for paragraph in about.strip().split("\n\n"))
+    load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
+    return f"# {title}\n\n{text}\n\n{machine()}, load before: {load}.\n"
+
+
+def machine() -> str:
+    """Cores, processor and Python."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    processor = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "?")
+    return f"{len(os.sched_getaffinity(0))} cores of {processor}, Python {platform.python_version()}"
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """Columns are the first row's; figures get as many digits as they deserve, ``None`` is left empty."""
+    columns = list(rows[0])
+    lines = [_line(columns), _line("---" if _is_text(rows, column) else "---:" for column in columns)]
+    return "\n".join([*lines, *(_line(_cell(row.get(column)) for column in columns) for row in rows)])
+
+
+def _is_text(rows: Sequence[Row], column: str) -> bool:
+    return any(isinstance(row.get(column), str) for row in rows)
+
+
+def _line(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, float):
+        return str(value)
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    if abs(value) >= 20:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if abs(value) >= 0.1 or not value else f"{value:.3f}"

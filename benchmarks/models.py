@@ -1,0 +1,130 @@
+"""The models that are served, made by onnx.helper with random weights.
+
+``tiny``: an MLP that costs next to nothing, so that all cost is serving. ``resnet18``: convolutions and
+additions in the shape of ResNet-18 (He et al., 2016, Table 1, batch norms folded) at 224 x 224, about 25 ms and 600 KB
+of input a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+
+OUTPUTS = 3
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model file ``path`` with one input ``x`` of FP32 [batch, *row] and one output ``y`` of FP32 [batch, 3]."""
+
+    name: str
+    path: Path
+    row: tuple[int, ...]
+
+    @property
+    def signature(self) -> dict:
+        """As the REST API takes it."""
+        inputs = [{"name": "x", "datatype": "FP32", "shape": [-1, *self.row]}]
+        return {"inputs": inputs, "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, OUTPUTS]}]}
+
+    def rows(self, count: int, seed: int = 0) -> np.ndarray:
+        """Inputs, [count, *row]."""
+        return np.random.default_rng(seed).standard_normal((count, *self.row), dtype=np.float32)
+
+    def session(self) -> onnxruntime.InferenceSession:
+        """The model in this process, with one thread."""
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        return onnxruntime.InferenceSession(str(self.path), options, providers=["CPUExecutionProvider"])
+
+
+class _Graph:
+    """Nodes and weights as they are added; values are named by their number."""
+
+    def __init__(self, seed: int = 0):
+        self._random = np.random.default_rng(seed)
+        self._nodes: list[onnx.NodeProto] = []
+        self._weights: list[onnx.TensorProto] = []
+
+    def add(self, op: str, *inputs: str, output: str | None = None, **attributes) -> str:
+        name = output or f"v{len(self._nodes)}"
+        self._nodes.append(helper.make_node(op, inputs, [name], **attributes))
+        return name
+
+    def weight(self, *shape: int) -> str:
+        # He's initialisation keeps values from growing or vanishing over many layers.
+        fan_in = int(np.prod(shape[1:])) if len(shape) > 2 else shape[0]
+        values = self._random.standard_normal(shape, dtype=np.float32) * np.float32(np.sqrt(1.0 / fan_in))
+        name = f"w{len(self._weights)}"
+        self._weights.append(numpy_helper.from_array(values, name))
+        return name
+
+    def conv(self, value: str, into: int, out: int, size: int = 3, stride: int = 1) -> str:
+        pads = [size // 2] * 4
+        weights = self.weight(out, into, size, size)
+        return self.add("Conv", value, weights, kernel_shape=[size, size], strides=[stride, stride], pads=pads)
+
+    def head(self, value: str, channels: int) -> None:
+        pooled = self.add("Flatten", self.add("GlobalAveragePool", value))
+        self.add("MatMul", pooled, self.weight(channels, OUTPUTS), output="y")
+
+    def save(self, path: Path, row: tuple[int, ...]) -> Path:
+        graph = helper.make_graph(
+            self._nodes,
+            path.stem,
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", *row])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", OUTPUTS])],
+            self._weights,
+        )
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), str(path))
+        return path
+
+
+def tiny(folder: Path) -> Model:
+    graph, row = _Graph(), (4,)
+    hidden = graph.add("Relu", graph.add("MatMul", "x", graph.weight(4, 16)))
+    graph.add("MatMul", hidden, graph.weight(16, OUTPUTS), output="y")
+    return Model("tiny", graph.save(folder / "tiny.onnx", row), row)
+
+
+def convolutions(folder: Path, name: str, width: float) -> Model:
+    """A CNN on 3 x 32 x 32 whose cost grows with the square of ``width``: about 4 ms a row at 1."""
+    graph, row = _Graph(), (3, 32, 32)
+    value, channels = "x", 3
+    for out, stride in ((64, 1), (96, 1), (128, 2), (192, 1), (192, 2)):
+        out = max(1, round(width * out))
+        value, channels = graph.add("Relu", graph.conv(value, channels, out, stride=stride)), out
+    graph.head(value, channels)
+    return Model(name, graph.save(folder / f"{name}.onnx", row), row)
+
+
+def perceptron(folder: Path, name: str, layers: int) -> Model:
+    """An MLP of ``layers`` hidden layers of 1024 x 1024 that share eight matrices of 4 MB. A single row is bound by
+    memory, so that batches cost much less by row."""
+    graph, row = _Graph(), (1024,)
+    value, weights = "x", [graph.weight(1024, 1024) for _ in range(8)]
+    for layer in range(layers):
+        value = graph.add("Tanh", graph.add("MatMul", value, weights[layer % len(weights)]))
+    graph.add("MatMul", value, graph.weight(1024, OUTPUTS), output="y")
+    return Model(name, graph.save(folder / f"{name}.onnx", row), row)
+
+
+def resnet18(folder: Path) -> Model:
+    graph, row = _Graph(), (3, 224, 224)
+    value = graph.add("Relu", graph.conv("x", 3, 64, size=7, stride=2))
+    value = graph.add("MaxPool", value, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    channels = 64
+    for stage, out in enumerate((64, 128, 256, 512)):
+        for block in range(2):
+            stride = 2 if stage and not block else 1
+            inner = graph.add("Relu", graph.conv(value, channels, out, stride=stride))
+            inner = graph.conv(inner, out, out)
+            past = value if out == channels else graph.conv(value, channels, out, size=1, stride=stride)
+            value, channels = graph.add("Relu", graph.add("Add", inner, past)), out
+    graph.head(value, channels)
+    return Model("resnet18", graph.save(folder / "resnet18.onnx", row), row)

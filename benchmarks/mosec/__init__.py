@@ -1,0 +1,88 @@
+"""mosec (https://github.com/mosecorg/mosec), a server with a front in Rust, to compare with: the same model, one worker
+on the executor's core, dynamic batches."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from appliance.local.child import free_ports
+
+from ..contenders import process_cpu_s
+from ..load.process import Load
+from ..models import Model
+from ..queries import post, requests
+
+START_S = 60.0
+
+
+class Mosec:
+    """A running server; stop it when done.
+
+    Args:
+        python: an interpreter that has mosec, numpy and onnxruntime.
+        batch: rows of a batch at most.
+
+    Raises:
+        RuntimeError: it does not start.
+    """
+
+    name = "mosec"
+
+    def __init__(self, python: str, folder: Path, model: Model, batch: int):
+        (self._port,) = free_ports(1)
+        self._made = requests(model, lambda x: post("/inference", x.tobytes(), {}))
+        core = str(min(os.sched_getaffinity(0)))
+        worker, shape = Path(__file__).with_name("worker.py"), ",".join(str(size) for size in model.row)
+        own = ["--port", str(self._port), "--path", str(folder / "mosec")]
+        log = folder / "mosec.log"
+        with log.open("wb") as file:
+            self._process = subprocess.Popen(
+                [python, str(worker), str(model.path), shape, core, str(batch), *own],
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
+        until = time.monotonic() + START_S
+        while not self._ready():
+            if self._process.poll() is not None or time.monotonic() > until:
+                self.stop()
+                raise RuntimeError(f"mosec: not ready\n{log.read_text()[-2000:]}")
+            time.sleep(0.05)
+
+    def _ready(self) -> bool:
+        # It listens before its worker has loaded anything.
+        try:
+            with socket.create_connection(("127.0.0.1", self._port), 5) as client:
+                client.sendall(self._made[0][0])
+                return client.recv(64).startswith(b"HTTP/1.1 200")
+        except OSError:
+            return False
+
+    def load(self, file: Path, options: dict[str, Any], connections: int, idle: int, _protocol: str) -> Load:
+        """A load; ``options``: the rest of the :class:`Load`."""
+        sent, answers = self._made
+        return Load(self._port, sent, {"": answers}, file=str(file), connections=connections, idle=idle, **options)
+
+    def cpu_s(self) -> dict[str, float]:
+        """Seconds of CPU time so far, of all its processes."""
+        family = [self._process.pid, *(child.pid for child in psutil.Process(self._process.pid).children(True))]
+        return {"server": sum(process_cpu_s(pid) for pid in family)}
+
+    def stop(self) -> None:
+        """End it with all its processes."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if self._process.poll() is None:
+                # The whole group: it was started as a session of its own.
+                os.killpg(self._process.pid, number)
+                try:
+                    self._process.wait(10)
+                except subprocess.TimeoutExpired:
+                    continue

@@ -1,0 +1,172 @@
+"""An application of three variants to be pressed, the capacity of the appliance that serves it, and a watched run."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .contenders import Appliance, Variant, add_contenders, contenders, started
+from .figures import heading
+from .load.driver import Generator, LoadError
+from .load.process import Load, Summary
+from .load.records import Records
+from .models import convolutions, perceptron
+from .watch import Watch
+
+SLO_S = 0.2
+#: accuracy in percent by variant, least accurate first
+VARIANTS = {"fast": 76.0, "medium": 84.0, "slow": 90.0}
+#: sizes of a kind's variants: a CNN gains next to nothing from batches here, an MLP much
+KINDS = {"cnn": (convolutions, (1.0, 1.6, 2.5)), "mlp": (perceptron, (32, 56, 96))}
+#: the application that is pressed, and one with the least accurate variant alone, which measures capacity
+PRESSED, FASTEST = "pressed", "fastest"
+ENDED = re.compile(r'^nereus_gateway_queries_total\{application="([^"]+)",outcome="([^"]+)"\} (\S+)$', re.MULTILINE)
+#: connections of the trials that find how many saturate the device, and the share of the time that each trial takes
+TRIALS, TRIAL_SHARE = (8, 16, 32, 64, 128), 0.2
+#: more connections must bring so much more; trials end where two in a row do not
+BETTER = 1.03
+
+
+class Pressed:
+    """Both applications on a running appliance."""
+
+    def __init__(self, appliance: Appliance, folder: Path, kind: str, grpc: bool):
+        build, sizes = KINDS[kind]
+        self.appliance = appliance
+        self._grpc = grpc
+        self._file = folder / "rows.npy"
+        self._variants = [
+            Variant(name, build(folder, name, size), accuracy)
+            for (name, accuracy), size in zip(VARIANTS.items(), sizes, strict=True)
+        ]
+        appliance.register(FASTEST, SLO_S * 1e3, self._variants[:1])
+        appliance.register(PRESSED, SLO_S * 1e3, self._variants)
+
+    def load(self, application: str = PRESSED, **given: Any) -> Load:
+        """A load of one of the applications, away from the executor's core."""
+        cores = self.appliance.away()
+        return self.appliance.load(application, self._variants, self._file, self._grpc, cores=cores, **given)
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """``rate``: queries/s answered in time. ``missed``: queries that were not."""
+
+    rate: float
+    missed: int
+    connections: int
+
+
+def capacity(pressed: Pressed, generator: Generator, seconds: float, connections: int = 0) -> Capacity:
+    """Measure a closed loop with so many connections; 0: with as many as bring the most answers in time.
+
+    Raises:
+        LoadError: the load generator failed.
+    """
+    connections = connections or _saturating(pressed, generator, TRIAL_SHARE * seconds, TRIALS)
+    return _closed(pressed, generator, connections, seconds)
+
+
+def _saturating(pressed: Pressed, generator: Generator, seconds: float, trials: Sequence[int]) -> int:
+    best, vain = None, 0
+    for connections in trials:
+        trial = _closed(pressed, generator, connections, seconds)
+        if best is None or trial.rate > BETTER * best.rate:
+            best, vain = trial, 0
+        elif (vain := vain + 1) == 2:
+            break
+    return best.connections
+
+
+def _closed(pressed: Pressed, generator: Generator, connections: int, seconds: float) -> Capacity:
+    records, _ = generator.run(pressed.load(FASTEST, connections=connections, closed_s=seconds), SLO_S)
+    in_time = int(np.count_nonzero(records.in_time))
+    ended_within = int(np.count_nonzero(records.in_time & (records.rows["ended"] < seconds)))
+    return Capacity(ended_within / seconds, len(records) - in_time, connections)
+
+
+def counted(address: str, application: str) -> dict[str, int]:
+    """The gateway's own count of an application's queries so far, by how they ended.
+
+    Raises:
+        OSError: the gateway does not answer.
+    """
+    with urllib.request.urlopen(f"{address}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    return {outcome: int(float(count)) for name, outcome, count in ENDED.findall(text) if name == application}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A watched load. ``counted``: queries by how they ended, by the gateway's own counters."""
+
+    records: Records
+    summary: Summary
+    watch: Watch
+    counted: dict[str, int]
+
+    @property
+    def counted_all(self) -> bool:
+        """Whether the gateway counted as many queries as clients sent."""
+        return sum(self.counted.values()) == len(self.records)
+
+
+def carry_out(pressed: Pressed, generator: Generator, load: Load, every_s: float) -> Run:
+    """Carry out a load and watch the gateway and the executor, every ``every_s`` or each second.
+
+    Raises:
+        LoadError, RuntimeError: the load generator failed, or a process ended.
+    """
+    address, before = pressed.appliance.http, {}
+    pids = {role: pressed.appliance.pids(role)[0] for role in ("gateway", "executor")}
+    with Watch(pids, every_s=min(1.0, every_s)) as watch:
+        records, summary = generator.run(load, SLO_S, lambda: before.update(counted(address, PRESSED)))
+    after = counted(address, PRESSED)
+    pressed.appliance.cpu_s()
+    return Run(records, summary, watch, {name: after[name] - before.get(name, 0) for name in after})
+
+
+def cores_in_use(run: Run, start: float, end: float) -> str:
+    """Cores by process between two moments of the load, in words."""
+    began = run.summary.began
+    cores = {name: run.watch.cores(name, began + start, began + end) for name in ("gateway", "executor")}
+    cores["the load generator"] = run.summary.cpu_s / run.summary.seconds
+    return ", ".join(f"{name} {share:.2f}" for name, share in cores.items())
+
+
+def main_of(
+    name: str,
+    title: str,
+    about: str,
+    options: Callable[[argparse.ArgumentParser], None],
+    run: Callable[[Pressed, argparse.Namespace], tuple[str, bool]],
+    arguments: Sequence[str] | None,
+) -> int:
+    """The command line of a benchmark that presses appliances; ``run`` returns its page, and whether all is well."""
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks {name}", description=about.splitlines()[0])
+    add_contenders(parser, gateways=False)
+    options(parser)
+    parser.add_argument("--grpc", action="store_true", help="over V2 gRPC instead of V2 HTTP")
+    parser.add_argument("--kind", choices=KINDS, default="cnn", help="of models (default: cnn)")
+    given = parser.parse_args(arguments)
+    print(heading(title, about), flush=True)
+    status = 0
+    for one in contenders(given):
+        try:
+            with tempfile.TemporaryDirectory(prefix="nereus-p-") as home, started([one], Path(home)) as (appliance,):
+                text, holds = run(Pressed(appliance, Path(home), given.kind, given.grpc), given)
+        except (LoadError, RuntimeError, OSError) as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            return 1
+        print(f"## {one.name}: {given.kind.upper()}s over V2 {'gRPC' if given.grpc else 'HTTP'}\n\n{text}", flush=True)
+        status |= not holds
+    return status

@@ -1,0 +1,200 @@
+"""CPU time of a query: a tiny model, so that all cost is serving.
+
+Whole appliances with one one-core device each, and mosec where wanted, take turns in rounds of closed loops. CPU time
+is that of the server's processes over the queries answered meanwhile; every answer is checked, and one that is
+missing, wrong or an error ends the run. *Together* is gateway and executor; the control plane's processes are listed
+apart. *Busiest* is the busiest of several gateways' processes. Each of *idle* connections sends one query when it is
+opened and one at the end, so that a connection that was lost meanwhile ends the run, too. Ratios are medians over
+rounds of the ratio within a round, with the lowest and highest in parentheses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import re
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from .contenders import Appliance, Variant, add_contenders, between, contenders, started
+from .figures import Row, heading, markdown
+from .load.driver import Generator, LoadError
+from .load.process import Load
+from .load.records import Records
+from .models import tiny
+from .mosec import Mosec
+
+APPLICATION = "tiny"
+SLO_MS = 1000.0
+WARM_UP = 500
+PROTOCOLS = ("http", "grpc")
+#: microseconds of CPU time a query, as columns
+PARTS = ("gateway", "executor", "together", "busiest", "control")
+
+
+@dataclass(frozen=True)
+class Spent:
+    """A load on one server: microseconds of CPU time a query by part, and what clients saw."""
+
+    cpu_us: dict[str, float]
+    queries_s: float
+    p50_ms: float
+    p99_ms: float
+    batch: float
+
+
+@dataclass(frozen=True)
+class Server:
+    """Something to be measured; ``load`` makes a load of (connections, idle ones, protocol)."""
+
+    name: str
+    protocols: Sequence[str]
+    load: Callable[[int, int, str], Load]
+    cpu_s: Callable[[], dict[str, float]]
+
+
+#: by ((connections, idle ones, protocol), server's name): each round
+Found = dict[tuple[tuple[int, int, str], str], list[Spent]]
+
+
+def per_query(
+    generator: Generator, load: Load, reading: Callable[[], dict[str, float]]
+) -> tuple[dict[str, float], Records, float]:
+    """Carry out a load of which nothing may fail.
+
+    Returns:
+        Growth of each reading by query, the records, and the seconds that the load took.
+
+    Raises:
+        LoadError: a query failed, was answered wrongly, or was not answered.
+    """
+    before: dict[str, float] = {}
+    records, summary = generator.run(load, SLO_MS / 1e3, lambda: before.update(reading()))
+    after = reading()
+    answered = int(np.count_nonzero(records.answered))
+    if answered < len(records) or summary.idle_lost or not answered:
+        raise LoadError(f"of {len(records)} queries {answered} were answered: {records.ends()} {summary.notes[:3]}")
+    return {name: (after[name] - before[name]) / answered for name in after}, records, summary.seconds
+
+
+def spend(generator: Generator, load: Load, cpu_s: Callable[[], dict[str, float]]) -> Spent:
+    """What a load costs. Raises LoadError as :func:`per_query`."""
+    cpu, records, seconds = per_query(generator, load, cpu_s)
+    us = {name: value * 1e6 for name, value in cpu.items()}
+    us["together"] = us["gateway"] + us["executor"] if "gateway" in us else sum(us.values())
+    if "gateway" in us:
+        us["busiest"] = max(value for name, value in us.items() if name.startswith("gateway "))
+    batches = records.rows["batch"]
+    batch = float(1 / np.mean(1 / batches)) if (batches > 0).all() else float("nan")
+    return Spent(us, len(records) / seconds, records.latency_ms(0.5), records.latency_ms(0.99), batch)
+
+
+def measure(servers: Sequence[Server], loads: Sequence[tuple[int, int, str]], rounds: int) -> Found:
+    """Rounds in which all servers and loads take turns; each round begins with another server."""
+    found: Found = {}
+    with Generator() as generator:
+        for number in range(rounds):
+            for load in loads:
+                turns = [server for server in servers if load[2] in server.protocols]
+                first = number % len(turns)
+                for server in (*turns[first:], *turns[:first]):
+                    spent = spend(generator, server.load(*load), server.cpu_s)
+                    found.setdefault((load, server.name), []).append(spent)
+            print(f"round {number + 1} of {rounds}", file=sys.stderr, flush=True)
+    return found
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def costs(found: Found) -> list[Row]:
+    """A row for each load and server: medians over rounds."""
+    rows: list[Row] = []
+    for ((count, idle, protocol), name), rounds in sorted(found.items()):
+        row: dict[str, object] = {"connections": count, "idle": idle, "protocol": protocol, "server": name}
+        for part in PARTS:
+            known = part in rounds[0].cpu_us
+            row[f"{part} µs"] = statistics.median(one.cpu_us[part] for one in rounds) if known else None
+        for column in ("queries/s", "p50 ms", "p99 ms", "batch"):
+            middle = statistics.median(getattr(one, re.sub("[/ ]", "_", column)) for one in rounds)
+            row[column] = None if math.isnan(middle) else middle
+        rows.append(row)
+    return rows
+
+
+def ratios(found: Found, first: str) -> list[Row]:
+    """A row for each load and server but the first, of its parts over the first's; and all over mosec."""
+    rows: list[Row] = []
+    for ((count, idle, protocol), name), rounds in sorted(found.items()):
+        if name == Mosec.name:
+            continue
+        row: dict[str, object] = {"connections": count, "idle": idle, "protocol": protocol, "server": name}
+        for part in ("gateway", "executor", "together", "busiest"):
+            over = found[(count, idle, protocol), first]
+            row[f"{part}, over {first}"] = _ratio(rounds, over, part) if name != first else ""
+        # mosec has no gRPC of V2: its HTTP is the reference for both.
+        mosec = found.get(((count, idle, "http"), Mosec.name))
+        if mosec:
+            row[f"together, over {Mosec.name}"] = _ratio(rounds, mosec, "together")
+        rows.append(row)
+    return rows
+
+
+def _ratio(mine: Sequence[Spent], theirs: Sequence[Spent], part: str) -> str:
+    each = [one.cpu_us[part] / other.cpu_us[part] for one, other in zip(mine, theirs, strict=True)]
+    return f"{statistics.median(each):.3f} ({min(each):.2f} to {max(each):.2f})"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print; 1: a query failed or a server did not run."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks query", description=__doc__.splitlines()[0])
+    add_contenders(parser)
+    parser.add_argument("--rounds", type=int, default=7, help="default: 7")
+    parser.add_argument("--seconds", type=between(0.1, 600.0), default=3.0, help="of each load (default: 3)")
+    parser.add_argument("--connections", type=int, nargs="+", default=[8, 32], help="default: 8 32")
+    parser.add_argument("--idle", type=int, nargs="+", default=[0], help="idle connections beside (default: 0)")
+    parser.add_argument("--protocols", choices=PROTOCOLS, nargs="+", default=PROTOCOLS, help="default: http grpc")
+    parser.add_argument("--mosec", metavar="PYTHON", help="compare with the mosec of this interpreter")
+    parser.add_argument("--mosec-batch", type=int, default=16, help="of mosec, rows at most (default: 16)")
+    given = parser.parse_args(arguments)
+    print(heading("A query", __doc__), flush=True)
+    with tempfile.TemporaryDirectory(prefix="nereus-q-") as home:
+        folder = Path(home)
+        model, file = tiny(folder), folder / "rows.npy"
+        variants = [Variant("only", model, 90.0)]
+        options = {"closed_s": given.seconds, "warm_up": WARM_UP, "patience_s": 30.0}
+        loads = list(itertools.product(given.connections, given.idle, given.protocols))
+        mosec = None
+        try:
+            with started(contenders(given), folder) as appliances:
+                servers = [_server(one, variants, file, options) for one in appliances]
+                if given.mosec:
+                    mosec = Mosec(given.mosec, folder, model, given.mosec_batch)
+                    servers.append(Server(mosec.name, PROTOCOLS[:1], partial(mosec.load, file, options), mosec.cpu_s))
+                found = measure(servers, loads, given.rounds)
+        except (LoadError, RuntimeError, OSError) as error:
+            print(f"query: {error}", file=sys.stderr)
+            return 1
+        finally:
+            if mosec is not None:
+                mosec.stop()
+    print(markdown(costs(found)), end="\n\n")
+    print(markdown(ratios(found, servers[0].name)))
+    return 0
+
+
+def _server(appliance: Appliance, variants: Sequence[Variant], file: Path, options: dict) -> Server:
+    appliance.register(APPLICATION, SLO_MS, variants)
+
+    def load(count: int, idle: int, protocol: str) -> Load:
+        return appliance.load(APPLICATION, variants, file, protocol == "grpc", connections=count, idle=idle, **options)
+
+    return Server(appliance.name, PROTOCOLS, load, appliance.cpu_s)

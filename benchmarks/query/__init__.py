@@ -1,1 +1,0 @@
-"""Parts of :mod:`benchmarks.query_path`."""

@@ -1,0 +1,80 @@
+"""The benchmarks of whole appliances, run as short as can be: their figures agree with one another."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.running import ROOT
+
+
+def run(name: str, *options: str) -> str:
+    """The page of a benchmark."""
+    command = [sys.executable, "-m", "benchmarks", name, *options]
+    for _ in range(5):
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=800)
+        # SLOs are fractions of a second: a machine that is busy just then has no figures to give.
+        if "no answer while warming up" not in done.stderr:
+            break
+    assert done.returncode == 0 or "does not hold" in done.stdout, done.stderr
+    return done.stdout
+
+
+def rows(page: str, first: str) -> list[dict[str, str]]:
+    """The table whose first column has this name."""
+    lines = page.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith(f"| {first} |"))
+    table = []
+    for line in lines[start:]:
+        if not line.startswith("|"):
+            break
+        table.append([cell.strip().replace(",", "") for cell in line.strip("|").split("|")])
+    head, _, *body = table
+    return [dict(zip(head, row, strict=True)) for row in body]
+
+
+def test_the_parts_of_a_query_add_up_for_each_server_and_load():
+    options = ["--trees", str(ROOT), str(ROOT), "--rounds", "1", "--seconds", "0.4", "--connections", "4"]
+    page = run("query", *options, "--idle", "0", "60")
+    found = rows(page, "connections")
+    # Two checkouts of one name are told apart.
+    assert len({row["server"] for row in found}) == 2 and len(found) == 8
+    for row in found:
+        parts = [float(row[f"{part} µs"]) for part in ("gateway", "executor", "together")]
+        assert parts[0] + parts[1] == pytest.approx(parts[2], rel=0.02)
+        assert 0 < float(row["p50 ms"]) <= float(row["p99 ms"])
+        assert 1 <= float(row["batch"]) <= 4
+        assert row["busiest µs"] == row["gateway µs"]
+    assert page.count(" to ") >= 16
+
+
+def test_every_query_of_a_burst_is_accounted_for():
+    page = run("pressure", "--kind", "mlp", "--seconds", "1")
+    assert "- holds: 0 queries were lost or answered wrongly" in page
+    counted, sent = re.search(r"- holds: the gateway counted (\d+) queries .*, clients sent (\d+)", page).groups()
+    assert counted == sent
+    assert "- holds: 0 refusals do not say when to retry" in page
+    phases = {row[""]: row for row in rows(page, "")}
+    # Late and refused ones of the quarters are those of the burst.
+    for column in ("late", "refused", "other"):
+        quarters = [int(phases[f"burst quarter {i}"][column]) for i in (1, 2, 3, 4)]
+        assert sum(quarters) == int(phases["burst"][column])
+
+
+def test_every_query_of_a_soak_over_grpc_is_accounted_for():
+    page = run("soak", "--kind", "mlp", "--seconds", "4", "--load", "0.2", "--grpc")
+    # So short a run says nothing of growth, but much of what was asked and answered.
+    verdict = page.strip().splitlines()[-1]
+    assert "lost" not in verdict and "counted" not in verdict
+    minutes = rows(page, "from s")
+    assert len(minutes) == 4
+    sent, refused, other = (
+        sum(int(minute[column]) for minute in minutes) for column in ("queries", "refused", "other")
+    )
+    assert sent > 5 and other == 0
+    assert re.search(r"Without an answer: (.*);", page)[1] == (
+        f"{{'RESOURCE_EXHAUSTED': {refused}}}" if refused else "none"
+    )

@@ -1,0 +1,145 @@
+"""Runs of the evaluation: made once, kept by all they depend on, gone on with after a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.evaluation import runs
+from benchmarks.evaluation.runs import Case, Runner, SourceChanged, source_digest
+from benchmarks.evaluation.worlds import published, slo_multiple
+from scheduler.simulation import simulate
+
+from .worlds import folder
+
+TRACE = "zipf_gamma"
+POLICIES = ("proteus", "nexus", "clipper", "fixed")
+
+
+def cases(data: Path) -> list[Case]:
+    return [Case(published(data, TRACE, False), "proteus", policy, "shares") for policy in POLICIES]
+
+
+def test_a_run_is_made_once_and_found_again_as_it_was(tmp_path):
+    case = cases(folder(tmp_path / "data"))[0]
+    first = Runner(tmp_path / "kept", 1)
+    first.run([case, case])
+    again = Runner(tmp_path / "kept", 1)
+    again.run([case])
+    assert (first.made, again.made) == (1, 0)
+    results = simulate(case.world.scenario(), "proteus", "proteus", "shares")
+    outcome = again.outcome(case)
+    assert outcome.seconds == results.per_second
+    timed = {"wall_s", "queries_per_wall_s", "total_solve_s", "max_solve_s"}
+    assert {k: v for k, v in outcome.summary.items() if k not in timed} == {
+        k: v for k, v in results.summary.items() if k not in timed
+    }
+    # Nothing that is kept gets into the repository.
+    assert (tmp_path / "kept" / ".gitignore").read_text() == "*\n"
+
+
+def test_a_killed_evaluation_goes_on_where_it_stopped(tmp_path):
+    data = folder(tmp_path / "data")
+    # The process that makes the runs kills all of them once its first result is kept.
+    program = (
+        "import os, signal, sys; from pathlib import Path\n"
+        "from benchmarks.evaluation import runs\n"
+        "from tests.benchmarks.test_evaluation_runs import cases\n"
+        "make = runs._make\n"
+        "def killing(*given):\n"
+        "    make(*given)\n"
+        "    os.killpg(0, signal.SIGKILL)\n"
+        "if __name__ == '__main__':\n"
+        "    runs.Runner(Path(sys.argv[2]), 1).run(cases(Path(sys.argv[1])))\n"
+        "else:\n"
+        "    runs._make = killing\n"
+    )
+    (tmp_path / "program.py").write_text(program)
+    command = [sys.executable, str(tmp_path / "program.py"), str(data), str(tmp_path / "kept")]
+    environ = os.environ | {"PYTHONPATH": str(runs.ROOT)}
+    started = subprocess.Popen(command, env=environ, start_new_session=True, stderr=subprocess.DEVNULL)
+    assert started.wait(200) == -signal.SIGKILL
+    kept = len(list((tmp_path / "kept").glob("*.json")))
+    assert kept == 1
+    runner = Runner(tmp_path / "kept", 1)
+    runner.run(cases(data))
+    assert runner.made == len(POLICIES) - kept
+    assert all(runner.outcome(case) for case in cases(data))
+
+
+def test_a_key_changes_with_all_that_a_result_depends_on_and_with_nothing_else(tmp_path):
+    data, other = folder(tmp_path / "data"), folder(tmp_path / "moved")
+    case = Case(published(data, TRACE, False), "proteus")
+    assert case.key("s") == Case(published(other, TRACE, False), "proteus", "proteus", "shares").key("s")
+    different = [
+        case.key("other source"),
+        Case(published(data, TRACE, True), "proteus").key("s"),
+        Case(published(data, TRACE, False, seed=2), "proteus").key("s"),
+        Case(published(data, "zipf_exponential", False), "proteus").key("s"),
+        Case(published(data, TRACE, False), "proteus", "nexus").key("s"),
+        Case(published(data, TRACE, False), "proteus", None, "uniform").key("s"),
+        Case(slo_multiple(data, TRACE, 2.0, False), "proteus").key("s"),
+    ]
+    changed = folder(tmp_path / "changed")
+    text = (changed / "profiles.csv").read_text()
+    (changed / "profiles.csv").write_text(text.replace("faces,tiny,80,", "faces,tiny,81,"))
+    different.append(Case(published(changed, TRACE, False), "proteus").key("s"))
+    assert len({case.key("s"), *different}) == len(different) + 1
+
+
+def test_the_source_is_known_by_its_content(tmp_path):
+    for name in runs.SOURCES:
+        (tmp_path / name / "deep").mkdir(parents=True)
+        (tmp_path / name / "deep" / "code.py").write_text("x = 1\n")
+    before = source_digest(tmp_path)
+    (tmp_path / "scheduler" / "notes.md").write_text("no code")
+    assert source_digest(tmp_path) == before
+    (tmp_path / "workers" / "deep" / "code.py").write_text("x = 2\n")
+    assert source_digest(tmp_path) != before
+
+
+def test_code_that_changed_meanwhile_ends_the_evaluation_and_keeps_nothing(tmp_path):
+    runner = Runner(tmp_path / "kept", 1)
+    runner.source = "of older code"
+    with pytest.raises(SourceChanged, match="start it again"):
+        runner.run(cases(folder(tmp_path / "data"))[:1])
+    assert not list((tmp_path / "kept").glob("*.json"))
+
+
+def test_a_run_that_fails_is_told_and_not_kept_and_the_others_go_on(tmp_path):
+    data = folder(tmp_path / "data")
+    good = cases(data)[0]
+    shutil.copytree(data, tmp_path / "broken")
+    (tmp_path / "broken" / "traces" / f"{TRACE}.csv.gz").unlink()
+    bad = cases(tmp_path / "broken")[0]
+    runner = Runner(tmp_path / "kept", 1)
+    runner.run([bad, good])
+    assert runner.made == 1 and runner.outcome(good) and runner.outcome(bad) is None
+    assert "cannot be read" in runner.failed[bad]
+
+
+def test_half_a_file_counts_as_none(tmp_path):
+    case = cases(folder(tmp_path / "data"))[0]
+    runner = Runner(tmp_path, 1)
+    runner._path(case.key(runner.source)).write_text(json.dumps({"summary": {}})[:-4])
+    assert runner.outcome(case) is None
+
+
+def test_names_that_are_not_registered_are_said_and_not_run(tmp_path):
+    case = Case(published(folder(tmp_path / "data"), TRACE, False), "proteus", "no-such-policy")
+    runner = Runner(tmp_path / "kept", 1)
+    runner.run([case])
+    assert runner.made == 0 and runner.outcome(case) is None
+    assert "no-such-policy" in case.missing() and "must be one of" in case.missing()
+
+
+def test_an_slo_multiple_is_of_the_fastest_variant_on_a_cpu_at_batch_one(tmp_path):
+    scenario = slo_multiple(folder(tmp_path / "data"), TRACE, 1.5, False).scenario()
+    assert scenario.slo_s == pytest.approx({"faces": 0.03, "words": 0.03, "plates": 0.03})

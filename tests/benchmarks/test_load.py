@@ -1,0 +1,230 @@
+"""The measuring tools for servers under pressure: what goes wrong is counted as what it is, and on real parts the
+client's count and the server's agree."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import threading
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from benchmarks import pressure, query, soak
+from benchmarks.load.driver import Generator, LoadError
+from benchmarks.load.process import Load, Phase, arrivals
+from benchmarks.load.records import HTTP, ROW, Records
+
+RIGHT, WRONG = np.float32([1, 2, 3]).tobytes(), np.float32([1, 2, 4]).tobytes()
+
+
+def ok(output: bytes = RIGHT, variant: str = "fast") -> bytes:
+    header = f'{{"parameters":{{"variant":"{variant}","queue_ms":1.5,"batch_size":4}},"outputs":[]}}'.encode()
+    sizes = b"content-length: %d\r\ninference-header-content-length: %d" % (len(header) + len(output), len(header))
+    return b"HTTP/1.1 200 OK\r\n%b\r\n\r\n%b" % (sizes, header + output)
+
+
+def refusal(retry: bool = True) -> bytes:
+    return b"HTTP/1.1 503 No\r\n%bcontent-length: 2\r\n\r\n{}" % (b"retry-after: 1\r\n" if retry else b"")
+
+
+class Server:
+    """Answers the n-th query after the warm-up as ``script`` says: bytes; "hang up"; or "nothing"."""
+
+    def __init__(self, script: list, warm: int):
+        self.script, self.asked, self.warm = script, 0, warm
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        server = asyncio.run_coroutine_threadsafe(asyncio.start_server(self._talk, "127.0.0.1", 0), self._loop)
+        self.port = server.result(60).sockets[0].getsockname()[1]
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while await reader.readuntil(b"\r\n\r\n"):
+                number, self.asked = self.asked - self.warm, self.asked + 1
+                answer = ok() if number < 0 else self.script[number % len(self.script)]
+                if answer == "hang up":
+                    writer.close()
+                elif answer != "nothing":
+                    writer.write(answer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+
+def load(port: int, file, **given) -> Load:
+    given = {"connections": 2, "patience_s": 4.0} | given
+    return Load(port, [b"GET / HTTP/1.1\r\n\r\n"], {"fast": [RIGHT], "slow": [RIGHT]}, file=str(file), **given)
+
+
+def test_each_way_to_end_is_counted_as_what_it_is(tmp_path):
+    script = [ok(), ok(variant="slow"), ok(WRONG), ok(variant="other"), refusal(), refusal(False), "hang up", "nothing"]
+    server = Server(script, warm=2)
+    try:
+        with Generator() as generator:
+            phases = [Phase(1.0, 200.0)]
+            records, summary = generator.run(load(server.port, tmp_path / "r.npy", phases=phases), slo_s=0.4)
+    finally:
+        server.close()
+    each = len(records) / len(script)
+    assert len(records) == summary.queries == len(arrivals(phases, 0)) > 100
+    # Each came round equally often, but for the last round.
+    counts = Counter(records.rows["status"].tolist())
+    assert counts.keys() == {200, 503, -1, -2, -3}
+    for status, share in {200: 2, 503: 2, -1: 1, -2: 1, -3: 2}.items():
+        assert abs(counts[status] - share * each) <= 2
+    assert records.untold == counts[-1] + counts[-2] + counts[-3]
+    assert abs(records.without_retry() - each) <= 1
+    variants = records.variants(["fast", "slow"])
+    assert sum(variants.values()) == counts[200]
+    assert abs(variants["fast"] - variants["slow"]) <= 1
+    assert records.queue_ms(0.5) == 1.5
+    assert set(records.rows["batch"][records.answered]) == {4}
+    assert np.isnan(records.rows["ended"][records.rows["status"] == -2]).all()
+    assert records.latency_ms(0.5) == float("inf")
+    assert any("a wrong answer" in note for note in summary.notes)
+
+
+def test_a_server_that_is_not_there_and_one_that_answers_nothing_are_said_so(tmp_path):
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        with Generator() as generator, pytest.raises(LoadError, match=r"failed: .*refused"):
+            generator.run(load(nobody.getsockname()[1], tmp_path / "r.npy", closed_s=0.1), 1.0)
+    server = Server([ok()], warm=0)
+    server.script = ["nothing"]
+    try:
+        with Generator() as generator, pytest.raises(LoadError, match="no answer while warming up"):
+            generator.run(load(server.port, tmp_path / "r.npy", closed_s=0.1), 1.0)
+    finally:
+        server.close()
+
+
+def test_a_closed_loop_goes_on_after_refusals_and_lost_connections(tmp_path):
+    server = Server([ok(), refusal(), "hang up"], warm=2)
+    try:
+        with Generator() as generator:
+            records, _ = generator.run(load(server.port, tmp_path / "r.npy", closed_s=0.8), 1.0)
+    finally:
+        server.close()
+    assert records.ends().keys() == {"503", "connection failed"}
+    # Two clients that wait 50 ms after each refusal.
+    assert 2 <= np.count_nonzero(records.refused) <= 34
+
+
+def test_arrivals_are_poisson_at_the_rate_of_each_phase():
+    due = arrivals([Phase(50.0, 100.0), Phase(50.0, 0.0), Phase(50.0, 400.0)], seed=3)
+    assert (np.diff(due) >= 0).all()
+    counts = np.histogram(due, [0, 50, 100, 150])[0]
+    assert counts[1] == 0
+    for count, expected in ((counts[0], 5_000), (counts[2], 20_000)):
+        assert abs(count - expected) < 4 * expected**0.5
+    gaps = np.diff([at for at in due if at < 50])
+    # Of exponential gaps the deviation is the mean.
+    assert gaps.std() / gaps.mean() == pytest.approx(1.0, abs=0.06)
+
+
+def rows(*queries: tuple[float, float, int]) -> Records:
+    """Of (due, ended, status)."""
+    made = np.zeros(len(queries), ROW)
+    for row, (due, ended, status) in zip(made, queries, strict=True):
+        row["due"], row["sent"], row["ended"], row["status"] = due, due, ended, status
+    return Records(made, HTTP, 0.2)
+
+
+def test_late_answers_and_refusals_are_no_goodput():
+    records = rows((0.0, 0.1, 200), (0.1, 0.4, 200), (0.2, 0.201, 503), (0.3, 0.5, 200), (0.4, 0.41, 504))
+    assert np.count_nonzero(records.in_time) == 2
+    assert records.late == 1
+    assert records.ends() == {"503": 1, "504": 1}
+    assert records.refusal_ms(0.5) == pytest.approx(1.0)
+    assert len(records.between(0.1, 0.3)) == 2
+
+
+def test_the_slope_is_that_of_the_trend_whatever_single_moments_do():
+    moments = np.arange(0.0, 600.0)
+    values = 100 + moments / 60 + 5 * np.sin(moments)
+    values[::50] += 500
+    found = soak.growth("memory", soak.LIMITS["memory"], moments, values, 6.0)
+    assert found.hourly == pytest.approx(60, rel=0.1)
+    assert found.grown == pytest.approx(10, rel=0.1)
+    assert not found.holds
+    assert soak.growth("memory", soak.LIMITS["memory"], moments, values - moments / 60, 6.0).holds
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        (pressure, ["--seconds", "0"]),
+        (pressure, ["--seconds", "ten"]),
+        (pressure, ["--kind", "rnn"]),
+        (soak, ["--load", "1.5"]),
+        (soak, ["--seconds", "nan"]),
+        (query, ["--protocols", "smtp"]),
+        (query, ["--trees", "/nowhere"]),
+    ],
+)
+def test_what_cannot_be_asked_for_is_refused(tool, arguments, capsys):
+    with pytest.raises(SystemExit):
+        tool.main(arguments)
+    assert re.search(r"must be|not allowed|invalid choice", capsys.readouterr().err)
+
+
+def test_given_times_are_kept_though_nothing_is_answered_meanwhile(tmp_path):
+    requests = [b"GET /a HTTP/1.1\r\n\r\n", b"GET /b HTTP/1.1\r\n\r\n"]
+    server = Server([ok()], warm=2)
+    try:
+        with Generator() as generator:
+            due = [(0.01 * number, number % 2) for number in range(50)]
+            given = load(server.port, tmp_path / "r.npy", due=due)
+            given.requests, given.answers = requests, {"fast": [RIGHT, RIGHT]}
+            records, summary = generator.run(given, slo_s=10.0)
+    finally:
+        server.close()
+    assert summary.queries == 50 and records.rows["request"].tolist() == [0, 1] * 25
+    assert np.allclose(records.rows["due"], [at for at, _ in due])
+    assert (records.rows["sent"] >= records.rows["due"]).all()
+
+
+def test_queries_count_from_when_they_were_due_though_the_server_stood_still(tmp_path):
+    stopped = threading.Event()
+
+    class Stalled(Server):
+        async def _talk(self, reader, writer):
+            try:
+                while await reader.readuntil(b"\r\n\r\n"):
+                    if self.asked == self.warm + 10 and not stopped.is_set():
+                        stopped.set()
+                        time.sleep(0.6)
+                    self.asked += 1
+                    writer.write(ok())
+            except (asyncio.IncompleteReadError, ConnectionError):
+                writer.close()
+
+    server = Stalled([ok()], warm=4)
+    try:
+        with Generator() as generator:
+            given = load(server.port, tmp_path / "r.npy", connections=4, phases=[Phase(1.5, 200.0)])
+            records, summary = generator.run(given, slo_s=0.1)
+    finally:
+        server.close()
+    assert records.answered.all()
+    # About 100 were due more than 0.1 s before it went on, and found no connection free.
+    assert records.late > 40 and summary.connections > 4
+
+
+def test_idle_connections_that_were_lost_are_counted(tmp_path):
+    # The load's only connection is served; whoever asks after it is hung up on.
+    server = Server([ok()] * 3 + ["hang up"] * 1000, warm=6)
+    try:
+        with Generator() as generator:
+            given = load(server.port, tmp_path / "r.npy", connections=1, idle=5, due=[(0.0, 0), (0.05, 0), (0.1, 0)])
+            records, summary = generator.run(given, slo_s=10.0)
+    finally:
+        server.close()
+    assert records.answered.all() and len(records) == 3
+    assert summary.idle_lost == 5

@@ -25,8 +25,12 @@ from .watch import Watch
 SLO_S = 0.2
 #: accuracy in percent by variant, least accurate first
 VARIANTS = {"fast": 76.0, "medium": 84.0, "slow": 90.0}
-#: sizes of a kind's variants: a CNN gains next to nothing from batches here, an MLP much
-KINDS = {"cnn": (convolutions, (1.0, 1.6, 2.5)), "mlp": (perceptron, (32, 56, 96))}
+#: Sizes of a kind's variants: a CNN gains next to nothing from batches, an MLP much; a small CNN is profiled soon.
+KINDS = {
+    "cnn": (convolutions, (1.0, 1.6, 2.5)),
+    "mlp": (perceptron, (32, 56, 96)),
+    "small": (convolutions, (0.25, 0.4, 0.6)),
+}
 #: the application that is pressed, and one with the least accurate variant alone, which measures capacity
 PRESSED, FASTEST = "pressed", "fastest"
 ENDED = re.compile(r'^nereus_gateway_queries_total\{application="([^"]+)",outcome="([^"]+)"\} (\S+)$', re.MULTILINE)
@@ -167,6 +171,6 @@ def main_of(
         except (LoadError, RuntimeError, OSError) as error:
             print(f"{name}: {error}", file=sys.stderr)
             return 1
-        print(f"## {one.name}: {given.kind.upper()}s over V2 {'gRPC' if given.grpc else 'HTTP'}\n\n{text}", flush=True)
+        print(f"## {one.name}: kind {given.kind}, V2 {'gRPC' if given.grpc else 'HTTP'}\n\n{text}", flush=True)
         status |= not holds
     return status

@@ -4,6 +4,7 @@ client's count and the server's agree."""
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import socket
 import threading
@@ -15,8 +16,10 @@ import pytest
 
 from benchmarks import pressure, query, soak
 from benchmarks.load.driver import Generator, LoadError
-from benchmarks.load.process import Load, Phase, arrivals
+from benchmarks.load.process import Load, Phase, Summary, arrivals
 from benchmarks.load.records import HTTP, ROW, Records
+from benchmarks.pressed import Run
+from benchmarks.watch import Watch
 
 RIGHT, WRONG = np.float32([1, 2, 3]).tobytes(), np.float32([1, 2, 4]).tobytes()
 
@@ -228,3 +231,20 @@ def test_idle_connections_that_were_lost_are_counted(tmp_path):
         server.close()
     assert records.answered.all() and len(records) == 3
     assert summary.idle_lost == 5
+
+
+@pytest.mark.parametrize(("counted", "lost"), [(300, 0), (299, 0), (300, 1)])
+def test_a_soak_holds_where_nothing_grew_and_every_query_had_one_end(counted, lost):
+    pid = os.getpid()
+    with Watch({"gateway": pid, "executor": pid}, every_s=0.05) as watch:
+        began = time.monotonic()
+        time.sleep(1.0)
+    each = [(at, at + 0.05, 200) for at in np.arange(0.0, 1.0, 1 / (300 - lost))]
+    records = rows(*each, *[(0.5, float("nan"), -2)] * lost)
+    run = Run(records, Summary(300, 2, began, 1.0, 0.1, 0, []), watch, {"in_time": counted})
+    found = soak.Found(1.0, 300.0, 400.0, run)
+    holds, line = soak.verdict(found, soak.grown(found)[-1:])
+    assert holds == (counted == 300 and not lost)
+    assert ("counted 299" in line) == (counted == 299) and ("1 queries were lost" in line) == bool(lost)
+    minutes = [one for one in soak.page(found, soak.grown(found)).splitlines() if one[:3] in ("| 0", "| 1")]
+    assert sum(int(one.split("|")[2]) for one in minutes) == len(records)

@@ -26,8 +26,8 @@ from .load.process import Load
 from .models import Model
 from .queries import requests, v2_grpc_request, v2_request
 
-#: By role, a pattern of the command line. All other processes of the appliance are its control plane.
-ROLES = {"gateway": r"-m workers\.gateway\b", "executor": r"-m workers\.(node\.)?executor\b"}
+#: By role, a pattern of the command line; the first that fits. All other processes are the control plane's.
+ROLES = {"core": r"-m workers\.gateway.* --core", "gateway": r"-m workers\.gateway", "executor": r"\bexecutor --device"}
 READY_S = 300.0
 
 
@@ -96,11 +96,11 @@ class Appliance(RunningAppliance):
         self._processes = found
 
     def pids(self, role: str) -> list[int]:
-        """Of ``gateway``, ``executor`` or ``control``."""
+        """Of ``gateway`` (a core of its own is not among them), ``core``, ``executor`` or ``control``."""
         return [process.pid for process in self._processes[role]]
 
     def cpu_s(self) -> dict[str, float]:
-        """Seconds of CPU time so far, by role, and ``gateway N`` of each of the gateway's processes.
+        """Seconds of CPU time so far, by role, and of each process of a gateway; ``gateway``: of all of them.
 
         Raises:
             RuntimeError: a process has ended.
@@ -110,7 +110,8 @@ class Appliance(RunningAppliance):
         except OSError as error:
             raise RuntimeError(f"{self.name}: a process has ended\n{self.log()[-2000:]}") from error
         each = {f"gateway {i}": seconds for i, seconds in enumerate(spent["gateway"])}
-        return {role: sum(of) for role, of in spent.items()} | each
+        each |= {"gateway core": sum(spent["core"])}
+        return {role: sum(of) for role, of in spent.items()} | each | {"gateway": sum(each.values())}
 
     def load(self, application: str, variants: Sequence[Variant], file: Path, grpc: bool = False, **given: Any) -> Load:
         """A load for an application; ``given``: the rest of the :class:`Load`."""

@@ -31,8 +31,9 @@ COUNTERS = struct.Struct("@2Q")
 def _moved(appliance: Appliance, folder: Path) -> dict[str, float]:
     """Bytes and moves so far by role."""
     found = {}
-    for role in ("gateway", "executor"):
-        each = [COUNTERS.unpack((folder / str(pid)).read_bytes()) for pid in appliance.pids(role)]
+    gateways = appliance.pids("gateway") + appliance.pids("core")
+    for role, pids in (("gateway", gateways), ("executor", appliance.pids("executor"))):
+        each = [COUNTERS.unpack((folder / str(pid)).read_bytes()) for pid in pids]
         found[f"{role} bytes"] = sum(moved for moved, _ in each)
         found[f"{role} moves"] = sum(moves for _, moves in each)
     return found

@@ -194,8 +194,7 @@ def page(found: Found) -> str:
         f"late (p99: {burst.lateness_ms(0.99):.2f}), on {run.summary.connections} connections at most.",
         "\n".join(f"- {'holds' if holds else '**does not hold**'}: {text}" for holds, text in verdicts(found)),
     ]
-    notes = [f"- noted: `{note.splitlines()[0] if note else ''}`" for note in run.summary.notes[:3]]
-    return "\n\n".join(lines) + "\n" + "\n".join(notes)
+    return "\n\n".join(lines) + "".join(f"\n- noted: `{note[:200]!r}`" for note in run.summary.notes[:3])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -12,13 +12,13 @@ from workers.batching import policies
 from workers.dispatch.binding import QueryClass, Terms
 from workers.dispatch.menu import Menu, Option
 from workers.dispatch.published.binding import PublishedBinding
+from workers.dispatch.stacks import Stack
 
 from . import routers
 from .controller import Planned
 from .devices import SimulatedDevice
 from .engine import Engine
 from .scenario import Scenario
-from .stacks import Stack
 
 
 class PublishedEngine(Engine):

@@ -4,21 +4,73 @@ is kept for them is counted."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import time
 from types import SimpleNamespace
 
 import pytest
+from tritonclient.grpc import service_pb2 as pb
 
-from workers.gateway import rpc_call, rpc_stream
-from workers.gateway.errors import Overloaded
-from workers.gateway.http2 import frames as h2
-
-from .http2_client import Peer, connected, eventually, prefixed, serving
-from .test_grpc_calls import CODE, KIB, MIB, Plane, answer, ask, status, streaming, to, told
+from tests.net.http2_client import Peer, connected, eventually, prefixed, serving
+from tests.net.test_grpc_calls import CODE, KIB, MIB, status, to
+from workers.gateway import rpc_stream
+from workers.gateway.errors import Invalid, Overloaded
+from workers.gateway.rpc_stream import Streaming, Waits
+from workers.net.grpc import call as rpc_call
+from workers.net.grpc.messages import Messages
+from workers.net.http2 import frames as h2
 
 SHUT = {h2.INITIAL_WINDOW_SIZE: 0}
 #: compressed, and nothing says how
 WRONG = prefixed(b"a", 1)
+
+
+class Plane:
+    """Takes queries and answers them when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[bytes, Waits]] = []
+        self.cancelled = 0
+
+    def submit(self, data, left_s, read_at, waits: Waits, client: str) -> SimpleNamespace:
+        if data == b"wrong":
+            raise Invalid("wrong")
+        self.asked.append((bytes(data), waits))
+        return SimpleNamespace(query=SimpleNamespace(id=bytes(data).decode("latin-1")[:20]), waits=waits)
+
+    def cancel(self, flight) -> None:
+        self.cancelled += 1
+
+
+@contextlib.asynccontextmanager
+async def streaming(**given):
+    async with serving(**given) as (server, echo):
+        plane = Plane()
+        endpoint = Streaming(plane.submit, echo.refused, plane.cancel)
+        echo.admit = lambda head: rpc_call.Admitted(echo.key, endpoint, client="a key")
+        yield server, plane, endpoint
+
+
+async def told(peer: Peer, count: int) -> list[pb.ModelStreamInferResponse]:
+    messages, found = Messages(16 * MIB), []
+    while len(found) < count:
+        kind, _, _, payload = await peer.frame()
+        if kind == h2.DATA:
+            found += [pb.ModelStreamInferResponse.FromString(bytes(body)) for _, body in messages.feed(payload)]
+    return found
+
+
+def ask(peer: Peer, number: int, *queries: bytes, end: bool = False) -> None:
+    body = b"".join(prefixed(query) for query in queries)
+    pieces = [body[place : place + 16 * KIB] for place in range(0, len(body), 16 * KIB)]
+    peer.send(*[h2.frame(h2.DATA, 0, number, piece) for piece in pieces])
+    if end:
+        peer.send(h2.frame(h2.DATA, h2.END_STREAM, number))
+
+
+def answer(id: str, size: int = 0) -> bytes:
+    return pb.ModelInferResponse(id=id, raw_output_contents=[bytes(size)]).SerializeToString()
 
 
 async def unread(peer: Peer, plane: Plane, number: int) -> None:
@@ -28,6 +80,61 @@ async def unread(peer: Peer, plane: Plane, number: int) -> None:
     ask(peer, number, b"a", b"b")
     await eventually(lambda: len(plane.asked) == count + 2, "it is asked")
     plane.asked[count][1].settle(answer("a"))
+
+
+# --- in order, and counted --------------------------------------------------------------------------------------------
+
+
+async def test_answers_come_in_the_order_of_their_queries():
+    async with streaming() as (server, plane, _), connected(server.port) as peer:
+        peer.send(peer.head(1))
+        ask(peer, 1, b"a", b"b", b"wrong", b"c", end=True)
+        await eventually(lambda: len(plane.asked) == 3, "all are asked")
+        for data, waits in reversed(plane.asked):
+            waits.settle(answer(data.decode()))
+        assert [(one.infer_response.id, one.error_message) for one in await told(peer, 4)] == [
+            ("a", ""),
+            ("b", ""),
+            ("", "wrong"),
+            ("c", ""),
+        ]
+        assert await status(peer, 1) == (CODE.OK, "")
+        assert (server.streams, server.reading, server.unsent, plane.cancelled) == (0, 0, 0, 0)
+
+
+async def test_queries_without_room_wait_and_are_counted():
+    async with streaming() as (server, plane, _), connected(server.port) as peer:
+        peer.send(peer.head(1))
+        ask(peer, 1, *[b"%04d" % i + bytes(1000) for i in range(rpc_stream.QUERIES + 100)])
+        await eventually(lambda: server.reading == 100 * (1004 + rpc_stream.EACH), "those without room are counted")
+        assert len(plane.asked) == rpc_stream.QUERIES
+        for place in range(rpc_stream.QUERIES + 100):
+            await eventually(lambda place=place: len(plane.asked) > place, "there is room again")
+            plane.asked[place][1].settle(answer(f"{place:04}"))
+        found = [one.infer_response.id for one in await told(peer, rpc_stream.QUERIES + 100)]
+        assert found == [f"{place:04}" for place in range(rpc_stream.QUERIES + 100)]
+        assert (server.reading, server.unsent) == (0, 0)
+
+
+async def test_answers_whose_turn_has_not_come_have_one_limit_too():
+    async with (
+        streaming(message_bytes=MIB, most_bytes=MIB) as (server, plane, endpoint),
+        connected(server.port) as peer,
+    ):
+        for number in (1, 3):
+            peer.send(peer.head(number))
+            ask(peer, number, *[b"%d" % i for i in range(4)])
+        await eventually(lambda: len(plane.asked) == 8, "all are asked")
+        for _, waits in plane.asked[1:4]:
+            waits.settle(answer("x", 300 * KIB))
+        assert server.unsent > 900 * KIB
+        plane.asked[5][1].settle(answer("y", 300 * KIB))
+        # The stream that would be too much is given up, the other is not.
+        assert (await peer.until(h2.RST_STREAM))[1] == 3
+        await eventually(lambda: plane.cancelled == 3, "its queries are forgotten")
+        assert (len(endpoint.open), server.unsent > 900 * KIB) == (1, True)
+        peer.writer.transport.abort()
+        await eventually(lambda: (plane.cancelled, server.unsent, server.streams) == (4, 0, 0), "nothing is left")
 
 
 # --- refused while an answer is on its way ----------------------------------------------------------------------------
@@ -229,3 +336,27 @@ async def test_an_error_that_is_there_at_once_names_its_query():
         assert found == [("no-1", "no room"), ("yes", ""), ("no-2", "no room"), ("no-3", "no room")]
         assert await status(peer, 1) == (CODE.OK, "")
         assert (server.streams, server.reading, server.unsent) == (0, 0, 0)
+
+
+async def test_no_circles_are_left_behind_streams():
+    def left() -> int:
+        kinds = (rpc_call.Call, rpc_stream._Stream, rpc_stream._Asked)
+        return sum(isinstance(one, kinds) for one in gc.get_objects())
+
+    gc.collect()
+    gc.disable()
+    try:
+        async with streaming() as (server, plane, _), connected(server.port) as peer:
+            for number in (1, 3, 5):
+                peer.send(peer.head(number))
+                ask(peer, number, b"a", b"wrong", b"b", end=number < 5)
+            await eventually(lambda: len(plane.asked) == 6, "all are asked")
+            while len(plane.asked) > 2:
+                plane.asked.pop(0)[1].settle(answer("x"))
+            plane.asked.clear()
+            await eventually(lambda: server.streams == 1, "two have ended")
+            peer.send(h2.rst_stream(5, h2.CANCEL))
+            await eventually(lambda: plane.cancelled == 2, "the third was cancelled")
+            assert left() == 0
+    finally:
+        gc.enable()

@@ -11,16 +11,15 @@ import hpack
 import pytest
 from tritonclient.grpc import service_pb2 as pb
 
+from tests.net.http2_client import HEAD, Echo, prefixed
+from tests.net.test_http2_anything import Transport
 from workers.gateway.errors import Invalid, ModelFailed, Overloaded
-from workers.gateway.grpc_messages import Messages
-from workers.gateway.http2 import Connection
-from workers.gateway.http2 import frames as h2
-from workers.gateway.rpc_call import Admitted
-from workers.gateway.rpc_server import RpcServer
 from workers.gateway.rpc_stream import Streaming
-
-from .http2_client import HEAD, Echo, prefixed
-from .test_http2_anything import Transport
+from workers.net.grpc.call import Admitted
+from workers.net.grpc.messages import Messages
+from workers.net.grpc.server import RpcServer
+from workers.net.http2 import Connection
+from workers.net.http2 import frames as h2
 
 KIB = 1024
 

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from tests.gateway.conftest import AUTH
-from workers.gateway.http1 import HttpServer
-from workers.gateway.http1 import connection as http1
+from workers.net.http1 import HttpServer
+from workers.net.http1 import connection as http1
 
 from .conftest import MIB
 from .wire import Client, parse

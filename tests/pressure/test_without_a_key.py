@@ -12,12 +12,12 @@ import pytest
 from tritonclient.grpc import service_pb2 as pb
 
 from tests.gateway.conftest import wait_for
-from tests.gateway.http2_client import HEAD, Peer, connected, prefixed
 from tests.gateway.test_grpc_errors import CODE, KEYED, SERVICE
-from workers.gateway.http2 import connection as http2
-from workers.gateway.http2 import frames as h2
-from workers.gateway.rpc_call import OPEN_MESSAGE_BYTES
-from workers.gateway.rpc_server import MAX_CALLS
+from tests.net.http2_client import HEAD, Peer, connected, prefixed
+from workers.net.grpc.call import OPEN_MESSAGE_BYTES
+from workers.net.grpc.server import MAX_CALLS
+from workers.net.http2 import connection as http2
+from workers.net.http2 import frames as h2
 
 from .conftest import MAX_REQUEST_MB, MIB
 from .test_slow_clients import LARGEST

@@ -11,6 +11,8 @@ from pathlib import Path
 import msgspec
 
 from workers import disk, log
+from workers.net.grpc.server import RpcServer
+from workers.net.http1 import HttpServer
 from workers.protocol.control import FromMember, GatewayConfig
 from workers.protocol.fronts import FrontStats
 from workers.protocol.gateways import CoreStatus
@@ -20,7 +22,6 @@ from .bursts import BurstDetector
 from .catalog import Catalog
 from .core_link import CoreLink
 from .front import Front
-from .http1 import HttpServer
 from .marked import MarkedMetrics
 from .metadata import Metadata
 from .metrics import GatewayMetrics
@@ -30,7 +31,6 @@ from .reports import Reports, merged
 from .rest import Rest
 from .rollout import Rollout
 from .rpc import Rpc
-from .rpc_server import RpcServer
 from .stats import Statistics
 from .totals import SharedTotals
 

@@ -12,18 +12,18 @@ from dataclasses import dataclass
 
 import msgspec
 
+from workers.net import compression
+from workers.net.http1 import Exchange, Head, Headers
 from workers.protocol import v2
 from workers.protocol.frames import TensorHeader
 from workers.protocol.specs import ApplicationSpec
 from workers.protocol.v2_repeated import Reader
 from workers.protocol.v2_response import Template, fits
 
-from . import encodings
 from .catalog import Catalog, parse_version
 from .errors import GatewayError, Invalid, MethodNotAllowed, ModelFailed, NotFound, TooLarge, http_plain, http_response
 from .flights import Answer, Flight, Outcome
 from .front import Front
-from .http1 import Exchange, Head, Headers
 from .metadata import Metadata
 from .metrics import GatewayMetrics
 
@@ -161,7 +161,7 @@ class Rest:
             _no_body(head)
             return _Admitted(call, model, version, client=client)
         encoding = headers.get(b"content-encoding", b"identity").strip().lower()
-        encodings.check(encoding)
+        compression.check(encoding)
         accepts = headers.get(b"accept-encoding", b"")
         return _Admitted(call, model, version, _header_length(headers), encoding, accepts, client)
 
@@ -186,7 +186,7 @@ class Rest:
             infer = admitted.infer = self._what_for(admitted)
         body = exchange.body
         if admitted.encoding != b"identity":
-            body = encodings.decompress(admitted.encoding, body, self._max_body_bytes)
+            body = compression.decompress(admitted.encoding, body, self._max_body_bytes)
         try:
             query = infer.reader.parse(body, admitted.header_length)
         except v2.V2Error as error:
@@ -296,7 +296,7 @@ class Rest:
         exchange.respond(200, [_JSON], [_encode(self._metadata.statistics(model, admitted.version))])
 
     def _index(self, exchange: Exchange, admitted: _Admitted) -> None:
-        body = bytes(encodings.decompress(admitted.encoding, exchange.body, self._max_body_bytes))
+        body = bytes(compression.decompress(admitted.encoding, exchange.body, self._max_body_bytes))
         try:
             wanted = msgspec.json.decode(body, type=v2.IndexRequest) if body.strip() else v2.IndexRequest()
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -310,9 +310,9 @@ def _render(accepts: bytes, query: v2.Query, model: str, answer: Answer) -> Resp
     headers = [_JSON]
     if header_length is not None:
         headers = [_BINARY, (b"inference-header-content-length", b"%d" % header_length)]
-    encoding = encodings.choose(accepts, sum(len(part) for part in body)) if accepts else None
+    encoding = compression.choose(accepts, sum(len(part) for part in body)) if accepts else None
     if encoding is not None:
-        body = encodings.compress(encoding, body)
+        body = compression.compress(encoding, body)
         headers += [(b"content-encoding", encoding), (b"vary", b"accept-encoding")]
     return 200, headers, body
 

@@ -13,6 +13,8 @@ from google.protobuf.message import DecodeError, Message
 from tritonclient.grpc import service_pb2 as pb
 
 from workers import log
+from workers.net.grpc.call import Admitted, Call, Endpoint, timeout_s
+from workers.net.http2 import Head
 from workers.protocol import v2, v2_grpc
 from workers.protocol.frames import TensorHeader
 from workers.protocol.specs import ApplicationSpec
@@ -24,10 +26,8 @@ from .catalog import Catalog, parse_version
 from .errors import GatewayError, Invalid, ModelFailed, NotFound, UnsupportedEncoding, UnsupportedMethod
 from .flights import Answer, Flight, Outcome
 from .front import Front
-from .http2 import Head
 from .metadata import Metadata
 from .metrics import GatewayMetrics
-from .rpc_call import Admitted, Call, Endpoint, timeout_s
 from .rpc_stream import Streaming, Submit, Waits
 
 logger = log.get("gateway.grpc")

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 from workers import log
+from workers.net.grpc.call import Call
 from workers.protocol import v2, v2_grpc
 from workers.protocol.tensors import Buffer
 
 from .errors import GatewayError, ModelFailed, Unavailable
 from .flights import Flight
-from .rpc_call import Call
 
 logger = log.get("gateway.grpc")
 

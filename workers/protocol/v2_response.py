@@ -68,7 +68,7 @@ class Template:
         )
 
     def fill(self, id: str, number: float, parts: Sequence[Buffer]) -> bytes:
-        """The whole of it, for :meth:`~workers.gateway.http1.Exchange.succeed`."""
+        """The whole of it, for :meth:`~workers.net.http1.Exchange.succeed`."""
         value = b"%*.3f" % (WIDTH, number)
         if self._order is not None:
             parts = [parts[i] for i in self._order]

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from workers.gateway.http1 import Exchange, Head, HttpServer
-from workers.gateway.http1.connection import HttpConnection
+from workers.net.http1 import Exchange, Head, HttpServer
+from workers.net.http1.connection import HttpConnection
 
 KIB = 1024
 #: of those that are larger, bodies behind known heads are read into place

@@ -6,10 +6,11 @@ import asyncio
 import time
 from operator import attrgetter
 
-from .errors import GatewayError, Overloaded
-from .http2 import Connection, Head
-from .rpc import Rpc
-from .rpc_call import TOO_MANY_READ, TOO_MANY_UNSENT, Admitted, Call
+from workers.gateway.errors import GatewayError, Overloaded
+from workers.gateway.rpc import Rpc
+from workers.net.http2 import Connection, Head
+
+from .call import TOO_MANY_READ, TOO_MANY_UNSENT, Admitted, Call
 
 #: calls with a key that are under way at once, whatever they do: open streams, too. One connection has at most
 #: :data:`.http2.connection.STREAMS` of them, about a twentieth

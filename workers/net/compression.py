@@ -5,9 +5,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 
+from workers.gateway.errors import Invalid, TooLarge, UnsupportedEncoding
 from workers.protocol.tensors import Buffer
-
-from .errors import Invalid, TooLarge, UnsupportedEncoding
 
 _GZIP, _ZLIB, _RAW = 31, 15, -15
 KNOWN = (b"identity", b"gzip", b"deflate")

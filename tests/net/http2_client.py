@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator
 import hpack
 
 from workers.gateway.errors import GatewayError, UnsupportedMethod
-from workers.gateway.http2 import Head
-from workers.gateway.http2 import frames as h2
-from workers.gateway.rpc_call import Admitted, Call, timeout_s
-from workers.gateway.rpc_server import RpcServer
+from workers.net.grpc.call import Admitted, Call, timeout_s
+from workers.net.grpc.server import RpcServer
+from workers.net.http2 import Head
+from workers.net.http2 import frames as h2
 
 HEAD = [
     (":method", "POST"),

@@ -10,9 +10,9 @@ import weakref
 import hpack
 import pytest
 
-from workers.gateway.http2 import Connection
-from workers.gateway.http2 import frames as h2
-from workers.gateway.rpc_server import RpcServer
+from workers.net.grpc.server import RpcServer
+from workers.net.http2 import Connection
+from workers.net.http2 import frames as h2
 
 from .http2_client import HEAD, Echo, prefixed
 

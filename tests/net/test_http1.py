@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator
 import pytest
 import uvloop
 
-from workers.gateway.http1 import Exchange, HttpServer
-from workers.gateway.http1 import connection as http1
+from workers.net.http1 import Exchange, HttpServer
+from workers.net.http1 import connection as http1
 
 from .http2_client import eventually
 

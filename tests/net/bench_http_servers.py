@@ -1,6 +1,6 @@
 """Requests/s and server CPU time per request: the gateway's HTTP edge against a raw ASGI callable on uvicorn.
 
-    python -m tests.gateway.bench_http_servers
+    python -m tests.net.bench_http_servers
 
 Both run uvloop and httptools, read a 400-byte body, wait for an answer that comes from another callback (as an
 executor's does), notice a client that goes away, and answer 300 bytes. The load comes from one other process over 8
@@ -55,7 +55,7 @@ def serve(kind: str, port: int) -> None:
         uvicorn.Server(config).run()
         return
 
-    from workers.gateway.http1 import HttpServer
+    from workers.net.http1 import HttpServer
 
     def handle(exchange) -> None:
         exchange.waiter = ANSWER

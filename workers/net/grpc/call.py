@@ -10,13 +10,13 @@ from typing import Any, Protocol
 import grpc
 
 from workers import log
+from workers.gateway.errors import GatewayError, Invalid, ModelFailed, Overloaded, TooLarge, UnsupportedEncoding
+from workers.net import compression
+from workers.net.http2 import Connection, Head, Stream
+from workers.net.http2 import frames as h2
 from workers.protocol.tensors import Buffer
 
-from . import encodings
-from .errors import GatewayError, Invalid, ModelFailed, Overloaded, TooLarge, UnsupportedEncoding
-from .grpc_messages import BYTES_PER_S, PERIOD_S, PREFIX, MessageError, Messages, prefixed
-from .http2 import Connection, Head, Stream
-from .http2 import frames as h2
+from .messages import BYTES_PER_S, PERIOD_S, PREFIX, MessageError, Messages, prefixed
 
 logger = log.get("gateway.grpc")
 
@@ -247,7 +247,7 @@ class Call(Stream):
         if encoding == b"identity":
             raise Invalid("message: is compressed, and grpc-encoding does not say how")
         try:
-            return encodings.decompress(encoding, message, most)
+            return compression.decompress(encoding, message, most)
         except TooLarge:
             raise TooLarge(f"message: is larger than max ({most} bytes) once decompressed") from None
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workers.gateway.http2 import connection as http2
-from workers.gateway.http2 import frames as h2
-from workers.gateway.http2.heads import Heads, Malformed, leaves_table
-from workers.gateway.http2.stream import Stream
+from workers.net.http2 import connection as http2
+from workers.net.http2 import frames as h2
+from workers.net.http2.heads import Heads, Malformed, leaves_table
+from workers.net.http2.stream import Stream
 
 from .http2_client import HEAD, Peer, connected, eventually, prefixed, serving
 

@@ -56,15 +56,18 @@ def serve(kind: str, port: int) -> None:
         return
 
     from workers.net.http1 import HttpServer
+    from workers.net.limits import Http1Limits
 
-    def handle(exchange) -> None:
-        exchange.waiter = ANSWER
-        later(lambda: exchange.respond(200, [(b"content-type", b"application/json")], [ANSWER]))
+    class Handler:
+        def preflight(self, head) -> None:
+            return None
+
+        def handle(self, exchange) -> None:
+            exchange.waiter = ANSWER
+            later(lambda: exchange.respond(200, [(b"content-type", b"application/json")], [ANSWER]))
 
     async def run() -> None:
-        server = HttpServer(
-            handle, lambda _: None, lambda _: None, lambda s, m: (s, [], [m.encode()]), 1 << 20, 1 << 30
-        )
+        server = HttpServer(Handler(), Http1Limits(body_bytes=1 << 20, buffered_bytes=1 << 30))
         await server.start("127.0.0.1", port)
         await asyncio.Event().wait()
 

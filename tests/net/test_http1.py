@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from workers.net.http1 import Exchange, HttpServer
-from workers.net.http1 import connection as http1
+from workers.net.limits import Http1Limits
 
 from .http2_client import eventually
 
@@ -41,18 +41,14 @@ class Held:
     def disconnected(self, exchange: Exchange) -> None:
         self.gone += 1
 
+    def render_error(self, status: int, message: str):
+        return status, ((b"retry-after", b"1"),) if status == 503 else (), (message.encode(),)
+
 
 @contextlib.asynccontextmanager
-async def serving(buffered_bytes: int = 4 * MIB) -> AsyncIterator[tuple[HttpServer, Held]]:
+async def serving(buffered_bytes: int = 4 * MIB, **limits) -> AsyncIterator[tuple[HttpServer, Held]]:
     held = Held()
-    server = HttpServer(
-        held.handle,
-        held.preflight,
-        held.disconnected,
-        lambda status, message: (status, (), (message.encode(),)),
-        max_body_bytes=MIB,
-        max_buffered_bytes=buffered_bytes,
-    )
+    server = HttpServer(held, Http1Limits(body_bytes=MIB, buffered_bytes=buffered_bytes, **limits))
     await server.start("127.0.0.1", 0)
     try:
         yield server, held
@@ -109,9 +105,9 @@ def everywhere(test):
     """Run on uvloop and asyncio's own loop."""
 
     @pytest.mark.parametrize("make", [uvloop.new_event_loop, asyncio.new_event_loop])
-    def on(monkeypatch, make):
+    def on(make):
         with asyncio.Runner(loop_factory=make) as runner:
-            runner.run(test(monkeypatch))
+            runner.run(test())
 
     return on
 
@@ -295,7 +291,7 @@ async def test_a_server_that_stops_waits_for_the_last_one_though_it_was_idle_bef
 
 
 @everywhere
-async def test_a_server_that_stops_waits_for_answers_to_be_taken(_):
+async def test_a_server_that_stops_waits_for_answers_to_be_taken():
     async with (
         serving(64 * MIB) as (server, held),
         connected(server, 64 * KIB) as one,
@@ -319,7 +315,7 @@ async def test_a_server_that_stops_waits_for_answers_to_be_taken(_):
 
 
 @everywhere
-async def test_a_server_that_stops_waits_no_longer_than_it_may(_):
+async def test_a_server_that_stops_waits_no_longer_than_it_may():
     async with serving() as (server, held), connected(server, 64 * KIB) as browser:
         browser.send(get("/hold"))
         await eventually(lambda: held.exchanges, "it asks")
@@ -337,11 +333,10 @@ def sweep(server: HttpServer, now: float) -> None:
 
 
 @everywhere
-async def test_an_answer_is_given_up_only_where_nothing_of_it_is_taken(monkeypatch):
-    monkeypatch.setattr(http1, "IDLE_TIMEOUT_S", 300.0)
+async def test_an_answer_is_given_up_only_where_nothing_of_it_is_taken():
     large = b"a" * (8 * MIB)
     async with (
-        serving(64 * MIB) as (server, held),
+        serving(64 * MIB, idle_s=300.0) as (server, held),
         connected(server, 64 * KIB) as slow,
         connected(server, 64 * KIB) as stuck,
     ):
@@ -368,7 +363,7 @@ async def test_an_answer_is_given_up_only_where_nothing_of_it_is_taken(monkeypat
 
 
 @everywhere
-async def test_answers_that_nobody_takes_have_one_limit(_):
+async def test_answers_that_nobody_takes_have_one_limit():
     async with serving(4 * MIB) as (server, held), contextlib.AsyncExitStack() as stack:
         browsers = [await stack.enter_async_context(connected(server, 64 * KIB)) for _ in range(5)]
         for browser in browsers:
@@ -388,7 +383,7 @@ async def test_answers_that_nobody_takes_have_one_limit(_):
 
 
 @everywhere
-async def test_of_answers_that_nobody_takes_the_connection_with_most_is_given_up(_):
+async def test_of_answers_that_nobody_takes_the_connection_with_most_is_given_up():
     async with serving(6 * MIB) as (server, held), contextlib.AsyncExitStack() as stack:
         browsers = [await stack.enter_async_context(connected(server, 64 * KIB)) for _ in range(4)]
         for number, browser in enumerate(browsers, 1):
@@ -406,7 +401,7 @@ async def test_of_answers_that_nobody_takes_the_connection_with_most_is_given_up
 
 
 @everywhere
-async def test_one_answer_may_be_larger_than_all_that_may_wait(_):
+async def test_one_answer_may_be_larger_than_all_that_may_wait():
     async with serving(MIB) as (server, held), connected(server) as browser:
         browser.send(get("/hold"))
         await eventually(lambda: held.exchanges, "it asks")

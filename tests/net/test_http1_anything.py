@@ -11,6 +11,7 @@ import pytest
 
 from workers.net.http1 import Exchange, Head, HttpServer
 from workers.net.http1.connection import HttpConnection
+from workers.net.limits import Http1Limits
 
 KIB = 1024
 #: of those that are larger, bodies behind known heads are read into place
@@ -76,14 +77,11 @@ class Handler:
         self.rnd = rnd
         self.open: list[Exchange] = []
         self.bodies: dict[str, bytes] = {}
-        self.server = HttpServer(
-            self.handle,
-            self.preflight,
-            self.disconnected,
-            lambda status, message: (status, (), (message.encode(),)),
-            max_body_bytes=400 * KIB,
-            max_buffered_bytes=rnd.choice([300 * KIB, 2000 * KIB, 64_000 * KIB]),
-        )
+        buffered_bytes = rnd.choice([300 * KIB, 2000 * KIB, 64_000 * KIB])
+        self.server = HttpServer(self, Http1Limits(body_bytes=400 * KIB, buffered_bytes=buffered_bytes))
+
+    def render_error(self, status: int, message: str):
+        return status, (), (message.encode(),)
 
     def preflight(self, head: Head):
         return (404, (), (b"no",)) if head.target == b"/no" else None
@@ -173,7 +171,7 @@ async def converse(rnd: random.Random) -> tuple[int, int, int]:
             break
         await asyncio.sleep(0)
         assert server.active == len(handler.open) + (connection._active is not None and not handler.open)
-        assert server.buffered_bytes <= server.max_buffered_bytes
+        assert server.buffered_bytes <= server.limits.buffered_bytes
     connection.connection_lost(None)
     await asyncio.sleep(0)
     assert (server.active, server.buffered_bytes, server.unsent_bytes, server.connections) == (0, 0, 0, set())

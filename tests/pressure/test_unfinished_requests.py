@@ -9,10 +9,13 @@ import pytest
 
 from tests.gateway.conftest import AUTH
 from workers.net.http1 import HttpServer
-from workers.net.http1 import connection as http1
+from workers.net.http1.connection import HttpConnection
+from workers.net.limits import Http1Limits
 
 from .conftest import MIB
 from .wire import Client, parse
+
+LIMITS = Http1Limits(body_bytes=MIB, buffered_bytes=MIB)
 
 
 @pytest.mark.parametrize(
@@ -85,20 +88,29 @@ class Wire:
     resume_reading = close = pause_reading
 
 
+class Handler:
+    """Answers at once."""
+
+    def handle(self, exchange):
+        exchange.respond(200, ())
+
+    def preflight(self, head):
+        return None
+
+    def disconnected(self, exchange):
+        pass
+
+    def render_error(self, status, message):
+        return status, (), (message.encode(),)
+
+
 def serving() -> HttpServer:
-    return HttpServer(
-        lambda exchange: exchange.respond(200, ()),
-        lambda head: None,
-        lambda exchange: None,
-        lambda status, message: (status, (), (message.encode(),)),
-        MIB,
-        MIB,
-    )
+    return HttpServer(Handler(), LIMITS)
 
 
-def connected() -> tuple[http1.HttpConnection, Wire]:
+def connected() -> tuple[HttpConnection, Wire]:
     server = serving()
-    connection, wire = http1.HttpConnection(server), Wire()
+    connection, wire = HttpConnection(server), Wire()
     connection.connection_made(wire)
     return connection, wire
 
@@ -108,10 +120,10 @@ async def test_a_head_that_comes_byte_by_byte_has_only_so_long():
     connection.data_received(b"GET / HTTP/1.1\r\nhost: ")
     begun = time.monotonic()
     connection.data_received(b"a")
-    connection.touched = begun + http1.HEAD_TIMEOUT_S
-    connection.sweep(begun + http1.HEAD_TIMEOUT_S - 5)
+    connection.touched = begun + LIMITS.head_s
+    connection.sweep(begun + LIMITS.head_s - 5)
     assert wire.written == b""
-    connection.sweep(begun + http1.HEAD_TIMEOUT_S + 5)
+    connection.sweep(begun + LIMITS.head_s + 5)
     assert wire.written.startswith(b"HTTP/1.1 408 ")
 
 
@@ -119,8 +131,8 @@ async def test_a_head_that_comes_byte_by_byte_has_only_so_long():
 async def test_a_body_must_come_with_a_least_rate(enough):
     connection, wire = connected()
     connection.data_received(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 500000\r\n\r\n")
-    later = time.monotonic() + http1.BODY_PERIOD_S + 10
-    due = int(http1.BODY_BYTES_PER_S * (http1.BODY_PERIOD_S + 10))
+    later = time.monotonic() + LIMITS.body_rate.period_s + 10
+    due = int(LIMITS.body_rate.bytes_per_s * (LIMITS.body_rate.period_s + 10))
     connection.data_received(b"a" * (due + 10 * 4096 if enough else due - 10 * 4096))
     connection.touched = later
     connection.sweep(later)
@@ -154,7 +166,7 @@ async def test_what_came_fast_does_not_let_the_rest_of_a_body_stand(known):
         connection.touched = now
         connection.sweep(now)
     assert wire.written.startswith(b"HTTP/1.1 408 ") and b"bytes/s" in wire.written
-    assert now - begun < 2 * http1.BODY_PERIOD_S + 11
+    assert now - begun < 2 * LIMITS.body_rate.period_s + 11
 
 
 async def test_a_server_that_stops_answers_requests_that_were_on_their_way():
@@ -165,7 +177,7 @@ async def test_a_server_that_stops_answers_requests_that_were_on_their_way():
     idle.write(asked)
     assert (await idle_reads.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
     begun.write(asked[:10])
-    while len(server.connections) < 4 or not any(connection._reading for connection in server.connections):
+    while len(server.connections) < 4 or not any(connection._parser.head for connection in server.connections):
         await asyncio.sleep(0.001)
     stopping = asyncio.create_task(server.drain(5.0))
     await asyncio.sleep(0)

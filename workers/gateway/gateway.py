@@ -13,6 +13,7 @@ import msgspec
 from workers import disk, log
 from workers.net.grpc.server import RpcServer
 from workers.net.http1 import HttpServer
+from workers.net.limits import Http1Limits
 from workers.protocol.control import FromMember, GatewayConfig
 from workers.protocol.fronts import FrontStats
 from workers.protocol.gateways import CoreStatus
@@ -175,14 +176,7 @@ class Gateway:
         self._own = OwnSocket(beside.socket, self._page) if beside is not None else None
         buffered_bytes = max(MIN_BUFFERED_BYTES, 4 * options.max_body_bytes)
         rest = Rest(self._front, self._metadata, self._metrics, options.max_body_bytes)
-        self._http = HttpServer(
-            rest.handle,
-            rest.preflight,
-            rest.disconnected,
-            rest.render_error,
-            max_body_bytes=options.max_body_bytes,
-            max_buffered_bytes=buffered_bytes,
-        )
+        self._http = HttpServer(rest, Http1Limits(body_bytes=options.max_body_bytes, buffered_bytes=buffered_bytes))
         rpc = Rpc(self._front, self._metadata, self._metrics)
         self._rpc = RpcServer(rpc, options.max_body_bytes, buffered_bytes)
         self._ticker: asyncio.Task | None = None

@@ -1,14 +1,13 @@
-"""HTTP/1.1 for the gateway's edge: httptools parses, one protocol object a connection, no task a request.
+"""An HTTP/1.1 server (RFC 9110, RFC 9112): one protocol object a connection, no task and no timer a request.
 
-A handler is called once a request is fully read and answers through :meth:`Exchange.respond`, at once or later from
-any callback. One request of a connection is handled at a time; pipelined ones wait their turn. Why this and not an
-ASGI server: ``docs/decisions/0002-gateway-http-server.md``.
-
-Clients say the same in the heads of all their requests. A head that was parsed and admitted once is remembered by its
-bytes, and a request that begins with one goes around the parser: its body is as long as the head says.
+:class:`~.parser.RequestParser` turns bytes into requests without I/O and reports to a sink. The connection around it
+handles one request at a time; pipelined ones wait in order. A handler answers through :meth:`Exchange.respond`, at once
+or later from any callback. Entry point: :class:`HttpServer`. Imports httptools (llhttp), msgspec, numpy and
+``workers.net`` only. Reasons: ``docs/decisions/0002-gateway-http-server.md``.
 """
 
-from .messages import Exchange, Head, Headers
-from .server import HttpServer
+from .messages import Exchange, Head, Headers, Response
+from .parser import RequestParser
+from .server import HttpHandler, HttpServer
 
-__all__ = ["Exchange", "Head", "Headers", "HttpServer"]
+__all__ = ["Exchange", "Head", "Headers", "HttpHandler", "HttpServer", "RequestParser", "Response"]

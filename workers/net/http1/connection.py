@@ -1,80 +1,121 @@
-"""One client connection: its requests in turn, their answers, and how long it may take over them."""
+"""One client connection: its requests in order, their responses, its share of memory, and its time limits."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
+from collections import deque
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from workers import log
+from workers.net.limits import JOIN_BYTES
 
-from .messages import CLOSE, KEEP_ALIVE, Buffer, Exchange, Headers
-from .reading import TOO_MANY, RequestReader
-from .rendering import JOIN_BELOW, render
-from .shared import Shared
+from .messages import CLOSE, KEEP_ALIVE, Buffer, Exchange, Head, Headers, Response, render
+from .parser import RequestParser
 
-logger = log.get("gateway.http")
+if TYPE_CHECKING:
+    from .server import HttpServer
 
-#: seconds without progress after which an unfinished request or an idle connection is closed
-READ_TIMEOUT_S = 30.0
-IDLE_TIMEOUT_S = 120.0
-#: seconds in all for a head
-HEAD_TIMEOUT_S = 30.0
-#: each so many seconds of a body must bring so many bytes/s on average: what came before counts no more
-BODY_PERIOD_S, BODY_BYTES_PER_S = 30.0, 4096
-#: seconds in which what a refused client still sends is read and thrown away; closing at once would reset the
-#: connection and the client would never see why
-LINGER_S = 2.0
-#: what a request that waits for others is counted with beside its body: with its head it takes about as much memory
-WAITS_BYTES = 1024
+logger = logging.getLogger(__name__)
+
+OVERLOADED = "too many request bodies are being read at once; try again"
 
 
-class HttpConnection(RequestReader):
-    """One client connection."""
+class DirectReader(asyncio.BufferedProtocol):
+    """Replaces a connection as the transport's protocol while a large body is read into its final place."""
 
-    def __init__(self, server: Shared):
-        super().__init__(server)
-        #: bytes that are counted for requests that wait, and for answers that the client does not take
-        self._waiting_bytes = self._unsent = 0
-        #: the answer to a request that was refused behind others
-        self._refusal: tuple[int, Headers, Sequence[Buffer]] | None = None
-        #: bytes that were written and not sent when that was last looked at
+    def __init__(self, connection: HttpConnection, parser: RequestParser):
+        self._connection = connection
+        self._parser = parser
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._parser.space
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._connection.body_read(nbytes)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connection.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._connection.resume_writing()
+
+
+class HttpConnection(asyncio.Protocol):
+    """One client connection, and the sink of its parser.
+
+    Attributes:
+        touched: ``time.monotonic()`` of the latest progress.
+        unsent_bytes: of responses that the client had not read when they were last counted.
+    """
+
+    def __init__(self, server: HttpServer):
+        self._server = server
+        self._limits = server.limits
+        self._parser = RequestParser(self, server.limits, server.known_heads)
+        self._transport: asyncio.Transport | None = None
+        #: the request that is being handled; the next ones wait
+        self._active: Exchange | None = None
+        self._waiting: deque[Exchange] = deque()
+        #: a request of the present read was handled: further ones are handled in later turns of the event loop
+        self._handled = False
+        #: bytes counted in the server's buffer: of the body that is being read, and of requests that wait
+        self._reading_bytes = self._waiting_bytes = 0
+        self.unsent_bytes = 0
+        #: since when the head or the body is due, and bytes of the body at that time
+        self._since, self._since_bytes = 0.0, 0
+        self._direct = False
+        #: the rejection that follows the responses to earlier requests
+        self._rejection: Response | None = None
+        #: the last response was written, and what arrives is discarded
+        self._lingering = False
+        self._closing = False
+        self._write_paused = False
+        #: bytes in the transport's buffer at the latest sweep
         self._unwritten = 0
+        self._opened_at = self.touched = time.monotonic()
 
-    # --- transport callbacks ---
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the server's buffer that this connection holds."""
+        return self._reading_bytes + self._waiting_bytes
+
+    # --- called by the transport ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
         self._server.connections.add(self)
-        if len(self._server.connections) > self._server.max_connections:
-            self._refuse(503, f"connections: at most {self._server.max_connections} at a time")
+        if len(self._server.connections) > self._limits.connections:
+            self._reject(503, f"connections: at most {self._limits.connections} at a time")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.discard(self)
         self._closing = True
-        # Bodies go with their count, not when the garbage collector comes by.
-        self._let_go()
-        self._reading = self._raw = None
-        self._waiting.clear()
-        self._count_waiting(-self._waiting_bytes)
+        # Without reference cycles, bodies are freed now and not by the garbage collector.
+        self._parser.close()
+        self._count_reading(-self._reading_bytes)
+        self._drop_waiting()
         self._count_unsent(0)
         active, self._active = self._active, None
         if active is not None and not active.done:
             active.done = True
             self._server.active -= 1
-            self._server.disconnected(active)
+            self._server.handler.disconnected(active)
             active.waiter = None
         self._transport = None
-        self._parser = None
         self._server.check_idle()
 
     def eof_received(self) -> None:
-        """The client sends nothing more: the transport closes."""
+        """Let the transport close: a client that sends nothing more is gone."""
 
     def pause_writing(self) -> None:
         self._write_paused = True
         self.count_unsent()
-        if self._server.unsent_bytes > self._server.max_buffered_bytes:
+        if self._server.unsent_bytes > self._limits.buffered_bytes:
             self._server.abort_unread()
 
     def resume_writing(self) -> None:
@@ -82,116 +123,143 @@ class HttpConnection(RequestReader):
         self._count_unsent(0)
         self._next()
 
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of the shared buffer that this connection holds: of a body that is being read, and of requests that
-        wait."""
-        return self._reading_bytes + self._waiting_bytes
+    def data_received(self, data: bytes) -> None:
+        self.touched = time.monotonic()
+        self._handled = False
+        self._parser.feed(data)
 
-    @property
-    def unsent_bytes(self) -> int:
-        """Bytes of answers that the client did not take, when that was last counted."""
-        return self._unsent
+    def body_read(self, size: int) -> None:
+        """So many bytes of a large body were read into place."""
+        self.touched = time.monotonic()
+        self._handled = False
+        if len(self._parser.space) == size:
+            self._read_with(self)
+        self._parser.filled(size)
 
-    def count_unsent(self) -> None:
-        """Count the bytes that the client has not taken by now."""
-        self._count_unsent(self._transport.get_write_buffer_size() if self._transport is not None else 0)
+    def _read_with(self, protocol: asyncio.BaseProtocol) -> None:
+        # Transports choose between both ways of reading when reading starts.
+        self._direct = protocol is not self
+        self._transport.pause_reading()
+        self._transport.set_protocol(protocol)
+        self._transport.resume_reading()
 
-    def evict(self) -> None:
-        """Refuse the body that is being read and the requests that wait: others need the room."""
-        self._waiting.clear()
-        self._count_waiting(-self._waiting_bytes)
-        if self._transport is not None and not self._transport.is_closing():
-            # Out of memory of its own, if the body is read into that.
-            self._read_by(self)
-        self._refuse(503, TOO_MANY, retry=True)
+    # --- called by the parser ---
 
-    def abort(self) -> None:
-        """Close at once; what was not sent is lost."""
-        self._count_unsent(0)
-        if self._transport is not None:
-            self._transport.abort()
+    def on_begin(self) -> None:
+        """See :class:`~.parser.RequestSink`."""
+        self._since, self._since_bytes = self.touched, 0
 
-    def _count_unsent(self, size: int) -> None:
-        self._server.unsent_bytes += size - self._unsent
-        self._unsent = size
+    def on_head(self, head: Head) -> None:
+        """See :class:`~.parser.RequestSink`."""
+        self._since, self._since_bytes = self.touched, 0
+        rejection = self._server.handler.preflight(head)
+        if rejection is not None:
+            self._reject_with(rejection)
+        elif self._active is None and head.headers.get(b"expect", b"").lower() == b"100-continue":
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
-    def _count_waiting(self, size: int) -> None:
-        self._server.buffered_bytes += size
-        self._waiting_bytes += size
+    def on_body(self, size: int) -> None:
+        """See :class:`~.parser.RequestSink`."""
+        if self._server.reserve(self, size):
+            self._reading_bytes += size
+        else:
+            self._reject(503, OVERLOADED)
 
-    # --- answering ---
+    def on_large_body(self) -> None:
+        """See :class:`~.parser.RequestSink`."""
+        self._read_with(DirectReader(self, self._parser))
 
-    def _begin(self, exchange: Exchange) -> None:
-        """From here on the exchange counts as one that the server works on, until it is answered or given up."""
+    def on_request(self, head: Head, body: Buffer) -> None:
+        """See :class:`~.parser.RequestSink`."""
+        if self._reading_bytes:
+            self._count_reading(-self._reading_bytes)
+        exchange = Exchange(self, head, body, self.touched)
+        if self._active is not None or self._write_paused:
+            self._enqueue(exchange)
+            return
         self._active = exchange
         self._server.active += 1
-
-    def _take(self, exchange: Exchange) -> None:
-        if self._active is None and not self._write_paused:
-            self._begin(exchange)
-            if self._first:
-                self._first = False
-                self._start(exchange)
-            else:
-                # One read may hold thousands that are answered at once, and others have their turn between them.
-                asyncio.get_running_loop().call_soon(self._start_later, exchange)
+        if self._handled:
+            # One read may hold thousands of requests, and other connections need the event loop, too.
+            asyncio.get_running_loop().call_soon(self._handle_later, exchange)
             return
-        size = WAITS_BYTES + len(exchange.body)
-        server = self._server
-        if server.buffered_bytes + size > server.max_buffered_bytes and not server.make_room(self.held_bytes, size):
-            self._refuse(503, TOO_MANY, retry=True)
-            return
-        self._count_waiting(size)
-        self._waiting.append(exchange)
-
-    def _start(self, exchange: Exchange) -> None:
+        self._handled = True
         try:
             self._server.handle(exchange)
         except Exception as error:
-            logger.error("http_handler_failed", exc_info=error)
-            if not exchange.done:
-                exchange.respond(*self._server.render_error(500, "internal error"), close=True)
+            self._handler_failed(exchange, error)
+
+    def on_error(self, status: int, message: str) -> None:
+        """See :class:`~.parser.RequestSink`."""
+        self._reject(status, message)
+
+    # --- requests in order ---
+
+    def _enqueue(self, exchange: Exchange) -> None:
+        size = self._limits.waiting_bytes + len(exchange.body)
+        if not self._server.reserve(self, size):
+            self._reject(503, OVERLOADED)
+            return
+        self._waiting_bytes += size
+        self._waiting.append(exchange)
+        # A pipelining client is read no faster than it is answered.
+        self._transport.pause_reading()
 
     def _next(self) -> None:
-        if self._active is not None or self._write_paused or self._closing:
+        """Handle the next request that waits, or send the rejection behind the last one."""
+        if self._active is not None or self._write_paused or self._closing or self._lingering:
             return
         if self._waiting:
-            exchange = self._waiting.popleft()
-            self._count_waiting(-WAITS_BYTES - len(exchange.body))
+            self._active = exchange = self._waiting.popleft()
+            self._server.active += 1
+            self._count_waiting(-self._limits.waiting_bytes - len(exchange.body))
             if not self._waiting:
                 self._transport.resume_reading()
-            # From the loop, not from here: a long pipeline of quick answers would otherwise recurse.
-            self._begin(exchange)
-            asyncio.get_running_loop().call_soon(self._start_later, exchange)
-        elif self._refusal is not None and not self._transport.is_closing():
-            refusal, self._refusal = self._refusal, None
-            self._refuse_now(*refusal)
+            # From the event loop: a long pipeline of immediate responses would recurse.
+            asyncio.get_running_loop().call_soon(self._handle_later, exchange)
+        elif self._rejection is not None and not self._transport.is_closing():
+            self._linger(self._rejection)
 
-    def _start_later(self, exchange: Exchange) -> None:
-        if self._active is exchange and not exchange.done:
-            exchange.read_at = time.monotonic()
-            self._start(exchange)
+    def _handle_later(self, exchange: Exchange) -> None:
+        if self._active is not exchange or exchange.done:
+            return
+        exchange.read_at = time.monotonic()
+        try:
+            self._server.handle(exchange)
+        except Exception as error:
+            self._handler_failed(exchange, error)
+
+    def _handler_failed(self, exchange: Exchange, error: Exception) -> None:
+        logger.error("http_handler_failed", exc_info=error)
+        if not exchange.done:
+            exchange.respond(*self._server.handler.render_error(500, "internal error"), close=True)
+
+    def _drop_waiting(self) -> None:
+        self._waiting.clear()
+        self._count_waiting(-self._waiting_bytes)
+
+    # --- responses ---
 
     def write_success(self, exchange: Exchange, rest: bytes) -> bool:
         """See :meth:`Exchange.succeed`."""
         server = self._server
         if self._active is not exchange:
             return False
-        if exchange.afterwards or server.stopping:
-            if exchange.afterwards != KEEP_ALIVE or server.stopping:
-                return self._write_last(exchange, server.ok, CLOSE, rest)
+        persistence = exchange.head.persistence
+        if persistence or server.stopping:
+            if persistence != KEEP_ALIVE or server.stopping:
+                return self._write_last(server.ok, CLOSE, rest)
             rest = KEEP_ALIVE + rest
         self._active = None
         server.active -= 1
         transport = self._transport
         if transport is None or transport.is_closing():
             return False
-        if len(rest) < JOIN_BELOW:
+        if len(rest) < JOIN_BYTES:
             transport.write(server.ok + rest)
         else:
             transport.writelines([server.ok, rest])
-        if self._waiting or self._no_more:
+        if self._waiting or self._rejection is not None:
             self._next()
         return True
 
@@ -201,10 +269,11 @@ class HttpConnection(RequestReader):
         """See :meth:`Exchange.respond`."""
         if self._active is not exchange:
             return False
-        afterwards = CLOSE if close or self._server.stopping else exchange.afterwards
-        data = render(status, self._server.date, headers, body, afterwards, exchange.head.method == b"HEAD")
-        if afterwards == CLOSE:
-            return self._write_last(exchange, *data)
+        head = exchange.head
+        persistence = CLOSE if close or self._server.stopping else head.persistence
+        data = render((status, headers, body), self._server.date, persistence, head.method == b"HEAD")
+        if persistence == CLOSE:
+            return self._write_last(*data)
         self._active = None
         self._server.active -= 1
         transport = self._transport
@@ -214,102 +283,134 @@ class HttpConnection(RequestReader):
         self._next()
         return True
 
-    def _write_last(self, exchange: Exchange, *data: Buffer) -> bool:
+    def _write_last(self, *data: Buffer) -> bool:
         self._active = None
         self._server.active -= 1
         transport = self._transport
         written = transport is not None and not transport.is_closing()
         if written:
             transport.writelines(data)
-            self._closing = True
-            transport.close()
+            self.close()
         self._server.check_idle()
         return written
 
-    # --- refusing and closing ---
+    # --- rejections and closing ---
 
-    def _refuse_with(self, status: int, headers: Headers, body: Sequence[Buffer]) -> None:
-        """Answer now and read on only to throw away, so that the client gets to read the answer."""
-        self._refused = True
-        self._let_go()
+    def _reject(self, status: int, message: str) -> None:
+        self._reject_with(self._server.handler.render_error(status, message))
+
+    def _reject_with(self, response: Response) -> None:
+        """Respond behind earlier requests, and discard everything that arrives."""
+        self._parser.stop()
+        self._count_reading(-self._reading_bytes)
         transport = self._transport
-        if transport is None or transport.is_closing() or self._closing or self._lingering or self._no_more:
+        if transport is None or transport.is_closing() or self._closing or self._lingering or self._rejection:
             return
+        if self._direct:
+            self._read_with(self)
         if self._active is not None or self._waiting:
-            # Earlier requests of this connection are not answered yet; their answers come first.
-            self._no_more = True
-            self._refusal = status, headers, body
-            return
-        self._refuse_now(status, headers, body)
+            self._rejection = response
+        else:
+            self._linger(response)
 
-    def _refuse_now(self, status: int, headers: Headers, body: Sequence[Buffer]) -> None:
+    def _linger(self, response: Response) -> None:
         self._lingering = True
         transport = self._transport
-        transport.writelines(render(status, self._server.date, headers, body, CLOSE, head_only=False))
+        transport.writelines(render(response, self._server.date, CLOSE, head_only=False))
         if transport.can_write_eof():
             transport.write_eof()
-        asyncio.get_running_loop().call_later(LINGER_S, self.close)
+        asyncio.get_running_loop().call_later(self._limits.linger_s, self.close)
+
+    def evict(self) -> None:
+        """Reject the request that is being read and those that wait: others need the memory."""
+        self._drop_waiting()
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+        self._reject(503, OVERLOADED)
 
     def close(self) -> None:
-        """Close once what was written is sent."""
+        """Close once everything written was sent."""
         self._closing = True
+        self._parser.stop()
         if self._transport is not None:
             self._transport.close()
 
-    @property
-    def owed(self) -> bool:
-        """Whether a request is on its way: it has begun to arrive, or the connection was made for one."""
-        return not self._closing and (self._reading is not None or self.touched == self._made)
-
-    @property
-    def unsent(self) -> bool:
-        """Whether something that was written has not gone to the client yet."""
-        return self._transport is not None and self._transport.get_write_buffer_size() > 0
-
-    def shut(self) -> None:
-        """The server stops: close now where nothing is in progress, otherwise after the answer."""
+    def close_idle(self) -> None:
+        """Close if no request is being handled; otherwise the response closes the connection."""
         if self._active is None and not self._waiting:
             self.close()
 
-    # --- patience ---
+    def abort(self) -> None:
+        """Close at once, and lose what was not sent."""
+        self._count_unsent(0)
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- accounting ---
+
+    @property
+    def expects_response(self) -> bool:
+        """A request has begun to arrive, or the connection was just opened for one."""
+        return not self._closing and (self._parser.head is not None or self.touched == self._opened_at)
+
+    @property
+    def unsent(self) -> bool:
+        """Some of what was written has not been sent."""
+        return self._transport is not None and self._transport.get_write_buffer_size() > 0
+
+    def count_unsent(self) -> None:
+        """Count the bytes that the client has not read by now."""
+        self._count_unsent(self._transport.get_write_buffer_size() if self._transport is not None else 0)
+
+    def _count_unsent(self, size: int) -> None:
+        self._server.unsent_bytes += size - self.unsent_bytes
+        self.unsent_bytes = size
+
+    def _count_reading(self, size: int) -> None:
+        self._server.buffered_bytes += size
+        self._reading_bytes += size
+
+    def _count_waiting(self, size: int) -> None:
+        self._server.buffered_bytes += size
+        self._waiting_bytes += size
+
+    # --- time limits ---
 
     def sweep(self, now: float) -> None:
-        """Close the connection where its client makes no progress (called every few seconds)."""
-        unwritten = self._transport.get_write_buffer_size() if self._transport is not None else 0
+        """Close the connection or reject its request if the client makes no progress; called every few seconds."""
+        limits, transport = self._limits, self._transport
+        unwritten = transport.get_write_buffer_size() if transport is not None else 0
         if unwritten != self._unwritten:
-            # It was given something, or takes it.
+            # Bytes were written, or the client read some.
             self._unwritten, self.touched = unwritten, now
-        if self._closing and self._transport is not None and now - self.touched > IDLE_TIMEOUT_S:
-            # Its client does not take the rest of what was written.
-            self._transport.abort()
-            return
-        if self._active is not None or self._closing or self._lingering:
-            # While a request is worked on the next one may not have been read for the server's own reasons.
+        idle_s, receiving = now - self.touched, self._parser.head is not None
+        if self._closing and transport is not None and idle_s > limits.idle_s:
+            # The client does not read the last response.
+            transport.abort()
+        elif self._active is not None or self._closing or self._lingering:
+            # The next request may not have been read for the server's own reasons.
             self._since, self._since_bytes = now, self._reading_bytes
-            return
-        if self._write_paused and now - self.touched > IDLE_TIMEOUT_S:
-            # It does not read its answers; what waits for it would wait for ever.
-            self._transport.abort()
-        elif self._reading is not None and now - self.touched > READ_TIMEOUT_S:
-            self._refuse(408, f"request: nothing arrived for {READ_TIMEOUT_S:g} s")
-        elif self._reading is not None and self._slow(now - self._since):
-            if self._head_read:
-                self._refuse(408, f"body: at least {BODY_BYTES_PER_S} bytes/s on average over {BODY_PERIOD_S:g} s")
+        elif self._write_paused and idle_s > limits.idle_s:
+            transport.abort()
+        elif receiving and idle_s > limits.read_s:
+            self._reject(408, f"request: nothing arrived for {limits.read_s:g} s")
+        elif receiving and self._slow(now):
+            if self._parser.head_complete:
+                rate = limits.body_rate
+                self._reject(408, f"body: at least {rate.bytes_per_s} bytes/s on average over {rate.period_s:g} s")
             else:
-                self._refuse(408, f"request line and headers: at most {HEAD_TIMEOUT_S:g} s")
-        elif self._reading is None and not self._waiting and now - self.touched > IDLE_TIMEOUT_S:
+                self._reject(408, f"request line and headers: at most {limits.head_s:g} s")
+        elif not receiving and not self._waiting and idle_s > limits.idle_s:
             self.close()
 
-    def _slow(self, elapsed_s: float) -> bool:
-        if self._write_paused or self._waiting:
-            self._since += elapsed_s
-            self._since_bytes = self._reading_bytes
-            return False
-        if not self._head_read:
-            return elapsed_s > HEAD_TIMEOUT_S
-        if elapsed_s <= BODY_PERIOD_S:
-            return False
-        came = self._reading_bytes - self._since_bytes
-        self._since += elapsed_s
-        self._since_bytes = self._reading_bytes
-        return came < BODY_BYTES_PER_S * elapsed_s
+    def _slow(self, now: float) -> bool:
+        """The head or the body takes too long; starts the next period of the body's rate."""
+        elapsed_s, rate = now - self._since, self._limits.body_rate
+        if not self._write_paused and not self._waiting:
+            if not self._parser.head_complete:
+                return elapsed_s > self._limits.head_s
+            if elapsed_s <= rate.period_s:
+                return False
+        arrived = self._reading_bytes - self._since_bytes
+        self._since, self._since_bytes = now, self._reading_bytes
+        return not self._write_paused and not self._waiting and arrived < rate.bytes_per_s * elapsed_s

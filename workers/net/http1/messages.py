@@ -1,74 +1,50 @@
-"""Requests as they were read, and how they are answered."""
+"""Requests as they were parsed, and their responses as bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Any, Protocol
+
+import msgspec
+
+from workers.net.limits import JOIN_BYTES
 
 Buffer = bytes | bytearray | memoryview
 Headers = Sequence[tuple[bytes, bytes]]
+#: status, headers without ``content-length``, pieces of the body
+Response = tuple[int, Headers, Sequence[Buffer]]
 
-#: the last answer of a connection says so; one to HTTP/1.0 has to say that it is not the last (RFC 9112, section 9.3)
+#: header lines; a response to HTTP/1.0 must say that the connection stays open (RFC 9112, section 9.3)
 CLOSE, KEEP_ALIVE = b"connection: close\r\n", b"connection: keep-alive\r\n"
+STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
 
 
 class Head:
-    """A request's head.
+    """A request's method, target and headers.
 
-    ``headers``: lower-case names; a repeated header's values are joined by a comma. ``length``: of the body that
-    belongs to it; None: it comes in chunks. ``afterwards``: the header line by which its answer tells what becomes of
-    the connection (:data:`CLOSE`, :data:`KEEP_ALIVE`), empty where it stays open without a word. ``state``: what
-    :attr:`~.shared.Shared.preflight` left for the handler.
+    Attributes:
+        target: path, still percent-encoded; ``query``: behind its first question mark.
+        headers: by lower-case name; values of a repeated header are joined by a comma.
+        length: bytes of the body; None: it comes in chunks.
+        persistence: :data:`CLOSE` or :data:`KEEP_ALIVE` where the response needs that header line, else empty.
+        state: the application's own, set by :meth:`~.server.HttpHandler.preflight`.
     """
 
-    __slots__ = ("afterwards", "headers", "length", "method", "query", "state", "target")
+    __slots__ = ("headers", "length", "method", "persistence", "query", "state", "target")
 
     def __init__(self) -> None:
         self.method = b""
         self.target = b""
         self.query = b""
         self.headers: dict[bytes, bytes] = {}
-        self.afterwards = b""
+        self.persistence = b""
         self.length: int | None = 0
         self.state: Any = None
 
 
-class Exchange:
-    """One request and the way to answer it.
-
-    ``head`` may be shared with other requests. ``read_at``: ``time.monotonic()`` when the last byte was there.
-    ``waiter``: the handler's own, for :attr:`~.shared.Shared.disconnected`.
-    """
-
-    __slots__ = ("_connection", "afterwards", "body", "done", "head", "read_at", "waiter")
-
-    def __init__(self, connection: Answering, head: Head, body: Buffer, read_at: float):
-        self._connection = connection
-        self.head = head
-        self.body = body
-        self.read_at = read_at
-        self.afterwards = head.afterwards
-        self.done = False
-        self.waiter: Any = None
-
-    def respond(self, status: int, headers: Headers, body: Sequence[Buffer] = (), close: bool = False) -> bool:
-        """Hand the response to the socket. False: the client is gone, or this request was answered already."""
-        if self.done:
-            return False
-        self.done, self.waiter = True, None
-        return self._connection.write_response(self, status, headers, body, close)
-
-    def succeed(self, rest: bytes) -> bool:
-        """Respond with status 200; ``rest`` is all that follows the date: headers with ``content-length``, an empty
-        line, and the body. As :meth:`respond`; to be used for requests other than HEAD."""
-        if self.done:
-            return False
-        self.done, self.waiter = True, None
-        return self._connection.write_success(self, rest)
-
-
-class Answering(Protocol):
-    """What an exchange came by and is answered by."""
+class Responder(Protocol):
+    """The connection of an exchange."""
 
     def write_response(
         self, exchange: Exchange, status: int, headers: Headers, body: Sequence[Buffer], close: bool
@@ -77,3 +53,62 @@ class Answering(Protocol):
 
     def write_success(self, exchange: Exchange, rest: bytes) -> bool:
         """See :meth:`Exchange.succeed`."""
+
+
+class Exchange(msgspec.Struct, eq=False):
+    """One request and the means to answer it.
+
+    Attributes:
+        head: may be shared with other requests.
+        read_at: ``time.monotonic()`` when the last byte arrived.
+        done: answered, or the client is gone.
+        waiter: the application's own, for :meth:`~.server.HttpHandler.disconnected`.
+    """
+
+    connection: Responder
+    head: Head
+    body: Buffer
+    read_at: float
+    done: bool = False
+    waiter: Any = None
+
+    def respond(self, status: int, headers: Headers, body: Sequence[Buffer] = (), close: bool = False) -> bool:
+        """Write the response. False: the client is gone, or the request was answered before."""
+        if self.done:
+            return False
+        self.done, self.waiter = True, None
+        return self.connection.write_response(self, status, headers, body, close)
+
+    def succeed(self, rest: bytes) -> bool:
+        """Write a response of status 200, not for HEAD requests; for the result see :meth:`respond`.
+
+        Args:
+            rest: everything after the date: headers with ``content-length``, an empty line, the body.
+        """
+        if self.done:
+            return False
+        self.done, self.waiter = True, None
+        return self.connection.write_success(self, rest)
+
+
+def render(response: Response, date: bytes, persistence: bytes, head_only: bool) -> list[Buffer]:
+    """Serialise a response, as one buffer where it is small.
+
+    Args:
+        date, persistence: whole header lines, or empty.
+        head_only: leave out the body, but not its length (HEAD requests).
+    """
+    status, headers, body = response
+    size = sum(part.nbytes if isinstance(part, memoryview) else len(part) for part in body)
+    head = bytearray(STATUS_LINES[status])
+    head += date
+    for name, value in headers:
+        head += name + b": " + value + b"\r\n"
+    head += b"content-length: %d\r\n" % size + persistence + b"\r\n"
+    if head_only:
+        body = ()
+    if size >= JOIN_BYTES:
+        return [head, *body]
+    for part in body:
+        head += part
+    return [head]

@@ -1,72 +1,156 @@
-"""Listens, and looks after its connections every few seconds."""
+"""The listening socket, and the memory that all connections share."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import time
+from email.utils import formatdate
+from operator import attrgetter
+from typing import Protocol
+
+from workers.net.limits import BACKLOG, Http1Limits
 
 from .connection import HttpConnection
-from .shared import Shared
+from .messages import STATUS_LINES, Exchange, Head, Response
+from .parser import KnownHeads
 
-#: a server that stops waits so many seconds for requests that are on their way
-LAST_CALL_S = 0.2
+_held, _unsent = attrgetter("held_bytes"), attrgetter("unsent_bytes")
 
 
-class HttpServer(Shared):
-    """Listens; for the arguments see :class:`~.shared.Shared`."""
+class HttpHandler(Protocol):
+    """The application behind a server."""
 
-    connections: set[HttpConnection]
-    _server: asyncio.Server | None = None
-    _sweeper: asyncio.Task | None = None
+    def preflight(self, head: Head) -> Response | None:
+        """Accept a request by its head (None), or reject it before its body is read.
+
+        An accepted head is accepted again without a call until :meth:`HttpServer.forget`.
+        """
+
+    def handle(self, exchange: Exchange) -> None:
+        """Answer a request now or later; called once it is complete."""
+
+    def disconnected(self, exchange: Exchange) -> None:
+        """The client of an unanswered exchange is gone; called once."""
+
+    def render_error(self, status: int, message: str) -> Response:
+        """Word an error that the server found."""
+
+
+class HttpServer:
+    """Listens in the running event loop.
+
+    Attributes:
+        active: requests that are being handled.
+        buffered_bytes: of request bodies that are being read or wait, of all connections.
+        unsent_bytes: of responses that clients have not read, of all connections.
+        date, ok: header line of the present second, and the same behind the status line of 200.
+    """
+
+    def __init__(self, handler: HttpHandler, limits: Http1Limits):
+        self.handler = handler
+        self.handle = handler.handle
+        self.limits = limits
+        self.known_heads = KnownHeads(limits)
+        self.connections: set[HttpConnection] = set()
+        self.active = self.buffered_bytes = self.unsent_bytes = 0
+        self.stopping = False
+        self._idle = asyncio.Event()
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.Task | None = None
+        self.date = self.ok = b""
+        self._update_date()
 
     async def start(self, host: str, port: int, reuse_port: bool = False) -> None:
-        """Listen; with ``reuse_port`` beside other processes that do so too.
+        """Listen; with ``reuse_port`` several processes share the address.
 
         Raises:
             OSError: the address cannot be used.
         """
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: HttpConnection(self), host, port, backlog=1024, reuse_port=reuse_port
+            lambda: HttpConnection(self), host, port, backlog=BACKLOG, reuse_port=reuse_port
         )
-        self._sweeper = asyncio.create_task(self._sweep())
+        self._sweeper = asyncio.create_task(self._sweep(), name="http-sweep")
 
     @property
     def port(self) -> int:
+        """The port that it listens on."""
         return self._server.sockets[0].getsockname()[1]
 
     async def drain(self, grace_s: float) -> None:
-        """Accept nothing more; let requests in progress finish, and answers be taken, for up to ``grace_s``."""
+        """Accept nothing more; wait up to ``grace_s`` for requests to be answered and responses to be read."""
         self.stopping = True
         self._server.close()
         self._sweeper.cancel()
-        owed = {connection for connection in self.connections if connection.owed}
-        for connection in self.connections - owed:
-            connection.shut()
-        if owed:
-            # Closed without an answer, they would be an error to their clients, who could not know.
-            await asyncio.sleep(min(LAST_CALL_S, grace_s))
-            for connection in owed & self.connections:
-                connection.shut()
+        expecting = {connection for connection in self.connections if connection.expects_response}
+        for connection in self.connections - expecting:
+            connection.close_idle()
+        if expecting:
+            # Closing these without a response would be an error that their clients cannot explain.
+            await asyncio.sleep(min(self.limits.last_requests_s, grace_s))
+            for connection in expecting & self.connections:
+                connection.close_idle()
         try:
             async with asyncio.timeout(grace_s):
-                # What was answered is to reach its client, too.
                 while self.active or any(connection.unsent for connection in self.connections):
-                    self.idle.clear()
-                    await self.idle.wait()
+                    self._idle.clear()
+                    await self._idle.wait()
         except TimeoutError:
             pass
 
     def close(self) -> None:
-        """Close all connections, once what was written to them is sent."""
+        """Close all connections once everything written was sent."""
         for connection in list(self.connections):
             connection.close()
+
+    def forget(self) -> None:
+        """Ask :meth:`HttpHandler.preflight` again for heads that were accepted."""
+        self.known_heads.clear()
+
+    # --- called by connections ---
+
+    def reserve(self, connection: HttpConnection, size: int) -> bool:
+        """Count ``size`` more bytes as buffered, and evict connections that hold more than this one until they fit.
+
+        Returns:
+            False: they do not fit, and were not counted.
+        """
+        while self.buffered_bytes + size > self.limits.buffered_bytes:
+            largest = max(self.connections, key=_held)
+            if largest.held_bytes <= connection.held_bytes + size:
+                return False
+            largest.evict()
+        self.buffered_bytes += size
+        return True
+
+    def abort_unread(self) -> None:
+        """Abort the connections with most unread responses until the rest fits. A single one may exceed the limit."""
+        for connection in self.connections:
+            if connection.unsent_bytes:
+                # The client may have read some since they were last counted.
+                connection.count_unsent()
+        while self.unsent_bytes > self.limits.buffered_bytes:
+            largest = max(self.connections, key=_unsent)
+            if largest.unsent_bytes == self.unsent_bytes:
+                return
+            largest.abort()
+
+    def check_idle(self) -> None:
+        """A request was answered, or a connection has ended: shutdown waits for the last one."""
+        if self.stopping and self.active == 0:
+            self._idle.set()
+
+    # --- time ---
+
+    def _update_date(self) -> None:
+        self.date = b"date: " + formatdate(time.time(), usegmt=True).encode() + b"\r\n"
+        self.ok = STATUS_LINES[200] + self.date
 
     async def _sweep(self) -> None:
         for second in itertools.count(1):
             await asyncio.sleep(1.0)
-            self.tell_time()
+            self._update_date()
             if second % 5 == 0:
                 now = time.monotonic()
                 for connection in list(self.connections):

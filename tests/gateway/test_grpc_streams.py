@@ -12,14 +12,14 @@ from types import SimpleNamespace
 import pytest
 from tritonclient.grpc import service_pb2 as pb
 
+from tests.net import wire as h2
 from tests.net.http2_client import Peer, connected, eventually, prefixed, serving
 from tests.net.test_grpc_calls import CODE, KIB, MIB, status, to
 from workers.gateway import rpc_stream
 from workers.gateway.errors import Invalid, Overloaded
 from workers.gateway.rpc_stream import Streaming, Waits
-from workers.net.grpc import call as rpc_call
-from workers.net.grpc.messages import Messages
-from workers.net.http2 import frames as h2
+from workers.net.grpc import Admitted, Call, MessageParser
+from workers.net.limits import Rate
 
 SHUT = {h2.INITIAL_WINDOW_SIZE: 0}
 #: compressed, and nothing says how
@@ -47,13 +47,13 @@ class Plane:
 async def streaming(**given):
     async with serving(**given) as (server, echo):
         plane = Plane()
-        endpoint = Streaming(plane.submit, echo.refused, plane.cancel)
-        echo.admit = lambda head: rpc_call.Admitted(echo.key, endpoint, client="a key")
+        endpoint = Streaming(plane.submit, echo.rejected, plane.cancel)
+        echo.admit = lambda head: Admitted(echo.key, endpoint, client="a key")
         yield server, plane, endpoint
 
 
 async def told(peer: Peer, count: int) -> list[pb.ModelStreamInferResponse]:
-    messages, found = Messages(16 * MIB), []
+    messages, found = MessageParser(16 * MIB, Rate()), []
     while len(found) < count:
         kind, _, _, payload = await peer.frame()
         if kind == h2.DATA:
@@ -181,9 +181,8 @@ async def test_a_stream_that_was_refused_and_is_given_up_leaves_nothing(how):
         assert (plane.cancelled, endpoint.open) == (2, set())
 
 
-async def test_who_was_refused_and_takes_nothing_is_given_up_and_so_is_the_next(monkeypatch):
-    monkeypatch.setattr(rpc_call, "WRITE_TIMEOUT_S", 0.2)
-    async with streaming() as (server, plane, endpoint), connected(server.port, SHUT) as peer:
+async def test_who_was_refused_and_takes_nothing_is_given_up_and_so_is_the_next():
+    async with streaming(write_s=0.2) as (server, plane, endpoint), connected(server.port, SHUT) as peer:
         for number in (1, 3):
             await unread(peer, plane, number)
             peer.send(h2.frame(h2.DATA, 0, number, WRONG))
@@ -267,10 +266,9 @@ async def test_the_time_of_a_query_that_waits_for_room_begins_with_its_turn():
         assert timed.read_at[-2] < before <= timed.read_at[-1]
 
 
-async def test_a_stream_that_is_held_has_time_for_the_rest_of_its_message(monkeypatch):
+async def test_a_stream_that_is_held_has_time_for_the_rest_of_its_message():
     """It is not its client's fault that nothing comes."""
-    monkeypatch.setattr(rpc_call, "READ_TIMEOUT_S", 1.5)
-    async with streaming() as (server, plane, _), connected(server.port) as peer:
+    async with streaming(read_s=1.5) as (server, plane, _), connected(server.port) as peer:
         peer.send(peer.head(1))
         ask(peer, 1, *[b"x"] * (rpc_stream.QUERIES + 1))
         peer.send(h2.frame(h2.DATA, 0, 1, prefixed(b"last")[:6]))
@@ -340,7 +338,7 @@ async def test_an_error_that_is_there_at_once_names_its_query():
 
 async def test_no_circles_are_left_behind_streams():
     def left() -> int:
-        kinds = (rpc_call.Call, rpc_stream._Stream, rpc_stream._Asked)
+        kinds = (Call, rpc_stream._Stream, rpc_stream._Asked)
         return sum(isinstance(one, kinds) for one in gc.get_objects())
 
     gc.collect()

@@ -11,15 +11,14 @@ import hpack
 import pytest
 from tritonclient.grpc import service_pb2 as pb
 
+from tests.net import wire as h2
 from tests.net.http2_client import HEAD, Echo, prefixed
 from tests.net.test_http2_anything import Transport
 from workers.gateway.errors import Invalid, ModelFailed, Overloaded
 from workers.gateway.rpc_stream import Streaming
-from workers.net.grpc.call import Admitted
-from workers.net.grpc.messages import Messages
-from workers.net.grpc.server import RpcServer
-from workers.net.http2 import Connection
-from workers.net.http2 import frames as h2
+from workers.net.grpc import Admitted, GrpcServer, MessageParser
+from workers.net.http2 import Http2Connection
+from workers.net.limits import GrpcLimits, Rate
 
 KIB = 1024
 
@@ -69,10 +68,12 @@ class Talk:
     def __init__(self, rnd: random.Random) -> None:
         self.rnd = rnd
         echo, self.plane, self.transport = Echo(), Plane(rnd), Transport()
-        self.endpoint = Streaming(self.plane.submit, echo.refused, self.plane.cancel)
+        self.endpoint = Streaming(self.plane.submit, echo.rejected, self.plane.cancel)
         echo.admit = lambda head: Admitted(echo.key, self.endpoint, client="a key")
-        self.server = RpcServer(echo, 100_000, rnd.choice([60_000, 400_000, 4_000_000]))
-        self.connection = Connection(self.server)
+        self.server = GrpcServer(
+            echo, GrpcLimits(message_bytes=100_000, buffered_bytes=rnd.choice([60_000, 400_000, 4_000_000]))
+        )
+        self.connection = Http2Connection(self.server, self.server.limits.http2)
         self.connection.connection_made(self.transport)
         self.encoder = hpack.Encoder()
         self.asked: dict[int, list[str]] = {}
@@ -134,12 +135,12 @@ class Talk:
         """What each stream's client was told, as ids: all of what is whole."""
         out, offset, found, messages = bytes(self.transport.out), 0, {}, {}
         while offset < len(out):
-            high, low, kind, _, number = h2.unpack_head(out, offset)
-            begin, offset = offset + h2.HEAD, offset + h2.HEAD + (high << 8 | low)
+            length, kind, _, number = h2.parse_header(out, offset)
+            begin, offset = offset + h2.HEADER_BYTES, offset + h2.HEADER_BYTES + length
             if kind == h2.GOAWAY:
                 raise AssertionError(out[begin:offset])
             if kind == h2.DATA:
-                for _, body in messages.setdefault(number, Messages(1 << 24)).feed(out[begin:offset]):
+                for _, body in messages.setdefault(number, MessageParser(1 << 24, Rate())).feed(out[begin:offset]):
                     one = pb.ModelStreamInferResponse.FromString(bytes(body))
                     found.setdefault(number, []).append(one.infer_response.id or one.error_message)
         return found

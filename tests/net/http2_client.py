@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator
 
 import hpack
 
-from workers.gateway.errors import GatewayError, UnsupportedMethod
-from workers.net.grpc.call import Admitted, Call, timeout_s
-from workers.net.grpc.server import RpcServer
-from workers.net.http2 import Head
-from workers.net.http2 import frames as h2
+from workers.net.grpc import Admitted, Call, Code, GrpcServer, StatusError, parse_timeout
+from workers.net.http2 import HeaderList
+from workers.net.limits import GrpcLimits
+
+from . import wire as h2
 
 HEAD = [
     (":method", "POST"),
@@ -47,8 +47,9 @@ class Peer:
 
     async def frame(self) -> tuple[int, int, int, bytes]:
         """The next one: (kind, flags, stream, payload)."""
-        high, low, kind, flags, number = h2.unpack_head(await asyncio.wait_for(self.reader.readexactly(h2.HEAD), 60))
-        return kind, flags, number, await asyncio.wait_for(self.reader.readexactly(high << 8 | low), 60)
+        header = await asyncio.wait_for(self.reader.readexactly(h2.HEADER_BYTES), 60)
+        length, kind, flags, number = h2.parse_header(header)
+        return kind, flags, number, await asyncio.wait_for(self.reader.readexactly(length), 60)
 
     async def until(self, kind: int) -> tuple[int, int, bytes]:
         """(flags, stream, payload) of the next frame of a kind; what comes before is thrown away."""
@@ -101,13 +102,13 @@ class Echo:
         self.held: list[Call] = []
         self.got: list[bytes] = []
         self.gone: list[Call] = []
-        self.refusals: list[GatewayError] = []
+        self.refusals: list[StatusError] = []
         self.key = object()
         self.hear = lambda call, data: call.answer(data)
 
-    def admit(self, head: Head) -> Admitted:
-        path = head.fields[b":path"]
-        timeout = head.fields.get(b"grpc-timeout")
+    def admit(self, headers: HeaderList) -> Admitted:
+        path = headers.fields[b":path"]
+        timeout = headers.fields.get(b"grpc-timeout")
         endpoint = {
             b"/echo": _Endpoint(self),
             b"/open": _Endpoint(self),
@@ -115,15 +116,15 @@ class Echo:
             b"/streams": _Endpoint(self, True, True),
         }
         if path not in endpoint:
-            return Admitted(self.key, None, UnsupportedMethod("method: not known"))
-        encoding = head.fields.get(b"grpc-encoding", b"identity")
-        seconds = None if timeout is None else timeout_s(timeout)
+            return Admitted(self.key, None, StatusError(Code.UNIMPLEMENTED, "method: not known"))
+        encoding = headers.fields.get(b"grpc-encoding", b"identity")
+        seconds = None if timeout is None else parse_timeout(timeout)
         return Admitted(self.key, endpoint[path], None, seconds, encoding, "" if path == b"/open" else "a key")
 
     def current(self, admitted: Admitted) -> bool:
-        return admitted.catalog is self.key
+        return admitted.config is self.key
 
-    def refused(self, error: GatewayError) -> None:
+    def rejected(self, error: StatusError) -> None:
         self.refusals.append(error)
 
     def stop(self) -> None:
@@ -156,10 +157,12 @@ class _Endpoint:
 
 
 @contextlib.asynccontextmanager
-async def serving(message_bytes: int = 1 << 20, most_bytes: int = 4 << 20) -> AsyncIterator[tuple[RpcServer, Echo]]:
+async def serving(
+    message_bytes: int = 1 << 20, most_bytes: int = 4 << 20, **limits
+) -> AsyncIterator[tuple[GrpcServer, Echo]]:
     """A server with an echo behind it."""
     echo = Echo()
-    server = RpcServer(echo, message_bytes, most_bytes)
+    server = GrpcServer(echo, GrpcLimits(message_bytes=message_bytes, buffered_bytes=most_bytes, **limits))
     await server.start("127.0.0.1", 0)
     try:
         yield server, echo

@@ -16,17 +16,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workers.gateway.errors import Invalid
-from workers.net.grpc import call as rpc_call
-from workers.net.grpc import messages as grpc_messages
-from workers.net.grpc import server as rpc_server
-from workers.net.grpc.call import timeout_s
-from workers.net.grpc.messages import IN_PLACE, MessageError, Messages
-from workers.net.http2 import frames as h2
+from workers.net.grpc import Admitted, Call, Code, MessageParser, StatusError, parse_timeout
+from workers.net.grpc.status import invalid
+from workers.net.limits import DIRECT_READ_BYTES, Rate
 
+from . import wire as h2
 from .http2_client import HEAD, Peer, connected, eventually, prefixed, serving
 
 CODE = grpc.StatusCode
+RATE = Rate()
 KIB = 1024
 MIB = 1024 * KIB
 
@@ -44,17 +42,20 @@ async def status(peer: Peer, number: int) -> tuple[grpc.StatusCode, str]:
 # --- messages ---------------------------------------------------------------------------------------------------------
 
 BODIES = st.lists(
-    st.tuples(st.booleans(), st.integers(0, 40) | st.sampled_from([IN_PLACE - 6, IN_PLACE + 1, 2 * IN_PLACE])),
+    st.tuples(
+        st.booleans(),
+        st.integers(0, 40) | st.sampled_from([DIRECT_READ_BYTES - 6, DIRECT_READ_BYTES + 1, 2 * DIRECT_READ_BYTES]),
+    ),
     max_size=6,
 )
 
 
 @settings(deadline=None)
-@given(BODIES, st.lists(st.integers(1, 2 * IN_PLACE), max_size=40))
+@given(BODIES, st.lists(st.integers(1, 2 * DIRECT_READ_BYTES), max_size=40))
 def test_messages_are_the_same_however_they_are_cut_up(bodies, sizes):
     sent = [(flag, bytes([place % 251]) * size) for place, (flag, size) in enumerate(bodies)]
     stream = b"".join(prefixed(body, flag) for flag, body in sent)
-    messages, found = Messages(4 * IN_PLACE), []
+    messages, found = MessageParser(4 * DIRECT_READ_BYTES, RATE), []
     for size in [*sizes, len(stream) + 1]:
         piece, stream = stream[:size], stream[size:]
         found += messages.feed(piece)
@@ -72,10 +73,10 @@ def test_messages_are_the_same_however_they_are_cut_up(bodies, sizes):
     ],
 )
 def test_what_is_no_message_is_refused_before_it_is_there(data, words, too_large):
-    with pytest.raises(MessageError) as caught:
-        Messages(100).feed(data)
+    with pytest.raises(StatusError) as caught:
+        MessageParser(100, RATE).feed(data)
     assert words in str(caught.value)
-    assert caught.value.too_large == too_large
+    assert caught.value.code is (Code.RESOURCE_EXHAUSTED if too_large else Code.INVALID_ARGUMENT)
 
 
 @pytest.mark.parametrize(
@@ -129,13 +130,13 @@ async def test_compressed_messages_are_taken_up_to_the_same_size(encoding, packe
     [(b"1S", 1.0), (b"250m", 0.25), (b"99999999u", 99.999999), (b"0n", 0.0), (b"2H", 7200.0), (b"3M", 180.0)],
 )
 def test_deadlines_have_units(value, seconds):
-    assert timeout_s(value) == pytest.approx(seconds)
+    assert parse_timeout(value) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("value", [b"", b"S", b"1", b"1s", b"-1S", b"1.5S", b"123456789S", b"\xb2S"])
 def test_what_is_no_deadline_is_refused(value):
-    with pytest.raises(Invalid, match="grpc-timeout: must be up to 8 digits"):
-        timeout_s(value)
+    with pytest.raises(StatusError, match="grpc-timeout: must be up to 8 digits"):
+        parse_timeout(value)
 
 
 async def test_what_was_remembered_of_a_head_ends_with_what_it_was_judged_by():
@@ -143,7 +144,7 @@ async def test_what_was_remembered_of_a_head_ends_with_what_it_was_judged_by():
         for number in (1, 3):
             peer.ask(number, b"x")
             assert (await peer.response(number))[0] == prefixed(b"x")
-        echo.admit, echo.key = (lambda head: rpc_call.Admitted(echo.key, None, Invalid("no more"))), object()
+        echo.admit, echo.key = (lambda head: Admitted(echo.key, None, invalid("no more"))), object()
         peer.ask(5, b"x")
         assert await status(peer, 5) == (CODE.INVALID_ARGUMENT, "no more")
 
@@ -151,7 +152,7 @@ async def test_what_was_remembered_of_a_head_ends_with_what_it_was_judged_by():
 async def test_any_text_of_a_status_comes_through():
     text = "at 100 %, “quoted”\n\x00 \ud800 end"
     async with serving() as (server, echo), grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
-        echo.admit = lambda head: rpc_call.Admitted(echo.key, None, Invalid(text))
+        echo.admit = lambda head: Admitted(echo.key, None, invalid(text))
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await channel.unary_unary("/echo")(b"")
         assert caught.value.details() == text.replace("\ud800", "?")
@@ -228,10 +229,9 @@ async def test_of_answers_that_nobody_takes_the_connection_with_most_is_given_up
         await eventually(lambda: server.unsent == 0, "all is sent")
 
 
-async def test_the_connection_with_most_calls_makes_room_for_others(monkeypatch):
-    monkeypatch.setattr(rpc_server, "MAX_CALLS", 12)
+async def test_the_connection_with_most_calls_makes_room_for_others():
     async with contextlib.AsyncExitStack() as stack:
-        server, echo = await stack.enter_async_context(serving())
+        server, echo = await stack.enter_async_context(serving(calls=12))
         one, two, three = [await stack.enter_async_context(connected(server.port)) for _ in range(3)]
         for peer, count in ((one, 8), (two, 4)):
             for number in range(1, 2 * count, 2):
@@ -256,9 +256,9 @@ async def test_the_connection_with_most_calls_makes_room_for_others(monkeypatch)
 
 
 async def test_answers_that_nobody_takes_are_counted_however_much_a_client_would_take_at_once():
-    settings = {h2.INITIAL_WINDOW_SIZE: h2.MOST_WINDOW, h2.MAX_FRAME_SIZE: h2.MOST_FRAME}
+    settings = {h2.INITIAL_WINDOW_SIZE: h2.MAX_WINDOW, h2.MAX_FRAME_SIZE: h2.MAX_FRAME}
     async with serving(most_bytes=32 * MIB) as (server, echo), connected(server.port, settings) as peer:
-        peer.send(h2.window_update(0, h2.MOST_WINDOW - h2.WINDOW))
+        peer.send(h2.window_update(0, h2.MAX_WINDOW - h2.DEFAULT_WINDOW))
         peer.ask(1, b"x", to("/hold"))
         await eventually(lambda: echo.held, "it asks")
         peer.writer.transport.pause_reading()
@@ -272,9 +272,9 @@ async def test_answers_that_nobody_takes_are_counted_however_much_a_client_would
 
 
 async def test_a_server_that_stops_waits_for_answers_to_be_taken():
-    settings = {h2.INITIAL_WINDOW_SIZE: h2.MOST_WINDOW, h2.MAX_FRAME_SIZE: h2.MOST_FRAME}
+    settings = {h2.INITIAL_WINDOW_SIZE: h2.MAX_WINDOW, h2.MAX_FRAME_SIZE: h2.MAX_FRAME}
     async with serving() as (server, echo), connected(server.port, settings) as peer:
-        peer.send(h2.window_update(0, h2.MOST_WINDOW - h2.WINDOW))
+        peer.send(h2.window_update(0, h2.MAX_WINDOW - h2.DEFAULT_WINDOW))
         peer.ask(1, b"x", to("/hold"))
         await eventually(lambda: echo.held, "it asks")
         ends = [peer.writer.transport, *(connection._transport for connection in server.connections)]
@@ -292,9 +292,8 @@ async def test_a_server_that_stops_waits_for_answers_to_be_taken():
         await asyncio.wait_for(stopping, 2)
 
 
-async def test_a_message_that_does_not_go_on_is_given_up(monkeypatch):
-    monkeypatch.setattr(rpc_call, "READ_TIMEOUT_S", 0.5)
-    async with serving() as (server, _), connected(server.port) as peer:
+async def test_a_message_that_does_not_go_on_is_given_up():
+    async with serving(read_s=0.5) as (server, _), connected(server.port) as peer:
         peer.send(peer.head(1), h2.frame(h2.DATA, 0, 1, prefixed(b"abc")[:6]))
         peer.send(peer.head(3, fields=to("/streams")))
         peer.send(peer.head(5, fields=to("/streams")), h2.frame(h2.DATA, 0, 5, prefixed(b"abc")[:6]))
@@ -324,9 +323,8 @@ async def trickle(peer: Peer, number: int, *frames: bytes) -> tuple[grpc.StatusC
         sending.cancel()
 
 
-async def test_empty_frames_do_not_keep_a_call(monkeypatch):
-    monkeypatch.setattr(rpc_call, "READ_TIMEOUT_S", 0.5)
-    async with serving() as (server, _), connected(server.port) as peer:
+async def test_empty_frames_do_not_keep_a_call():
+    async with serving(read_s=0.5) as (server, _), connected(server.port) as peer:
         for number, begun in ((1, b""), (3, prefixed(b"abc")[:6])):
             peer.send(peer.head(number), h2.frame(h2.DATA, 0, number, begun))
             found = await trickle(peer, number, *[b""] * 1000)
@@ -334,9 +332,8 @@ async def test_empty_frames_do_not_keep_a_call(monkeypatch):
         assert (server.streams, server.reading) == (0, 0)
 
 
-async def test_the_message_of_a_call_that_takes_one_has_only_so_long(monkeypatch):
-    monkeypatch.setattr(rpc_call, "MESSAGE_TIMEOUT_S", 0.5)
-    async with serving() as (server, _), connected(server.port) as peer:
+async def test_the_message_of_a_call_that_takes_one_has_only_so_long():
+    async with serving(message_s=0.5) as (server, _), connected(server.port) as peer:
         peer.send(peer.head(1), h2.frame(h2.DATA, 0, 1, prefixed(bytes(20000))[:6]))
         found = await trickle(peer, 1, *[b"a"] * 1000)
         assert found == (CODE.INVALID_ARGUMENT, "message: must have come within 0.5 s")
@@ -349,9 +346,8 @@ async def test_the_message_of_a_call_that_takes_one_has_only_so_long(monkeypatch
 
 
 @pytest.mark.parametrize("path", ["/echo", "/streams"])
-async def test_a_message_must_come_with_a_least_rate(monkeypatch, path):
-    monkeypatch.setattr(grpc_messages, "PERIOD_S", 0.5)
-    async with serving() as (server, _), connected(server.port) as peer:
+async def test_a_message_must_come_with_a_least_rate(path):
+    async with serving(message_rate=Rate(period_s=0.5)) as (server, _), connected(server.port) as peer:
         peer.send(peer.head(1, fields=to(path)))
         peer.send(*[h2.frame(h2.DATA, 0, 1, piece) for piece in (prefixed(bytes(100_000))[:5], bytes(16_000))])
         code, words = await trickle(peer, 1, *[b"a"] * 1000)
@@ -360,27 +356,26 @@ async def test_a_message_must_come_with_a_least_rate(monkeypatch, path):
 
 
 def test_the_rate_of_messages_is_that_of_the_last_period():
-    messages, now, rate = Messages(10 * MIB), 100.0, grpc_messages.BYTES_PER_S
+    messages, now, rate = MessageParser(10 * MIB, RATE), 100.0, RATE.bytes_per_s
     messages.feed(prefixed(bytes(8 * MIB))[: 4 * MIB])
     assert not messages.slow(now)
-    assert not messages.slow(now + grpc_messages.PERIOD_S)
+    assert not messages.slow(now + RATE.period_s)
     # Earlier bytes are no credit.
-    now += grpc_messages.PERIOD_S
-    assert not messages.slow(now + grpc_messages.PERIOD_S - 1)
-    assert messages.slow(now + grpc_messages.PERIOD_S)
+    now += RATE.period_s
+    assert not messages.slow(now + RATE.period_s - 1)
+    assert messages.slow(now + RATE.period_s)
     for _ in range(3):
-        now += grpc_messages.PERIOD_S
-        messages.feed(bytes(int(rate * grpc_messages.PERIOD_S)))
-        assert not messages.slow(now + grpc_messages.PERIOD_S)
+        now += RATE.period_s
+        messages.feed(bytes(int(rate * RATE.period_s)))
+        assert not messages.slow(now + RATE.period_s)
     # A stream that is to wait begins anew.
     messages.pause()
-    assert not messages.slow(now + 10 * grpc_messages.PERIOD_S)
+    assert not messages.slow(now + 10 * RATE.period_s)
 
 
-async def test_a_call_without_a_key_has_only_so_long(monkeypatch):
-    monkeypatch.setattr(rpc_call, "OPEN_TIMEOUT_S", 0.5)
+async def test_a_call_without_a_key_has_only_so_long():
     settings = {h2.INITIAL_WINDOW_SIZE: 4}
-    async with serving() as (server, _), connected(server.port, settings) as peer:
+    async with serving(public_call_s=0.5) as (server, _), connected(server.port, settings) as peer:
         peer.send(peer.head(1, fields=to("/open")), h2.frame(h2.DATA, 0, 1, prefixed(bytes(60))[:6]))
         found = await trickle(peer, 1, *[b"a"] * 20, *[b""] * 1000)
         assert found == (CODE.INVALID_ARGUMENT, "message: must have come within 0.5 s")
@@ -389,12 +384,15 @@ async def test_a_call_without_a_key_has_only_so_long(monkeypatch):
         while (await peer.until(h2.RST_STREAM))[1] != 3:
             # Of the first one nothing more was wanted.
             pass
-        assert (server.streams, server.reading, server.unsent, len(server._open)) == (0, 0, 0, 0)
+        assert (server.streams, server.reading, server.unsent, len(server._public)) == (0, 0, 0, 0)
 
 
-async def test_calls_without_a_key_take_the_place_of_older_ones_and_no_room_of_others(monkeypatch):
-    monkeypatch.setattr(rpc_server, "MAX_OPEN_CALLS", 10)
-    async with serving(most_bytes=1) as (server, _), connected(server.port) as one, connected(server.port) as two:
+async def test_calls_without_a_key_take_the_place_of_older_ones_and_no_room_of_others():
+    async with (
+        serving(most_bytes=1, public_calls=10) as (server, _),
+        connected(server.port) as one,
+        connected(server.port) as two,
+    ):
         for number in range(1, 31, 2):
             one.send(one.head(number, fields=to("/open")), h2.frame(h2.DATA, 0, number, prefixed(bytes(60))[:60]))
         for number in range(1, 11, 2):
@@ -406,12 +404,11 @@ async def test_calls_without_a_key_take_the_place_of_older_ones_and_no_room_of_o
         assert (await status(one, 11))[0] is CODE.RESOURCE_EXHAUSTED
         one.send(h2.frame(h2.DATA, h2.END_STREAM, 13, bytes(5)))
         assert (await one.response(13))[0] == prefixed(bytes(60))
-    await eventually(lambda: (server.streams, len(server._open)) == (0, 0), "nothing is left")
+    await eventually(lambda: (server.streams, len(server._public)) == (0, 0), "nothing is left")
 
 
-async def test_an_answer_that_is_not_taken_is_given_up(monkeypatch):
-    monkeypatch.setattr(rpc_call, "WRITE_TIMEOUT_S", 0.5)
-    async with serving() as (server, _), connected(server.port, {h2.INITIAL_WINDOW_SIZE: 4}) as peer:
+async def test_an_answer_that_is_not_taken_is_given_up():
+    async with serving(write_s=0.5) as (server, _), connected(server.port, {h2.INITIAL_WINDOW_SIZE: 4}) as peer:
         peer.ask(1, b"a" * 100)
         assert await peer.until(h2.RST_STREAM) == (0, 1, b"\0\0\0\x08")
         assert (server.unsent, server.streams) == (0, 0)
@@ -420,9 +417,9 @@ async def test_an_answer_that_is_not_taken_is_given_up(monkeypatch):
 async def test_a_client_that_reads_nothing_is_read_no_further():
     async with (
         serving(message_bytes=MIB, most_bytes=64 * MIB) as (server, echo),
-        connected(server.port, {h2.INITIAL_WINDOW_SIZE: h2.MOST_WINDOW}) as peer,
+        connected(server.port, {h2.INITIAL_WINDOW_SIZE: h2.MAX_WINDOW}) as peer,
     ):
-        peer.send(h2.window_update(0, h2.MOST_WINDOW - h2.WINDOW))
+        peer.send(h2.window_update(0, h2.MAX_WINDOW - h2.DEFAULT_WINDOW))
         peer.writer.transport.pause_reading()
         body = prefixed(bytes(200 * KIB))
         for number in range(1, 400, 2):
@@ -442,7 +439,7 @@ async def test_a_client_that_reads_nothing_is_read_no_further():
 
 async def test_no_circles_are_left_behind_calls():
     def left() -> int:
-        return sum(isinstance(one, rpc_call.Call) for one in gc.get_objects())
+        return sum(isinstance(one, Call) for one in gc.get_objects())
 
     gc.collect()
     gc.disable()

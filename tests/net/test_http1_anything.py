@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from workers.net.http1 import Exchange, Head, HttpServer
+from workers.net.http1 import Exchange, HttpServer, RequestHead
 from workers.net.http1.connection import HttpConnection
 from workers.net.limits import Http1Limits
 
@@ -83,7 +83,7 @@ class Handler:
     def render_error(self, status: int, message: str):
         return status, (), (message.encode(),)
 
-    def preflight(self, head: Head):
+    def preflight(self, head: RequestHead):
         return (404, (), (b"no",)) if head.target == b"/no" else None
 
     def handle(self, exchange: Exchange) -> None:

@@ -10,10 +10,11 @@ import weakref
 import hpack
 import pytest
 
-from workers.net.grpc.server import RpcServer
-from workers.net.http2 import Connection
-from workers.net.http2 import frames as h2
+from workers.net.grpc.server import GrpcServer
+from workers.net.http2 import Http2Connection
+from workers.net.limits import GrpcLimits
 
+from . import wire as h2
 from .http2_client import HEAD, Echo, prefixed
 
 PATHS = ("/echo", "/echo", "/hold", "/streams", "/nothing")
@@ -52,7 +53,7 @@ class Transport:
 def anything(rnd: random.Random) -> bytes:
     """What a client sends: most of it in order, some of it not."""
     encoder = hpack.Encoder()
-    data = h2.PREFACE + h2.settings({h2.INITIAL_WINDOW_SIZE: rnd.choice([0, 10, 1000, h2.WINDOW, 1 << 20])})
+    data = h2.PREFACE + h2.settings({h2.INITIAL_WINDOW_SIZE: rnd.choice([0, 10, 1000, h2.DEFAULT_WINDOW, 1 << 20])})
     number = 1
     for _ in range(rnd.randrange(1, 40)):
         known = rnd.choice([max(1, number - 2), 1, max(1, number - 6)])
@@ -85,8 +86,8 @@ def anything(rnd: random.Random) -> bytes:
 def converse(rnd: random.Random) -> tuple[bytes, int]:
     """One connection; what it was sent, and how many calls were answered meanwhile."""
     echo = Echo()
-    server, transport = RpcServer(echo, 100_000, 300_000), Transport()
-    connection = Connection(server)
+    server, transport = GrpcServer(echo, GrpcLimits(message_bytes=100_000, buffered_bytes=300_000)), Transport()
+    connection = Http2Connection(server, server.limits.http2)
     connection.connection_made(transport)
     data, answered = anything(rnd), 0
     while data:
@@ -124,8 +125,8 @@ async def test_whatever_comes_is_accounted_for(seed):
         answered += some
         decoder, offset, goodbye = hpack.Decoder(), 0, b""
         while offset < len(out):
-            high, low, kind, _, _ = h2.unpack_head(out, offset)
-            begin, offset = offset + h2.HEAD, offset + h2.HEAD + (high << 8 | low)
+            length, kind, _, _ = h2.parse_header(out, offset)
+            begin, offset = offset + h2.HEADER_BYTES, offset + h2.HEADER_BYTES + length
             if kind == h2.HEADERS:
                 decoder.decode(out[begin:offset])
             elif kind == h2.GOAWAY:
@@ -140,7 +141,9 @@ async def test_whatever_comes_is_accounted_for(seed):
 @pytest.mark.parametrize("more", [b"", h2.frame(h2.HEADERS, 0, 1, b"\x88")])
 async def test_a_connection_that_is_gone_leaves_memory_without_the_collector(more):
     """Which comes seldom: gateways leave it little to do."""
-    connection = Connection(RpcServer(Echo(), 1000, 1000))
+    server = GrpcServer(Echo(), GrpcLimits(message_bytes=1000, buffered_bytes=1000))
+    connection = Http2Connection(server, server.limits.http2)
+    del server
     connection.connection_made(Transport())
     connection.data_received(h2.PREFACE + h2.settings({}) + more)
     gc.disable()

@@ -13,15 +13,15 @@ from tritonclient.grpc import service_pb2 as pb
 
 from tests.gateway.conftest import wait_for
 from tests.gateway.test_grpc_errors import CODE, KEYED, SERVICE
+from tests.net import wire as h2
 from tests.net.http2_client import HEAD, Peer, connected, prefixed
-from workers.net.grpc.call import OPEN_MESSAGE_BYTES
-from workers.net.grpc.server import MAX_CALLS
-from workers.net.http2 import connection as http2
-from workers.net.http2 import frames as h2
+from workers.net.limits import GrpcLimits
 
 from .conftest import MAX_REQUEST_MB, MIB
 from .test_slow_clients import LARGEST
 from .wire import Client, request
+
+GRPC_LIMITS = GrpcLimits(message_bytes=MIB, buffered_bytes=MIB)
 
 LIVE = [(name, SERVICE + "ServerLive" if name == ":path" else value) for name, value in HEAD]
 
@@ -110,7 +110,10 @@ async def test_gzip_calls_of_open_methods_are_refused_without_being_inflated(ser
         fields = [*LIVE, ("grpc-encoding", "gzip")]
         begun = sum(process.cpu_times()[:2])
         for number in range(1, 2 * count, 2):
-            pieces = [prefixed(bomb, 1)[place : place + h2.FRAME] for place in range(0, len(bomb) + 5, h2.FRAME)]
+            pieces = [
+                prefixed(bomb, 1)[place : place + h2.DEFAULT_FRAME]
+                for place in range(0, len(bomb) + 5, h2.DEFAULT_FRAME)
+            ]
             frames = [h2.frame(h2.DATA, 0, number, piece) for piece in pieces[:-1]]
             peer.send(peer.head(number, fields=fields), *frames, h2.frame(h2.DATA, h2.END_STREAM, number, pieces[-1]))
             assert await status(peer, number) in (CODE.UNIMPLEMENTED, CODE.RESOURCE_EXHAUSTED)
@@ -132,7 +135,7 @@ async def test_a_small_compressed_message_of_an_open_method_is_not_taken_either(
 
 async def test_a_message_of_an_open_method_has_few_bytes(served):
     async with connected(address(served)) as peer:
-        for number, size in ((1, OPEN_MESSAGE_BYTES), (3, OPEN_MESSAGE_BYTES + 1)):
+        for number, size in ((1, GRPC_LIMITS.public_message_bytes), (3, GRPC_LIMITS.public_message_bytes + 1)):
             # A field that nobody knows, of so many bytes in all.
             peer.ask(number, b"\x7a" + bytes([size - 2]) + bytes(size - 2), LIVE)
             assert await status(peer, number) is (CODE.OK if number == 1 else CODE.RESOURCE_EXHAUSTED)
@@ -142,11 +145,11 @@ async def test_a_message_of_an_open_method_has_few_bytes(served):
 
 
 async def test_open_calls_of_20_connections_leave_the_slots_for_calls_with_a_key(served):
-    connections = MAX_CALLS // http2.STREAMS + 1
+    connections = GRPC_LIMITS.calls // GRPC_LIMITS.http2.streams + 1
     async with contextlib.AsyncExitStack() as stack:
         peers = [await stack.enter_async_context(connected(address(served))) for _ in range(connections)]
         for peer in peers:
-            peer.send(*[peer.head(number, fields=LIVE) for number in range(1, 2 * http2.STREAMS, 2)])
+            peer.send(*[peer.head(number, fields=LIVE) for number in range(1, 2 * GRPC_LIMITS.http2.streams, 2)])
             peer.send(h2.frame(h2.PING, 0, 0, b"all read"))
         for peer in peers:
             await peer.until(h2.PING)

@@ -11,32 +11,32 @@ import math
 
 import msgspec
 
+from workers.net.grpc import Code, StatusError
 
-class GatewayError(Exception):
-    """Base of all errors that a client sees. ``status``: HTTP's; ``grpc``: the name of gRPC's. ``retry_after_s``: when
-    trying again may help."""
+
+class GatewayError(StatusError):
+    """Base of all errors that a client sees. ``status``: HTTP's; ``code``: gRPC's. ``retry_after_s``: when trying again
+    may help."""
 
     status = 500
-    grpc = "INTERNAL"
+    code = Code.INTERNAL
     outcome: str | None = "failed"
 
     def __init__(self, message: str, retry_after_s: float | None = None, headers: tuple[tuple[bytes, bytes], ...] = ()):
-        super().__init__(message)
-        self.message = message
-        self.retry_after_s = retry_after_s
+        super().__init__(self.code, message, retry_after_s)
         self.headers = headers
 
 
 class Invalid(GatewayError):
     """The query does not fit the application's signature or the protocol. Permanent."""
 
-    status, grpc, outcome = 400, "INVALID_ARGUMENT", None
+    status, code, outcome = 400, Code.INVALID_ARGUMENT, None
 
 
 class Unauthenticated(GatewayError):
     """No API key, or one that is not known. Permanent."""
 
-    status, grpc, outcome = 401, "UNAUTHENTICATED", None
+    status, code, outcome = 401, Code.UNAUTHENTICATED, None
 
     def __init__(self, message: str):
         super().__init__(message, headers=((b"www-authenticate", b'Bearer realm="nereus"'),))
@@ -45,13 +45,13 @@ class Unauthenticated(GatewayError):
 class NotFound(GatewayError):
     """No such path, application or variant. Permanent, until an operator registers it."""
 
-    status, grpc, outcome = 404, "NOT_FOUND", None
+    status, code, outcome = 404, Code.NOT_FOUND, None
 
 
 class MethodNotAllowed(GatewayError):
     """The path exists, with other methods. Permanent."""
 
-    status, grpc, outcome = 405, "UNIMPLEMENTED", None
+    status, code, outcome = 405, Code.UNIMPLEMENTED, None
 
     def __init__(self, method: str, allowed: tuple[str, ...]):
         names = ", ".join(allowed)
@@ -61,25 +61,25 @@ class MethodNotAllowed(GatewayError):
 class UnsupportedMethod(GatewayError):
     """gRPC has no such method here. Permanent."""
 
-    status, grpc, outcome = 404, "UNIMPLEMENTED", None
+    status, code, outcome = 404, Code.UNIMPLEMENTED, None
 
 
 class TooLarge(GatewayError):
     """The body, decompressed, is larger than the limit. Permanent."""
 
-    status, grpc, outcome = 413, "RESOURCE_EXHAUSTED", None
+    status, code, outcome = 413, Code.RESOURCE_EXHAUSTED, None
 
 
 class UnsupportedEncoding(GatewayError):
     """A Content-Encoding that the gateway does not know. Permanent."""
 
-    status, grpc, outcome = 415, "UNIMPLEMENTED", None
+    status, code, outcome = 415, Code.UNIMPLEMENTED, None
 
 
 class Overloaded(GatewayError):
     """Refused so that others stay in time: queues are full or the deadline cannot be met. Retryable."""
 
-    status, grpc, outcome = 503, "RESOURCE_EXHAUSTED", "dropped"
+    status, code, outcome = 503, Code.RESOURCE_EXHAUSTED, "dropped"
 
     def __init__(self, message: str, retry_after_s: float = 1.0):
         super().__init__(message, retry_after_s)
@@ -88,13 +88,13 @@ class Overloaded(GatewayError):
 class Throttled(GatewayError):
     """The key's queries crashed devices repeatedly: it is limited to a few queries. Retryable."""
 
-    status, grpc, outcome = 429, "RESOURCE_EXHAUSTED", None
+    status, code, outcome = 429, Code.RESOURCE_EXHAUSTED, None
 
 
 class Unavailable(GatewayError):
     """No device can answer now: none is warm, or the one that had the query went away. Retryable."""
 
-    status, grpc, outcome = 503, "UNAVAILABLE", "failed"
+    status, code, outcome = 503, Code.UNAVAILABLE, "failed"
     STOPPING = "the gateway is stopping; try another or try again"
 
     def __init__(self, message: str, retry_after_s: float = 1.0):
@@ -104,13 +104,13 @@ class Unavailable(GatewayError):
 class TimedOut(GatewayError):
     """The device did not answer while the query was worth an answer. Retryable."""
 
-    status, grpc, outcome = 504, "DEADLINE_EXCEEDED", "dropped"
+    status, code, outcome = 504, Code.DEADLINE_EXCEEDED, "dropped"
 
 
 class ModelFailed(GatewayError):
     """The model raised, or gave what cannot be sent. Not retryable with the same input."""
 
-    status, grpc, outcome = 500, "INTERNAL", "failed"
+    status, code, outcome = 500, Code.INTERNAL, "failed"
 
 
 _encode = msgspec.json.Encoder().encode

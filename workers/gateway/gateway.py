@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 
 from workers import disk, log
-from workers.net.grpc.server import RpcServer
+from workers.net.grpc import GrpcServer
 from workers.net.http1 import HttpServer
-from workers.net.limits import Http1Limits
+from workers.net.limits import GrpcLimits, Http1Limits
 from workers.protocol.control import FromMember, GatewayConfig
 from workers.protocol.fronts import FrontStats
 from workers.protocol.gateways import CoreStatus
@@ -92,7 +92,7 @@ class GatewayOptions:
     beside: Beside | None = None
 
 
-async def _listen(setting: str, server: HttpServer | RpcServer, host: str, port: int, shared: bool) -> None:
+async def _listen(setting: str, server: HttpServer | GrpcServer, host: str, port: int, shared: bool) -> None:
     try:
         await server.start(host, port, shared)
     except OSError as error:
@@ -178,7 +178,7 @@ class Gateway:
         rest = Rest(self._front, self._metadata, self._metrics, options.max_body_bytes)
         self._http = HttpServer(rest, Http1Limits(body_bytes=options.max_body_bytes, buffered_bytes=buffered_bytes))
         rpc = Rpc(self._front, self._metadata, self._metrics)
-        self._rpc = RpcServer(rpc, options.max_body_bytes, buffered_bytes)
+        self._rpc = GrpcServer(rpc, GrpcLimits(message_bytes=options.max_body_bytes, buffered_bytes=buffered_bytes))
         self._ticker: asyncio.Task | None = None
 
     # --- life ---------------------------------------------------------------------------------------------------------

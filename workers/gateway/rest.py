@@ -7,21 +7,32 @@ read a body that it would refuse anyway.
 from __future__ import annotations
 
 import urllib.parse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
 
 from workers.net import compression
-from workers.net.http1 import Exchange, Head, Headers
+from workers.net.http1 import Exchange, RequestHead, Response
 from workers.protocol import v2
 from workers.protocol.frames import TensorHeader
 from workers.protocol.specs import ApplicationSpec
+from workers.protocol.tensors import Buffer
 from workers.protocol.v2_repeated import Reader
 from workers.protocol.v2_response import Template, fits
 
 from .catalog import Catalog, parse_version
-from .errors import GatewayError, Invalid, MethodNotAllowed, ModelFailed, NotFound, TooLarge, http_plain, http_response
+from .errors import (
+    GatewayError,
+    Invalid,
+    MethodNotAllowed,
+    ModelFailed,
+    NotFound,
+    TooLarge,
+    UnsupportedEncoding,
+    http_plain,
+    http_response,
+)
 from .flights import Answer, Flight, Outcome
 from .front import Front
 from .metadata import Metadata
@@ -38,7 +49,6 @@ TEMPLATES = 1024
 UNUSED_BODY_BYTES = 64
 
 _Rendered = tuple[v2.Terms, tuple[TensorHeader, ...], Template | None]
-Response = tuple[int, Headers, Sequence[bytes]]
 
 
 @dataclass(slots=True)
@@ -67,7 +77,7 @@ class _Infer:
 
 
 class Rest:
-    """Answers :class:`~.http1.Exchange` objects."""
+    """Answers :class:`~workers.net.http1.Exchange` objects."""
 
     def __init__(self, front: Front, metadata: Metadata, metrics: GatewayMetrics, max_body_bytes: int):
         self._front = front
@@ -102,7 +112,7 @@ class Rest:
 
     # --- what the HTTP server calls ---
 
-    def preflight(self, head: Head) -> Response | None:
+    def preflight(self, head: RequestHead) -> Response | None:
         """Admit a request by its head, or refuse it."""
         try:
             head.state = self._admit(head)
@@ -135,7 +145,7 @@ class Rest:
 
     # --- admission ---
 
-    def _admit(self, head: Head) -> _Admitted:
+    def _admit(self, head: RequestHead) -> _Admitted:
         path = _split(head.target)
         method = head.method.decode("latin-1")
         headers = head.headers
@@ -161,7 +171,9 @@ class Rest:
             _no_body(head)
             return _Admitted(call, model, version, client=client)
         encoding = headers.get(b"content-encoding", b"identity").strip().lower()
-        compression.check(encoding)
+        if encoding not in compression.ENCODINGS:
+            known = "gzip, deflate and identity"
+            raise UnsupportedEncoding(f"Content-Encoding: {_shown(encoding[:80])} is not supported; {known} are")
         accepts = headers.get(b"accept-encoding", b"")
         return _Admitted(call, model, version, _header_length(headers), encoding, accepts, client)
 
@@ -186,7 +198,7 @@ class Rest:
             infer = admitted.infer = self._what_for(admitted)
         body = exchange.body
         if admitted.encoding != b"identity":
-            body = compression.decompress(admitted.encoding, body, self._max_body_bytes)
+            body = self._decompress(admitted, body)
         try:
             query = infer.reader.parse(body, admitted.header_length)
         except v2.V2Error as error:
@@ -197,6 +209,13 @@ class Rest:
         if not exchange.done:
             # Undone with the answer: what goes round in a circle stays until the collector comes by, body and all.
             exchange.waiter = flight
+
+    def _decompress(self, admitted: _Admitted, body: Buffer) -> Buffer:
+        """Raises GatewayError."""
+        try:
+            return compression.decompress(admitted.encoding, body, self._max_body_bytes)
+        except compression.CompressionError as error:
+            raise (TooLarge if error.too_large else Invalid)(f"body: {error}") from None
 
     def _what_for(self, admitted: _Admitted) -> _Infer:
         front = self._front
@@ -296,7 +315,7 @@ class Rest:
         exchange.respond(200, [_JSON], [_encode(self._metadata.statistics(model, admitted.version))])
 
     def _index(self, exchange: Exchange, admitted: _Admitted) -> None:
-        body = bytes(compression.decompress(admitted.encoding, exchange.body, self._max_body_bytes))
+        body = bytes(self._decompress(admitted, exchange.body))
         try:
             wanted = msgspec.json.decode(body, type=v2.IndexRequest) if body.strip() else v2.IndexRequest()
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -334,7 +353,7 @@ def _allow(method: str, methods: tuple[str, ...]) -> None:
         raise MethodNotAllowed(method, methods)
 
 
-def _no_body(head: Head) -> None:
+def _no_body(head: RequestHead) -> None:
     """Reject the body of a request that needs none, before any of it is read. Raises GatewayError."""
     for name in (b"transfer-encoding", b"content-encoding"):
         if name in head.headers:

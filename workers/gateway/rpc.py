@@ -13,8 +13,9 @@ from google.protobuf.message import DecodeError, Message
 from tritonclient.grpc import service_pb2 as pb
 
 from workers import log
-from workers.net.grpc.call import Admitted, Call, Endpoint, timeout_s
-from workers.net.http2 import Head
+from workers.net.compression import ENCODINGS
+from workers.net.grpc import Admitted, Call, Endpoint, StatusError, parse_timeout
+from workers.net.http2 import HeaderList
 from workers.protocol import v2, v2_grpc
 from workers.protocol.frames import TensorHeader
 from workers.protocol.specs import ApplicationSpec
@@ -39,8 +40,6 @@ SERVICE = b"/inference.GRPCInferenceService/"
 WAY_S, ROUNDED, WAY_SHARE = 0.002, 0.01, 0.05
 #: kinds of answers that are remembered
 TEMPLATES = 1024
-#: how messages may be compressed
-ENCODINGS = (b"identity", b"gzip", b"deflate")
 
 _Rendered = tuple[v2.Terms, tuple[TensorHeader, ...], Template | None]
 
@@ -61,7 +60,7 @@ class Rpc:
             b"ServerLive": _Plain(pb.ServerLiveRequest, self._live),
             b"ServerReady": _Plain(pb.ServerReadyRequest, self._ready),
         }
-        self._streaming = Streaming(self._submit, self.refused, front.cancel)
+        self._streaming = Streaming(self._submit, self.rejected, front.cancel)
         self._keyed: dict[bytes, Endpoint] = {
             b"ServerMetadata": _Plain(pb.ServerMetadataRequest, self._server),
             b"ModelReady": _Plain(pb.ModelReadyRequest, self._model_ready),
@@ -75,10 +74,10 @@ class Rpc:
 
     # --- admission ---
 
-    def admit(self, head: Head) -> Admitted:
+    def admit(self, headers: HeaderList) -> Admitted:
         """What a call's head means: who answers it, or the error that does."""
         catalog = self._front.catalog
-        fields = head.fields
+        fields = headers.fields
         try:
             endpoint, client = self._endpoint(fields)
             timeout = fields.get(b"grpc-timeout")
@@ -86,15 +85,15 @@ class Rpc:
             if encoding not in ENCODINGS:
                 known = "gzip, deflate and identity"
                 raise UnsupportedEncoding(f"grpc-encoding: {_shown(encoding)!r} is not supported; {known} are")
-            seconds = None if timeout is None else timeout_s(timeout)
+            seconds = None if timeout is None else parse_timeout(timeout)
             return Admitted(catalog, endpoint, None, seconds, encoding, client)
-        except GatewayError as error:
+        except StatusError as error:
             # It is kept, and what it was raised in is not to be.
             return Admitted(catalog, None, error.with_traceback(None))
 
     def current(self, admitted: Admitted) -> bool:
         """Whether a head means that still: a key that is taken back is so at once."""
-        return admitted.catalog is self._front.catalog
+        return admitted.config is self._front.catalog
 
     def _endpoint(self, fields: dict[bytes, bytes]) -> tuple[Endpoint, str]:
         """The endpoint, and the hash of the key that it needs; empty where it needs none. Raises GatewayError."""
@@ -114,9 +113,9 @@ class Rpc:
             raise UnsupportedMethod(f"method {_shown(name)}: not supported; supported are {known}")
         return endpoint, client
 
-    def refused(self, error: GatewayError) -> None:
+    def rejected(self, error: StatusError) -> None:
         """Count a call that ends in an error without having been a query."""
-        self._metrics.invalid(error.grpc)
+        self._metrics.invalid(error.code.name)
 
     # --- infer ---
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from workers import log
-from workers.net.grpc.call import Call
+from workers.net.grpc import Call
 from workers.protocol import v2, v2_grpc
 from workers.protocol.tensors import Buffer
 
@@ -65,7 +65,7 @@ class _Asked:
 
 
 class Streaming:
-    """The endpoint of such calls (:class:`~.rpc_call.Endpoint`). Answers a stream's queries in the order in which they
+    """The :class:`~workers.net.grpc.Endpoint` of such calls. Answers a stream's queries in the order in which they
     came. An error is one query's, not the stream's.
 
     Args:
@@ -259,7 +259,7 @@ class _Stream:
                 self._largest = max(self._largest, len(outcome))
                 self._answers -= len(outcome)
                 message = v2_grpc.streamed(outcome)
-            if not call.tell(message):
+            if not call.send(message):
                 self.forget()
                 return
             if self._waiting:

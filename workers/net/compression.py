@@ -1,58 +1,56 @@
-"""Content-Encoding of requests and responses: gzip and deflate, bounded both ways."""
+"""gzip and deflate of HTTP bodies and gRPC messages, with limits in both directions. Pure."""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
 
-from workers.gateway.errors import Invalid, TooLarge, UnsupportedEncoding
-from workers.protocol.tensors import Buffer
+Buffer = bytes | bytearray | memoryview
 
-_GZIP, _ZLIB, _RAW = 31, 15, -15
-KNOWN = (b"identity", b"gzip", b"deflate")
-#: responses that are worth compressing, and that do not hold up the loop for long (bytes)
+#: names in ``content-encoding`` and ``grpc-encoding``
+ENCODINGS = (b"identity", b"gzip", b"deflate")
+#: bytes of responses that are worth compressing and do not hold up the event loop
 COMPRESS_FROM, COMPRESS_TO = 1024, 1024 * 1024
+#: window sizes of zlib, which select the format
+_GZIP, _ZLIB, _RAW = 31, 15, -15
 
 
-def check(encoding: bytes) -> None:
-    """Raises UnsupportedEncoding."""
-    if encoding not in KNOWN:
-        raise UnsupportedEncoding(
-            f"Content-Encoding: {encoding.decode('latin-1')[:80]!r} is not supported; gzip, deflate and identity are"
-        )
+class CompressionError(ValueError):
+    """Bytes that cannot be decompressed. ``too_large``: they would exceed the limit."""
+
+    def __init__(self, message: str, too_large: bool = False):
+        super().__init__(message)
+        self.too_large = too_large
 
 
-def decompress(encoding: bytes, body: Buffer, limit: int) -> Buffer:
-    """A request body as it was before compression, at most ``limit`` bytes.
+def decompress(encoding: bytes, data: Buffer, limit: int) -> Buffer:
+    """Undo one of :data:`ENCODINGS`.
 
     Raises:
-        UnsupportedEncoding: an encoding that is not known.
-        Invalid: not of that encoding, cut off, or something follows it.
-        TooLarge: more than ``limit`` bytes.
+        CompressionError: not of that encoding, cut off, followed by something, or more than ``limit`` bytes.
     """
-    check(encoding)
     if encoding == b"identity":
-        return body
+        return data
     # "deflate" means zlib's format, but some clients send the bare stream.
     windows = (_GZIP,) if encoding == b"gzip" else (_ZLIB, _RAW)
     problem = "cut off"
     for window in windows:
         reader = zlib.decompressobj(window)
         try:
-            data = reader.decompress(body, limit + 1)
+            plain = reader.decompress(data, limit + 1)
         except zlib.error as error:
             problem = str(error)
             continue
-        if len(data) > limit:
-            raise TooLarge(f"body: at most {limit} bytes once decompressed")
+        if len(plain) > limit:
+            raise CompressionError(f"at most {limit} bytes once decompressed", True)
         if reader.eof and not reader.unused_data:
-            return data
+            return plain
         problem = "something follows its end" if reader.eof else "cut off"
-    raise Invalid(f"body: not valid {encoding.decode()}: {problem}")
+    raise CompressionError(f"not valid {encoding.decode()}: {problem}")
 
 
 def choose(accept: bytes, size: int) -> bytes | None:
-    """The encoding for a response of ``size`` bytes to a client that sent ``Accept-Encoding: accept``; None: none."""
+    """The encoding for a response of ``size`` bytes to a client with this ``accept-encoding``; None: none."""
     if not accept or not COMPRESS_FROM <= size <= COMPRESS_TO:
         return None
     for item in accept.lower().split(b","):

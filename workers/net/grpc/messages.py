@@ -1,5 +1,4 @@
-"""Messages as gRPC puts them into a stream of bytes: a flag, four bytes of length, and the message
-(https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md, Length-Prefixed-Message). Pure."""
+"""Length-prefixed messages of gRPC in a stream of bytes: a flag, four bytes of length, and the message. Pure."""
 
 from __future__ import annotations
 
@@ -7,132 +6,128 @@ import struct
 
 import numpy as np
 
-from workers.protocol.tensors import Buffer
+from workers.net.limits import DIRECT_READ_BYTES, Rate
+
+from .status import Code, StatusError, invalid
+
+Buffer = bytes | bytearray | memoryview
 
 #: bytes in front of a message
 PREFIX = 5
-#: a message of which more than this is still to come is put straight into memory of its own
-IN_PLACE = 64 * 1024
-
-#: each so many seconds of unfinished messages must bring so many bytes/s on average
-PERIOD_S, BYTES_PER_S = 30.0, 4096
-
 _PREFIX = struct.Struct(">BI")
 
 
-class MessageError(ValueError):
-    """What came is no message, or one that is too large (``too_large``)."""
-
-    def __init__(self, message: str, too_large: bool = False):
-        super().__init__(message)
-        self.too_large = too_large
-
-
-class Messages:
-    """Puts messages together.
+class MessageParser:
+    """Assembles messages.
 
     Args:
-        most_bytes: of one message.
+        message_bytes: of one message.
+        rate: minimum progress of an unfinished one.
     """
 
     __slots__ = (
+        "_arrived",
         "_buffer",
-        "_came",
         "_compressed",
-        "_have",
-        "_most_bytes",
-        "_needs",
+        "_filled",
+        "_message_bytes",
+        "_needed",
         "_place",
+        "_rate",
         "_since",
         "_since_bytes",
     )
 
-    def __init__(self, most_bytes: int):
-        self._most_bytes = most_bytes
-        #: the beginning of a message, and how long it must be to be of use
+    def __init__(self, message_bytes: int, rate: Rate):
+        self._message_bytes = message_bytes
+        self._rate = rate
+        #: the beginning of a message, and how long it must be before parsing goes on
         self._buffer = bytearray()
-        self._needs = PREFIX
-        #: where a large message is put, and how much of it is there
+        self._needed = PREFIX
+        #: memory for a large message, and how much of it is there
         self._place: memoryview | None = None
-        self._have = 0
+        self._filled = 0
         self._compressed = False
-        #: bytes that came in all, and by the beginning of the period over which their rate is judged
-        self._came = self._since_bytes = 0
+        #: bytes so far, and those before the present period of the rate
+        self._arrived = self._since_bytes = 0
         self._since: float | None = None
 
     @property
     def partial(self) -> int:
-        """Bytes that wait for the rest of their message."""
-        return len(self._buffer) + self._have
+        """Bytes of an unfinished message."""
+        return len(self._buffer) + self._filled
 
     def slow(self, now: float) -> bool:
-        """Whether a period has ended that brought too few bytes; to be called about each second."""
+        """Whether a period has ended with too few bytes; to be called about each second."""
         if self._since is None:
             self._since = now
         elapsed_s = now - self._since
-        if elapsed_s < PERIOD_S:
+        if elapsed_s < self._rate.period_s:
             return False
-        came = self._came - self._since_bytes
-        self._since, self._since_bytes = now, self._came
-        return came < BYTES_PER_S * elapsed_s
+        arrived = self._arrived - self._since_bytes
+        self._since, self._since_bytes = now, self._arrived
+        return arrived < self._rate.bytes_per_s * elapsed_s
 
     def pause(self) -> None:
-        """Start the next period: no bytes are due before its end."""
-        self._since, self._since_bytes = None, self._came
+        """Start the next period at the next call of :meth:`slow`."""
+        self._since, self._since_bytes = None, self._arrived
 
     def feed(self, data: Buffer) -> list[tuple[bool, Buffer]]:
-        """The messages that are complete with these bytes: (compressed, message).
+        """The messages that these bytes complete: (compressed, message).
 
         Raises:
-            MessageError: this is no message, or one that is too large.
+            StatusError: the bytes are no message, or one that is too large.
         """
         found: list[tuple[bool, Buffer]] = []
-        self._came += len(data)
+        self._arrived += len(data)
         if self._place is not None:
             data = self._fill(data)
-            if self._have < len(self._place):
+            if self._filled < len(self._place):
                 return found
             found.append((self._compressed, self._place))
-            self._place, self._have = None, 0
+            self._place, self._filled = None, 0
         if self._buffer:
             self._buffer += data
-            if len(self._buffer) < self._needs:
+            if len(self._buffer) < self._needed:
                 return found
             data = bytes(self._buffer)
             self._buffer.clear()
         offset, size = 0, len(data)
-        self._needs = PREFIX
+        self._needed = PREFIX
         while size - offset >= PREFIX:
             flag, length = _PREFIX.unpack_from(data, offset)
-            if flag > 1:
-                raise MessageError("message: its first byte must be 0, or 1 where it is compressed")
-            if length > self._most_bytes:
-                raise MessageError(
-                    f"message: has {length} bytes, which is larger than max ({self._most_bytes} bytes)", True
-                )
+            self._check(flag, length)
             end = offset + PREFIX + length
-            if end - size > IN_PLACE:
-                # Not filled with anything: a length that a client only claims does no harm.
+            if end - size > DIRECT_READ_BYTES:
+                # Not initialised, so that a length that a client only claims takes no memory.
                 self._place, self._compressed = memoryview(np.empty(length, np.uint8)), bool(flag)
                 self._fill(data[offset + PREFIX :])
                 return found
             if end > size:
-                self._needs = PREFIX + length
+                self._needed = PREFIX + length
                 break
-            # Not a view: a small message is not to keep all that came with it.
+            # A copy: as a view, a small message would keep everything that arrived with it.
             found.append((bool(flag), bytes(data[offset + PREFIX : end])))
             offset = end
         self._buffer += data[offset:]
         return found
 
+    def _check(self, flag: int, length: int) -> None:
+        if flag > 1:
+            raise invalid("message: its first byte must be 0, or 1 where it is compressed")
+        most = self._message_bytes
+        if length > most:
+            text = f"message: has {length} bytes, which is larger than max ({most} bytes)"
+            raise StatusError(Code.RESOURCE_EXHAUSTED, text)
+
     def _fill(self, data: Buffer) -> Buffer:
-        """Put as much in place as belongs there; the rest."""
-        piece = data[: len(self._place) - self._have]
-        self._place[self._have : self._have + len(piece)] = piece
-        self._have += len(piece)
+        """Copy into place what belongs there; return the rest."""
+        piece = data[: len(self._place) - self._filled]
+        self._place[self._filled : self._filled + len(piece)] = piece
+        self._filled += len(piece)
         return data[len(piece) :]
 
 
-def prefixed(length: int) -> bytes:
-    """What stands in front of a message that is not compressed."""
+def prefix(length: int) -> bytes:
+    """The prefix of an uncompressed message."""
     return _PREFIX.pack(0, length)

@@ -1,69 +1,76 @@
-"""The gRPC server around :class:`~.rpc.Rpc`: where it listens, its limits, and how it stops."""
+"""The listening socket for gRPC, the limits that all calls share, and shutdown."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from operator import attrgetter
+from typing import Protocol
 
-from workers.gateway.errors import GatewayError, Overloaded
-from workers.gateway.rpc import Rpc
-from workers.net.http2 import Connection, Head
+from workers.net.http2 import HeaderList, Http2Connection
+from workers.net.limits import BACKLOG, GrpcLimits
 
-from .call import TOO_MANY_READ, TOO_MANY_UNSENT, Admitted, Call
-
-#: calls with a key that are under way at once, whatever they do: open streams, too. One connection has at most
-#: :data:`.http2.connection.STREAMS` of them, about a twentieth
-MAX_CALLS = 20_000
-#: calls without a key that are under way at once: honest ones last no longer than a frame takes to come and go
-MAX_OPEN_CALLS = 1000
-MAX_CONNECTIONS = 4096
-#: clients that were told that the gateway stops get this long to read it (s)
-FAREWELL_S = 0.3
+from .call import OVERLOADED_READING, OVERLOADED_UNSENT, Admitted, Call
+from .status import StatusError, overloaded
 
 
-class RpcServer:
-    """Listens for gRPC in the running event loop. Also what its calls share (:class:`~.rpc_call.Calls`) and who its
-    connections belong to (:class:`~.http2.connection.Server`).
+class Service(Protocol):
+    """The application behind a server."""
 
-    ``message_bytes``: largest message, as it came and decompressed. ``most_bytes``: all messages that are being read,
-    together, and all answers that clients do not take, together; beyond it, the connection that holds most is evicted.
+    def admit(self, headers: HeaderList) -> Admitted:
+        """Decide by its headers who answers a call."""
+
+    def current(self, admitted: Admitted) -> bool:
+        """Whether an earlier decision still holds."""
+
+    def rejected(self, error: StatusError) -> None:
+        """A call ends in an error that its endpoint did not choose."""
+
+    def stop(self) -> None:
+        """The server shuts down: end streaming calls once their messages are answered."""
+
+
+class GrpcServer:
+    """Listens in the running event loop.
+
+    Attributes:
+        port: that it listens on.
+        streams: open ones, calls in progress.
+        reading, unsent: bytes of messages that are being read, and of responses that clients have not read.
     """
 
-    def __init__(self, rpc: Rpc, message_bytes: int, most_bytes: int):
-        self._rpc = rpc
-        self.message_bytes = message_bytes
-        self.most_bytes = most_bytes
+    def __init__(self, service: Service, limits: GrpcLimits):
+        self.service = service
+        self.limits = limits
         self.reading = self.unsent = self.streams = 0
-        #: calls without a key, the oldest first
-        self._open: dict[Call, None] = {}
-        self.connections: set[Connection] = set()
+        #: public calls, the oldest first
+        self._public: dict[Call, None] = {}
+        self.connections: set[Http2Connection] = set()
         self.port = 0
-        """the port that it listens on"""
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task | None = None
         self._idle = asyncio.Event()
 
     async def start(self, host: str, port: int, reuse_port: bool = False) -> None:
-        """Listen; with ``reuse_port`` beside other processes that do so too.
+        """Listen; with ``reuse_port`` several processes share the address.
 
         Raises:
             OSError: the address cannot be used.
         """
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: Connection(self), host, port, backlog=1024, reuse_port=reuse_port
+            lambda: Http2Connection(self, self.limits.http2), host, port, backlog=BACKLOG, reuse_port=reuse_port
         )
         self.port = self._server.sockets[0].getsockname()[1]
         self._sweeper = asyncio.create_task(self._sweep(), name="grpc-sweep")
 
     async def drain(self, grace_s: float) -> None:
-        """Take no more calls; let those under way finish, and answers be taken, for up to ``grace_s``."""
+        """Accept no more calls; wait up to ``grace_s`` for those in progress, and for responses to be read."""
         if self._server is None:
             return
         self._server.close()
         self._sweeper.cancel()
-        self._rpc.stop()
+        self.service.stop()
         for connection in list(self.connections):
             connection.stop()
         try:
@@ -75,11 +82,11 @@ class RpcServer:
             pass
 
     async def close(self) -> None:
-        """Close all connections, once what was written to them is sent, or after a moment."""
+        """Close all connections once everything written was sent, or after a moment."""
         for connection in list(self.connections):
             connection.close()
         try:
-            async with asyncio.timeout(FAREWELL_S):
+            async with asyncio.timeout(self.limits.goaway_s):
                 while self.connections:
                     self._idle.clear()
                     await self._idle.wait()
@@ -87,64 +94,60 @@ class RpcServer:
             for connection in list(self.connections):
                 connection.abort()
 
-    # --- for connections ---
+    # --- called by connections (see Http2Server) ---
 
-    def full(self) -> bool:
-        """See :class:`~.http2.connection.Server`."""
-        return len(self.connections) >= MAX_CONNECTIONS
+    def open(self, connection: Http2Connection, number: int, headers: HeaderList) -> Call:
+        """A call for a request."""
+        return Call(self, connection, number, headers)
 
-    def open(self, connection: Connection, number: int, head: Head) -> Call:
-        """See :class:`~.http2.connection.Server`."""
-        return Call(self, connection, number, head)
-
-    def closed(self, connection: Connection) -> None:
-        """See :class:`~.http2.connection.Server`."""
+    def closed(self, connection: Http2Connection) -> None:
+        """A connection has ended, or has no call left."""
         self._idle.set()
 
-    # --- for calls ---
-
-    def admit(self, head: Head) -> Admitted:
-        """See :class:`~.rpc_call.Calls`."""
-        return self._rpc.admit(head)
-
-    def current(self, admitted: Admitted) -> bool:
-        """See :class:`~.rpc_call.Calls`."""
-        return self._rpc.current(admitted)
-
-    def refused(self, error: GatewayError) -> None:
-        """See :class:`~.rpc_call.Calls`."""
-        self._rpc.refused(error)
+    # --- called by calls ---
 
     def claim(self, call: Call) -> bool:
-        """See :class:`~.rpc_call.Calls`."""
-        # It is one of the streams already.
-        while self.streams - len(self._open) > MAX_CALLS:
+        """Take a slot for a call that is not public; the connection with most calls makes room.
+
+        Returns:
+            False: no other connection has more calls.
+        """
+        # The call is one of the open streams already.
+        while self.streams - len(self._public) > self.limits.calls:
             largest = max(self.connections, key=_streams)
             if _streams(largest) <= _streams(call.connection):
                 return False
-            next(reversed(largest.streams.values())).evict(Overloaded("too many calls are under way; try again"))
+            next(reversed(largest.streams.values())).evict(overloaded("too many calls are under way; try again"))
         return True
 
-    def opened(self, call: Call) -> None:
-        """See :class:`~.rpc_call.Calls`."""
-        self._open[call] = None
-        if len(self._open) > MAX_OPEN_CALLS:
-            # Honest ones are whole at once, so the oldest is none of them.
-            next(iter(self._open)).evict(Overloaded("too many calls without a key are under way; try again"))
+    def open_public(self, call: Call) -> None:
+        """A public call begins; beyond the limit, the oldest ends."""
+        self._public[call] = None
+        if len(self._public) > self.limits.public_calls:
+            # Honest calls arrive whole, so the oldest is not one of them.
+            next(iter(self._public)).evict(overloaded("too many calls without a key are under way; try again"))
 
-    def closed_open(self, call: Call) -> None:
-        """See :class:`~.rpc_call.Calls`."""
-        del self._open[call]
+    def close_public(self, call: Call) -> None:
+        """A public call has ended."""
+        del self._public[call]
 
     def relieve(self, call: Call, held: str) -> bool:
-        """See :class:`~.rpc_call.Calls`."""
+        """Evict calls of connections that hold more than this call's, until all are within the limit.
+
+        Args:
+            held: ``reading_bytes`` or ``unsent_bytes``.
+
+        Returns:
+            False: no other connection holds more.
+        """
         size = attrgetter(held)
         reading = held == "reading_bytes"
-        while (self.reading if reading else self.unsent) > self.most_bytes:
+        while (self.reading if reading else self.unsent) > self.limits.buffered_bytes:
             largest = max(self.connections, key=size)
             if size(largest) <= size(call.connection):
                 return False
-            max(largest.streams.values(), key=size).evict(Overloaded(TOO_MANY_READ if reading else TOO_MANY_UNSENT))
+            error = overloaded(OVERLOADED_READING if reading else OVERLOADED_UNSENT)
+            max(largest.streams.values(), key=size).evict(error)
         return True
 
     async def _sweep(self) -> None:
@@ -157,5 +160,5 @@ class RpcServer:
                     call.sweep(now)
 
 
-def _streams(connection: Connection) -> int:
+def _streams(connection: Http2Connection) -> int:
     return len(connection.streams)

@@ -6,8 +6,8 @@ or later from any callback. Entry point: :class:`HttpServer`. Imports httptools 
 ``workers.net`` only. Reasons: ``docs/decisions/0002-gateway-http-server.md``.
 """
 
-from .messages import Exchange, Head, Headers, Response
+from .messages import Exchange, Headers, RequestHead, Response
 from .parser import RequestParser
 from .server import HttpHandler, HttpServer
 
-__all__ = ["Exchange", "Head", "Headers", "HttpHandler", "HttpServer", "RequestParser", "Response"]
+__all__ = ["Exchange", "Headers", "HttpHandler", "HttpServer", "RequestHead", "RequestParser", "Response"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from workers.net.limits import JOIN_BYTES
 
-from .messages import CLOSE, KEEP_ALIVE, Buffer, Exchange, Head, Headers, Response, render
+from .messages import CLOSE, KEEP_ALIVE, Buffer, Exchange, Headers, RequestHead, Response, render
 from .parser import RequestParser
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class HttpConnection(asyncio.Protocol):
         """See :class:`~.parser.RequestSink`."""
         self._since, self._since_bytes = self.touched, 0
 
-    def on_head(self, head: Head) -> None:
+    def on_head(self, head: RequestHead) -> None:
         """See :class:`~.parser.RequestSink`."""
         self._since, self._since_bytes = self.touched, 0
         rejection = self._server.handler.preflight(head)
@@ -169,7 +169,7 @@ class HttpConnection(asyncio.Protocol):
         """See :class:`~.parser.RequestSink`."""
         self._read_with(DirectReader(self, self._parser))
 
-    def on_request(self, head: Head, body: Buffer) -> None:
+    def on_request(self, head: RequestHead, body: Buffer) -> None:
         """See :class:`~.parser.RequestSink`."""
         if self._reading_bytes:
             self._count_reading(-self._reading_bytes)

@@ -20,7 +20,7 @@ CLOSE, KEEP_ALIVE = b"connection: close\r\n", b"connection: keep-alive\r\n"
 STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
 
 
-class Head:
+class RequestHead:
     """A request's method, target and headers.
 
     Attributes:
@@ -66,7 +66,7 @@ class Exchange(msgspec.Struct, eq=False):
     """
 
     connection: Responder
-    head: Head
+    head: RequestHead
     body: Buffer
     read_at: float
     done: bool = False

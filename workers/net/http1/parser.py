@@ -14,7 +14,7 @@ import numpy as np
 
 from workers.net.limits import COPY_BYTES, DIRECT_READ_BYTES, Http1Limits
 
-from .messages import CLOSE, KEEP_ALIVE, Buffer, Head
+from .messages import CLOSE, KEEP_ALIVE, Buffer, RequestHead
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class RequestSink(Protocol):
     def on_begin(self) -> None:
         """The first bytes of a request arrived; not called for a request that arrives whole behind a known head."""
 
-    def on_head(self, head: Head) -> None:
+    def on_head(self, head: RequestHead) -> None:
         """A head is complete that is not known yet. Unless the parser is stopped here, it may be remembered."""
 
     def on_body(self, size: int) -> None:
@@ -37,21 +37,21 @@ class RequestSink(Protocol):
     def on_large_body(self) -> None:
         """Much of the body is missing: it may be read into :attr:`RequestParser.space` instead of being fed."""
 
-    def on_request(self, head: Head, body: Buffer) -> None:
+    def on_request(self, head: RequestHead, body: Buffer) -> None:
         """A request is complete."""
 
     def on_error(self, status: int, message: str) -> None:
         """The bytes are no acceptable request; the parser has stopped."""
 
 
-class KnownHeads(dict[bytes, Head]):
+class KnownHeads(dict[bytes, RequestHead]):
     """Heads by their bytes. Clear it when other heads become acceptable."""
 
     def __init__(self, limits: Http1Limits):
         super().__init__()
         self._limits = limits
 
-    def remember(self, raw: bytes, head: Head) -> None:
+    def remember(self, raw: bytes, head: RequestHead) -> None:
         """Remember a head that was accepted."""
         if raw.count(b"\n") != raw.count(b"\r\n"):
             # llhttp is lenient with line ends, and might end the head elsewhere.
@@ -75,7 +75,7 @@ class RequestParser:
         self._limits = limits
         self._known = known
         self._llhttp = httptools.HttpRequestParser(self)
-        self.head: Head | None = None
+        self.head: RequestHead | None = None
         self.head_complete = False
         self.stopped = False
         #: bytes of the head that is being parsed, if they came in one piece
@@ -142,7 +142,7 @@ class RequestParser:
             body, self._place = self._place, None
             self._complete(body)
 
-    def _begin_body(self, head: Head, begun: bytes) -> None:
+    def _begin_body(self, head: RequestHead, begun: bytes) -> None:
         self.head, self.head_complete = head, True
         # Not initialised, so that a length that a client only claims takes no memory.
         self._place, self._filled = memoryview(np.empty(head.length, np.uint8)), 0
@@ -203,7 +203,7 @@ class RequestParser:
     def on_message_begin(self) -> None:
         if self._resuming or self.stopped:
             return
-        self.head, self.head_complete = Head(), False
+        self.head, self.head_complete = RequestHead(), False
         self._body = bytearray()
         self._head_bytes = 0
         self._reported = True
@@ -253,7 +253,7 @@ class RequestParser:
         ):
             self._known.remember(raw, head)
 
-    def _finish_head(self, head: Head) -> bool:
+    def _finish_head(self, head: RequestHead) -> bool:
         """Fill in what the head says as a whole; False: it is not acceptable."""
         version = self._llhttp.get_http_version()
         if version not in ("1.0", "1.1"):

@@ -12,7 +12,7 @@ from typing import Protocol
 from workers.net.limits import BACKLOG, Http1Limits
 
 from .connection import HttpConnection
-from .messages import STATUS_LINES, Exchange, Head, Response
+from .messages import STATUS_LINES, Exchange, RequestHead, Response
 from .parser import KnownHeads
 
 _held, _unsent = attrgetter("held_bytes"), attrgetter("unsent_bytes")
@@ -21,7 +21,7 @@ _held, _unsent = attrgetter("held_bytes"), attrgetter("unsent_bytes")
 class HttpHandler(Protocol):
     """The application behind a server."""
 
-    def preflight(self, head: Head) -> Response | None:
+    def preflight(self, head: RequestHead) -> Response | None:
         """Accept a request by its head (None), or reject it before its body is read.
 
         An accepted head is accepted again without a call until :meth:`HttpServer.forget`.

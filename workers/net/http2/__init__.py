@@ -1,12 +1,13 @@
-"""HTTP/2 for the gateway's gRPC edge (RFC 9113): connections, their streams, and flow control in both directions.
+"""HTTP/2 for servers (RFC 9113): connections, their streams, and flow control in both directions.
 
-One protocol object a connection and one :class:`.stream.Stream` a request; no task, no timer and no future. What a
-stream means is for whoever extends it. Only what gRPC needs of a server is here: no push, no priorities, and
-responses' heads go into no table. Why this and not a library's server: ``docs/decisions/0017-grpc-over-own-http2.md``.
+One protocol object a connection and one :class:`Http2Stream` a request; no task, no timer and no future. Servers extend
+the stream. Left out, as gRPC needs none of it: push, priorities, and a dynamic table for response headers. Entry point:
+:class:`Http2Connection`. Imports hpack and ``workers.net`` only. Reasons:
+``docs/decisions/0017-grpc-over-own-http2.md``.
 """
 
-from .connection import Connection
-from .heads import Head
-from .stream import Stream
+from .connection import Http2Connection
+from .headers import HeaderList
+from .stream import Http2Stream
 
-__all__ = ["Connection", "Head", "Stream"]
+__all__ = ["HeaderList", "Http2Connection", "Http2Stream"]

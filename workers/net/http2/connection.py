@@ -1,114 +1,110 @@
-"""One client connection over HTTP/2: its streams, its flow control in both directions, and its life (RFC 9113)."""
+"""One client connection over HTTP/2: its streams, flow control in both directions, and time limits (RFC 9113)."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import logging
 import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from workers import log
-from workers.protocol.tensors import Buffer
+from workers.net.limits import Http2Limits
 
 from . import frames as h2
-from .frames import Http2Error
-from .heads import MOST_BYTES, Head, Heads, Malformed
-from .reading import DATA_FRAME, Reader
-from .stream import Stream
+from .frames import Buffer, Http2Error
+from .headers import HeaderDecoder, HeaderList, MalformedHeaders
+from .parser import FrameParser
+from .stream import Http2Stream
 
-logger = log.get("gateway.grpc")
+logger = logging.getLogger(__name__)
 
-#: bytes that a client may send unread on one stream and on one connection
-STREAM_WINDOW, CONNECTION_WINDOW = 1024 * 1024, 8 * 1024 * 1024
-#: streams of one connection at once
-STREAMS = 1024
-#: requests of one read that begin before others have their turn
-TURN = 256
-#: frames other than requests and their data that one connection may send in a second
-CONTROLS = 20_000
-#: a connection without a greeting, or with half a head, is given up after so many seconds; one that says nothing for so
-#: long is asked whether it is still there, and given up where it says nothing even then
-GREETING_S, KEEPALIVE_S, KEEPALIVE_TIMEOUT_S = 20.0, 120.0, 20.0
-
-#: seconds in which what a client still sends is thrown away; closing at once would reset the connection, and the client
-#: would never see why
-LINGER_S = 2.0
-
-_SETTINGS = h2.settings(
-    {
-        h2.MAX_CONCURRENT_STREAMS: STREAMS,
-        h2.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
-        h2.MAX_FRAME_SIZE: DATA_FRAME,
-        h2.MAX_HEADER_LIST_SIZE: MOST_BYTES,
-    }
-) + h2.window_update(0, CONNECTION_WINDOW - h2.WINDOW)
 _SETTINGS_ACK = h2.frame(h2.SETTINGS, h2.ACK, 0)
 _PING = h2.frame(h2.PING, 0, 0, b"stillup?")
 
 
-class Server(Protocol):
-    """Who the connections belong to."""
+@functools.cache
+def _preface(limits: Http2Limits) -> bytes:
+    return h2.settings(
+        {
+            h2.MAX_CONCURRENT_STREAMS: limits.streams,
+            h2.INITIAL_WINDOW_SIZE: limits.stream_window_bytes,
+            h2.MAX_FRAME_SIZE: limits.data_frame_bytes,
+            h2.MAX_HEADER_LIST_SIZE: limits.header_bytes,
+        }
+    ) + h2.window_update(0, limits.connection_window_bytes - h2.DEFAULT_WINDOW)
 
-    connections: set[Connection]
-    #: streams that are open, of all connections
+
+class Http2Server(Protocol):
+    """The server of the connections. ``streams``: open ones of all connections, counted by these."""
+
+    connections: set[Http2Connection]
     streams: int
 
-    def full(self) -> bool:
-        """Whether there are as many connections as there may be."""
+    def open(self, connection: Http2Connection, number: int, headers: HeaderList) -> Http2Stream:
+        """A stream for a request with these headers."""
 
-    def open(self, connection: Connection, number: int, head: Head) -> Stream:
-        """A stream for a request with this head; it may end it at once."""
-
-    def closed(self, connection: Connection) -> None:
-        """A connection has ended, or has no stream any more."""
+    def closed(self, connection: Http2Connection) -> None:
+        """A connection has ended, or has no stream left."""
 
 
-class Connection(asyncio.Protocol):
-    """One client connection."""
+class Http2Connection(asyncio.Protocol):
+    """One client connection.
 
-    def __init__(self, server: Server):
+    Attributes:
+        streams: open ones, by number.
+        reading_bytes, unsent_bytes: held by its streams: of requests that are being read, and of responses that the
+            client does not read. The server's own, for its limits.
+        window, initial_window: bytes that the client accepts on the connection, and at first on each stream.
+        max_frame: bytes of a DATA frame to the client.
+        paused: the socket accepts no more for now.
+        blocked: streams that only the connection's window or socket holds up, in order.
+        touched: ``time.monotonic()`` when bytes last arrived.
+    """
+
+    def __init__(self, server: Http2Server, limits: Http2Limits):
         self._server = server
+        self._limits = limits
         self._transport: asyncio.Transport | None = None
-        self._heads = Heads()
-        self._reader = Reader()
-        self.streams: dict[int, Stream] = {}
-        #: bytes that its streams hold: of messages that are being read, and of answers that the client does not take
+        self._decoder = HeaderDecoder(limits)
+        self._parser = FrameParser(limits)
+        self.streams: dict[int, Http2Stream] = {}
         self.reading_bytes = self.unsent_bytes = 0
-        # What a stream sees of its connection: see :class:`.stream.Carrier`.
-        self.blocked: dict[int, Stream] = {}
-        self.window = self.initial_window = h2.WINDOW
-        self.frame = h2.FRAME
+        self.blocked: dict[int, Http2Stream] = {}
+        self.window = self.initial_window = h2.DEFAULT_WINDOW
+        self.max_frame = h2.DEFAULT_FRAME
         self.paused = False
-        self.touched = time.monotonic()
-        self._opened_at = self.touched
-        self._asked_at = 0.0
+        self.touched = self._opened_at = time.monotonic()
+        self._pinged_at = 0.0
+        #: control frames of this second
         self._controls = 0
-        #: requests that have begun in this turn, and whether what was read goes on in the next
+        #: requests of this read, and whether the rest of it is parsed in the event loop's next turn
         self._begun, self._later = 0, False
         self._closing = self._stopping = False
+        #: the highest stream number so far
         self._last = 0
+        #: bytes of data since the client was last granted more
         self._unread = 0
 
-    # --- transport callbacks ---
+    # --- called by the transport ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
-        full = self._server.full()
         self._server.connections.add(self)
-        if full:
-            self._fail(h2.ENHANCE_YOUR_CALM, "connections: as many as there may be are open")
+        if len(self._server.connections) > self._limits.connections:
+            self._fail(h2.ENHANCE_YOUR_CALM, f"connections: at most {self._limits.connections} at a time")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_reading()
         self._transport = None
-        self._reader.rest = b""
+        self._parser.rest = b""
         for stream in list(self.streams.values()):
             self._gone(stream)
         self._server.connections.discard(self)
         self._server.closed(self)
 
     def pause_writing(self) -> None:
-        # Whoever does not take what it gets is not read either.
+        # A client that does not read responses gets no more requests read.
         self.paused = True
         self._transport.pause_reading()
 
@@ -123,204 +119,231 @@ class Connection(asyncio.Protocol):
         if self._closing:
             return
         if self._later:
-            self._reader.rest += data
+            self._parser.rest += data
         else:
-            self._take(data)
+            self._feed(data)
 
-    def _take(self, data: bytes) -> None:
-        reader = self._reader
-        self._begun, reader.stopped = 0, False
+    def _feed(self, data: bytes) -> None:
+        parser = self._parser
+        self._begun, parser.stopped = 0, False
         try:
-            reader.read(data, self.touched, self)
+            parser.feed(data, self.touched, self)
         except Http2Error as error:
             self._fail(error.code, str(error))
         except Exception:
-            logger.exception("grpc_connection_failed")
+            logger.exception("http2_connection_failed")
             self._fail(h2.INTERNAL_ERROR, "internal error")
-        if self._begun >= TURN and not self._closing and not self._transport.is_closing():
-            # One read may hold thousands that are answered at once.
+        if self._begun >= self._limits.requests_per_read and not self._closing and not self._transport.is_closing():
+            # One read may hold thousands of requests, and other connections need the event loop, too.
             self._later = True
             self._transport.pause_reading()
-            asyncio.get_running_loop().call_soon(self._go_on)
+            asyncio.get_running_loop().call_soon(self._feed_rest)
 
-    def _go_on(self) -> None:
-        """Others had their turn."""
+    def _feed_rest(self) -> None:
         self._later = False
         if self._transport is None or self._closing:
             return
-        self._take(b"")
+        self._feed(b"")
         if not self._later and not self.paused and not self._closing and not self._transport.is_closing():
             self._transport.resume_reading()
 
-    # --- frames ---
+    # --- called by the parser: data and other frames ---
 
-    def on_greeting(self) -> None:
-        """See :class:`.reading.Taker`."""
-        self.write(_SETTINGS)
+    def on_preface(self) -> None:
+        """See :class:`.parser.FrameSink`."""
+        self.write(_preface(self._limits))
 
     def on_data(self, number: int, payload: Buffer, length: int, end: bool) -> None:
-        """See :class:`.reading.Taker`."""
+        """See :class:`.parser.FrameSink`."""
+        limits = self._limits
         self._unread += length
-        if self._unread > CONNECTION_WINDOW:
+        if self._unread > limits.connection_window_bytes:
             raise Http2Error(h2.FLOW_CONTROL_ERROR, "DATA: more than the connection's window")
-        if self._unread >= CONNECTION_WINDOW // 2:
+        if self._unread >= limits.connection_window_bytes // 2:
             self.write(h2.window_update(0, self._unread))
             self._unread = 0
         stream = self.streams.get(number)
         if stream is None or not stream.reading:
-            if number > self._last or not number & 1:
-                raise Http2Error(h2.PROTOCOL_ERROR, "DATA: on a stream that is not open")
-            if stream is not None:
-                raise Http2Error(h2.STREAM_CLOSED, "DATA: behind a stream's end")
-            if not payload:
-                self._control()
+            self._data_on_closed(number, stream, payload)
             return
         if payload:
             stream.moved = self.touched
         elif not end:
-            # Nothing that its client makes progress by.
+            # Empty frames are no progress.
             self._control()
         stream.unread += length
-        if stream.unread > STREAM_WINDOW:
+        if stream.unread > limits.stream_window_bytes:
             raise Http2Error(h2.FLOW_CONTROL_ERROR, "DATA: more than the stream's window")
+        if stream.missing is not None:
+            stream.missing -= len(payload)
+            if stream.missing < 0 or (end and stream.missing):
+                self._malformed(stream)
+                return
         if end:
             stream.reading = False
         stream.received(payload, end)
-        if stream.unread >= STREAM_WINDOW // 2:
-            self.give_room(stream)
+        if stream.unread >= limits.stream_window_bytes // 2:
+            self.grant(stream)
 
-    def give_room(self, stream: Stream) -> None:
-        """Let a stream's client send on, unless it is to wait."""
+    def _data_on_closed(self, number: int, stream: Http2Stream | None, payload: Buffer) -> None:
+        if number > self._last or not number & 1:
+            raise Http2Error(h2.PROTOCOL_ERROR, "DATA: on a stream that is not open")
+        if stream is not None:
+            raise Http2Error(h2.STREAM_CLOSED, "DATA: behind the end of the stream")
+        if not payload:
+            self._control()
+
+    def grant(self, stream: Http2Stream) -> None:
+        """Open the window of a stream again, unless it is held."""
         if stream.reading and not stream.held and not stream.done and stream.unread:
             self.write(h2.window_update(stream.number, stream.unread))
             stream.unread = 0
 
     def on_frame(self, kind: int, flags: int, number: int, payload: bytes) -> None:
-        """See :class:`.reading.Taker`."""
+        """See :class:`.parser.FrameSink`."""
         self._control()
         size = len(payload)
         if kind == h2.WINDOW_UPDATE:
-            _long(size, 4)
-            self._on_window(number, h2.unpack_u32(payload)[0] & h2.MOST_WINDOW)
+            _require_size(size, 4)
+            self._on_window(number, h2.unpack_u32(payload)[0] & h2.MAX_WINDOW)
         elif kind == h2.PING:
-            _long(size, 8)
-            _place(not number)
+            _require_size(size, 8)
+            _require_stream(not number)
             if not flags & h2.ACK:
                 self.write(h2.frame(h2.PING, h2.ACK, 0, payload))
         elif kind == h2.SETTINGS:
-            _place(not number)
+            _require_stream(not number)
             self._on_settings(flags, payload)
         elif kind == h2.RST_STREAM:
-            _long(size, 4)
-            _place(0 < number <= self._last)
+            _require_size(size, 4)
+            _require_stream(0 < number <= self._last)
             stream = self.streams.get(number)
             if stream is not None:
                 stream.reading = False
                 self._gone(stream)
         elif kind == h2.PRIORITY:
-            _long(size, 5)
-            _place(number > 0)
-            if h2.unpack_u32(payload)[0] & h2.MOST_WINDOW == number:
+            _require_size(size, 5)
+            _require_stream(number > 0)
+            if h2.unpack_u32(payload)[0] & h2.MAX_WINDOW == number:
                 raise Http2Error(h2.PROTOCOL_ERROR, "PRIORITY: a stream cannot depend on itself")
         elif kind == h2.GOAWAY:
-            _place(not number)
+            _require_stream(not number)
         elif kind == h2.PUSH_PROMISE:
-            raise Http2Error(h2.PROTOCOL_ERROR, "PUSH_PROMISE: clients do not push")
-        # Kinds that nobody knows are ignored (RFC 9113, section 4.1).
+            raise Http2Error(h2.PROTOCOL_ERROR, "PUSH_PROMISE: clients cannot push")
+        # Unknown types are ignored (RFC 9113, section 4.1).
 
     def _control(self, weight: int = 1) -> None:
         self._controls += weight
-        if self._controls > CONTROLS:
-            raise Http2Error(h2.ENHANCE_YOUR_CALM, f"at most {CONTROLS} frames of control a second")
+        most = self._limits.control_frames_per_s
+        if self._controls > most:
+            raise Http2Error(h2.ENHANCE_YOUR_CALM, f"at most {most} control frames a second")
 
-    # --- heads ---
+    # --- called by the parser: headers ---
 
-    def on_head(self, number: int, block: bytes, end: bool) -> None:
-        """See :class:`.reading.Taker`."""
+    def on_headers(self, number: int, block: bytes, end: bool) -> None:
+        """See :class:`.parser.FrameSink`."""
         stream = self.streams.get(number)
         if stream is not None or number <= self._last:
             self._on_trailers(number, stream, block, end)
             return
         self._last = number
         try:
-            # Whatever becomes of the request: the table must be kept as the client keeps it.
-            head = self._heads.read(block)
-        except Malformed:
+            # Even if the request is refused: both sides must keep the same table.
+            headers = self._decoder.decode(block)
+        except MalformedHeaders:
             self.write(h2.rst_stream(number, h2.PROTOCOL_ERROR))
             return
-        if self._stopping or len(self.streams) >= STREAMS:
-            # Not begun: clients may send it again, elsewhere (RFC 9113, section 8.7).
+        if self._stopping or len(self.streams) >= self._limits.streams:
+            # Not processed: clients may send it again, elsewhere (RFC 9113, section 8.7).
             self.write(h2.rst_stream(number, h2.REFUSED_STREAM))
             return
         self._begun += 1
-        if self._begun >= TURN:
-            self._reader.stopped = True
-        stream = self._server.open(self, number, head)
+        if self._begun >= self._limits.requests_per_read:
+            self._parser.stopped = True
+        stream = self._server.open(self, number, headers)
         self.streams[number] = stream
         self._server.streams += 1
+        length = headers.fields.get(b"content-length")
+        if length is not None:
+            stream.missing = int(length) if length.isdigit() and len(length) < 16 else -1
+            if stream.missing < 0 or (end and stream.missing):
+                self._malformed(stream)
+                return
         if end:
             stream.reading = False
         stream.opened()
         if end and not stream.done:
             stream.received(b"", True)
 
-    def _on_trailers(self, number: int, stream: Stream | None, block: bytes, end: bool) -> None:
+    def _on_trailers(self, number: int, stream: Http2Stream | None, block: bytes, end: bool) -> None:
         try:
-            self._heads.read(block)
-        except Malformed:
-            # They have no pseudo fields, and what they say comes too late to matter.
-            pass
+            self._decoder.decode(block)
+            request = True
+        except MalformedHeaders:
+            # Trailers have no pseudo-header fields. Their content is ignored.
+            request = False
         if stream is None:
-            # It was answered and closed while they were on their way.
+            if request:
+                raise Http2Error(h2.PROTOCOL_ERROR, "HEADERS: stream identifiers must increase")
+            # The stream was answered and closed while they were on their way.
             self._control()
             return
         if not stream.reading:
-            raise Http2Error(h2.STREAM_CLOSED, "HEADERS: behind a stream's end")
+            raise Http2Error(h2.STREAM_CLOSED, "HEADERS: behind the end of the stream")
         if not end:
-            raise Http2Error(h2.PROTOCOL_ERROR, "HEADERS: within a stream they must be its end")
+            raise Http2Error(h2.PROTOCOL_ERROR, "HEADERS: trailers must end the stream")
+        if request or stream.missing:
+            self._malformed(stream)
+            return
         stream.reading = False
         stream.received(b"", True)
+
+    def _malformed(self, stream: Http2Stream) -> None:
+        """Reset a stream whose request breaks the rules of messages (RFC 9113, section 8.1.1)."""
+        self._abandon(stream, h2.PROTOCOL_ERROR)
+
+    def _abandon(self, stream: Http2Stream, code: int) -> None:
+        stream.reading = False
+        self.write(h2.rst_stream(stream.number, code))
+        self._gone(stream)
 
     # --- settings and windows ---
 
     def _on_settings(self, flags: int, payload: bytes) -> None:
         if flags & h2.ACK:
-            _long(len(payload), 0)
+            _require_size(len(payload), 0)
             return
-        told = h2.read_settings(payload)
-        # All streams may be looked at for each.
-        self._control(len(told) * (1 + len(self.streams)))
-        for name, value in told:
+        found = h2.parse_settings(payload)
+        # Each may take a pass over all streams.
+        self._control(len(found) * (1 + len(self.streams)))
+        for name, value in found:
             if name == h2.INITIAL_WINDOW_SIZE:
                 for stream in self.streams.values():
                     stream.window += value - self.initial_window
-                    if stream.window > h2.MOST_WINDOW:
+                    if stream.window > h2.MAX_WINDOW:
                         raise Http2Error(h2.FLOW_CONTROL_ERROR, "SETTINGS_INITIAL_WINDOW_SIZE: a window is too large")
                     stream.wait()
                 self.initial_window = value
             elif name == h2.MAX_FRAME_SIZE:
-                # What is larger would be the socket's to keep, where nobody counts it.
-                self.frame = min(value, DATA_FRAME)
+                self.max_frame = min(value, self._limits.data_frame_bytes)
         self.write(_SETTINGS_ACK)
         self.pump()
 
-    def _on_window(self, number: int, more: int) -> None:
+    def _on_window(self, number: int, increment: int) -> None:
         if not number:
-            if not more:
+            if not increment:
                 raise Http2Error(h2.PROTOCOL_ERROR, "WINDOW_UPDATE: must be 1 or more")
-            self.window += more
-            if self.window > h2.MOST_WINDOW:
+            self.window += increment
+            if self.window > h2.MAX_WINDOW:
                 raise Http2Error(h2.FLOW_CONTROL_ERROR, "WINDOW_UPDATE: the window is too large")
         else:
-            _place(number <= self._last)
+            _require_stream(number <= self._last)
             stream = self.streams.get(number)
             if stream is None:
                 return
-            stream.window += more
-            if not more or stream.window > h2.MOST_WINDOW:
-                stream.reading = False
-                self.write(h2.rst_stream(number, h2.FLOW_CONTROL_ERROR if more else h2.PROTOCOL_ERROR))
-                self._gone(stream)
+            stream.window += increment
+            if not increment or stream.window > h2.MAX_WINDOW:
+                self._abandon(stream, h2.FLOW_CONTROL_ERROR if increment else h2.PROTOCOL_ERROR)
                 return
             stream.wait()
         if self.blocked:
@@ -334,12 +357,12 @@ class Connection(asyncio.Protocol):
             self._transport.write(data)
 
     def write_all(self, pieces: Sequence[Buffer]) -> None:
-        """As :meth:`write`, of large pieces."""
+        """Hand large pieces to the socket."""
         if self._transport is not None and not self._closing:
             self._transport.writelines(pieces)
 
     def pump(self) -> None:
-        """Send what waits, a frame of each stream in turn."""
+        """Send what is blocked, one frame of each stream in turn."""
         blocked = self.blocked
         while blocked and self.window > 0 and not self.paused and not self._closing:
             number = next(iter(blocked))
@@ -347,8 +370,8 @@ class Connection(asyncio.Protocol):
             stream.pump()
             stream.wait()
 
-    def finished(self, stream: Stream) -> None:
-        """A stream has come to its end."""
+    def finished(self, stream: Http2Stream) -> None:
+        """A stream has ended."""
         if stream.done:
             return
         stream.done = True
@@ -357,58 +380,57 @@ class Connection(asyncio.Protocol):
         self.blocked.pop(stream.number, None)
         self._server.streams -= 1
         stream.over()
-        if self._stopping and not self.streams:
-            self.close()
-        if not self.streams:
-            self._server.closed(self)
-
-    def _gone(self, stream: Stream) -> None:
-        if stream.done:
+        if self.streams:
             return
-        self.finished(stream)
-        stream.gone()
+        if self._stopping:
+            self.close()
+        self._server.closed(self)
 
-    # --- life ---
+    def _gone(self, stream: Http2Stream) -> None:
+        if not stream.done:
+            self.finished(stream)
+            stream.gone()
+
+    # --- closing and time limits ---
 
     def _end_reading(self) -> None:
-        """Nothing that comes counts any more."""
-        self._closing = self._reader.stopped = True
+        self._closing = self._parser.stopped = True
 
     def _fail(self, code: int, message: str) -> None:
-        """End the connection with the reason why."""
+        """End the connection with an error, and discard what still arrives."""
         if self._transport is None or self._closing:
             return
         self._end_reading()
         self._transport.write(h2.goaway(self._last, code, message[:200]))
         if self._transport.can_write_eof():
             self._transport.write_eof()
-        asyncio.get_running_loop().call_later(LINGER_S, self.abort)
+        asyncio.get_running_loop().call_later(self._limits.linger_s, self.abort)
         for stream in list(self.streams.values()):
             self._gone(stream)
 
     def sweep(self, now: float) -> None:
-        """Give up a client that is not there any more; called each second."""
+        """Close the connection if its client is gone or too slow; called each second."""
         self._controls = 0
-        silent_s = now - self.touched
         if self._transport is None:
             return
-        if silent_s > KEEPALIVE_S + KEEPALIVE_TIMEOUT_S or (
-            not self._reader.settled and now - self._opened_at > GREETING_S
+        limits, silent_s, since = self._limits, now - self.touched, self._parser.headers_since
+        if silent_s > limits.keepalive_s + limits.keepalive_timeout_s or (
+            not self._parser.settled and now - self._opened_at > limits.handshake_s
         ):
             self.abort()
-        elif self._reader.head_since is not None and now - self._reader.head_since > GREETING_S:
-            self._fail(h2.ENHANCE_YOUR_CALM, f"headers: at most {GREETING_S:g} s")
-        elif silent_s > KEEPALIVE_S and self._asked_at <= self.touched and not self._closing:
-            self._asked_at = now
+        elif since is not None and now - since > limits.handshake_s:
+            self._fail(h2.ENHANCE_YOUR_CALM, f"headers: at most {limits.handshake_s:g} s")
+        elif silent_s > limits.keepalive_s and self._pinged_at <= self.touched and not self._closing:
+            self._pinged_at = now
             self.write(_PING)
 
     @property
     def unsent(self) -> bool:
-        """Whether something that was written has not gone to the client yet."""
+        """Some of what was written has not been sent."""
         return self._transport is not None and self._transport.get_write_buffer_size() > 0
 
     def stop(self) -> None:
-        """Take no more requests, and close once those under way are answered."""
+        """Accept no more requests, and close once those in progress are answered."""
         if self._stopping or self._closing:
             return
         self._stopping = True
@@ -417,7 +439,7 @@ class Connection(asyncio.Protocol):
             self.close()
 
     def close(self) -> None:
-        """Close once what was written is sent."""
+        """Close once everything written was sent."""
         self._end_reading()
         if self._transport is not None:
             self._transport.close()
@@ -428,11 +450,11 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
 
-def _long(size: int, expected: int) -> None:
+def _require_size(size: int, expected: int) -> None:
     if size != expected:
         raise Http2Error(h2.FRAME_SIZE_ERROR, f"frame: has {size} bytes, must have {expected}")
 
 
-def _place(right: bool) -> None:
-    if not right:
-        raise Http2Error(h2.PROTOCOL_ERROR, "frame: on a stream where it has no place")
+def _require_stream(valid: bool) -> None:
+    if not valid:
+        raise Http2Error(h2.PROTOCOL_ERROR, "frame: on a stream where it is not allowed")

@@ -1,56 +1,44 @@
-"""One request over HTTP/2 and its response, as far as windows and the socket let it (RFC 9113, sections 5 and 6.9)."""
+"""One request over HTTP/2 and its response, under flow control (RFC 9113, sections 5, 6.9 and 8.1)."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
-
-from workers.protocol.tensors import Buffer
+from typing import TYPE_CHECKING
 
 from . import frames as h2
-from .heads import Head
+from .frames import Buffer
+from .headers import HeaderList
+
+if TYPE_CHECKING:
+    from .connection import Http2Connection
 
 
-class Carrier(Protocol):
-    """The connection that a stream belongs to, as the stream sees it.
+class Http2Stream:
+    """One request and its response, to be extended: ``opened``, ``received``, ``gone``, ``drained`` and ``over`` are
+    called from the event loop.
 
-    ``window``: bytes that the client takes on it, and ``initial_window`` at first on each stream; ``frame``: those sent
-    in one frame; ``paused``: the socket takes no more for now. ``blocked``: streams that have something to send and
-    would be let by their own windows. ``touched``: ``time.monotonic()`` when something last came.
+    Attributes:
+        window: bytes that the client accepts on this stream.
+        unread: bytes of the request since the client was last granted more.
+        held: the client is granted nothing more for now.
+        reading: the client may send more.
+        missing: bytes of the body that its ``content-length`` still promises; None: it has none.
+        moved: ``time.monotonic()`` of the latest progress in either direction.
+        begun: the response headers were sent.
+        done: the stream has ended.
+        outbox: pieces of the response that flow control or the socket does not let through yet; None: there are none.
+        trailers: the header block that follows them.
     """
-
-    window: int
-    initial_window: int
-    frame: int
-    paused: bool
-    touched: float
-    blocked: dict[int, Stream]
-
-    def write(self, data: bytes) -> None:
-        """Hand bytes to the socket."""
-
-    def write_all(self, pieces: Sequence[Buffer]) -> None:
-        """As :meth:`write`, of large pieces."""
-
-    def give_room(self, stream: Stream) -> None:
-        """Let a stream's client send on, unless it is to wait."""
-
-    def finished(self, stream: Stream) -> None:
-        """A stream has come to its end."""
-
-
-class Stream:
-    """One request and its response. To be extended: ``opened``, ``received``, ``gone`` and ``drained`` are called from
-    the event loop."""
 
     __slots__ = (
         "begun",
         "connection",
         "done",
-        "head",
+        "headers",
         "held",
+        "missing",
         "moved",
         "number",
         "outbox",
@@ -60,48 +48,51 @@ class Stream:
         "window",
     )
 
-    def __init__(self, connection: Carrier, number: int, head: Head):
+    def __init__(self, connection: Http2Connection, number: int, headers: HeaderList):
         self.connection = connection
         self.number = number
-        self.head = head
-        #: bytes that the client takes
+        self.headers = headers
         self.window = connection.initial_window
-        #: bytes of it that came since it was last told that there is room again, and whether it is to wait for that
         self.unread = 0
         self.held = False
-        #: its client may send more
         self.reading = True
-        #: ``time.monotonic()`` when something last came or went
+        self.missing: int | None = None
         self.moved = connection.touched
-        #: the response's head was sent
         self.begun = False
         self.done = False
-        #: what the windows do not let through yet, and the block behind it
         self.outbox: deque[memoryview] | None = None
         self.trailers: bytes | None = None
 
-    # --- for whoever extends it ---
+    # --- for subclasses ---
 
     def opened(self) -> None:
-        """The request's head is there."""
+        """The request's headers arrived."""
 
     def received(self, data: Buffer, end: bool) -> None:
-        """More of its body, perhaps a view of more than that, and whether this is the end of it."""
+        """More of the body, perhaps a view of a larger buffer. ``end``: the body is complete."""
 
     def gone(self) -> None:
-        """The client does not want the rest any more, or went away. Called only before the stream's end."""
+        """The client cancelled the stream or went away. Called after :meth:`over`, unless the stream had ended."""
 
     def drained(self) -> None:
-        """All that was written has gone to the socket, after some of it had to wait."""
+        """Everything written was handed to the socket, after some of it had to wait."""
 
     def over(self) -> None:
-        """The stream has ended, however it did. Called once."""
+        """The stream has ended for any reason. Called once."""
 
     # --- the response ---
 
     def write(self, block: bytes, pieces: Sequence[Buffer], size: int, trailers: bytes | None = None) -> bool:
-        """Send data of ``size`` bytes, behind the head that ``block`` says unless it was sent; with ``trailers``, a
-        block, it is the last. False: nobody is there any more."""
+        """Send data.
+
+        Args:
+            block: header block of the response, sent before the first data.
+            size: bytes of all pieces.
+            trailers: header block behind the data, which ends the response.
+
+        Returns:
+            False: the stream has ended.
+        """
         if self.done:
             return False
         connection, number = self.connection, self.number
@@ -113,15 +104,15 @@ class Stream:
             self.outbox is None
             and size <= self.window
             and size <= connection.window
-            and size <= connection.frame
+            and size <= connection.max_frame
             and not connection.paused
         ):
             self.window -= size
             connection.window -= size
-            out.append(h2.head(size, h2.DATA, 0, number))
+            out.append(h2.header(size, h2.DATA, 0, number))
             out += pieces
             if trailers is not None:
-                self._ending(out, trailers)
+                self._append_trailers(out, trailers)
             connection.write(b"".join(out))
             if trailers is not None:
                 connection.finished(self)
@@ -137,19 +128,19 @@ class Stream:
         return True
 
     def wait(self) -> None:
-        """Go on where the connection lets something through, if that is what is waited for."""
+        """Queue for the connection if only that holds up the response."""
         if self.outbox and self.window > 0:
             self.connection.blocked[self.number] = self
 
     def end(self, block: bytes) -> bool:
-        """End the response with a block behind what was written; without a response so far it is all of it."""
+        """End the response with a header block: trailers, or the whole response. False: the stream has ended."""
         if self.done:
             return False
         if self.outbox is not None:
             self.trailers = block
             return True
         out: list[Buffer] = []
-        self._ending(out, block)
+        self._append_trailers(out, block)
         self.connection.write(b"".join(out))
         self.connection.finished(self)
         return True
@@ -162,23 +153,23 @@ class Stream:
             self.connection.finished(self)
 
     def proceed(self) -> None:
-        """Let the client send on after :attr:`held` was set."""
+        """Grant the client more after :attr:`held` was set."""
         self.held = False
-        # It could not send before.
+        # The time during which the client could not send is not its own.
         self.moved = time.monotonic()
         if not self.done:
-            self.connection.give_room(self)
+            self.connection.grant(self)
 
-    def _ending(self, out: list[Buffer], block: bytes) -> None:
+    def _append_trailers(self, out: list[Buffer], block: bytes) -> None:
         out.append(h2.frame(h2.HEADERS, h2.END_STREAM | h2.END_HEADERS, self.number, block))
         if self.reading:
-            # What else it sends is of no use (RFC 9113, section 8.1).
+            # The rest of the request is not needed (RFC 9113, section 8.1).
             out.append(h2.rst_stream(self.number, h2.NO_ERROR))
 
     def pump(self) -> None:
-        """Send what one frame and the windows take."""
+        """Send as much as fits into one frame and the windows."""
         connection, number, outbox = self.connection, self.number, self.outbox
-        room = min(self.window, connection.window, connection.frame)
+        room = min(self.window, connection.window, connection.max_frame)
         if outbox and room > 0:
             piece = outbox[0]
             if len(piece) > room:
@@ -189,7 +180,7 @@ class Stream:
             self.moved = time.monotonic()
             self.window -= len(piece)
             connection.window -= len(piece)
-            connection.write_all((h2.head(len(piece), h2.DATA, 0, number), piece))
+            connection.write_all((h2.header(len(piece), h2.DATA, 0, number), piece))
         if outbox:
             return
         self.outbox = None

@@ -1,0 +1,136 @@
+"""Request headers of one connection (RFC 7541; RFC 9113, section 8), decoded by hpack and remembered by their block.
+
+Clients repeat the headers of their requests in a few bytes that refer to a table that both sides keep. A block that
+leaves this table unchanged means the same until another block changes it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import hpack
+
+from workers.net.limits import Http2Limits
+
+from .frames import COMPRESSION_ERROR, ENHANCE_YOUR_CALM, Http2Error
+
+#: fields about a connection of HTTP/1.1 (RFC 9113, section 8.2.2)
+_CONNECTION_SPECIFIC = frozenset({b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade"})
+_PSEUDO = frozenset({b":method", b":scheme", b":path", b":authority"})
+#: bytes that names and values must not contain (RFC 9113, section 8.2.1)
+_BAD_NAME = re.compile(rb"[^!-9;-@\[-~]").search
+_BAD_VALUE = re.compile(rb"[\0\r\n]|^[ \t]|[ \t]\Z").search
+
+
+class MalformedHeaders(ValueError):
+    """Headers that no request may have. The stream ends, and the connection goes on."""
+
+
+class HeaderList:
+    """Headers of a request.
+
+    Attributes:
+        fields: values by lower-case name; those of a repeated field are joined by a comma.
+        state: the application's own; lists are shared by requests with equal blocks.
+    """
+
+    __slots__ = ("fields", "state")
+
+    def __init__(self, fields: dict[bytes, bytes]):
+        self.fields = fields
+        self.state: Any = None
+
+
+class HeaderDecoder:
+    """Decodes the header blocks of one connection in the order in which they arrive."""
+
+    def __init__(self, limits: Http2Limits) -> None:
+        self._limits = limits
+        self._hpack = hpack.Decoder(max_header_list_size=limits.header_bytes)
+        self._known: dict[bytes, HeaderList] = {}
+
+    def decode(self, block: bytes) -> HeaderList:
+        """The request headers of a block.
+
+        Raises:
+            MalformedHeaders: no request may have these.
+            Http2Error: the block cannot be decoded, or is too long.
+        """
+        known = self._known.get(block)
+        if known is not None:
+            return known
+        limits = self._limits
+        keeps = len(block) <= limits.known_block_bytes and leaves_table(block)
+        if not keeps:
+            self._known.clear()
+        try:
+            fields = self._hpack.decode(block, raw=True)
+        except hpack.OversizedHeaderListError:
+            raise Http2Error(ENHANCE_YOUR_CALM, f"headers: at most {limits.header_bytes} bytes") from None
+        except (hpack.HPACKError, IndexError) as error:
+            raise Http2Error(COMPRESSION_ERROR, f"headers: {error}") from None
+        headers = HeaderList(_validate(fields))
+        if keeps:
+            if len(self._known) >= limits.known_blocks:
+                self._known.clear()
+            self._known[block] = headers
+        return headers
+
+
+def _validate(fields: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    found: dict[bytes, bytes] = {}
+    regular = False
+    for name, value in fields:
+        name, value = bytes(name), bytes(value)
+        if name.startswith(b":"):
+            if regular or name not in _PSEUDO or name in found:
+                raise MalformedHeaders(f"header {name[:80]!r}: is not known, out of place or repeated")
+        else:
+            regular = True
+            if not name or _BAD_NAME(name) or name in _CONNECTION_SPECIFIC:
+                raise MalformedHeaders(f"header {name[:80]!r}: not allowed in HTTP/2")
+            if name == b"te" and value != b"trailers":
+                raise MalformedHeaders("header te: must be 'trailers'")
+        if _BAD_VALUE(value):
+            raise MalformedHeaders(f"header {name[:80]!r}: its value begins or ends with a space, or has a line end")
+        known = found.get(name)
+        found[name] = value if known is None else known + b"," + value
+    if not found.get(b":path") or b":method" not in found or b":scheme" not in found:
+        raise MalformedHeaders("headers: :method, :scheme and :path are needed")
+    return found
+
+
+def leaves_table(block: bytes) -> bool:
+    """Whether no field of a block changes the dynamic table (RFC 7541, section 6); False if the block is cut off."""
+    offset, size = 0, len(block)
+    try:
+        while offset < size:
+            kind = block[offset]
+            if kind & 0x80:
+                _, offset = _integer(block, offset, 0x7F)
+            elif kind & 0x60:
+                return False
+            else:
+                index, offset = _integer(block, offset, 0x0F)
+                for _ in range(1 if index else 2):
+                    length, offset = _integer(block, offset, 0x7F)
+                    offset += length
+    except IndexError:
+        return False
+    return offset == size
+
+
+def _integer(block: bytes, offset: int, mask: int) -> tuple[int, int]:
+    """(value, offset behind it). Raises IndexError if it is cut off or has more than 28 bits."""
+    value = block[offset] & mask
+    offset += 1
+    if value < mask:
+        return value, offset
+    for shift in range(0, 28, 7):
+        byte = block[offset]
+        offset += 1
+        value += (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, offset
+    raise IndexError

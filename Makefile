@@ -33,7 +33,7 @@ run: install
 	@exec $(BIN)/python manage.py up
 
 test: $(VENV)/.installed-dev
-	@tests/browser-packages
+	@tests/debian-packages
 	$(BIN)/python -m pytest -n 4 --dist loadfile $(PARALLEL)
 	$(BIN)/python -m pytest $(PARALLEL:%=--ignore=%)
 

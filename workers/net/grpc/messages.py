@@ -25,19 +25,6 @@ class MessageParser:
         rate: minimum progress of an unfinished one.
     """
 
-    __slots__ = (
-        "_arrived",
-        "_buffer",
-        "_compressed",
-        "_filled",
-        "_message_bytes",
-        "_needed",
-        "_place",
-        "_rate",
-        "_since",
-        "_since_bytes",
-    )
-
     def __init__(self, message_bytes: int, rate: Rate):
         self._message_bytes = message_bytes
         self._rate = rate

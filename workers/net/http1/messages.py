@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from workers.net.limits import JOIN_BYTES
+
+if TYPE_CHECKING:
+    from .connection import HttpConnection
 
 Buffer = bytes | bytearray | memoryview
 Headers = Sequence[tuple[bytes, bytes]]
@@ -43,18 +46,6 @@ class RequestHead:
         self.state: Any = None
 
 
-class Responder(Protocol):
-    """The connection of an exchange."""
-
-    def write_response(
-        self, exchange: Exchange, status: int, headers: Headers, body: Sequence[Buffer], close: bool
-    ) -> bool:
-        """See :meth:`Exchange.respond`."""
-
-    def write_success(self, exchange: Exchange, rest: bytes) -> bool:
-        """See :meth:`Exchange.succeed`."""
-
-
 class Exchange(msgspec.Struct, eq=False):
     """One request and the means to answer it.
 
@@ -65,7 +56,7 @@ class Exchange(msgspec.Struct, eq=False):
         waiter: the application's own, for :meth:`~.server.HttpHandler.disconnected`.
     """
 
-    connection: Responder
+    connection: HttpConnection
     head: RequestHead
     body: Buffer
     read_at: float

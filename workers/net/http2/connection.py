@@ -177,7 +177,7 @@ class Http2Connection(asyncio.Protocol):
         if stream.missing is not None:
             stream.missing -= len(payload)
             if stream.missing < 0 or (end and stream.missing):
-                self._malformed(stream)
+                self._abandon(stream, h2.PROTOCOL_ERROR)
                 return
         if end:
             stream.reading = False
@@ -267,7 +267,7 @@ class Http2Connection(asyncio.Protocol):
         if length is not None:
             stream.missing = int(length) if length.isdigit() and len(length) < 16 else -1
             if stream.missing < 0 or (end and stream.missing):
-                self._malformed(stream)
+                self._abandon(stream, h2.PROTOCOL_ERROR)
                 return
         if end:
             stream.reading = False
@@ -293,16 +293,13 @@ class Http2Connection(asyncio.Protocol):
         if not end:
             raise Http2Error(h2.PROTOCOL_ERROR, "HEADERS: trailers must end the stream")
         if request or stream.missing:
-            self._malformed(stream)
+            self._abandon(stream, h2.PROTOCOL_ERROR)
             return
         stream.reading = False
         stream.received(b"", True)
 
-    def _malformed(self, stream: Http2Stream) -> None:
-        """Reset a stream whose request breaks the rules of messages (RFC 9113, section 8.1.1)."""
-        self._abandon(stream, h2.PROTOCOL_ERROR)
-
     def _abandon(self, stream: Http2Stream, code: int) -> None:
+        """Reset a stream whose request is malformed (RFC 9113, section 8.1.1) or breaks flow control."""
         stream.reading = False
         self.write(h2.rst_stream(stream.number, code))
         self._gone(stream)

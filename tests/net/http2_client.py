@@ -76,7 +76,7 @@ class Peer:
     async def ended(self) -> tuple[int, str]:
         """Why the server hung up: code and words."""
         _, _, payload = await self.until(h2.GOAWAY)
-        assert await asyncio.wait_for(self.reader.read(), 10) == b""
+        assert await asyncio.wait_for(self.reader.read(), 60) == b""
         return struct.unpack_from(">I", payload, 4)[0], payload[8:].decode()
 
 

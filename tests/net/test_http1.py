@@ -68,13 +68,13 @@ class Browser:
 
     async def answer(self) -> tuple[int, bytes, bytes]:
         """(status, head, body)."""
-        head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 10)
+        head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 60)
         size = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-        return int(head[9:12]), head, await asyncio.wait_for(self.reader.readexactly(size), 10)
+        return int(head[9:12]), head, await asyncio.wait_for(self.reader.readexactly(size), 60)
 
     async def closed(self) -> bool:
         with contextlib.suppress(ConnectionResetError):
-            return not await asyncio.wait_for(self.reader.read(), 10)
+            return not await asyncio.wait_for(self.reader.read(), 60)
         return True
 
 

@@ -371,7 +371,7 @@ async def test_section(case: Case):
                 assert (await one.response(number))[0] == prefixed(b"still there?")
         if case.goaway is not None:
             with contextlib.suppress(ConnectionResetError):
-                assert await asyncio.wait_for(peer.reader.read(), 10) == b""
+                assert await asyncio.wait_for(peer.reader.read(), 60) == b""
 
 
 # --- 3.4: the connection preface --------------------------------------------------------------------------------------

@@ -9,18 +9,16 @@ from registry.accuracy import normalized_accuracies
 from scheduler.allocation.problem import Allocation, Problem
 from scheduler.control.demand import bands
 from scheduler.control.relief import standing_by
-from workers.dispatch import stacks
 from workers.protocol import shapes, specs
 
 
 def application_spec(
-    application: registry.Application, profiled: Collection[int] | None = None, stack: str = stacks.DEFAULT
+    application: registry.Application, profiled: Collection[int] | None = None
 ) -> specs.ApplicationSpec:
     """An application as the data plane knows it.
 
     Args:
         profiled: the size classes that its variants' profiles distinguish; None: all, since profiles are to be made.
-        stack: its batch policy is the application's; one of a newer release batches as the default does.
     """
     sizes = tuple(application.sizes)
 
@@ -40,7 +38,6 @@ def application_spec(
         slo_s=application.slo_ms / 1000,
         signature=specs.Signature(inputs=tensors("inputs"), outputs=tensors("outputs")),
         late=application.late,
-        batching=specs.BatchingSpec(stacks.STACKS.get(stack, stacks.STACKS[stacks.DEFAULT]).batching),
         weight=application.weight,
         padding={name: float(value) for name, value in application.padding.items()},
         sizes=sizes if profiled is None else shapes.told_apart(sizes, profiled),

@@ -45,14 +45,14 @@ def latest_wire() -> specs.Plan:
     return msgspec.convert(plan.wire, specs.Plan) if plan is not None and plan.wire else specs.Plan(version=0)
 
 
-def applications(stack: str) -> tuple[specs.ApplicationSpec, ...]:
-    """All of them, with the size classes that matter and the stack's batch policy."""
+def applications() -> tuple[specs.ApplicationSpec, ...]:
+    """All of them, with the size classes that matter."""
     known: dict[int, set[int]] = {}
     latencies = ProfileLatency.objects.filter(size__gt=0).order_by()
     for pk, size in latencies.values_list("profile__variant__application", "size").distinct():
         known.setdefault(pk, set()).add(size)
     return tuple(
-        application_spec(application, known.get(application.pk, ()), stack) for application in Application.objects.all()
+        application_spec(application, known.get(application.pk, ())) for application in Application.objects.all()
     )
 
 
@@ -94,8 +94,7 @@ def read_shared() -> Shared:
         blocked.setdefault(kind, set()).add(pk)
     plan = latest_wire()
     return Shared(
-        # By the plan, not by what is chosen for the next one: batching and binding change together.
-        applications=applications(plan.stack),
+        applications=applications(),
         key_hashes=tuple(ApiKey.objects.order_by("id").values_list("key_hash", flat=True)),
         plan=plan,
         standby=tuple(kept.order_by("id").values_list("pk", flat=True)),

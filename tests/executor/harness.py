@@ -32,7 +32,6 @@ from workers.protocol.frames import (
 )
 from workers.protocol.specs import (
     ApplicationSpec,
-    BatchingSpec,
     DeviceInfo,
     DevicePlan,
     ProfilePoint,
@@ -52,10 +51,8 @@ XY = Signature((TensorSpec("x", "FP32", (-1, 4)),), (TensorSpec("y", "FP32", (-1
 WIDE = Signature((TensorSpec("x", "FP32", (-1, 4)),), (TensorSpec("y", "FP32", (-1, 4)),))
 
 
-def application(name="app", slo_s=2.0, signature=XY, late="shed", policy="nexus", **options) -> ApplicationSpec:
-    """By default queries run as soon as the device is free. ``proteus`` delays them until just before their deadline, a
-    moment that a busy machine may miss: with it, tests take ``late="serve"``."""
-    return ApplicationSpec(name, slo_s, signature, late, BatchingSpec(policy, options))
+def application(name="app", slo_s=2.0, signature=XY, late="shed") -> ApplicationSpec:
+    return ApplicationSpec(name, slo_s, signature, late)
 
 
 def variant(id: int, path: Path, application="app", accuracy=90.0, name: str | None = None) -> VariantSpec:

@@ -48,7 +48,7 @@ async def executor(tmp_path):
 
 
 async def serving(executor: Executor, path: Path, signature: Signature, seconds: float = SOON_S, **spec) -> Peer:
-    app = msgspec.structs.replace(application(signature=signature, policy="nereus"), **spec)
+    app = msgspec.structs.replace(application(signature=signature), **spec)
     return await executor.applied(1, [resident(variant(1, path), seconds)], [app], [path])
 
 

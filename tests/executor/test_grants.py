@@ -39,7 +39,7 @@ async def gateway(executor, tiny_models):
     quick = resident(variant(2, tiny_models["quick"], accuracy=80.0, name="quick"), 0.001)
     peer = await executor.peer()
     paths = [tiny_models["heavy"], tiny_models["quick"]]
-    executor.apply(1, [heavy], [application(policy="nereus")], paths, relief=[quick])
+    executor.apply(1, [heavy], [application()], paths, relief=[quick])
     await peer.next(ExecutorState, lambda state: {warm.name for warm in state.warm} == {"heavy", "quick"})
     return peer
 
@@ -114,7 +114,7 @@ async def test_what_is_late_when_its_turn_comes_is_refused_and_the_others_run(ga
 
 async def test_an_application_that_serves_late_has_late_batches_run(executor, tiny_models):
     path = tiny_models["quick"]
-    spec = application(late="serve", policy="nereus")
+    spec = application(late="serve")
     peer = await executor.applied(1, [resident(variant(2, path))], [spec], [path])
     grant(peer, range(1, 4), budget_s=LATE)
     assert {answer.batch_rows for answer in await answers(peer, range(1, 4))} == {3}
@@ -152,7 +152,7 @@ async def test_a_variant_that_leaves_serves_what_was_granted_before(gateway, exe
     occupy(gateway)
     grant(gateway, range(1, 5), variant=1)
     medium = variant(3, tiny_models["medium"], name="medium")
-    executor.apply(2, [resident(medium)], [application(policy="nereus")], list(tiny_models.values()))
+    executor.apply(2, [resident(medium)], [application()], list(tiny_models.values()))
     assert {answer.variant for answer in await answers(gateway, range(1, 5))} == {"heavy"}
 
 

@@ -33,7 +33,7 @@ def path(tmp_path):
 
 
 async def serving(executor, path, seconds, slo_s=0.1):
-    app = application(slo_s=slo_s, signature=WIDE, late="serve", policy="clipper")
+    app = application(slo_s=slo_s, signature=WIDE, late="serve")
     return await executor.applied(1, [resident(variant(1, path), seconds)], [app], [path])
 
 

@@ -59,7 +59,7 @@ async def test_each_query_gets_what_the_model_says_of_it(world, tiny_models):
 
 
 async def test_a_query_that_names_its_variant_gets_it(world):
-    gateway = await world.start(1, world.heavy, world.quick, app=application("app", 2.0, late="serve", policy="nereus"))
+    gateway = await world.start(1, world.heavy, world.quick, app=application("app", 2.0, late="serve"))
     tensor = triton.InferInput("x", [3, 4], "FP32")
     tensor.set_data_from_numpy(np.ones((3, 4), np.float32))
     async with triton.InferenceServerClient(gateway.grpc) as client:

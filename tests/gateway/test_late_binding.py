@@ -25,7 +25,7 @@ from workers.protocol.specs import DevicePlan, Plan, Route
 from .conftest import AUTH, GatewayProcess, config, wait_for
 
 #: time enough on any machine: what is refused, is refused for another reason
-APP = application("app", 60.0, policy="nereus")
+APP = application("app", 60.0)
 PATH = "/v2/models/app/infer"
 
 
@@ -161,7 +161,7 @@ async def test_a_burst_steps_down_in_accuracy_and_nobody_is_refused(world, tmp_p
     world.models = {"slow": slow_path, "quick": quick_path}
     # Whatever the machine's pace is, the accurate variant has time for no more than a few of so many queries.
     count, row_s = 300, seconds_of(slow_path)
-    app = application("app", max(2.0, 40 * row_s), WIDE, policy="nereus")
+    app = application("app", max(2.0, 40 * row_s), WIDE)
     slow = resident(variant(1, slow_path, accuracy=99.9, name="slow"), row_s, max_batch=1)
     quick = resident(variant(2, quick_path, accuracy=80.0, name="quick"), 0.0005, max_batch=8)
     gateway = await world.start(1, slow, relief=[quick], app=app, NEREUS_QUEUE_ROWS=str(count))
@@ -176,7 +176,7 @@ async def test_a_burst_steps_down_in_accuracy_and_nobody_is_refused(world, tmp_p
 
 @pytest.mark.parametrize("insists", [{"version": "heavy"}, {"min_accuracy": 95}])
 async def test_constrained_queries_are_held_with_the_others_and_get_what_they_ask_for(world, insists):
-    app = application("app", 60.0, policy="nereus")
+    app = application("app", 60.0)
     gateway = await world.start(1, world.heavy, relief=[world.quick], app=app)
     path = f"/v2/models/app/versions/{insists['version']}/infer" if "version" in insists else PATH
     asked = body() | ({"parameters": insists} if "min_accuracy" in insists else {})
@@ -258,7 +258,7 @@ async def test_two_gateways_share_their_devices(world):
 async def test_an_application_that_goes_has_what_is_held_for_it_ended(world, control_plane, tmp_path):
     path = turning(tmp_path / "slow.onnx", 15_000)
     world.models = {"slow": path}
-    app = application("app", 600.0, WIDE, policy="nereus")
+    app = application("app", 600.0, WIDE)
     slow = resident(variant(1, path, name="slow"), 0.05, max_batch=1)
     gateway = await world.start(1, slow, app=app, NEREUS_CONTROL_URL=control_plane.url, NEREUS_JOIN_TOKEN="t")
     await until(lambda: control_plane.connection, "the gateway joined")
@@ -273,7 +273,7 @@ async def test_an_application_that_goes_has_what_is_held_for_it_ended(world, con
 
 async def test_a_gateway_that_stops_answers_what_it_holds(world):
     slow = msgspec.structs.replace(world.heavy, max_batch=1)
-    gateway = await world.start(1, slow, app=application("app", 600.0, policy="nereus"))
+    gateway = await world.start(1, slow, app=application("app", 600.0))
     async with client() as http:
         wide = body()
         wide["inputs"][0] |= {"shape": [60, 4], "data": wide["inputs"][0]["data"] * 60}

@@ -17,9 +17,9 @@ from workers.protocol.specs import DevicePlan, Plan, Route
 from .conftest import AUTH, config, wait_for
 
 
-def plans(executor: Executor, version: int, *residents) -> Plan:
+def plans(executor: Executor, version: int, *residents, stack: str = "nereus") -> Plan:
     device = DevicePlan(executor.info.id, executor.endpoint, residents)
-    return Plan(version, (device,), (Route("app", executor.info.id, 1.0),))
+    return Plan(version, (device,), (Route("app", executor.info.id, 1.0),), stack=stack)
 
 
 async def until(condition, what: str):
@@ -53,16 +53,16 @@ async def test_answers_are_those_of_the_model(gateways, tiny_models, tmp_path, b
         assert parameters["queue_ms"] >= 0
 
 
-@pytest.mark.parametrize("policy", ["nereus", "nexus"])
-async def test_kill_9_under_load_hangs_no_query(gateways, tiny_models, tmp_path, policy):
+@pytest.mark.parametrize("stack", ["nereus", "infaas-accuracy"])
+async def test_kill_9_under_load_hangs_no_query(gateways, tiny_models, tmp_path, stack):
     made = variant(1, tiny_models["quick"], name="quick")
-    app = application("app", 5.0, policy=policy)
+    app = application("app", 5.0)
     body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}]}
     found: collections.Counter = collections.Counter()
     executor = Executor(tmp_path)
     await executor.__aenter__()
     executor.apply(1, [resident(made, max_batch=1)], [app], [tiny_models["quick"]])
-    gateway = gateways(config(plans(executor, 1, resident(made, max_batch=1)), [app]))
+    gateway = gateways(config(plans(executor, 1, resident(made, max_batch=1), stack=stack), [app]))
     await until(gateway.ready, "the gateway is ready")
     stop = asyncio.Event()
 
@@ -96,14 +96,14 @@ async def test_kill_9_under_load_hangs_no_query(gateways, tiny_models, tmp_path,
     assert health["in_flight"] == 0
 
 
-@pytest.mark.parametrize("policy", ["nereus", "nexus"])
-async def test_a_new_variant_takes_over_without_a_failure(gateways, control_plane, tiny_models, tmp_path, policy):
+@pytest.mark.parametrize("stack", ["nereus", "infaas-accuracy"])
+async def test_a_new_variant_takes_over_without_a_failure(gateways, control_plane, tiny_models, tmp_path, stack):
     """The executor keeps the old variant until the gateway has moved."""
     old, new = (variant(i, tiny_models[n], name=n) for i, n in ((1, "quick"), (2, "medium")))
-    app = application("app", 60.0, policy=policy)
+    app = application("app", 60.0)
     async with Executor(tmp_path) as executor:
         executor.apply(1, [resident(old, max_batch=1)], [app], [tiny_models["quick"]])
-        control_plane.first = config(plans(executor, 1, resident(old, max_batch=1)), [app])
+        control_plane.first = config(plans(executor, 1, resident(old, max_batch=1), stack=stack), [app])
         gateway = gateways(None, NEREUS_CONTROL_URL=control_plane.url, NEREUS_JOIN_TOKEN="t")
         await until(gateway.ready, "the gateway is ready")
         versions: collections.Counter = collections.Counter()
@@ -115,7 +115,7 @@ async def test_a_new_variant_takes_over_without_a_failure(gateways, control_plan
                     assert response.status_code == 200, response.text
                     versions[response.json()["model_version"]] += 1
                     if versions["quick"] == 10:
-                        control_plane.send(config(plans(executor, 2, resident(new, max_batch=1)), [app]))
+                        control_plane.send(config(plans(executor, 2, resident(new, max_batch=1), stack=stack), [app]))
                         executor.apply(2, [resident(new, max_batch=1)], [app], list(tiny_models.values()))
         assert versions["quick"] >= 10
         assert gateway.health()["plan"] == {"adopted": 2, "newest": 2}

@@ -110,7 +110,7 @@ def stack(tmp_path_factory, loop, tiny_models):
     specs, residents = [], []
     for number, (name, path) in enumerate(models.items(), 1):
         given = {"signature": signatures[name]} if name in signatures else {}
-        specs.append(application(name, 120.0 if name == "slow" else SLO_S, policy="nereus", **given))
+        specs.append(application(name, 120.0 if name == "slow" else SLO_S, **given))
         seconds = 0.2 if name == "slow" else 0.001
         residents.append(resident(variant(number, path, name, name="only"), seconds, max_batch=16))
     executor = Executor(folder)

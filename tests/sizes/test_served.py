@@ -36,7 +36,7 @@ def sized(*sizes: int, slo_s: float = 60.0, signature=SIGNATURE, padding=None) -
         msgspec.structs.replace(tensor, most=max(sizes, default=0)) if -1 in tensor.shape[1:] else tensor
         for tensor in signature.inputs
     )
-    spec = application("app", slo_s, msgspec.structs.replace(signature, inputs=inputs), policy="nereus")
+    spec = application("app", slo_s, msgspec.structs.replace(signature, inputs=inputs))
     return msgspec.structs.replace(spec, sizes=sizes, padding=padding or {})
 
 

@@ -46,7 +46,7 @@ def served(tmp_path_factory, loop):
     applications, residents, paths = [], [], []
     for number, (name, (signature, model, padding)) in enumerate(SERVED.items(), 1):
         path = model(folder / f"{name}.onnx")
-        spec = application(name, 60.0, signature, policy="nereus")
+        spec = application(name, 60.0, signature)
         applications.append(msgspec.structs.replace(spec, padding=padding))
         residents.append(resident(variant(number, path, name, name="only"), seconds=0.001, max_batch=16))
         paths.append(path)

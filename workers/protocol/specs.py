@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import msgspec
 
-#: batch policy of an application that asks for none, or for one that an executor does not know
-DEFAULT_POLICY = "nereus"
-
 
 class TensorSpec(msgspec.Struct, frozen=True):
     """One input or output. ``shape`` has the batch dimension first (-1); other dimensions may be -1 (any), of inputs up
@@ -29,13 +26,6 @@ class Signature(msgspec.Struct, frozen=True):
     outputs: tuple[TensorSpec, ...]
 
 
-class BatchingSpec(msgspec.Struct, frozen=True):
-    """A batch policy's registered name (``nereus``, ``proteus``, ``nexus``, ``clipper``, ``fixed``) and its options."""
-
-    policy: str = DEFAULT_POLICY
-    options: dict[str, float] = {}
-
-
 class ApplicationSpec(msgspec.Struct, frozen=True):
     """An application as the data plane knows it. ``late``: ``shed`` refuses what cannot be in time, ``serve`` answers
     late. ``weight``: worth of one of its rows beside those of other applications. ``padding``: inputs whose open
@@ -47,7 +37,6 @@ class ApplicationSpec(msgspec.Struct, frozen=True):
     slo_s: float
     signature: Signature
     late: str = "shed"
-    batching: BatchingSpec = BatchingSpec()
     weight: float = 1.0
     padding: dict[str, float] = {}
     sizes: tuple[int, ...] = ()

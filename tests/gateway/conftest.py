@@ -199,7 +199,7 @@ class GatewayProcess:
         members.mkdir(parents=True, exist_ok=True)
         self.name = "box-gateway" if number == 1 else f"box-gateway-{number}"
         paths = Settings.from_environ({"NEREUS_HOME": str(home)})
-        self.own_socket = paths.gateway_core_socket if core else paths.gateway_socket(number)
+        self.admin_socket = paths.gateway_core_socket if core else paths.gateway_socket(number)
         self.file = members / f"gateway-{self.name}-config.json"
         if config is not None:
             self.file.write_bytes(msgspec.json.encode(config))
@@ -233,7 +233,7 @@ class GatewayProcess:
     def _listens(self) -> bool:
         assert self.process.poll() is None, "".join(self.log)
         if self.several:
-            return self.own_socket.exists()
+            return self.admin_socket.exists()
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from workers.gateway.bursts import BurstDetector
-from workers.gateway.margin import ReturnMargin
+from workers.gateway.rtt import RttEstimator
 from workers.protocol.specs import Band
 
 
@@ -99,7 +99,7 @@ def test_no_traffic_at_all_is_quiet_too():
 
 
 def test_the_margin_follows_a_high_quantile_and_is_bounded():
-    margin = ReturnMargin(initial_s=0.002, longest_s=0.05)
+    margin = RttEstimator(initial_s=0.002, longest_s=0.05)
     assert margin.seconds == 0.002
     for i in range(256):
         margin.add(0.010 if i % 10 == 0 else 0.001)

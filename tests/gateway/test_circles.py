@@ -49,7 +49,7 @@ async def test_answered_refused_and_cancelled_queries_leave_no_circles():
     now = asyncio.get_running_loop().time()
     core.configure(Catalog(GatewayConfig(applications=(spec,), key_hashes=(), plan=Plan(version=1))), now)
     core.offer("d0", {QueryClass("numbers"): Menu([Option(1, 100.0, LatencyModel([(1, 0.01)]), 1)])}, now)
-    core._holding.set_up("d0", True, now)
+    core._driver.set_up("d0", True, now)
     bodies = weakref.WeakSet()
     ended: list[type] = []
     ids = itertools.count()

@@ -70,7 +70,7 @@ def two(tmp_path_factory):
 
 
 def ready(gateway: GatewayProcess) -> bool:
-    text = asyncio.run(pages.metrics(gateway.own_socket, "box", PAGE_S))
+    text = asyncio.run(pages.metrics(gateway.admin_socket, "box", PAGE_S))
     return text is not None and samples(text)["nereus_gateway_ready", gateway.name] == 1
 
 
@@ -81,7 +81,7 @@ def settled(gateway: GatewayProcess) -> int:
 
 def done(two: Pair) -> dict[str, float]:
     """Queries that each process has done, by its own metrics."""
-    pages_of = {g.name: samples(asyncio.run(pages.metrics(g.own_socket, "box", PAGE_S))) for g in two}
+    pages_of = {g.name: samples(asyncio.run(pages.metrics(g.admin_socket, "box", PAGE_S))) for g in two}
     return {name: page["nereus_gateway_queries_total", name] for name, page in pages_of.items()}
 
 
@@ -220,7 +220,7 @@ def test_a_number_beyond_the_setting_is_named(tmp_path, number, gateways):
 def test_nonsense_on_a_gateways_own_socket_harms_nobody(two):
     for data in (b"GET / HTTP/1.1\r\n\r\n", b"NR" + b"\xff" * 200, b"", os.urandom(100)):
         with socket.socket(socket.AF_UNIX) as peer:
-            peer.connect(str(two.first.own_socket))
+            peer.connect(str(two.first.admin_socket))
             peer.sendall(data)
             peer.shutdown(socket.SHUT_WR)
             peer.settimeout(60)
@@ -235,9 +235,9 @@ def test_nonsense_on_a_gateways_own_socket_harms_nobody(two):
 def test_a_gateway_that_hangs_is_left_out_in_time(two):
     os.kill(two.second.process.pid, signal.SIGSTOP)
     try:
-        assert asyncio.run(pages.metrics(two.second.own_socket, "box", timeout_s=0.3)) is None
-        assert asyncio.run(pages.metrics(two.first.own_socket, "box", PAGE_S)) is not None
-        assert asyncio.run(pages.metrics(two.first.own_socket.with_name("none.sock"), "box")) is None
+        assert asyncio.run(pages.metrics(two.second.admin_socket, "box", timeout_s=0.3)) is None
+        assert asyncio.run(pages.metrics(two.first.admin_socket, "box", PAGE_S)) is not None
+        assert asyncio.run(pages.metrics(two.first.admin_socket.with_name("none.sock"), "box")) is None
     finally:
         os.kill(two.second.process.pid, signal.SIGCONT)
 
@@ -346,7 +346,7 @@ def test_one_stopped_in_order_loses_no_count(two):
     before = settled(two.first)
     infer(two.first, 30)
     assert two.second.stop() == 0
-    assert not two.second.own_socket.exists()
+    assert not two.second.admin_socket.exists()
     assert set(counts(two.first)) == {before + 30}
 
 

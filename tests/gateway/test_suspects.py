@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.gateway.test_failures import BODY, PATH, start
 from workers.gateway.errors import ModelFailed, Throttled
-from workers.gateway.flights import Flight
+from workers.gateway.in_flight import InFlightQuery
 from workers.gateway.suspects import (
     KEY_CRASHES,
     KEY_INTERVAL_S,
@@ -58,7 +58,7 @@ async def test_a_poisonous_query_crashes_two_devices_and_is_answered_500(gateway
     assert "crashed with this query alone (killed by SIGSEGV); it is not tried again" in answer.json()["error"]
     assert "Retry-After" not in answer.headers
     assert crashed(all) == 2
-    # Sent again it does no further harm.
+    # InFlightTable again it does no further harm.
     answer = gateway.infer(POISON)
     assert answer.status_code == 500
     assert "this input crashed a device or never ended; it is refused for another" in answer.json()["error"]
@@ -272,9 +272,9 @@ class _Account:
         self._spec = application("numbers")
         self._ids = iter(range(1, 10**9))
 
-    def flight(self, value: float = 1.0, client: str = "key") -> Flight:
+    def flight(self, value: float = 1.0, client: str = "key") -> InFlightQuery:
         query = v2.parse(body([[value, 2.0, 3.0, 4.0]]), None, self._spec.signature, 64)
-        flight = Flight(next(self._ids), self._spec, query, None, 0.0, lambda flight, outcome: None, None)
+        flight = InFlightQuery(next(self._ids), self._spec, query, None, 0.0, lambda flight, outcome: None, None)
         flight.client = client
         return flight
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.running import ROOT
+from workers.gateway.shared_stats import SharedStats, add
 from workers.gateway.stats import Totals
-from workers.gateway.totals import SharedTotals, add
 from workers.protocol.gateways import ApplicationTotals
 
 
@@ -21,7 +21,7 @@ def files(tmp_path) -> list[Path]:
     return [tmp_path / f"gateway-{number}.totals" for number in (1, 2, 3)]
 
 
-def total(shared: SharedTotals, name: str, success: int = 0) -> ApplicationTotals:
+def total(shared: SharedStats, name: str, success: int = 0) -> ApplicationTotals:
     """What this process, which counted ``success``, says of all."""
     return add(ApplicationTotals(success=success), *(totals.get(name) for totals in shared.elsewhere()))
 
@@ -31,60 +31,60 @@ def test_all_fields_that_are_counted_are_shared():
 
 
 def test_everybody_knows_the_sum(files):
-    shared = [SharedTotals(files, own) for own in range(3)]
+    shared = [SharedStats(files, own) for own in range(3)]
     for own, one in enumerate(shared):
         one.write({"a": Totals(success=10**own, success_s=0.5, last_success_unix=100.0 + own), "b": Totals(refused=1)})
     for own, one in enumerate(shared):
         assert total(one, "a", 10**own).success == 111
-    sums = add(*(totals["a"] for totals in SharedTotals(files, 0).elsewhere()))
+    sums = add(*(totals["a"] for totals in SharedStats(files, 0).elsewhere()))
     assert (sums.success_s, sums.last_success_unix) == (1.5, 102.0)
 
 
 def test_a_process_that_died_is_continued(files):
-    first, second = SharedTotals(files, 0), SharedTotals(files, 1)
+    first, second = SharedStats(files, 0), SharedStats(files, 1)
     first.write({"a": Totals(success=5)})
     second.write({"a": Totals(success=7), "gone": Totals(success=2)})
     # It dies without a word; whoever takes its place begins to count anew.
-    again = SharedTotals(files, 1)
+    again = SharedStats(files, 1)
     assert total(again, "a").success == 12
     again.write({})
     again.write({"a": Totals(success=1)})
     assert total(first, "a", 5).success == 13
     assert total(again, "a", 1).success == 13
-    third = SharedTotals(files, 1)
+    third = SharedStats(files, 1)
     assert (total(third, "a").success, total(third, "gone").success) == (13, 2)
 
 
 def test_what_cannot_be_read_is_left_out_and_what_was_known_stays(files):
-    first, second = SharedTotals(files, 0), SharedTotals(files, 1)
+    first, second = SharedStats(files, 0), SharedStats(files, 1)
     second.write({"a": Totals(success=7)})
     assert total(first, "a").success == 7
     whole = files[1].read_bytes()
     for broken in (b"", b"\x01", whole[:-1], whole[:8], b"\xff" * len(whole), whole[:-1] + b"\x00"):
         files[1].write_bytes(broken)
         assert total(first, "a").success == 7
-        assert total(SharedTotals(files, 2), "a").success == 0
-        assert total(SharedTotals(files, 1), "a").success == 0
+        assert total(SharedStats(files, 2), "a").success == 0
+        assert total(SharedStats(files, 1), "a").success == 0
     files[1].unlink()
     assert total(first, "a").success == 7
 
 
 def test_a_folder_that_is_gone_costs_the_sharing_and_not_the_counting(tmp_path):
     files = [tmp_path / "none" / f"gateway-{number}.totals" for number in (1, 2)]
-    shared = SharedTotals(files, 0)
+    shared = SharedStats(files, 0)
     shared.write({"a": Totals(success=1)})
     assert total(shared, "a", 1).success == 1
     files[0].parent.mkdir()
     shared.write({"a": Totals(success=2)})
-    assert total(SharedTotals(files, 1), "a").success == 2
+    assert total(SharedStats(files, 1), "a").success == 2
 
 
 WRITER = """
 import itertools, os, sys
 from pathlib import Path
 from workers.gateway.stats import Totals
-from workers.gateway.totals import SharedTotals
-shared = SharedTotals([Path(path) for path in sys.argv[1:]], 0)
+from workers.gateway.shared_stats import SharedStats
+shared = SharedStats([Path(path) for path in sys.argv[1:]], 0)
 names = [f"application-{i}" for i in range(40)]
 print("ready", flush=True)
 # Until its standard input ends.
@@ -102,7 +102,7 @@ def test_a_reader_never_sees_half_of_what_another_process_writes(files):
     command = [sys.executable, "-c", textwrap.dedent(WRITER), *map(str, files[:2])]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout.readline() == "ready\n"
-        reader, last, seen = SharedTotals(files[:2], 1), 0, set()
+        reader, last, seen = SharedStats(files[:2], 1), 0, set()
         while writer.poll() is None:
             one = total(reader, "application-0")
             assert one.success == one.rows == one.refused >= last
@@ -113,4 +113,4 @@ def test_a_reader_never_sees_half_of_what_another_process_writes(files):
                 writer.stdin.close()
         written = int(writer.stdout.read())
     assert writer.returncode == 0
-    assert total(SharedTotals(files[:2], 1), "application-0").success == written
+    assert total(SharedStats(files[:2], 1), "application-0").success == written

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .errors import GatewayError, Overloaded
-from .flights import Flight, Run
+from .in_flight import InFlightQuery, Run
 from .metrics import GatewayMetrics
 from .stats import Statistics
 
@@ -34,7 +34,7 @@ class Accounts:
         self._statistics = statistics
         self._metrics = metrics
 
-    def enter(self, flight: Flight) -> Overloaded | None:
+    def enter(self, flight: InFlightQuery) -> Overloaded | None:
         """A checked query arrived; what it is too much for, if it is."""
         rows, limits = flight.rows, self.limits
         spec = flight.spec
@@ -70,14 +70,14 @@ class Accounts:
             metrics.ended(application, "in_time", len(latencies_s) - late)
         metrics.latencies(application, latencies_s)
 
-    def failed(self, flight: Flight, error: GatewayError) -> None:
+    def failed(self, flight: InFlightQuery, error: GatewayError) -> None:
         """A flight ended in an error. A checked query that an executor calls invalid is a failure of the appliance, not
         of the client."""
         name, ended = flight.spec.name, error.outcome or "failed"
         self._statistics.refused(name, ended)
         self._metrics.ended(name, ended)
 
-    def cancelled(self, flight: Flight, now: float) -> None:
+    def cancelled(self, flight: InFlightQuery, now: float) -> None:
         """The client went away first."""
         name = flight.spec.name
         if now > flight.due:

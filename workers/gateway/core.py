@@ -5,9 +5,9 @@ The life of a query:
 1.  A front checks it, stamps its deadline and submits it (:meth:`Core.submit`).
 2.  Its constraints become a class: the set of permitted variants.
 3.  Inputs that were under way at a crash are rejected or wait for a trial (:mod:`.trials`).
-4.  It is held with all that arrived in the same turn of the event loop (:mod:`.holding`).
+4.  It is held with all that arrived in the same turn of the event loop (:mod:`.binding_driver`).
 5.  The binding (:mod:`workers.dispatch`) books it, or refuses it: then an idle device is probed, or it ends.
-6.  When its device is nearly free, its batch is dispatched there (:mod:`.sent`).
+6.  When its device is nearly free, its batch is dispatched there (:mod:`.in_flight_table`).
 7.  The executor runs the batch and answers (:meth:`Core.results`); the binding dispatches what comes next.
 8.  The front that it came from hands the answer to its edge.
 9.  Declined, it is held again while its time lasts (:meth:`Core.refusal`); its link lost, once more; its executor
@@ -28,15 +28,15 @@ from workers.protocol.endings import Ending
 from workers.protocol.frames import ExecutorState, FrameError, Refusal, Results
 from workers.protocol.results import answers as split_results
 
+from .binding_driver import BindingDriver
 from .bursts import BurstDetector
 from .catalog import Catalog
+from .constraints import Constraints
 from .errors import GatewayError, Invalid, ModelFailed, Overloaded, TimedOut, Unavailable
 from .executors import Executors
-from .flights import Flight, Run
-from .holding import Holding
-from .insisting import Insisting
+from .in_flight import InFlightQuery, Run
+from .in_flight_table import InFlightTable
 from .metrics import GatewayMetrics
-from .sent import Sent
 from .trials import Trials
 
 logger = log.get("gateway.core")
@@ -53,33 +53,34 @@ WHOLE = 0.8
 
 
 class Core:
-    """Queries of all fronts, and everything that happens to them. Also the :class:`~.holding.Carrier` of decisions."""
+    """Queries of all fronts, and everything that happens to them. Also the :class:`~.binding_driver.Carrier` of
+    decisions."""
 
     def __init__(self, executors: Executors, bursts: BurstDetector, metrics: GatewayMetrics) -> None:
         self.catalog = Catalog()
         self._executors = executors
         self._bursts = bursts
-        self._sent = Sent(executors, metrics)
+        self._sent = InFlightTable(executors, metrics)
         self.grant = self._sent.grant
-        self._holding = Holding(self, metrics)
+        self._driver = BindingDriver(self, metrics)
         self._refused: dict[str, int] = {}
-        self._insisting = Insisting(self.catalog, executors)
-        self._trials = Trials(executors, self._sent, self._holding, self._insisting, self._resume)
+        self._constraints = Constraints(self.catalog, executors)
+        self._trials = Trials(executors, self._sent, self._driver, self._constraints, self._resume)
         self._suspects = self._trials.suspects
         #: by device whose link was lost, until it is known how it ended: why, what was and may have been there, and the
         #: suspect that was tried there
-        self._lost: dict[str, tuple[str, list[Flight], list[Flight], Flight | None]] = {}
+        self._lost: dict[str, tuple[str, list[InFlightQuery], list[InFlightQuery], InFlightQuery | None]] = {}
 
     # --- fronts -------------------------------------------------------------------------------------------------------
 
-    def submit(self, flight: Flight) -> None:
+    def submit(self, flight: InFlightQuery) -> None:
         """See :class:`.front.Decides`."""
         spec = flight.spec
         self._bursts.arrived(spec.name, flight.rows, flight.arrived)
         error: GatewayError | None = None
         if flight.variant is not None or flight.query.terms.min_accuracy is not None:
             try:
-                self._insisting.restrict(flight)
+                self._constraints.restrict(flight)
             except GatewayError as refused:
                 error = refused
         if error is None and self._suspects.active:
@@ -89,30 +90,30 @@ class Core:
         elif flight.incident:
             self._trials.submit(flight, time.monotonic())
         else:
-            self._holding.submit(flight)
+            self._driver.submit(flight)
 
-    def _resume(self, flight: Flight) -> None:
+    def _resume(self, flight: InFlightQuery) -> None:
         """Hold a query that is no suspect any more."""
         flight.booking = None
-        self._holding.submit(flight)
+        self._driver.submit(flight)
 
-    def withdraw(self, flight: Flight, now: float) -> None:
+    def withdraw(self, flight: InFlightQuery, now: float) -> None:
         """See :class:`.front.Decides`."""
         device = flight.device
         if device is None:
             if flight.incident:
                 self._trials.withdraw(flight)
             else:
-                self._holding.withdraw(flight, now)
+                self._driver.withdraw(flight, now)
         elif self._sent.withdraw(device, flight.id, now) is not None:
             self._executors.cancel(device, flight.id)
-            self._holding.abandoned(flight, now)
+            self._driver.abandoned(flight, now)
 
     @property
-    def flights(self) -> list[Flight]:
+    def flights(self) -> list[InFlightQuery]:
         """All queries that have no answer yet; those that are held first."""
         lost = [flight for _, flights, *_ in self._lost.values() for flight in flights]
-        return [*self._holding.held, *self._suspects.waiting(), *self._sent.flights(), *lost]
+        return [*self._driver.held, *self._suspects.waiting(), *self._sent.flights(), *lost]
 
     @property
     def outstanding(self) -> dict[str, int]:
@@ -122,7 +123,7 @@ class Core:
     @property
     def held(self) -> int:
         """Queries that wait here."""
-        return len(self._holding)
+        return len(self._driver)
 
     @property
     def suspect_inputs(self) -> int:
@@ -131,29 +132,29 @@ class Core:
 
     def close(self) -> None:
         """Decide nothing more by itself."""
-        self._holding.close()
+        self._driver.close()
 
     # --- what is known of applications and devices --------------------------------------------------------------------
 
     def configure(self, catalog: Catalog, now: float) -> None:
         """Take over the catalog; queries that are held for applications that are not in it are refused."""
         self.catalog = catalog
-        self._insisting.adopt(catalog)
-        self._holding.configure(catalog.applications, now)
+        self._constraints.adopt(catalog)
+        self._driver.configure(catalog.applications, now)
 
     def use(self, stack: str, now: float) -> None:
         """Bind by the stack of that name from now on; queries that wait are bound anew."""
-        self._holding.use(stack, now)
+        self._driver.use(stack, now)
 
     def offer(self, device: str, menus: Mapping[QueryClass, Menu], now: float) -> None:
         """What the device can run now."""
-        self._holding.offer(device, menus, now)
+        self._driver.offer(device, menus, now)
 
     def heard(self, device: str, state: ExecutorState, now: float) -> None:
         """A device reported its state."""
-        self._insisting.heard(device, state)
-        self._holding.set_way(device, self._sent.margin(device).seconds)
-        self._holding.heard(device, state, now)
+        self._constraints.heard(device, state)
+        self._driver.set_rtt(device, self._sent.margin(device).seconds)
+        self._driver.heard(device, state, now)
 
     # --- decisions carried out ----------------------------------------------------------------------------------------
 
@@ -162,9 +163,9 @@ class Core:
         executor = self._executors.get(device)
         return executor is not None and executor.state is not None and device not in self._trials.reserved
 
-    def refused(self, flight: Flight) -> None:
+    def refused(self, flight: InFlightQuery) -> None:
         """No device can answer a held query in time, as far as the binding knows."""
-        if not flight.tries and self._holding.probe(flight, time.monotonic()):
+        if not flight.tries and self._driver.probe(flight, time.monotonic()):
             return
         spec = flight.spec
         if flight.error is None and not self._executors.warm(spec.name):
@@ -178,8 +179,8 @@ class Core:
         taken, self._refused = self._refused, {}
         return taken
 
-    def _too_late(self, flight: Flight) -> GatewayError:
-        text = self._insisting.never(flight.spec, flight.query)
+    def _too_late(self, flight: InFlightQuery) -> GatewayError:
+        text = self._constraints.never(flight.spec, flight.query)
         if text is None:
             within_ms = (flight.due - flight.arrived) * 1e3
             text = f"model {flight.spec.name!r}: cannot be answered within {within_ms:.0f} ms"
@@ -189,9 +190,9 @@ class Core:
 
     def results(self, device: str, results: Results, body: memoryview) -> None:
         """Answers to queries of one batch arrived."""
-        landed = self._sent.landed_all(device, results.ids)
-        flights = [flight for flight in landed if flight is not None]
-        if len(flights) < len(landed):
+        completed = self._sent.complete_all(device, results.ids)
+        flights = [flight for flight in completed if flight is not None]
+        if len(flights) < len(completed):
             for id in results.ids:
                 gone = self._sent.withdrawn(device, id)
                 if gone is not None and gone.incident:
@@ -206,9 +207,9 @@ class Core:
             self._broken(device, flights, error, now)
             return
         # First, so that the device has its next batch while this one's answers are written.
-        self._holding.landed(flights, now, results.batch_rows, results.held_s)
+        self._driver.completed(flights, now, results.batch_rows, results.held_s)
         run = Run(device, results.variant, results.accuracy, results.accuracy_normalized, run_s, results.batch_rows)
-        _deliver(landed, flights, run, results.queue_s, answers)
+        _deliver(completed, flights, run, results.queue_s, answers)
         self._returned(device, time.monotonic() - sent_at - results.queue_s - (results.held_s or run_s))
         if self._suspects.active:
             for flight in flights:
@@ -216,9 +217,9 @@ class Core:
                     self._trials.answered(device, flight, now)
             self._trials.progress(now)
 
-    def _broken(self, device: str, flights: Sequence[Flight], error: FrameError, now: float) -> None:
+    def _broken(self, device: str, flights: Sequence[InFlightQuery], error: FrameError, now: float) -> None:
         """What a device sent is no answer to these queries."""
-        self._holding.landed(flights, now)
+        self._driver.completed(flights, now)
         for flight in flights:
             flight.front.finish(flight, ModelFailed(f"device {device}: broken answer: {error}"))
             if flight.incident:
@@ -230,12 +231,12 @@ class Core:
         before = margin.seconds
         margin.add(around_s)
         if margin.seconds != before:
-            self._holding.set_way(device, margin.seconds)
+            self._driver.set_rtt(device, margin.seconds)
 
     def refusal(self, device: str, refusal: Refusal) -> None:
         """A query was declined; another device may do better."""
         now = time.monotonic()
-        flight = self._sent.landed(device, refusal.id)
+        flight = self._sent.completed(device, refusal.id)
         if flight is None:
             flight = self._sent.withdrawn(device, refusal.id)
             if flight is not None and refusal.code == "stopped":
@@ -246,7 +247,7 @@ class Core:
         flight.error = _from_refusal(device, refusal)
         under_way = flight.batch
         if under_way is not None:
-            self._holding.landed([flight], now)
+            self._driver.completed([flight], now)
         if refusal.code == "stopped":
             self._trials.stopped(device, flight, under_way, refusal, now)
         elif flight.incident:
@@ -258,17 +259,17 @@ class Core:
         elif not refusal.retryable:
             flight.front.finish(flight, flight.error)
         else:
-            self._holding.declined([flight], now)
+            self._driver.declined([flight], now)
 
     def lost(self, device: str, reason: str) -> None:
         """A device's connection ended. What becomes of the queries that were under way there is decided by
         :meth:`ended`."""
         now = time.monotonic()
-        self._insisting.lost(device)
+        self._constraints.lost(device)
         withdrawn = self._sent.all_withdrawn(device, now)
         self._lost[device] = reason, self._sent.lost(device), withdrawn, self._trials.lost(device)
         # Before anything is booked again, so that nothing is booked there.
-        self._holding.lost(device, now)
+        self._driver.lost(device, now)
 
     def ended(self, device: str, ending: Ending | None) -> None:
         """A lost device crashed, ended otherwise, or only its connection was lost (None)."""
@@ -295,7 +296,7 @@ class Core:
                 flight.front.finish(flight, flight.error)
             else:
                 again.append(flight)
-        self._holding.declined(again, now)
+        self._driver.declined(again, now)
         if on_trial is not None:
             self._suspects.end(on_trial)
         if self._suspects.active:
@@ -308,11 +309,11 @@ class Core:
     def sweep(self, now: float) -> None:
         """Give up on queries that nobody has answered, nor will. To be called several times a second: that costs less
         than a timer for each."""
-        for flight in [*self._holding.expired(now), *self._sent.expired(now)]:
+        for flight in [*self._driver.expired(now), *self._sent.expired(now)]:
             self._timed_out(flight)
         self._trials.sweep(now)
 
-    def _timed_out(self, flight: Flight) -> None:
+    def _timed_out(self, flight: InFlightQuery) -> None:
         if flight.answer is None:
             return
         now = time.monotonic()
@@ -322,7 +323,7 @@ class Core:
         # the device owes any sign of life. Until it gives one, nothing is booked there.
         owed_since = executor.owed_since if executor is not None else None
         if device is not None and owed_since is not None and now - owed_since >= OWES_S:
-            self._holding.set_up(device, False, now)
+            self._driver.set_up(device, False, now)
             left = max(0.0, owed_since + SILENT_S - now)
             asyncio.get_running_loop().call_later(left, self._silent, device, owed_since)
         flight.expires = self._sent.patience_until(flight)
@@ -338,23 +339,27 @@ class Core:
             silent_s = time.monotonic() - owed_since
             executor.drop(f"silent for {silent_s:.1f} s with queries under way")
         elif self.usable(device):
-            self._holding.set_up(device, True, time.monotonic())
+            self._driver.set_up(device, True, time.monotonic())
 
 
 def _deliver(
-    landed: Sequence[Flight | None], flights: Sequence[Flight], run: Run, queue_s: float, answers: Sequence
+    completed: Sequence[InFlightQuery | None],
+    flights: Sequence[InFlightQuery],
+    run: Run,
+    queue_s: float,
+    answers: Sequence,
 ) -> None:
     """Give each front the answers of its queries; mostly there is one."""
     first = flights[0].front
     if len(flights) == 1 or all([flight.front is first for flight in flights]):
-        first.deliver(landed, run, queue_s, answers)
+        first.deliver(completed, run, queue_s, answers)
         return
     for front in dict.fromkeys([flight.front for flight in flights]):
-        mine = [place for place, flight in enumerate(landed) if flight is not None and flight.front is front]
-        front.deliver([landed[place] for place in mine], run, queue_s, [answers[place] for place in mine])
+        mine = [place for place, flight in enumerate(completed) if flight is not None and flight.front is front]
+        front.deliver([completed[place] for place in mine], run, queue_s, [answers[place] for place in mine])
 
 
-def _no_answer(flight: Flight, who: str, now: float) -> TimedOut:
+def _no_answer(flight: InFlightQuery, who: str, now: float) -> TimedOut:
     return TimedOut(f"{who}: no answer within {(now - flight.arrived) * 1e3:.0f} ms", retry_after_s=1.0)
 
 

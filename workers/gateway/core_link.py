@@ -14,8 +14,8 @@ from workers.protocol.gateways import CoreStatus
 
 from . import errors
 from .errors import Unavailable
-from .flights import Flight, Run
 from .front import Front
+from .in_flight import InFlightQuery, Run
 
 logger = log.get("gateway.core_link")
 
@@ -40,8 +40,8 @@ class CoreLink:
         self._front = front
         self._configure = configure
         self._status = CoreStatus()
-        self._pending: dict[int, Flight] = {}
-        self._unsent: list[Flight] = []
+        self._pending: dict[int, InFlightQuery] = {}
+        self._unsent: list[InFlightQuery] = []
         self._connection: FrameConnection | None = None
         self._closed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -60,20 +60,20 @@ class CoreLink:
         if self._connection is not None:
             self._connection.send(stats)
 
-    def submit(self, flight: Flight) -> None:
+    def submit(self, flight: InFlightQuery) -> None:
         """See :class:`.front.Decides`."""
         self._pending[flight.id] = flight
         if not self._unsent:
             self._loop.call_soon(self._flush)
         self._unsent.append(flight)
 
-    def withdraw(self, flight: Flight, now: float) -> None:
+    def withdraw(self, flight: InFlightQuery, now: float) -> None:
         """See :class:`.front.Decides`."""
         if self._pending.pop(flight.id, None) is not None and self._connection is not None:
             self._connection.send(Retract((flight.id,)))
 
     @property
-    def flights(self) -> list[Flight]:
+    def flights(self) -> list[InFlightQuery]:
         """All queries that have no answer yet."""
         return list(self._pending.values())
 
@@ -101,7 +101,7 @@ class CoreLink:
             return
         now = time.monotonic()
         unsent, self._unsent = self._unsent, []
-        by_application: dict[str, list[Flight]] = {}
+        by_application: dict[str, list[InFlightQuery]] = {}
         for flight in unsent:
             if flight.answer is not None:
                 by_application.setdefault(flight.spec.name, []).append(flight)
@@ -179,7 +179,7 @@ class CoreLink:
             self._front.deliver(flights, run, 0.0, answers)
 
 
-def _ask(application: str, flights: list[Flight], now: float) -> tuple[Ask, list]:
+def _ask(application: str, flights: list[InFlightQuery], now: float) -> tuple[Ask, list]:
     forms: dict[Form, int] = {}
     queries, body = [], []
     for flight in flights:

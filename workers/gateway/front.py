@@ -19,7 +19,7 @@ from workers.protocol.specs import ApplicationSpec
 from .accounts import Accounts
 from .catalog import Catalog
 from .errors import GatewayError, ModelFailed, Unavailable
-from .flights import Answer, Flight, Outcome, Run
+from .in_flight import Answer, InFlightQuery, Outcome, Run
 
 logger = log.get("gateway.front")
 
@@ -32,10 +32,10 @@ SERVE_SLOS = 10.0
 class Decides(Protocol):
     """The core as a front sees it."""
 
-    def submit(self, flight: Flight) -> None:
+    def submit(self, flight: InFlightQuery) -> None:
         """Decide about a query; the front's :meth:`Front.deliver` or :meth:`Front.finish` is called for it once."""
 
-    def withdraw(self, flight: Flight, now: float) -> None:
+    def withdraw(self, flight: InFlightQuery, now: float) -> None:
         """Nobody waits any more for the query's answer."""
 
 
@@ -59,10 +59,10 @@ class Front:
         query: v2.Query,
         variant: str | None,
         read_at: float,
-        answer: Callable[[Flight, Outcome], None],
+        answer: Callable[[InFlightQuery, Outcome], None],
         context: Any = None,
         client: str = "",
-    ) -> Flight:
+    ) -> InFlightQuery:
         """Take in a checked query; ``answer`` is called exactly once, with the flight and its outcome, perhaps before
         this returns.
 
@@ -72,7 +72,7 @@ class Front:
             context: the edge's own, kept in the flight.
             client: hash of the API key that it came with.
         """
-        flight = Flight(next(self._ids), spec, query, variant, read_at, answer, context)
+        flight = InFlightQuery(next(self._ids), spec, query, variant, read_at, answer, context)
         flight.client = client
         flight.front = self
         slo_s = spec.slo_s
@@ -85,7 +85,7 @@ class Front:
             self.finish(flight, error)
         return flight
 
-    def cancel(self, flight: Flight) -> None:
+    def cancel(self, flight: InFlightQuery) -> None:
         """The client went away: forget the query, unless it was answered."""
         if flight.answer is None:
             return
@@ -94,7 +94,7 @@ class Front:
         self.core.withdraw(flight, now)
         self._forget(flight)
 
-    def give_up(self, flights: Sequence[Flight], why: str) -> None:
+    def give_up(self, flights: Sequence[InFlightQuery], why: str) -> None:
         """Withdraw queries and end them in an error."""
         now = time.monotonic()
         for flight in flights:
@@ -102,7 +102,7 @@ class Front:
             self.finish(flight, Unavailable(why))
 
     def deliver(
-        self, flights: Sequence[Flight | None], run: Run, queue_s: float, answers: Sequence[PackedAnswer]
+        self, flights: Sequence[InFlightQuery | None], run: Run, queue_s: float, answers: Sequence[PackedAnswer]
     ) -> None:
         """Give queries of one application their answers; None: nobody waits for that one.
 
@@ -142,7 +142,7 @@ class Front:
         if latencies:
             self.accounts.answered(name, run, latencies, late, waited, rows)
 
-    def finish(self, flight: Flight, error: GatewayError) -> None:
+    def finish(self, flight: InFlightQuery, error: GatewayError) -> None:
         """End a query in an error, unless it has ended."""
         if flight.answer is None:
             return
@@ -153,7 +153,7 @@ class Front:
             logger.exception("answer_failed", application=flight.spec.name)
         self.accounts.failed(flight, error)
 
-    def _forget(self, flight: Flight) -> Callable[[Flight, Outcome], None]:
+    def _forget(self, flight: InFlightQuery) -> Callable[[InFlightQuery, Outcome], None]:
         # A batch knows its queries: no circle is to be left for the collector.
         answer, flight.answer, flight.booking = flight.answer, None, None
         assert answer is not None

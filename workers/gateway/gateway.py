@@ -19,21 +19,21 @@ from workers.protocol.fronts import FrontStats
 from workers.protocol.gateways import CoreStatus
 
 from .accounts import Accounts, Limits
+from .admin_socket import AdminSocket
 from .bursts import BurstDetector
 from .catalog import Catalog
 from .core_link import CoreLink
 from .front import Front
-from .marked import MarkedMetrics
+from .labelled_metrics import LabelledMetrics
 from .metadata import Metadata
 from .metrics import GatewayMetrics
-from .own import OwnSocket
 from .remote_front import Fronts
 from .reports import Reports, merged
 from .rest import Rest
 from .rollout import Rollout
 from .rpc import Rpc
+from .shared_stats import SharedStats
 from .stats import Statistics
-from .totals import SharedTotals
 
 logger = log.get("gateway")
 
@@ -58,7 +58,7 @@ class CannotListen(OSError):
 
 
 @dataclass(frozen=True)
-class Beside:
+class Siblings:
     """One of several fronts on a box, whose core is a process of its own.
 
     Attributes:
@@ -77,8 +77,8 @@ class Beside:
 class GatewayOptions:
     """What a gateway needs of the settings. ``host``, ``port``: V2 HTTP; ``grpc_host``, ``grpc_port``: V2 gRPC;
     ``file``: where the configuration is kept; ``queue_rows``: rows that may wait for a device, and the most that one
-    query may have; ``max_body_bytes``: the largest HTTP body or gRPC message; ``beside``: None where front and core are
-    one process."""
+    query may have; ``max_body_bytes``: the largest HTTP body or gRPC message; ``siblings``: None where front and
+    core are one process."""
 
     name: str
     host: str
@@ -89,7 +89,7 @@ class GatewayOptions:
     queue_rows: int = 512
     max_body_bytes: int = 16 * 1024 * 1024
     adopt_limit_s: float = 5.0
-    beside: Beside | None = None
+    siblings: Siblings | None = None
 
 
 async def _listen(setting: str, server: HttpServer | GrpcServer, host: str, port: int, shared: bool) -> None:
@@ -153,16 +153,16 @@ class Gateway:
     ):
         self._options = options
         self._statistics = Statistics()
-        beside = options.beside
-        self._metrics = GatewayMetrics() if beside is None else MarkedMetrics(options.name)
-        self._totals = SharedTotals(beside.totals, beside.own) if beside is not None else None
+        siblings = options.siblings
+        self._metrics = GatewayMetrics() if siblings is None else LabelledMetrics(options.name)
+        self._shared = SharedStats(siblings.totals, siblings.own) if siblings is not None else None
         self._front = Front(Accounts(self._statistics, self._metrics, _limits(options, 0)))
-        self._local = LocalCore(options, self._metrics, send) if beside is None else None
+        self._local = LocalCore(options, self._metrics, send) if siblings is None else None
         self._link = None
         if self._local is not None:
             self._front.core = self._local.rollout.core
         else:
-            self._link = CoreLink(f"unix:{beside.core}", options.name, self._front, self._adopt)
+            self._link = CoreLink(f"unix:{siblings.core}", options.name, self._front, self._adopt)
             self._front.core = self._link
         self._metadata = Metadata(
             options.name,
@@ -171,9 +171,9 @@ class Gateway:
             self._statistics,
             self._metrics,
             control_state,
-            self._totals.elsewhere if self._totals is not None else tuple,
+            self._shared.elsewhere if self._shared is not None else tuple,
         )
-        self._own = OwnSocket(beside.socket, self._page) if beside is not None else None
+        self._admin = AdminSocket(siblings.socket, self._page) if siblings is not None else None
         buffered_bytes = max(MIN_BUFFERED_BYTES, 4 * options.max_body_bytes)
         rest = Rest(self._front, self._metadata, self._metrics, options.max_body_bytes)
         self._http = HttpServer(rest, Http1Limits(body_bytes=options.max_body_bytes, buffered_bytes=buffered_bytes))
@@ -200,9 +200,9 @@ class Gateway:
         shared = self._link is not None
         await _listen("NEREUS_HTTP", self._http, options.host, options.port, shared)
         await _listen("NEREUS_GRPC", self._rpc, options.grpc_host, options.grpc_port, shared)
-        if self._own is not None:
+        if self._admin is not None:
             # Last: who reaches it may take it that this process listens everywhere.
-            await self._own.start()
+            await self._admin.start()
         self._ticker = asyncio.create_task(self._tick(), name="gateway-tick")
         logger.info("gateway_started", name=options.name, port=self.port, grpc_port=self._rpc.port)
 
@@ -216,11 +216,11 @@ class Gateway:
         if self._ticker is not None:
             self._ticker.cancel()
         self._second()
-        if self._own is not None:
-            await self._own.close()
-        if self._totals is not None:
-            self._totals.write(self._statistics.totals)
-            self._totals.close()
+        if self._admin is not None:
+            await self._admin.close()
+        if self._shared is not None:
+            self._shared.write(self._statistics.totals)
+            self._shared.close()
         await (self._link.close() if self._link is not None else self._local.rollout.close())
         logger.info("gateway_stopped", cut_off=left)
         return left
@@ -267,7 +267,7 @@ class Gateway:
                     self._local.reports.slot(now)
                 else:
                     self._link.sweep(now)
-                    self._totals.write(self._statistics.totals)
+                    self._shared.write(self._statistics.totals)
                 if now >= second:
                     second = max(second + 1.0, now)
                     self._second()
@@ -295,7 +295,7 @@ class CoreProcess:
     """
 
     def __init__(self, options: GatewayOptions, socket: Path, send: Callable[[FromMember], None]) -> None:
-        self._metrics = MarkedMetrics(f"{options.name}-core")
+        self._metrics = LabelledMetrics(f"{options.name}-core")
         self._core = LocalCore(options, self._metrics, send)
         self._fronts = Fronts(socket, self._core.rollout.core, self._core.rollout.status, self._metrics.text)
         self._ticker: asyncio.Task | None = None

@@ -15,8 +15,8 @@ from workers.protocol.specs import ApplicationSpec, TensorSpec
 from .catalog import NOT_CONFIGURED, parse_version
 from .front import Front
 from .metrics import GatewayMetrics
+from .shared_stats import ByApplication, add
 from .stats import Statistics
-from .totals import ByApplication, add
 
 PLATFORM = "onnxruntime_onnx"
 EXTENSIONS = ("binary_tensor_data", "parameters", "model_configuration", "model_repository", "statistics")

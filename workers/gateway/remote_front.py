@@ -19,8 +19,8 @@ from workers.protocol.specs import ApplicationSpec, ApplicationStats
 
 from .core import Core
 from .errors import GatewayError, NotFound
-from .flights import Flight, Run
 from .front import GRACE_S, SERVE_SLOS
+from .in_flight import InFlightQuery, Run
 
 logger = log.get("gateway.fronts")
 
@@ -34,7 +34,7 @@ class RemoteFront:
         self.stats: dict[str, ApplicationStats] = {}
         self._connection = connection
         self._core = core
-        self._flights: dict[int, Flight] = {}
+        self._flights: dict[int, InFlightQuery] = {}
         self._terms: dict[tuple, v2.Terms] = {}
 
     # --- from the front -----------------------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ class RemoteFront:
                 nbytes = sum(header.nbytes for header in form.inputs)
                 terms = self._terms[key] = v2.Terms(form, form.rows, (), nbytes, None, min_accuracy)
             query = v2.Query("", terms, parts, within_s)
-            flight = Flight(next(_ids), spec, query, variant, now - age_s, _waits, number)
+            flight = InFlightQuery(next(_ids), spec, query, variant, now - age_s, _waits, number)
             flight.front, flight.client = self, client
             flight.expires = flight.due + _grace_s(spec)
             self._flights[number] = flight
@@ -93,7 +93,7 @@ class RemoteFront:
     # --- as the core's front ------------------------------------------------------------------------------------------
 
     def deliver(
-        self, flights: Sequence[Flight | None], run: Run, queue_s: float, answers: Sequence[PackedAnswer]
+        self, flights: Sequence[InFlightQuery | None], run: Run, queue_s: float, answers: Sequence[PackedAnswer]
     ) -> None:
         """See :meth:`.front.Front.deliver`."""
         outputs: dict[tuple, int] = {}
@@ -117,7 +117,7 @@ class RemoteFront:
         )
         self._connection.send(message, body)
 
-    def finish(self, flight: Flight, error: GatewayError) -> None:
+    def finish(self, flight: InFlightQuery, error: GatewayError) -> None:
         """See :meth:`.front.Front.finish`."""
         if flight.answer is not None:
             flight.answer = flight.booking = None
@@ -215,7 +215,7 @@ class Fronts:
             logger.warning("front_lost", name=connection.peer.name, reason=str(error or ""))
 
 
-def _waits(flight: Flight, outcome: object) -> None:
+def _waits(flight: InFlightQuery, outcome: object) -> None:
     """Stands for the answer that the front owes."""
 
 

@@ -33,8 +33,8 @@ from .errors import (
     http_plain,
     http_response,
 )
-from .flights import Answer, Flight, Outcome
 from .front import Front
+from .in_flight import Answer, InFlightQuery, Outcome
 from .metadata import Metadata
 from .metrics import GatewayMetrics
 
@@ -230,7 +230,7 @@ class Rest:
             reader = self._readers[spec.name] = Reader(spec.signature, front.accounts.limits.query_rows)
         return _Infer(catalog, spec, variant, reader)
 
-    def _answered(self, flight: Flight, outcome: Outcome) -> None:
+    def _answered(self, flight: InFlightQuery, outcome: Outcome) -> None:
         """Answer a query's request; raises where the answer could not be rendered and the client was told so."""
         exchange: Exchange = flight.context
         if isinstance(outcome, GatewayError):
@@ -257,7 +257,7 @@ class Rest:
             raise
         exchange.respond(*response)
 
-    def _rendered(self, flight: Flight, answer: Answer) -> _Rendered:
+    def _rendered(self, flight: InFlightQuery, answer: Answer) -> _Rendered:
         """What the answer has in common with others of the same terms and headers; no template where there is no such
         thing."""
         run, terms, headers = answer.run, flight.query.terms, answer.headers

@@ -25,8 +25,8 @@ from workers.protocol.v2_grpc_response import Template, fits
 
 from .catalog import Catalog, parse_version
 from .errors import GatewayError, Invalid, ModelFailed, NotFound, UnsupportedEncoding, UnsupportedMethod
-from .flights import Answer, Flight, Outcome
 from .front import Front
+from .in_flight import Answer, InFlightQuery, Outcome
 from .metadata import Metadata
 from .metrics import GatewayMetrics
 from .rpc_stream import Streaming, Submit, Waits
@@ -119,7 +119,7 @@ class Rpc:
 
     # --- infer ---
 
-    def _submit(self, data: Buffer, left_s: float | None, read_at: float, waits: Waits, client: str) -> Flight:
+    def _submit(self, data: Buffer, left_s: float | None, read_at: float, waits: Waits, client: str) -> InFlightQuery:
         """Hand a serialised query on; ``waits`` gets its serialised answer or error, perhaps before this returns.
 
         Raises GatewayError where it is none that the data plane could take.
@@ -151,7 +151,7 @@ class Rpc:
         self._memory.remember(data, query, (spec, variant))
         return query, (spec, variant)
 
-    def _answered(self, flight: Flight, outcome: Outcome) -> None:
+    def _answered(self, flight: InFlightQuery, outcome: Outcome) -> None:
         """Give an outcome to whoever waits; raises where it could not be rendered, and that was told."""
         waits: Waits = flight.context
         if isinstance(outcome, GatewayError):
@@ -177,7 +177,7 @@ class Rpc:
             raise
         waits.settle(response)
 
-    def _rendered(self, flight: Flight, answer: Answer) -> _Rendered:
+    def _rendered(self, flight: InFlightQuery, answer: Answer) -> _Rendered:
         """What the answer has in common with others of the same terms and headers; no template where there is no such
         thing."""
         run, terms, headers = answer.run, flight.query.terms, answer.headers
@@ -267,7 +267,7 @@ class _Plain(_Quiet):
 class _Infer(_Quiet):
     """Answers a query."""
 
-    def __init__(self, submit: Submit, cancel: Callable[[Flight], None]):
+    def __init__(self, submit: Submit, cancel: Callable[[InFlightQuery], None]):
         self._submit = submit
         self._cancel = cancel
 

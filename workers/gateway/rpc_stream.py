@@ -14,7 +14,7 @@ from workers.protocol import v2, v2_grpc
 from workers.protocol.tensors import Buffer
 
 from .errors import GatewayError, ModelFailed, Unavailable
-from .flights import Flight
+from .in_flight import InFlightQuery
 
 logger = log.get("gateway.grpc")
 
@@ -40,7 +40,7 @@ class Waits(Protocol):
 
 #: takes a serialised query, the time left (s) or None, when it was read, and who waits for its outcome. Raises
 #: GatewayError.
-Submit = Callable[[Buffer, float | None, float, Waits, str], Flight]
+Submit = Callable[[Buffer, float | None, float, Waits, str], InFlightQuery]
 
 
 class _Asked:
@@ -51,7 +51,7 @@ class _Asked:
     def __init__(self, stream: _Stream, counted: int):
         self._stream: _Stream | None = stream
         self.counted = counted
-        self.flight: Flight | None = None
+        self.flight: InFlightQuery | None = None
         self.id = ""
         self.outcome: Rendered | None = None
 
@@ -76,7 +76,9 @@ class Streaming:
 
     streams = True
 
-    def __init__(self, submit: Submit, refused: Callable[[GatewayError], None], cancel: Callable[[Flight], None]):
+    def __init__(
+        self, submit: Submit, refused: Callable[[GatewayError], None], cancel: Callable[[InFlightQuery], None]
+    ):
         self.submit = submit
         self.refused = refused
         self.cancel = cancel

@@ -11,7 +11,7 @@ from workers.link import MemberLink
 from workers.protocol.control import GatewayConfig, JoinGateway, ToMember
 from workers.settings import Settings
 
-from .gateway import Beside, CannotListen, CoreProcess, Gateway, GatewayOptions
+from .gateway import CannotListen, CoreProcess, Gateway, GatewayOptions, Siblings
 
 #: queries under way get this long to end once the process is told to
 GRACE_S = 3.0
@@ -80,10 +80,10 @@ async def serve(settings: Settings, number: int = 1, core: bool = False) -> int:
 
 def _options(settings: Settings, number: int) -> GatewayOptions:
     first, name = settings.gateway_names[0], settings.gateway_names[number - 1]
-    beside = None
+    siblings = None
     if settings.gateways > 1:
         totals = tuple(settings.gateway_totals(n) for n in range(1, settings.gateways + 1))
-        beside = Beside(settings.gateway_core_socket, settings.gateway_socket(number), totals, number - 1)
+        siblings = Siblings(settings.gateway_core_socket, settings.gateway_socket(number), totals, number - 1)
     return GatewayOptions(
         name=name,
         host=settings.http.host,
@@ -93,7 +93,7 @@ def _options(settings: Settings, number: int) -> GatewayOptions:
         file=settings.home / "members" / f"gateway-{disk.safe_name(first)}-config.json",
         queue_rows=settings.queue_rows,
         max_body_bytes=settings.max_request_bytes,
-        beside=beside,
+        siblings=siblings,
     )
 
 

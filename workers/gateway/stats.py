@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from workers.protocol.specs import ApplicationStats
 
-from .flights import Run
+from .in_flight import Run
 
 
 @dataclass

@@ -14,7 +14,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from .errors import GatewayError, ModelFailed, Throttled, Unavailable
-from .flights import Flight
+from .in_flight import InFlightQuery
 
 #: seconds for which inputs that were seen at a crash are remembered
 REMEMBERED_S = 300.0
@@ -64,8 +64,8 @@ class Suspects:
 
     def __init__(self) -> None:
         self.active = False
-        self._waiting: dict[str, deque[Flight]] = {}
-        self._on_trial: dict[str, Flight] = {}
+        self._waiting: dict[str, deque[InFlightQuery]] = {}
+        self._on_trial: dict[str, InFlightQuery] = {}
         self._inputs: dict[bytes, _Input] = {}
         #: how many remembered inputs have these ends
         self._ends: dict[int, int] = {}
@@ -73,7 +73,7 @@ class Suspects:
         self._keys: dict[tuple[str, str], _Key] = {}
         self._incidents = itertools.count(1)
 
-    def throttled(self, flight: Flight, now: float) -> bool:
+    def throttled(self, flight: InFlightQuery, now: float) -> bool:
         """Whether the key that the query came with is throttled for its application."""
         key = self._keys.get((flight.client, flight.spec.name))
         return key is not None and key.throttled(now)
@@ -85,7 +85,7 @@ class Suspects:
 
     # --- queries that arrive ------------------------------------------------------------------------------------------
 
-    def judge(self, flight: Flight, now: float) -> GatewayError | None:
+    def judge(self, flight: InFlightQuery, now: float) -> GatewayError | None:
         """The error that ends an arriving query at once, or None. One with inputs under suspicion becomes a suspect
         itself."""
         key = self._keys.get((flight.client, flight.spec.name))
@@ -109,12 +109,12 @@ class Suspects:
         )
         return None
 
-    def confirmed(self, flight: Flight, now: float) -> GatewayError | None:
+    def confirmed(self, flight: InFlightQuery, now: float) -> GatewayError | None:
         """The error that ends a query whose inputs have crashed a device alone meanwhile, or None."""
         known = self._known(flight, now)
         return _refusal(flight, known, now) if known is not None and known.confirmed else None
 
-    def _known(self, flight: Flight, now: float) -> _Input | None:
+    def _known(self, flight: InFlightQuery, now: float) -> _Input | None:
         # Most inputs differ somewhere at their ends: only those that do not are hashed whole.
         if not self._ends.get(_ends(flight)):
             return None
@@ -127,16 +127,16 @@ class Suspects:
         """A number for a crash or a stopped run."""
         return next(self._incidents)
 
-    def add(self, flight: Flight, incident: int, now: float) -> None:
+    def add(self, flight: InFlightQuery, incident: int, now: float) -> None:
         """Remember the inputs of a query that was under way at a crash."""
         flight.incident = incident
         self._remember(flight, now, confirmed=False)
 
-    def wait(self, flight: Flight) -> None:
+    def wait(self, flight: InFlightQuery) -> None:
         """Queue a suspect for its trial."""
         self._waiting.setdefault(flight.spec.name, deque()).append(flight)
 
-    def put_back(self, flight: Flight) -> None:
+    def put_back(self, flight: InFlightQuery) -> None:
         """Queue a suspect again, before all others of its application."""
         self._waiting.setdefault(flight.spec.name, deque()).appendleft(flight)
 
@@ -144,7 +144,7 @@ class Suspects:
         """Those with suspects that wait for their trial."""
         return list(self._waiting)
 
-    def next(self, application: str) -> Flight | None:
+    def next(self, application: str) -> InFlightQuery | None:
         """The application's next suspect, no longer queued; None while one is on trial, or if none waits."""
         waiting = self._waiting.get(application)
         if application in self._on_trial or not waiting:
@@ -154,17 +154,17 @@ class Suspects:
             del self._waiting[application]
         return flight
 
-    def begin(self, flight: Flight) -> None:
+    def begin(self, flight: InFlightQuery) -> None:
         """The suspect's trial begins."""
         self._on_trial[flight.spec.name] = flight
 
-    def end(self, flight: Flight) -> None:
+    def end(self, flight: InFlightQuery) -> None:
         """The trial ends, whatever came of it; also of a suspect that still waits for one."""
         if self._on_trial.get(flight.spec.name) is flight:
             del self._on_trial[flight.spec.name]
         self.withdraw(flight)
 
-    def withdraw(self, flight: Flight) -> None:
+    def withdraw(self, flight: InFlightQuery) -> None:
         """Forget a suspect that waits for its trial."""
         name = flight.spec.name
         waiting = self._waiting.get(name)
@@ -173,11 +173,11 @@ class Suspects:
             if not waiting:
                 del self._waiting[name]
 
-    def clear(self, flight: Flight) -> None:
+    def clear(self, flight: InFlightQuery) -> None:
         """The suspect ran and did no harm."""
         self._forget(_digest(flight))
 
-    def confirm(self, flight: Flight, now: float) -> list[Flight]:
+    def confirm(self, flight: InFlightQuery, now: float) -> list[InFlightQuery]:
         """The suspect crashed a device alone, or its run did not end; those that this clears while they still wait for
         their trial. They are suspects no more. Nobody is cleared who has the same inputs, or a key that is throttled by
         now: there may be more of the same."""
@@ -195,7 +195,7 @@ class Suspects:
             other.incident = 0
         return cleared
 
-    def blame(self, flight: Flight, now: float) -> None:
+    def blame(self, flight: InFlightQuery, now: float) -> None:
         """Count an incident against the key that the query came with, once."""
         if not flight.client:
             return
@@ -205,7 +205,7 @@ class Suspects:
             key.incident = flight.incident
             self.active = True
 
-    def waiting(self) -> list[Flight]:
+    def waiting(self) -> list[InFlightQuery]:
         """All that wait for their trial."""
         return [flight for flights in self._waiting.values() for flight in flights]
 
@@ -221,7 +221,7 @@ class Suspects:
 
     # --- inputs -------------------------------------------------------------------------------------------------------
 
-    def _remember(self, flight: Flight, now: float, confirmed: bool) -> None:
+    def _remember(self, flight: InFlightQuery, now: float, confirmed: bool) -> None:
         digest = _digest(flight)
         known = self._inputs.get(digest)
         if known is None:
@@ -242,20 +242,20 @@ class Suspects:
                 del self._ends[known.ends]
 
 
-def _refusal(flight: Flight, known: _Input, now: float) -> ModelFailed:
+def _refusal(flight: InFlightQuery, known: _Input, now: float) -> ModelFailed:
     return ModelFailed(
         f"model {flight.spec.name!r}: this input crashed a device or never ended;"
         f" it is refused for another {known.until - now:.0f} s"
     )
 
 
-def _ends(flight: Flight) -> int:
+def _ends(flight: InFlightQuery) -> int:
     """A quick hash of the application and both ends of each input."""
     ends = [(bytes(part[:_ENDS]), bytes(part[-_ENDS:])) for part in flight.query.parts]
     return hash((flight.spec.name, flight.query.terms.form.inputs, *ends))
 
 
-def _digest(flight: Flight) -> bytes:
+def _digest(flight: InFlightQuery) -> bytes:
     """A digest that queries of one application with the same inputs share, however they were encoded."""
     found = hashlib.blake2b(repr((flight.spec.name, flight.query.terms.form.inputs)).encode(), digest_size=16)
     for part in flight.query.parts:

@@ -13,12 +13,12 @@ from workers import log
 from workers.protocol.frames import Refusal
 from workers.protocol.run_limits import GRACE_S, limit_s
 
+from .binding_driver import BindingDriver
+from .constraints import Constraints
 from .errors import ModelFailed, Throttled, Unavailable
 from .executors import Executors
-from .flights import Flight, UnderWay
-from .holding import Holding
-from .insisting import Insisting
-from .sent import Sent
+from .in_flight import InFlightBatch, InFlightQuery
+from .in_flight_table import InFlightTable
 from .suspects import Suspects
 
 logger = log.get("gateway.trials")
@@ -41,25 +41,25 @@ class Trials:
     def __init__(
         self,
         executors: Executors,
-        sent: Sent,
-        holding: Holding,
-        insisting: Insisting,
-        resume: Callable[[Flight], None],
+        sent: InFlightTable,
+        driver: BindingDriver,
+        constraints: Constraints,
+        resume: Callable[[InFlightQuery], None],
     ):
         self.suspects = Suspects()
-        self.reserved: dict[str, tuple[Flight, float]] = {}
+        self.reserved: dict[str, tuple[InFlightQuery, float]] = {}
         self._executors = executors
         self._sent = sent
-        self._holding = holding
-        self._insisting = insisting
+        self._driver = driver
+        self._constraints = constraints
         self._resume = resume
 
-    def submit(self, flight: Flight, now: float) -> None:
+    def submit(self, flight: InFlightQuery, now: float) -> None:
         """Try a suspect as soon as the application has none on trial."""
         self.suspects.wait(flight)
         self._next(flight.spec.name, now)
 
-    def withdraw(self, flight: Flight) -> None:
+    def withdraw(self, flight: InFlightQuery) -> None:
         """Forget a suspect that waits for its trial; one that is on trial stays so until its run is over."""
         self.suspects.withdraw(flight)
         self._unreserve(flight, time.monotonic())
@@ -87,7 +87,7 @@ class Trials:
 
     # --- what becomes of queries --------------------------------------------------------------------------------------
 
-    def lost(self, device: str) -> Flight | None:
+    def lost(self, device: str) -> InFlightQuery | None:
         """The device is gone; the suspect that was tried there alone, if there was one."""
         flight, _ = self.reserved.pop(device, (None, 0.0))
         return flight if flight is not None and flight.device in (None, device) and flight.tried_alone else None
@@ -96,9 +96,9 @@ class Trials:
         self,
         device: str,
         reason: str,
-        flights: Sequence[Flight],
-        withdrawn: Sequence[Flight],
-        on_trial: Flight | None,
+        flights: Sequence[InFlightQuery],
+        withdrawn: Sequence[InFlightQuery],
+        on_trial: InFlightQuery | None,
         now: float,
     ) -> None:
         """The device's executor crashed.
@@ -130,7 +130,9 @@ class Trials:
         self._judge_held({flight.spec.name for flight in suspected}, now)
         self.progress(now)
 
-    def stopped(self, device: str, flight: Flight, under_way: UnderWay | None, refusal: Refusal, now: float) -> None:
+    def stopped(
+        self, device: str, flight: InFlightQuery, under_way: InFlightBatch | None, refusal: Refusal, now: float
+    ) -> None:
         """The run of the query was stopped by the watchdog; if it had other queries, too, each of them is a suspect.
         ``under_way``: its batch, where that was one of the dispatcher's."""
         text = f"device {device}: {refusal.message}"
@@ -153,21 +155,21 @@ class Trials:
             flight.error = Unavailable(f"{text}; it was one of several queries")
             self.submit(flight, now)
 
-    def answered(self, device: str, flight: Flight, now: float) -> None:
+    def answered(self, device: str, flight: InFlightQuery, now: float) -> None:
         """A suspect ran to its end: it did no harm."""
         self.suspects.clear(flight)
         self.undecided(device, flight, now)
 
-    def undecided(self, device: str, flight: Flight, now: float) -> None:
+    def undecided(self, device: str, flight: InFlightQuery, now: float) -> None:
         """A trial ended before the suspect ran."""
         if self._tried_at(device, flight):
             self._release(device, flight, now)
 
-    def _tried_at(self, device: str, flight: Flight) -> bool:
+    def _tried_at(self, device: str, flight: InFlightQuery) -> bool:
         known, _ = self.reserved.get(device, (None, 0.0))
         return known is flight
 
-    def _confirm(self, flight: Flight, text: str, now: float) -> None:
+    def _confirm(self, flight: InFlightQuery, text: str, now: float) -> None:
         cleared = self.suspects.confirm(flight, now)
         logger.error("poison_confirmed", application=flight.spec.name, reason=text, key=flight.client[:8])
         if flight.answer is not None:
@@ -180,25 +182,25 @@ class Trials:
     def _judge_held(self, applications: Iterable[str], now: float) -> None:
         """Queries with the same inputs may be held already."""
         names = set(applications)
-        for flight in self._holding.held:
+        for flight in self._driver.held:
             if flight.spec.name in names and not flight.incident:
                 error = self.suspects.judge(flight, now)
                 if error is None and not flight.incident:
                     continue
-                self._holding.withdraw(flight, now)
+                self._driver.withdraw(flight, now)
                 if error is not None:
                     flight.front.finish(flight, error)
                 else:
                     self.suspects.wait(flight)
 
-    def _release(self, device: str, flight: Flight, now: float) -> None:
+    def _release(self, device: str, flight: InFlightQuery, now: float) -> None:
         self.suspects.end(flight)
         if self._tried_at(device, flight):
             del self.reserved[device]
-        self._holding.refresh(device, now)
+        self._driver.refresh(device, now)
         self.progress(now)
 
-    def _give_up(self, flight: Flight, why: str) -> None:
+    def _give_up(self, flight: InFlightQuery, why: str) -> None:
         error = flight.error
         assert error is not None
         flight.front.finish(flight, Unavailable(f"{error.message}; {why}; try again", error.retry_after_s or 1.0))
@@ -235,7 +237,7 @@ class Trials:
             self._unreserve(flight, now)
             self._give_up(flight, f"device {device} could not be reached to try it alone")
 
-    def _begin(self, device: str, flight: Flight, now: float) -> bool:
+    def _begin(self, device: str, flight: InFlightQuery, now: float) -> bool:
         variant, max_rows = self._choose(device, flight, now)
         if not self._sent.alone(device, flight, variant, max_rows, time.monotonic()):
             return False
@@ -244,16 +246,16 @@ class Trials:
         self.suspects.begin(flight)
         return True
 
-    def _reserve(self, device: str, flight: Flight, now: float) -> None:
+    def _reserve(self, device: str, flight: InFlightQuery, now: float) -> None:
         self.reserved[device] = flight, now + limit_s(0.0, flight.spec.slo_s) + GRACE_S + SLACK_S
-        self._holding.refresh(device, now)
+        self._driver.refresh(device, now)
 
-    def _unreserve(self, flight: Flight, now: float) -> None:
+    def _unreserve(self, flight: InFlightQuery, now: float) -> None:
         for device in [device for device, (known, _) in self.reserved.items() if known is flight]:
             del self.reserved[device]
-            self._holding.refresh(device, now)
+            self._driver.refresh(device, now)
 
-    def _spare(self, flight: Flight) -> str | None:
+    def _spare(self, flight: InFlightQuery) -> str | None:
         """Where a suspect may be tried; None where that might cost the application its last device, or all that may be
         spared are reserved."""
         for device, (known, _) in self.reserved.items():
@@ -268,15 +270,15 @@ class Trials:
         others, outstanding = self._executors.only_devices(self.reserved), self._sent.outstanding
         return min(able, key=lambda one: (one in flight.tried, one in others, outstanding.get(one, 0), one))
 
-    def _able(self, flight: Flight) -> list:
+    def _able(self, flight: InFlightQuery) -> list:
         permitted = flight.query_class.permitted
         return [
             one
-            for one in self._insisting.able(flight.spec.name, flight.rows)
+            for one in self._constraints.able(flight.spec.name, flight.rows)
             if permitted is None or one.id in permitted
         ]
 
-    def _choose(self, device: str, flight: Flight, now: float) -> tuple[int, int]:
+    def _choose(self, device: str, flight: InFlightQuery, now: float) -> tuple[int, int]:
         """A variant's id and the rows that one run takes: the most accurate one in time, else the quickest."""
         left, name = flight.due - now, flight.spec.name
         here = [one for one in self._able(flight) if one.device == device]
@@ -285,8 +287,8 @@ class Trials:
             chosen = max(in_time, key=lambda one: one.accuracy)
         else:
             chosen = min(here, key=lambda one: (one.seconds is None, one.seconds or 0.0, one.variant))
-        return chosen.id, self._insisting.max_rows(name, device, chosen.id)
+        return chosen.id, self._constraints.max_rows(name, device, chosen.id)
 
 
-def _over(flight: Flight, now: float) -> bool:
+def _over(flight: InFlightQuery, now: float) -> bool:
     return flight.due <= now and flight.spec.late != "serve"

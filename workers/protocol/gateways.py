@@ -1,7 +1,7 @@
 """Between the gateway processes of one box, and from them to the box's node daemon.
 
 On a gateway's own socket a peer says :class:`~.frames.Hello` and then :class:`~.frames.MetricsRequest`, as often as it
-likes; each is answered by :class:`~.frames.Metrics`. Totals travel by files (:mod:`workers.gateway.totals`).
+likes; each is answered by :class:`~.frames.Metrics`. Totals travel by files (:mod:`workers.gateway.shared_stats`).
 """
 
 from __future__ import annotations

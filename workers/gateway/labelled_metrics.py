@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 from .metrics import GatewayMetrics
 
 
-class MarkedMetrics(GatewayMetrics):
+class LabelledMetrics(GatewayMetrics):
     """Samples of processes that share a port are never taken for one series: each has its gateway's name."""
 
     def __init__(self, gateway: str):
@@ -19,10 +19,10 @@ class MarkedMetrics(GatewayMetrics):
 
     def text(self) -> bytes:
         """The exposition text."""
-        return generate_latest(_Marked(self.registry, self._gateway))
+        return generate_latest(_Labelled(self.registry, self._gateway))
 
 
-class _Marked(Collector):
+class _Labelled(Collector):
     def __init__(self, registry: Collector, gateway: str):
         self._registry = registry
         self._gateway = gateway

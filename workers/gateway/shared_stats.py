@@ -29,7 +29,7 @@ TRIES = 5
 ByApplication = Mapping[str, ApplicationTotals]
 
 
-class SharedTotals:
+class SharedStats:
     """One gateway's view of all.
 
     Args:

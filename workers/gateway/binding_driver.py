@@ -22,10 +22,10 @@ from workers.protocol import shapes
 from workers.protocol.frames import ExecutorState
 from workers.protocol.specs import ApplicationSpec
 
-from .flights import Flight, UnderWay
+from .in_flight import InFlightBatch, InFlightQuery
 from .metrics import GatewayMetrics
 
-logger = log.get("gateway.holding")
+logger = log.get("gateway.binding")
 
 #: what is due within this time is due now: it would be over by the time that an alarm has rung
 SOON_S = 0.00005
@@ -39,14 +39,14 @@ class Carrier(Protocol):
     def grant(self, batch: Dispatch, now: float) -> bool:
         """Send a batch to its device; False where that is impossible just now."""
 
-    def refused(self, flight: Flight) -> None:
+    def refused(self, flight: InFlightQuery) -> None:
         """No device can answer the query in time."""
 
     def usable(self, device: str) -> bool:
         """Whether the device is connected and takes queries."""
 
 
-class Holding:
+class BindingDriver:
     """Holds queries until a device is about to run them. A flight given to :meth:`submit` is granted or refused, by the
     carrier, exactly once, unless it is withdrawn or declined meanwhile."""
 
@@ -55,15 +55,15 @@ class Holding:
         self._metrics = metrics
         self.stack = DEFAULT
         self._binding: Binding = create(DEFAULT)
-        self._held: dict[int, Flight] = {}
+        self._held: dict[int, InFlightQuery] = {}
         #: held, but not bound yet
-        self._arrived: list[Flight] = []
+        self._arrived: list[InFlightQuery] = []
         #: what a binding that takes over must know
         self._terms: Mapping[str, Terms] = {}
         self._menus: dict[str, Mapping[QueryClass, Menu]] = {}
         self._rtts: dict[str, float] = {}
         self._up: set[str] = set()
-        self._under_way: dict[UnderWay, None] = {}
+        self._under_way: dict[InFlightBatch, None] = {}
         self._wake_at = math.inf
         self._loop = asyncio.get_running_loop()
         self._alarm = Alarm(self._loop, self._rang)
@@ -95,11 +95,11 @@ class Holding:
     # --- what may be held ---------------------------------------------------------------------------------------------
 
     @property
-    def held(self) -> list[Flight]:
+    def held(self) -> list[InFlightQuery]:
         """Queries that wait here."""
         return list(self._held.values())
 
-    def expired(self, now: float) -> list[Flight]:
+    def expired(self, now: float) -> list[InFlightQuery]:
         """Those that wait here for longer than they should."""
         return [flight for flight in self._held.values() if flight.expires <= now]
 
@@ -121,7 +121,7 @@ class Holding:
         ]
         for flight in moved:
             self._act(self._binding.withdrawn(flight, now), now)
-            size = shapes.class_holding(applications[flight.spec.name], flight.query_class.size)
+            size = shapes.class_driver(applications[flight.spec.name], flight.query_class.size)
             flight.query_class = flight.query_class._replace(size=size)
         self._act(self._binding.configured(terms, now), now)
         waiting = {flight.id for flight in self._arrived}
@@ -160,10 +160,10 @@ class Holding:
                 work_s += menu.options[0].seconds(rows)
         self._act(self._binding.device_changed(device, now, busy_until=now + state.busy_s + work_s), now)
 
-    def set_way(self, device: str, way_s: float) -> None:
+    def set_rtt(self, device: str, rtt_s: float) -> None:
         """Seconds to the device and back."""
-        self._rtts[device] = way_s
-        self._binding.rtt_changed(device, way_s)
+        self._rtts[device] = rtt_s
+        self._binding.rtt_changed(device, rtt_s)
 
     def lost(self, device: str, now: float) -> None:
         """The device is gone; the caller brings back by :meth:`declined` what was under way there."""
@@ -178,7 +178,7 @@ class Holding:
 
     # --- queries ------------------------------------------------------------------------------------------------------
 
-    def submit(self, flight: Flight) -> None:
+    def submit(self, flight: InFlightQuery) -> None:
         """Hold a query. It is booked once all that has arrived in this turn of the event loop is here."""
         if not self._arrived:
             self._loop.call_soon(self._book)
@@ -197,14 +197,14 @@ class Holding:
         self._metrics.decision.observe((), (time.perf_counter() - started) / len(arrivals), len(arrivals))
         self._act(decisions, now)
 
-    def withdraw(self, flight: Flight, now: float) -> bool:
+    def withdraw(self, flight: InFlightQuery, now: float) -> bool:
         """Forget a query that waits here; False if it does not."""
         if self._held.pop(flight.id, None) is None:
             return False
         self._act(self._binding.withdrawn(flight, now), now)
         return True
 
-    def probe(self, flight: Flight, now: float) -> bool:
+    def probe(self, flight: InFlightQuery, now: float) -> bool:
         """Run a refused query on an idle device all the same; False where there is none for it."""
         decisions = self._binding.probe(flight, now)
         if not decisions.dispatches:
@@ -212,15 +212,15 @@ class Holding:
         self._act(decisions, now)
         return True
 
-    def landed(self, flights: Sequence[Flight], now: float, rows: int = 0, held_s: float = 0.0) -> None:
+    def completed(self, flights: Sequence[InFlightQuery], now: float, rows: int = 0, held_s: float = 0.0) -> None:
         """Granted queries of one batch have their answers, or none will come. ``rows`` and ``held_s`` are the batch's,
         where it ran."""
-        under_way: UnderWay | None = flights[0].batch
+        under_way: InFlightBatch | None = flights[0].batch
         current = under_way is not None and under_way.binding is self._binding
         for flight in flights:
             if flight.batch is not under_way:
                 # No executor answers two batches at once; if one does, neither is left without an end.
-                self.landed([flight], now)
+                self.completed([flight], now)
             elif under_way is not None:
                 flight.batch = None
                 under_way.left -= 1
@@ -233,7 +233,7 @@ class Holding:
         if not under_way.left:
             self._ended(under_way, now)
 
-    def _ended(self, under_way: UnderWay, now: float) -> None:
+    def _ended(self, under_way: InFlightBatch, now: float) -> None:
         if under_way not in self._under_way:
             return
         del self._under_way[under_way]
@@ -244,10 +244,10 @@ class Holding:
         run_s = under_way.ran[1] if under_way.ran is not None and under_way.ran[0] == batch.rows else None
         self._act(self._binding.finished(batch, now, run_s), now)
 
-    def abandoned(self, flight: Flight, now: float) -> None:
+    def abandoned(self, flight: InFlightQuery, now: float) -> None:
         """Nobody waits any more for the answer to a granted query. What runs is not stopped by that: one that nobody
         waits for keeps its device until it is expected to end."""
-        under_way: UnderWay | None = flight.batch
+        under_way: InFlightBatch | None = flight.batch
         if under_way is None:
             return
         self._let_go(flight)
@@ -261,16 +261,16 @@ class Holding:
             rest_s = under_way.batch.end - now
             self._loop.call_later(max(0.0, rest_s), self._expected_end, under_way)
 
-    def _expected_end(self, under_way: UnderWay) -> None:
+    def _expected_end(self, under_way: InFlightBatch) -> None:
         self._ended(under_way, time.monotonic())
 
-    def _let_go(self, flight: Flight) -> None:
+    def _let_go(self, flight: InFlightQuery) -> None:
         """The query is in no batch any more. What another binding knows of it is of no use to this one."""
         under_way, flight.batch = flight.batch, None
         if under_way is not None and under_way.binding is not self._binding:
             flight.booking = None
 
-    def declined(self, flights: Iterable[Flight], now: float) -> None:
+    def declined(self, flights: Iterable[InFlightQuery], now: float) -> None:
         """Hold queries again that a device gave back, as far as their time lasts."""
         flights = list(flights)
         for flight in flights:
@@ -292,9 +292,9 @@ class Holding:
                 self._carrier.refused(flight)
 
     def _grant(self, batch: Dispatch, now: float) -> None:
-        under_way = UnderWay(batch, self._binding)
+        under_way = InFlightBatch(batch, self._binding)
         held = self._held
-        flights: list[Flight] = batch.queries  # type: ignore[assignment]
+        flights: list[InFlightQuery] = batch.queries  # type: ignore[assignment]
         for flight in flights:
             held.pop(flight.id, None)
             flight.batch = under_way

@@ -58,9 +58,9 @@ class Answer:
 Outcome = Answer | GatewayError
 
 
-class UnderWay:
+class InFlightBatch:
     """A batch at its device. ``left``: its queries that have no answer yet; ``ran``: rows and seconds of its run, once
-    some answer has told them. ``binding``: whose decision it was. ``incident``: as in :class:`Flight`, where the
+    some answer has told them. ``binding``: whose decision it was. ``incident``: as in :class:`InFlightQuery`, where the
     watchdog stopped it."""
 
     __slots__ = ("batch", "binding", "incident", "left", "ran")
@@ -73,13 +73,13 @@ class UnderWay:
         self.ran: tuple[int, float] | None = None
 
 
-class Flight:
+class InFlightQuery:
     """A query under way. Times are seconds on the gateway's monotonic clock.
 
     ``answer`` takes the flight and its outcome; None once it was called, or nobody waits any more. ``context`` is the
     edge's own. ``due``: when its answer must be back; ``expires``: when it is given up. ``deadline`` is the
     binding's: the same as ``due``, until it decides that a query of an application that serves late answers may take
-    any time. ``booking`` is the binding's own, and ``batch`` that of :class:`~.holding.Holding`.
+    any time. ``booking`` is the binding's own, and ``batch`` that of :class:`~.binding_driver.BindingDriver`.
     ``key``: what queries of the application must share to run together. ``front``: where its answer goes. ``tried``:
     devices it was sent to; ``tries``: how often it was; ``losses``: how often the link to its device was lost.
     ``incident``: 0, or the number of the crash that makes it a suspect (see :mod:`.suspects`); ``tried_alone``: whether
@@ -87,7 +87,7 @@ class Flight:
     """
 
     # Most flights end with most of these as they are: what is not set costs nothing.
-    batch: UnderWay | None = None
+    batch: InFlightBatch | None = None
     booking: Any = None
     front: Any = None
     client: str = ""
@@ -108,7 +108,7 @@ class Flight:
         query: v2.Query,
         variant: str | None,
         read_at: float,
-        answer: Callable[[Flight, Outcome], None],
+        answer: Callable[[InFlightQuery, Outcome], None],
         context: Any,
     ):
         terms = query.terms
@@ -126,5 +126,5 @@ class Flight:
         budget, latency_s = spec.slo_s, query.latency_s
         due: float = read_at + (budget if latency_s is None or latency_s > budget else latency_s)
         self.due = self.deadline = due
-        self.answer: Callable[[Flight, Outcome], None] | None = answer
+        self.answer: Callable[[InFlightQuery, Outcome], None] | None = answer
         self.context = context

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 
-class ReturnMargin:
+class RttEstimator:
     """A high quantile of the time around the executor's own work, over the latest ``window`` queries.
 
     A sample is the gateway's round trip less the executor's queue and run times (seconds). Until enough is known the

@@ -11,9 +11,9 @@ from workers.protocol.run_limits import GRACE_S, limit_s
 from workers.protocol.tensors import Buffer
 
 from .executors import Executors
-from .flights import Flight
-from .margin import ReturnMargin
+from .in_flight import InFlightQuery
 from .metrics import GatewayMetrics
+from .rtt import RttEstimator
 
 #: the longest time past that an executor is told of
 _LONG_PAST_S = -3600.0
@@ -27,16 +27,16 @@ _SLACK_S = 1.0
 GRANT_BYTES = 64 * 1024 * 1024
 
 
-class Sent:
+class InFlightTable:
     """Flights by the device that they were sent to."""
 
     def __init__(self, executors: Executors, metrics: GatewayMetrics):
         self._executors = executors
         self._metrics = metrics
-        self._by_device: dict[str, dict[int, Flight]] = {}
+        self._by_device: dict[str, dict[int, InFlightQuery]] = {}
         #: by device and number, those that nobody waits for any more, and until when they may still run there
-        self._withdrawn: dict[str, dict[int, tuple[Flight, float]]] = {}
-        self._margins: dict[str, ReturnMargin] = {}
+        self._withdrawn: dict[str, dict[int, tuple[InFlightQuery, float]]] = {}
+        self._margins: dict[str, RttEstimator] = {}
         self._grants = itertools.count(1)
 
     @property
@@ -44,11 +44,11 @@ class Sent:
         """Queries sent and not yet answered, by device."""
         return {device: len(flights) for device, flights in self._by_device.items()}
 
-    def flights(self) -> list[Flight]:
+    def flights(self) -> list[InFlightQuery]:
         """All of them."""
         return [flight for flights in self._by_device.values() for flight in flights.values()]
 
-    def expired(self, now: float) -> list[Flight]:
+    def expired(self, now: float) -> list[InFlightQuery]:
         """Those that nobody answered in their time."""
         return [one for flights in self._by_device.values() for one in flights.values() if one.expires <= now]
 
@@ -59,7 +59,7 @@ class Sent:
         device: str = batch.device_name  # type: ignore[assignment]
         name, option = batch.application_name, batch.option
         latest = now + self.margin(device).seconds
-        flights: list[Flight] = batch.queries  # type: ignore[assignment]
+        flights: list[InFlightQuery] = batch.queries  # type: ignore[assignment]
         variant: int = option.variant  # type: ignore[assignment]
         pieces = [flights]
         if len(flights) > 1 and sum([flight.query.terms.nbytes for flight in flights]) > GRANT_BYTES:
@@ -80,7 +80,7 @@ class Sent:
             known[flight.id] = flight
         return True
 
-    def alone(self, device: str, flight: Flight, variant: int, max_rows: int, now: float) -> bool:
+    def alone(self, device: str, flight: InFlightQuery, variant: int, max_rows: int, now: float) -> bool:
         """Send one query as a batch of its own that the binding does not know of; False where that is impossible just
         now."""
         self._tried(flight, device)
@@ -92,7 +92,7 @@ class Sent:
         self._of(device)[flight.id] = flight
         return True
 
-    def _tried(self, flight: Flight, device: str) -> None:
+    def _tried(self, flight: InFlightQuery, device: str) -> None:
         if flight.tries:
             self._metrics.rerouted.inc()
             flight.tried = (*flight.tried, device)
@@ -100,7 +100,7 @@ class Sent:
             flight.tried = (device,)
         flight.tries += 1
 
-    def _of(self, device: str) -> dict[int, Flight]:
+    def _of(self, device: str) -> dict[int, InFlightQuery]:
         known = self._by_device.get(device)
         if known is None:
             known = self._by_device[device] = {}
@@ -108,15 +108,15 @@ class Sent:
 
     # --- and back -----------------------------------------------------------------------------------------------------
 
-    def landed(self, device: str, id: int) -> Flight | None:
+    def completed(self, device: str, id: int) -> InFlightQuery | None:
         """The flight that a device answered, or that is given up; None if it is not there (any more)."""
         flight = self._of(device).pop(id, None)
         if flight is not None:
             flight.device = None
         return flight
 
-    def landed_all(self, device: str, ids: Sequence[int]) -> list[Flight | None]:
-        """As :meth:`landed`, of several."""
+    def complete_all(self, device: str, ids: Sequence[int]) -> list[InFlightQuery | None]:
+        """As :meth:`completed`, of several."""
         known = self._of(device)
         flights = [known.pop(id, None) for id in ids]
         for flight in flights:
@@ -124,7 +124,7 @@ class Sent:
                 flight.device = None
         return flights
 
-    def patience_until(self, flight: Flight) -> float:
+    def patience_until(self, flight: InFlightQuery) -> float:
         """When a query that has its device to itself is given up: its run may take until the watchdog has stopped it.
         Others are given up when they expire, as their device may never come to them."""
         under_way = flight.batch
@@ -137,9 +137,9 @@ class Sent:
             expected_s = under_way.batch.end - under_way.batch.granted_at
         return flight.sent_at + limit_s(expected_s, flight.spec.slo_s) + GRACE_S + _SLACK_S
 
-    def withdraw(self, device: str, id: int, now: float) -> Flight | None:
-        """As :meth:`landed`, of a query that may run all the same: it is remembered for a while."""
-        flight = self.landed(device, id)
+    def withdraw(self, device: str, id: int, now: float) -> InFlightQuery | None:
+        """As :meth:`completed`, of a query that may run all the same: it is remembered for a while."""
+        flight = self.completed(device, id)
         if flight is not None and flight.query.terms.nbytes <= _WITHDRAWN_BYTES:
             kept = self._withdrawn.setdefault(device, {})
             for other in [other for other, (_, until) in kept.items() if until <= now]:
@@ -155,16 +155,16 @@ class Sent:
             return False
         return not any(until > now for _, until in self._withdrawn.get(device, {}).values())
 
-    def withdrawn(self, device: str, id: int) -> Flight | None:
+    def withdrawn(self, device: str, id: int) -> InFlightQuery | None:
         """A withdrawn query that the device has answered all the same; it is forgotten."""
         known = self._withdrawn.get(device, {}).pop(id, None)
         return None if known is None else known[0]
 
-    def all_withdrawn(self, device: str, now: float) -> list[Flight]:
+    def all_withdrawn(self, device: str, now: float) -> list[InFlightQuery]:
         """Withdrawn queries that may have run when the device was lost; they are forgotten."""
         return [flight for flight, until in self._withdrawn.pop(device, {}).values() if until > now]
 
-    def lost(self, device: str) -> list[Flight]:
+    def lost(self, device: str) -> list[InFlightQuery]:
         """The device is gone, and with it all that was there."""
         flights = list(self._by_device.pop(device, {}).values())
         self._margins.pop(device, None)
@@ -172,16 +172,16 @@ class Sent:
             flight.device = None
         return flights
 
-    def margin(self, device: str) -> ReturnMargin:
+    def margin(self, device: str) -> RttEstimator:
         """What the way to the device and back takes."""
         margin = self._margins.get(device)
         if margin is None:
-            margin = self._margins[device] = ReturnMargin()
+            margin = self._margins[device] = RttEstimator()
         return margin
 
 
 def _granted(
-    number: int, application: str, variant: int, max_rows: int, flights: Sequence[Flight], latest: float
+    number: int, application: str, variant: int, max_rows: int, flights: Sequence[InFlightQuery], latest: float
 ) -> tuple[Grant, list[Buffer]]:
     """The message and its body. ``latest``: now, less what the way takes."""
     forms: list[Form] = []
@@ -203,9 +203,9 @@ def _granted(
     return Grant(number, application, variant, max_rows, tuple(forms), tuple(queries)), body
 
 
-def _pieces(flights: Sequence[Flight]) -> Iterator[Sequence[Flight]]:
+def _pieces(flights: Sequence[InFlightQuery]) -> Iterator[Sequence[InFlightQuery]]:
     """Cut where a frame would become too large."""
-    some: list[Flight] = []
+    some: list[InFlightQuery] = []
     size = 0
     for flight in flights:
         nbytes = flight.query.terms.nbytes

@@ -7,39 +7,39 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-from workers.gateway import wishes
-from workers.gateway.wishes import Able, Unmet
+from workers.gateway import constraints
+from workers.gateway.constraints import CapableVariant, Unmet
 
 from .conftest import KEY, application, config, plan, wait_for
 
 X = [[1.0, 2.0, 3.0, 4.0]]
 KEYED = {"authorization": f"Bearer {KEY}"}
-SMALL = Able("d0", 1, "small", 80.0, 0.005)
-BIG = Able("d1", 2, "big", 95.0, 0.040)
-UNKNOWN = Able("d2", 3, "new", 99.0, None)
+SMALL = CapableVariant("d0", 1, "small", 80.0, 0.005)
+BIG = CapableVariant("d1", 2, "big", 95.0, 0.040)
+UNKNOWN = CapableVariant("d2", 3, "new", 99.0, None)
 
 
 def test_whoever_can_do_both_may():
-    assert wishes.fitting([SMALL, BIG], None, None) == [SMALL, BIG]
-    assert wishes.fitting([SMALL, BIG], 90.0, None) == [BIG]
-    assert wishes.fitting([SMALL, BIG], None, 0.010) == [SMALL]
-    assert wishes.fitting([SMALL, BIG], 80.0, 0.040) == [SMALL, BIG]
+    assert constraints.fitting([SMALL, BIG], None, None) == [SMALL, BIG]
+    assert constraints.fitting([SMALL, BIG], 90.0, None) == [BIG]
+    assert constraints.fitting([SMALL, BIG], None, 0.010) == [SMALL]
+    assert constraints.fitting([SMALL, BIG], 80.0, 0.040) == [SMALL, BIG]
 
 
 def test_what_is_not_known_to_be_too_slow_is_tried():
-    assert wishes.fitting([SMALL, UNKNOWN], 90.0, 0.001) == [UNKNOWN]
+    assert constraints.fitting([SMALL, UNKNOWN], 90.0, 0.001) == [UNKNOWN]
 
 
 def test_an_accuracy_that_nothing_has_is_told_with_the_best_there_is():
     with pytest.raises(Unmet, match=r"^parameters.min_accuracy: 97 cannot be had; the best available now is 95$"):
-        wishes.fitting([SMALL, BIG], 97.0, 1.0)
+        constraints.fitting([SMALL, BIG], 97.0, 1.0)
     with pytest.raises(Unmet, match="nothing is warm now"):
-        wishes.fitting([], 97.0, None)
+        constraints.fitting([], 97.0, None)
 
 
 def test_of_two_wishes_that_exclude_each_other_the_nearest_is_named_for_both():
     with pytest.raises(Unmet) as error:
-        wishes.fitting([SMALL, BIG], 90.0, 0.010)
+        constraints.fitting([SMALL, BIG], 90.0, 0.010)
     assert str(error.value) == (
         "parameters.latency_ms: 10 is too short for what can be had now; the nearest is 'big' with an accuracy of 95 "
         "in about 40 ms; within that time the best is 'small' with 80"
@@ -48,7 +48,7 @@ def test_of_two_wishes_that_exclude_each_other_the_nearest_is_named_for_both():
 
 def test_a_time_in_which_nothing_runs_is_told_with_the_quickest_there_is():
     with pytest.raises(Unmet, match=r"the nearest is 'small' with an accuracy of 80 in about 5 ms$"):
-        wishes.fitting([SMALL, BIG], None, 0.001)
+        constraints.fitting([SMALL, BIG], None, 0.001)
 
 
 def test_over_http_and_grpc_alike_the_nearest_is_named_and_what_can_be_had_is_given(gateways, devices):

@@ -16,7 +16,7 @@ from workers.protocol.gateways import ToGateway
 logger = log.get("gateway.own")
 
 
-class OwnSocket:
+class AdminSocket:
     """Listens at ``path``. ``page``: renders the gateway's Prometheus text."""
 
     def __init__(self, path: Path, page: Callable[[], bytes]):

@@ -11,8 +11,8 @@ import httpx
 from workers.batching.latency import LatencyModel
 from workers.dispatch.binding import QueryClass
 from workers.dispatch.menu import Menu, Option
-from workers.gateway.flights import Flight
-from workers.gateway.holding import REST_S, Holding
+from workers.gateway.binding_driver import REST_S, BindingDriver
+from workers.gateway.in_flight import InFlightQuery
 from workers.gateway.metrics import GatewayMetrics
 from workers.protocol.frames import Form
 from workers.protocol.v2 import Query, Terms
@@ -140,8 +140,8 @@ class Carrier:
     """Takes decisions and keeps them; ``able`` says whether it can send."""
 
     def __init__(self) -> None:
-        self.granted: list[tuple[str, list[Flight]]] = []
-        self.ended: list[Flight] = []
+        self.granted: list[tuple[str, list[InFlightQuery]]] = []
+        self.ended: list[InFlightQuery] = []
         self.able = True
         self.then = lambda flight: None
 
@@ -150,7 +150,7 @@ class Carrier:
             self.granted.append((batch.device.name, list(batch.queries)))
         return self.able
 
-    def refused(self, flight: Flight) -> None:
+    def refused(self, flight: InFlightQuery) -> None:
         self.ended.append(flight)
         self.then(flight)
 
@@ -164,7 +164,7 @@ class Held:
     def __init__(self, slo_s: float = 60.0, run_s: float = 0.01, most: int = 1):
         self.spec = application("numbers", slo_s)
         self.carrier = Carrier()
-        self.holding = Holding(self.carrier, GatewayMetrics())
+        self.holding = BindingDriver(self.carrier, GatewayMetrics())
         self.now = asyncio.get_running_loop().time()
         self.ids = itertools.count(1)
         self.holding.configure({"numbers": self.spec}, self.now)
@@ -172,9 +172,9 @@ class Held:
         self.holding.offer("d0", {QueryClass("numbers"): Menu([Option(1, 100.0, times, most)])}, self.now)
         self.holding.set_up("d0", True, self.now)
 
-    def submit(self) -> Flight:
+    def submit(self) -> InFlightQuery:
         query = Query("", Terms(Form(1, ()), 1, (), 0), (), None)
-        flight = Flight(next(self.ids), self.spec, query, None, self.now, lambda *outcome: None, None)
+        flight = InFlightQuery(next(self.ids), self.spec, query, None, self.now, lambda *outcome: None, None)
         self.holding.submit(flight)
         return flight
 
@@ -207,13 +207,13 @@ async def test_what_is_booked_is_granted_when_its_time_comes():
     await held.settle()
     assert held.carrier.granted == [("d0", [flights[0]])]
     assert held.holding.held == flights[1:]
-    held.holding.landed([flights[0]], held.now + 0.01, 1, 0.01)
+    held.holding.completed([flights[0]], held.now + 0.01, 1, 0.01)
     assert held.carrier.granted[1:] == [("d0", [flights[1]])]
 
 
 async def test_an_answer_that_brings_the_next_query_is_no_trouble():
     held = Held(slo_s=0.005)
-    more: list[Flight] = []
+    more: list[InFlightQuery] = []
     held.carrier.then = lambda flight: more.append(held.submit()) if len(more) < 3 else None
     first = held.submit()
     for _ in range(4):
@@ -237,6 +237,6 @@ async def test_the_last_one_of_a_batch_that_has_run_keeps_nothing_from_the_next(
     answered, gone, *wait = [held.submit() for _ in range(4)]
     await held.settle()
     assert held.carrier.granted == [("d0", [answered, gone])]
-    held.holding.landed([answered], held.now, 2, 0.01)
+    held.holding.completed([answered], held.now, 2, 0.01)
     held.holding.abandoned(gone, held.now)
     assert held.carrier.granted[1:] == [("d0", wait)]

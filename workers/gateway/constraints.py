@@ -3,23 +3,69 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from workers.protocol import v2
 from workers.protocol.frames import ExecutorState
 from workers.protocol.specs import ApplicationSpec
 
-from . import wishes
 from .catalog import Catalog
 from .errors import Unavailable
 from .executors import Executors
-from .flights import Flight
+from .in_flight import InFlightQuery
 from .menus import alone_s
 
-#: different wishes that are remembered while nothing changes
-WISHES = 256
+#: different constraints that are remembered while nothing changes
+MOST_KEPT = 256
 
 
-class Insisting:
+@dataclass(frozen=True, slots=True)
+class CapableVariant:
+    """A variant that is warm on a device. ``accuracy``: percent, the application's own metric. ``seconds``: that the
+    query would take there alone, as expected; None: not known."""
+
+    device: str
+    id: int
+    variant: str
+    accuracy: float
+    seconds: float | None
+
+
+class Unmet(ValueError):
+    """Nothing that is warm can do what a query insists on; the text names the parameter and the nearest that can."""
+
+
+def fitting(
+    able: Sequence[CapableVariant], min_accuracy: float | None, latency_s: float | None
+) -> list[CapableVariant]:
+    """Those that meet both constraints.
+
+    Raises:
+        Unmet: there is none.
+    """
+    enough = [one for one in able if min_accuracy is None or one.accuracy >= min_accuracy]
+    if not enough:
+        best = max((one.accuracy for one in able), default=None)
+        now = "nothing is warm now" if best is None else f"the best available now is {best:g}"
+        raise Unmet(f"parameters.min_accuracy: {min_accuracy:g} cannot be had; {now}")
+    found = [one for one in enough if latency_s is None or one.seconds is None or one.seconds <= latency_s]
+    if found:
+        return found
+    nearest = min(enough, key=lambda one: one.seconds)
+    text = (
+        f"parameters.latency_ms: {latency_s * 1e3:g} is too short for what can be had now; the nearest is "
+        f"{nearest.variant!r} with an accuracy of {nearest.accuracy:g} in about {nearest.seconds * 1e3:.3g} ms"
+    )
+    if min_accuracy is not None:
+        quick = [one for one in able if one.seconds is None or one.seconds <= latency_s]
+        if quick:
+            other = max(quick, key=lambda one: one.accuracy)
+            text += f"; within that time the best is {other.variant!r} with {other.accuracy:g}"
+    raise Unmet(text)
+
+
+class Constraints:
     """Knows devices by what they tell, and variants by the catalog."""
 
     def __init__(self, catalog: Catalog, executors: Executors):
@@ -27,7 +73,7 @@ class Insisting:
         self._executors = executors
         #: by application and rows, what is warm; by constraints as well, the variants that meet them; and what each
         #: device reported last, on which both depend
-        self._warm: dict[tuple[str, int], list[wishes.Able]] = {}
+        self._warm: dict[tuple[str, int], list[CapableVariant]] = {}
         self._permitted: dict[tuple, frozenset[int] | None] = {}
         self._told: dict[str, tuple] = {}
 
@@ -48,7 +94,7 @@ class Insisting:
         self._told.pop(device, None)
         self._forget()
 
-    def restrict(self, flight: Flight) -> None:
+    def restrict(self, flight: InFlightQuery) -> None:
         """Restrict a query with constraints to the variants that meet them.
 
         Raises:
@@ -57,7 +103,7 @@ class Insisting:
         spec, terms, variant, latency_s = flight.spec, flight.query.terms, flight.variant, flight.query.latency_s
         key = spec.name, terms.rows, variant, terms.min_accuracy, latency_s
         if key not in self._permitted:
-            if len(self._permitted) >= WISHES:
+            if len(self._permitted) >= MOST_KEPT:
                 self._permitted.clear()
             self._permitted[key] = self._find(spec.name, terms.rows, variant, terms.min_accuracy, latency_s)
         permitted = self._permitted[key]
@@ -73,8 +119,8 @@ class Insisting:
         if not named and variant is not None:
             raise Unavailable(f"version {variant!r}: no device has this variant of {name} warm now")
         try:
-            wishes.fitting(named, min_accuracy, latency_s)
-        except wishes.Unmet as error:
+            fitting(named, min_accuracy, latency_s)
+        except Unmet as error:
             raise Unavailable(str(error)) from None
         known = {(one.id, one.variant, one.accuracy) for one in able}
         for _, resident in self._catalog.residents(name):
@@ -89,8 +135,8 @@ class Insisting:
         terms = query.terms
         if query.latency_s is not None and (able := self.able(spec.name, terms.rows)):
             try:
-                wishes.fitting(able, terms.min_accuracy, query.latency_s)
-            except wishes.Unmet as error:
+                fitting(able, terms.min_accuracy, query.latency_s)
+            except Unmet as error:
                 return str(error)
         return None
 
@@ -103,17 +149,17 @@ class Insisting:
         self._warm.clear()
         self._permitted.clear()
 
-    def able(self, application: str, rows: int) -> list[wishes.Able]:
+    def able(self, application: str, rows: int) -> list[CapableVariant]:
         """What is warm for an application, and how long so many rows would take."""
         able = self._warm.get((application, rows))
         if able is None:
             residents = self._catalog.residents(application)
             seconds = {(device, one.variant.id): alone_s(one.profile, rows) for device, one in residents}
             able = [
-                wishes.Able(device, known.id, known.name, known.accuracy, seconds.get((device, known.id)))
+                CapableVariant(device, known.id, known.name, known.accuracy, seconds.get((device, known.id)))
                 for device, known in self._executors.warm(application)
             ]
-            if len(self._warm) >= WISHES:
+            if len(self._warm) >= MOST_KEPT:
                 self._warm.clear()
             self._warm[application, rows] = able
         return able

@@ -85,6 +85,12 @@ class _Program:
         self.lp.solve()
         return bool(self.lp.isOptimal())
 
+    def must_solve(self) -> None:
+        """Solve where there is an optimum for certain. Presolving now and then reduces the program to nothing, and
+        the solver forgets the solution: the primal simplex, from there, finds it again."""
+        if not self.solve():
+            self.lp.solve(dual=False)
+
     def allow_leaving_out(self) -> None:
         for q in range(len(self.worth)):
             self.lp.chgBound(self._left + q, 0.0, 1.0)
@@ -132,19 +138,19 @@ def relax(menu: Menu) -> Relaxation | None:
             program.seek(0.0, [0.0] * len(worth))
             for q, w in enumerate(share):
                 program.lp.chgObj(first + q, -w)
-            program.solve()
+            program.must_solve()
             short = max(0.0, -program.lp.getObjVal())
             floors -= short * scale
             program.lp.addRow([(first + q, w) for q, w in enumerate(share)], -_INFINITE, short + SLACK)
             for q in range(len(share)):
                 program.lp.chgObj(first + q, 0.0)
         program.seek(0.0, share)
-        program.solve()
+        program.must_solve()
         missing = float(np.dot(program.left(), share))
         served = everything - missing * scale
         program.limit_left_out(share, missing + SLACK)
         program.seek(1.0, [0.0] * len(worth))
-        program.solve()
+        program.must_solve()
     time = np.zeros((len(menu.applications), len(menu.groups)))
     points = 0.0
     for (q, g, offer), y, value in zip(program.columns, program.lp.getPrimal(), program.accuracy, strict=False):
@@ -160,7 +166,7 @@ def most_points(menu: Menu, served: float) -> float:
     program.allow_leaving_out()
     share = [w / program.scale for w in program.worth]
     program.limit_left_out(share, max(0.0, 1.0 - served / program.scale) + SLACK)
-    program.solve()
+    program.must_solve()
     return program.lp.getObjVal() * program.scale
 
 
@@ -174,5 +180,5 @@ def _prices(program: _Program) -> np.ndarray:
 def _worth_of_serving_more(program: _Program) -> np.ndarray:
     """In overload time is priced by what it would serve: an item is worth its accuracy, and nothing if left out."""
     program.seek(1.0, [0.0] * len(program.worth))
-    program.solve()
+    program.must_solve()
     return _prices(program)

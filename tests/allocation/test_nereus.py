@@ -17,7 +17,7 @@ from scheduler.allocation.deal import deal
 from scheduler.allocation.groups import grouped
 from scheduler.allocation.knapsack import best_shared, most_shared
 from scheduler.allocation.menu import FLOOR, SERVED, Menu
-from scheduler.allocation.problem import Allocation, Application, Device, Problem, Profile
+from scheduler.allocation.problem import Allocation, Application, Device, Problem, Profile, Variant
 from scheduler.allocation.relaxation import most_points
 from scheduler.allocation.residency import with_residents
 from scheduler.allocation.strategies import get, names
@@ -88,6 +88,17 @@ def test_three_boxes_serve_twelve_applications_where_dedicated_ones_cannot():
     assert sum(1 for left in dedicated.left_out.values() if left) == 9
     assert sum(shared.left_out.values()) == 0
     assert shared.accuracy > 99
+
+
+def test_a_bound_at_the_edge_of_what_can_be_served_is_a_number():
+    """The linear program is infeasible there, by the solver's tolerance."""
+    devices = (Device("d0", "slow"), Device("d1", "quick"), Device("d2", "quick"))
+    profile = Profile(((1, 0.012229099055999322),))
+    application = Application("q0", 0.05, 129.38886068868334)
+    variants = (Variant("q0v0", "q0", 40.0, {}), Variant("q0v1", "q0", 40.0, {"slow": profile}))
+    menu = Menu(grouped(devices), [application], variants)
+    served = 81.7721727022419
+    assert most_points(menu, served * (1 - 1e-5)) >= served * 40.0 * (1 - 1e-5)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

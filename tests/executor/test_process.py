@@ -50,7 +50,7 @@ async def test_sigterm_finishes_what_waits_and_leaves_nothing_behind(tmp_path, t
     path = tiny_models["quick"]
     async with Executor(tmp_path, queue_rows="100000") as executor:
         gateway = await executor.applied(1, [resident(variant(1, path), 0.05)], [application(slo_s=60.0)], [path])
-        waiting = [gateway.dispatch(rows(2000)) for _ in range(10)]
+        waiting = [gateway.dispatch(rows(2000)) for _ in range(49)]
         await gateway.next(ExecutorState, lambda state: state.queued)
         assert await executor.terminate() == 0
         for id in waiting:

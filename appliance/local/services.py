@@ -151,7 +151,7 @@ def _gateway_core(values: Settings, environment: dict[str, str], log: Path) -> S
         _python("-m", "workers.gateway", "--core"),
         environment=environment,
         ready=lambda: _listens(values.gateway_core_socket),
-        stop_s=3.5,
+        stop_s=1,
         log=log,
     )
 
@@ -191,9 +191,9 @@ def load_service(values: Settings, log: Path) -> Service:
 
 
 def stop_order(running: list[Service]) -> list[list[Service]]:
-    """Groups to stop one after the other; those within a group stop together. Load, fronts, their core, node, Celery,
-    web, Redis: whoever asks goes before whoever answers."""
-    order = [["load"], ["gateway"], ["gateway-core"], ["node"], ["beat", "celery", "planning"], ["web"], ["redis"]]
+    """Groups to stop one after the other; those within a group stop together. Load, fronts, their core and the node,
+    Celery, web, Redis: clients go before servers, and without fronts a core has nothing left to do."""
+    order = [["load"], ["gateway"], ["gateway-core", "node"], ["beat", "celery", "planning"], ["web"], ["redis"]]
     return [[service for service in running if _kind(service) in names] for names in order]
 
 

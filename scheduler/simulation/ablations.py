@@ -1,30 +1,83 @@
-"""Late binding with a part of it taken away, by the names under which a simulation can ask for it as its routing."""
+"""Late binding with one part removed, by the names under which a simulation can ask for it as its routing."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from workers.dispatch.bookings import Bookings
+from workers.dispatch.granting import Granting
+from workers.dispatch.menu import Menu
 from workers.dispatch.routing import LATE_BINDING
-from workers.dispatch.rules import Rules
+from workers.dispatch.starting import chosen
 
 
 @dataclass(frozen=True)
-class Binding:
-    """``rules``: of the dispatcher. ``share_of_slo``: the longest batch that may be offered, as part of the SLO.
-    ``stand_by``: whether devices keep more than the plan places."""
+class LateBinding:
+    """What a simulation of late binding is made of.
 
-    rules: Rules = field(default_factory=Rules)
+    Attributes:
+        bookings, granting, menu: the classes that decide.
+        share_of_slo: the longest batch that may be offered, as part of the SLO.
+        stand_by: whether devices keep more than the plan places.
+    """
+
+    bookings: type[Bookings] = Bookings
+    granting: type[Granting] = Granting
+    menu: type[Menu] = Menu
     share_of_slo: float = 1.0
     stand_by: bool = True
 
 
+class _UnpricedMenu(Menu):
+    """Device time costs no more accuracy under pressure than without."""
+
+    def ranked(self, level):
+        return super().ranked(0)
+
+
+class _Unpriced(Granting):
+    @staticmethod
+    def _chosen(batch, device, start, pressure, now):
+        return chosen(batch, device, start, 0.0, now)
+
+
+class _Unwaiting(Granting):
+    """A batch starts as soon as its device is idle."""
+
+    @staticmethod
+    def _waits_until(batch, device, pressure, now):
+        return now
+
+
+class _NoUpgrades(Granting):
+    """A batch runs on the variant with which it was booked."""
+
+    @staticmethod
+    def _chosen(batch, device, start, pressure, now):
+        return batch.option
+
+
+class _NoSqueezing(Bookings):
+    """A query fits behind all that is booked, or nowhere."""
+
+    def _squeeze(self, *_arguments):
+        return False
+
+
+class _NoStealing(Bookings):
+    """Idle devices leave to others what waits there."""
+
+    def steal(self, device, now):
+        pass
+
+
 BINDINGS = {
-    LATE_BINDING: Binding(),
-    f"{LATE_BINDING}-wo-prices": Binding(Rules(prices=False)),
-    f"{LATE_BINDING}-wo-waiting": Binding(Rules(waiting=False)),
-    f"{LATE_BINDING}-wo-squeezing": Binding(Rules(squeezing=False)),
-    f"{LATE_BINDING}-wo-stealing": Binding(Rules(stealing=False)),
-    f"{LATE_BINDING}-wo-upgrades": Binding(Rules(upgrades=False)),
-    f"{LATE_BINDING}-wo-lulls": Binding(share_of_slo=0.5),
-    f"{LATE_BINDING}-wo-stand-by": Binding(stand_by=False),
+    LATE_BINDING: LateBinding(),
+    f"{LATE_BINDING}-wo-prices": LateBinding(granting=_Unpriced, menu=_UnpricedMenu),
+    f"{LATE_BINDING}-wo-waiting": LateBinding(granting=_Unwaiting),
+    f"{LATE_BINDING}-wo-squeezing": LateBinding(bookings=_NoSqueezing),
+    f"{LATE_BINDING}-wo-stealing": LateBinding(bookings=_NoStealing),
+    f"{LATE_BINDING}-wo-upgrades": LateBinding(granting=_NoUpgrades),
+    f"{LATE_BINDING}-wo-lulls": LateBinding(share_of_slo=0.5),
+    f"{LATE_BINDING}-wo-stand-by": LateBinding(stand_by=False),
 }

@@ -53,7 +53,7 @@ class LateEngine(Engine):
     def __init__(self, scenario: Scenario, stack: Stack, progress: Callable[[float], None] | None = None):
         super().__init__(scenario, stack, progress)
         self._binding = BINDINGS[stack.routing]
-        self._dispatcher = Dispatcher(self._binding.rules)
+        self._dispatcher = Dispatcher(self._binding.bookings, self._binding.granting)
         variants = self._variants()
         self._by_kind = variants
         self._kind = dict(scenario.devices)
@@ -364,7 +364,9 @@ class LateEngine(Engine):
                 option = self._option(kind, variant)
                 if option is not None:
                     by_application.setdefault(variant.application, []).append(option)
-            menus = self._menus[key] = {QueryClass(name): Menu(options) for name, options in by_application.items()}
+            menus = self._menus[key] = {
+                QueryClass(name): self._binding.menu(options) for name, options in by_application.items()
+            }
         self._decided(self._dispatcher.offered(worker.name, menus, now))
 
     def _option(self, kind: str, variant: Variant) -> Option | None:

@@ -12,7 +12,6 @@ from .fleet import Fleet
 from .menu import INF, Option
 from .overload import budget, kept_free, overtakes, roomy, spacious
 from .placing import ROUNDING_S, anywhere, joinable, joins, opening, takeover
-from .rules import Rules
 from .squeezing import gap, hurried
 from .state import Application, Batch, Device, Query
 
@@ -29,9 +28,8 @@ class Bookings:
     behind something granted.
     """
 
-    def __init__(self, fleet: Fleet, rules: Rules) -> None:
+    def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._rules = rules
         self.refused: list[Query] = []
         self.touched: dict[Device, None] = {}
         self.behind: dict[Device, None] = {}
@@ -47,7 +45,7 @@ class Bookings:
         batch = joinable(application, query, deadline, now, kept_s) if application.open else None
         worth = -INF if batch is None else batch.option.worth
         if worth < application.best_worth:
-            found = opening(application, query, now, deadline, worth, self._rules.prices)
+            found = opening(application, query, now, deadline, worth)
             if found is not None:
                 option, device = found
                 if (
@@ -179,7 +177,7 @@ class Bookings:
 
     def steal(self, device: Device, now: float) -> None:
         """An idle device takes over what waits behind others and would be no less accurate here, started at once."""
-        if not device.up or device.away or not self._rules.stealing:
+        if not device.up or device.away:
             return
         found = takeover(device, self.behind, now)
         if found is not None:
@@ -245,7 +243,7 @@ class Bookings:
         """Find a place in front of what can wait, or by running what is booked on quicker variants. With ``budget_s``,
         as queries are being refused, only for one that is in more of a hurry than others, with room to grow, and all
         in time by ``kept_s``."""
-        if not self._rules.squeezing or application.full(now):
+        if application.full(now):
             return False
         if budget_s is not None and not overtakes(application, deadline):
             application.looked_in_vain(now)

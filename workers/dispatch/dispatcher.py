@@ -18,7 +18,6 @@ from .granting import Granting
 from .lateness import expect_later, forget_slowness, gave_back, learn, overdue_at
 from .menu import INF, Menu
 from .placing import unscaled
-from .rules import Rules
 from .state import Batch, Device
 from .wakes import Wakes
 
@@ -29,12 +28,11 @@ SWEEP_S = 0.1
 class Dispatcher:
     """Books queries on devices and grants batches. A :class:`.binding.Binding`."""
 
-    def __init__(self, rules: Rules | None = None) -> None:
-        rules = rules or Rules()
+    def __init__(self, bookings: type[Bookings] = Bookings, granting: type[Granting] = Granting) -> None:
         self._fleet = Fleet()
         self._wakes = Wakes()
-        self._bookings = Bookings(self._fleet, rules)
-        self._granting = Granting(self._fleet, self._bookings, self._wakes, rules)
+        self._bookings = bookings(self._fleet)
+        self._granting = granting(self._fleet, self._bookings, self._wakes)
         self._sweep_at = -INF
 
     def _decided(self, now: float) -> Decisions:

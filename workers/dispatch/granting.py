@@ -7,7 +7,6 @@ from .fleet import Fleet
 from .lateness import looked_at_again, overdue_at
 from .menu import INF
 from .placing import ROUNDING_S
-from .rules import Rules
 from .starting import chosen, waits_until
 from .state import Batch, Device, pressure_at
 from .wakes import Wakes
@@ -20,11 +19,13 @@ class Granting:
     """Grants booked batches when it is time. ``wakes``: when devices are to be considered again; ``grants``: batches
     that were granted, to be taken by the dispatcher."""
 
-    def __init__(self, fleet: Fleet, bookings: Bookings, wakes: Wakes, rules: Rules) -> None:
+    _waits_until = staticmethod(waits_until)
+    _chosen = staticmethod(chosen)
+
+    def __init__(self, fleet: Fleet, bookings: Bookings, wakes: Wakes) -> None:
         self._fleet = fleet
         self._bookings = bookings
         self._wakes = wakes
-        self._rules = rules
         self.grants: list[Batch] = []
 
     def settle(self, now: float) -> None:
@@ -61,10 +62,10 @@ class Granting:
                 continue
             alone = len(booked) == 1 and not granted
             pressure = pressure_at(device, batch.application, now, alone)
-            if alone and self._rules.waiting:
+            if alone:
                 if now < batch.ready_at:
                     batch.ready_at = now
-                until = waits_until(batch, device, pressure, now)
+                until = self._waits_until(batch, device, pressure, now)
                 if until > now:
                     # On the way others' work there may end, of which nothing else tells.
                     self._wakes.set(device, device.free_at if now < device.free_at < until else until)
@@ -84,10 +85,8 @@ class Granting:
 
     def _grant(self, batch: Batch, device: Device, pressure: float, now: float) -> None:
         """Grant a batch that is no longer booked."""
-        option = batch.option
         start = now + device.starts_in(now)
-        if self._rules.upgrades:
-            option = batch.option = chosen(batch, device, start, pressure if self._rules.prices else 0.0, now)
+        option = batch.option = self._chosen(batch, device, start, pressure, now)
         batch.granted, batch.granted_at = True, now
         batch.end = device.free_at = start + option.seconds(batch.rows) * device.factors[option]
         device.granted.append(batch)

@@ -86,7 +86,7 @@ def _can_join(batch: Batch, rows: int, deadline: float, now: float, kept_s: floa
 
 
 def opening(
-    application: Application, query: Query, now: float, deadline: float, above: float, priced: bool = True
+    application: Application, query: Query, now: float, deadline: float, above: float
 ) -> tuple[Option, Device] | None:
     """The most valuable variant of more worth than ``above``, and the device that can start it first, behind all that
     is booked there; None where none would be in time."""
@@ -107,7 +107,7 @@ def opening(
             device, soonest, pressure = _survey(group, now, slo_s)
         if device is None:
             continue
-        level = int(application.felt(pressure, now) * LEVELS) if priced else 0
+        level = int(application.felt(pressure, now) * LEVELS)
         if level >= LEVELS:
             level = LEVELS - 1
         value, option = group.menu.ranked(level)[0]
@@ -120,7 +120,7 @@ def opening(
     seconds = option.seconds(query.rows) * first.factors[option]
     if now + soonest + seconds <= deadline and not (first.claims and robs(application, first, seconds, now)):
         return option, first
-    return _next_best(application, query.rows, now, deadline, above, priced)
+    return _next_best(application, query.rows, now, deadline, above)
 
 
 def _longest_idle(kind: Kind, option: Option) -> Device:
@@ -161,7 +161,7 @@ def _survey(group: Group, now: float, slo_s: float) -> tuple[Device | None, floa
 
 
 def _next_best(
-    application: Application, rows: int, now: float, deadline: float, above: float, priced: bool
+    application: Application, rows: int, now: float, deadline: float, above: float
 ) -> tuple[Option, Device] | None:
     """The most valuable variant that would be in time, and its device."""
     offers = []
@@ -169,7 +169,7 @@ def _next_best(
         device, soonest, pressure = _survey(group, now, application.bookable_s(now))
         if device is None or now + soonest > deadline:
             continue
-        level = min(int(application.felt(pressure, now) * LEVELS), LEVELS - 1) if priced else 0
+        level = min(int(application.felt(pressure, now) * LEVELS), LEVELS - 1)
         ranked = group.menu.ranked(level)
         offers += [(value, i, option, device, soonest, group) for i, (value, option) in enumerate(ranked)]
     offers.sort(key=lambda offer: (-offer[0], offer[1]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,18 +44,17 @@ class Variant:
 
 
 class SimulatedDevice:
-    """A device that runs dispatched batches in order, and loads what is planned there in between.
-
-    A variant that was loaded stays until its place is needed; the one planned longest ago goes first.
+    """A device that runs dispatched batches in order, and loads variants in between.
 
     Args:
         max_resident: variants that may be loaded at once; None: any number.
 
     Attributes:
-        loads: variants still to be loaded before it serves again; ``loading``: the one under way.
+        loaded: variants that are ready to run.
+        loads: variants still to be loaded, in this order; ``loading``: the one under way.
+        overdue_at: from then on a load goes before any batch.
         running: the batch under way, which takes ``run_s``. ``free_at``: when it or the load under way ends.
         batches: dispatched and not yet begun.
-        offer: what it was last offered to run.
     """
 
     def __init__(self, name: str, kind: str, max_resident: int | None):
@@ -63,21 +63,35 @@ class SimulatedDevice:
         self.max_resident = max_resident
         self.loaded: dict[str, None] = {}
         self.loads: list[str] = []
-        self.planned: frozenset[str] = frozenset()
         self.loading: str | None = None
+        self.planned: frozenset[str] = frozenset()
+        self.overdue_at = math.inf
         self.running: Dispatch | None = None
         self.run_s = self.free_at = 0.0
         self.batches: list[Dispatch] = []
-        self.offer: tuple | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Nothing runs, and nothing is being loaded."""
+        return self.running is None and self.loading is None
+
+    def warm(self) -> list[str]:
+        """What is loaded, or will be when the load under way ends."""
+        return [*self.loaded, *([] if self.loading is None else [self.loading])]
+
+
+class PublishedDevice(SimulatedDevice):
+    """A device that loads all that is planned there before it serves again. ``offer``: what it was last offered to run.
+
+    A variant that was loaded stays until its place is needed; the one planned longest ago goes first.
+    """
+
+    offer: tuple | None = None
 
     @property
     def ready(self) -> bool:
         """Nothing is being loaded or about to be."""
         return self.loading is None and not self.loads
-
-    def warm(self) -> list[str]:
-        """What is loaded, or will be when the load under way ends."""
-        return [*self.loaded, *([] if self.loading is None else [self.loading])]
 
     def plan(self, wanted: Sequence[str], stand_by: Sequence[str] = ()) -> None:
         """Take over a plan: what to load is then in ``loads``. ``stand_by``: faster variants to keep warm where there
@@ -111,4 +125,48 @@ class SimulatedDevice:
         due = len(self.planned - self.loaded.keys() - {variant})
         limit = self.max_resident
         if variant in self.planned or limit is None or len(self.loaded) + due < limit:
+            self.loaded[variant] = None
+
+
+class LateDevice(SimulatedDevice):
+    """A device that goes on serving until a load may begin.
+
+    A variant that was loaded stays until its place is needed; what the plan does not name goes first.
+
+    Attributes:
+        wanted: what should be resident, most important first; ``planned``: what of it the plan counts on.
+        blocked: what is not to be run for the moment.
+        due: since when each variant to be loaded has been wanted.
+    """
+
+    def __init__(self, name: str, kind: str, max_resident: int | None):
+        super().__init__(name, kind, max_resident)
+        self.wanted: dict[str, None] = {}
+        self.blocked: frozenset[str] = frozenset()
+        self.due: dict[str, float] = {}
+
+    def usable(self) -> list[str]:
+        """What is loaded and may be run."""
+        return [variant for variant in self.loaded if variant not in self.blocked]
+
+    def plan(self, wanted: Sequence[str]) -> None:
+        """Take over what should be resident, most important first; no more of it than there may be."""
+        self.wanted = dict.fromkeys(list(dict.fromkeys(wanted))[: self.max_resident])
+        self.loads = [variant for variant in self.wanted if variant not in self.loaded and variant != self.loading]
+
+    def begin(self, variant: str) -> None:
+        """Begin a load of those due; what has to make room for it is gone at once."""
+        self.loads.remove(variant)
+        self.loading = variant
+        if self.max_resident is not None:
+            for variant in list(self.loaded):
+                if len(self.loaded) < self.max_resident:
+                    break
+                if variant not in self.wanted:
+                    del self.loaded[variant]
+
+    def load_ended(self) -> None:
+        """The load under way has ended."""
+        variant, self.loading = self.loading, None
+        if self.max_resident is None or len(self.loaded) < self.max_resident:
             self.loaded[variant] = None

@@ -19,8 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from workers.dispatch.binding import Binding, Decisions, Dispatch, QueryClass
-from workers.dispatch.stacks import Stack
+from workers.dispatch.binding import Binding, Decisions, Dispatch, QueryClass, Terms
 
 from .controller import Controller, Planned, SimulationError
 from .devices import Query, SimulatedDevice, Variant
@@ -46,21 +45,30 @@ class Record:
 
 
 class Engine(ABC):
-    """One run of a scenario; :meth:`run` once. A subclass sets ``_binding``, and ``_devices`` by name.
+    """One run of a scenario; :meth:`run` once.
 
     Args:
-        progress: told the share of arrivals that are done, now and then.
+        device: the class of its devices.
+        progress: called now and then with the share of arrivals that are done.
     """
 
-    def __init__(self, scenario: Scenario, stack: Stack, progress: Callable[[float], None] | None = None):
+    def __init__(
+        self,
+        scenario: Scenario,
+        strategy: str,
+        binding: Binding,
+        device: type[SimulatedDevice],
+        progress: Callable[[float], None] | None = None,
+    ):
         self._scenario = scenario
         self._progress = progress
         self._names = scenario.applications
         self._slo = [scenario.slo_s[name] for name in self._names]
-        self._controller = Controller(scenario, stack.strategy)
+        self._controller = Controller(scenario, strategy)
         self._run_times = RunTimes.of(scenario)
-        self._binding: Binding
-        self._devices: dict[str, SimulatedDevice] = {}
+        self._binding = binding
+        self._devices = {name: device(name, kind, scenario.max_resident.get(kind)) for name, kind in scenario.devices}
+        self._by_kind = self._variants()
         self._index = {model.id: index for index, model in enumerate(scenario.models)}
         #: when the binding asked to be woken
         self._wake_at = math.inf
@@ -73,6 +81,10 @@ class Engine(ABC):
         self._outcome = bytearray(count)
         self._answered = array("d", bytes(8 * count))
         self._variant = array("i", [-1]) * count
+        binding.configured({name: Terms(scenario.slo_s[name]) for name in self._names}, 0.0)
+        for name in self._devices:
+            binding.rtt_changed(name, 2 * scenario.network_s)
+            binding.device_changed(name, 0.0, up=True)
 
     def _variants(self) -> dict[str, dict[str, Variant]]:
         """What can run, by device type and id."""
@@ -83,9 +95,9 @@ class Engine(ABC):
                 by_kind.setdefault(kind, {})[model.id] = variant
         return by_kind
 
-    @abstractmethod
     def _loaded(self) -> Mapping[str, Iterable[str]]:
         """Variants by device that a plan may count as loaded."""
+        return {name: device.warm() for name, device in self._devices.items()}
 
     @abstractmethod
     def _adopt(self, planned: Planned, now: float) -> None:
@@ -176,14 +188,28 @@ class Engine(ABC):
 
     def _reach(self, device: SimulatedDevice, batch: Dispatch, now: float) -> None:
         if device.loading is not None:
-            self._at(now + self._scenario.network_s, self._on_declined, batch)
+            self._decline(batch, now)
         elif device.running is None:
             self._start(device, batch, now)
+            self._next(device, now)
         else:
             device.batches.append(batch)
 
+    def _decline(self, batch: Dispatch, now: float) -> None:
+        self._at(now + self._scenario.network_s, self._on_declined, batch)
+
     def _next(self, device: SimulatedDevice, now: float) -> None:
         """Run the next batch of a device that does nothing, or load what is due."""
+        if not device.idle:
+            return
+        if now >= device.overdue_at:
+            self._load(device, now)
+            if device.loading is not None:
+                # What was dispatched meanwhile need not wait for that.
+                for batch in device.batches:
+                    self._decline(batch, now)
+                device.batches.clear()
+                return
         while device.batches and device.running is None:
             self._start(device, device.batches.pop(0), now)
         if device.loads and device.running is None:
@@ -193,7 +219,7 @@ class Engine(ABC):
         """Run a batch, or decline it where its variant is not there any more."""
         variant, rows = batch.option.variant, batch.rows
         if variant not in device.loaded:
-            self._at(now + self._scenario.network_s, self._on_declined, batch)
+            self._decline(batch, now)
             return
         run_s = batch.option.seconds(rows)
         if self._run_times is not None:
@@ -216,6 +242,8 @@ class Engine(ABC):
         if net:
             self._at(when, self._on_told, (batch, run_s))
         else:
+            if device.batches or now >= device.overdue_at:
+                self._next(device, now)
             self._act(self._binding.finished(batch, now, run_s), now)
         if device.loads or device.batches:
             self._next(device, now)

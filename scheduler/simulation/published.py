@@ -9,14 +9,14 @@ from collections.abc import Callable
 
 from scheduler.allocation.problem import Placement
 from workers.batching import policies
-from workers.dispatch.binding import QueryClass, Terms
+from workers.dispatch.binding import QueryClass
 from workers.dispatch.menu import Menu, Option
 from workers.dispatch.published.binding import PublishedBinding
 from workers.dispatch.stacks import Stack
 
 from . import routers
 from .controller import Planned
-from .devices import SimulatedDevice
+from .devices import PublishedDevice
 from .engine import Engine
 from .scenario import Scenario
 
@@ -25,21 +25,14 @@ class PublishedEngine(Engine):
     """One run with a router and batch policies."""
 
     def __init__(self, scenario: Scenario, stack: Stack, progress: Callable[[float], None] | None = None):
-        super().__init__(scenario, stack, progress)
         router = routers.create(stack.routing, scenario.seed)
-        self._binding = PublishedBinding(router, lambda: policies.create(stack.batching), slack_s=0.0)
-        self._devices = {
-            name: SimulatedDevice(name, kind, scenario.max_resident.get(kind)) for name, kind in scenario.devices
-        }
-        self._by_kind = self._variants()
-        self._binding.configured({name: Terms(scenario.slo_s[name]) for name in self._names}, 0.0)
-        for name in self._devices:
-            self._binding.rtt_changed(name, 2 * scenario.network_s)
-            self._binding.device_changed(name, 0.0, up=True)
+        binding = PublishedBinding(router, lambda: policies.create(stack.batching), slack_s=0.0)
+        super().__init__(scenario, stack.strategy, binding, PublishedDevice, progress)
 
     def _loaded(self) -> dict[str, list[str]]:
-        costly = self._scenario.load_time_s > 0
-        return {name: d.warm() if costly else list(d.planned) for name, d in self._devices.items()}
+        if self._scenario.load_time_s > 0:
+            return super()._loaded()
+        return {name: list(device.planned) for name, device in self._devices.items()}
 
     def _adopt(self, planned: Planned, now: float) -> None:
         here: dict[str, list[Placement]] = {name: [] for name in self._devices}
@@ -56,10 +49,10 @@ class PublishedEngine(Engine):
                 self._hold(device, now)
         self._act(self._binding.wake(now), now)
         for device in self._devices.values():
-            if device.running is None and device.loading is None:
+            if device.idle:
                 self._load(device, now)
 
-    def _offer(self, device: SimulatedDevice, placements: list[Placement], now: float) -> None:
+    def _offer(self, device: PublishedDevice, placements: list[Placement], now: float) -> None:
         """Tell the binding what the device can run: what is planned there, and what is warm beside it."""
         warm = sorted({*device.warm(), *device.loads}, key=self._index.__getitem__)
         offer = tuple(placements), tuple(warm)
@@ -84,20 +77,20 @@ class PublishedEngine(Engine):
                 options[variant.application].append(option)
         self._binding.offered(device.name, {QueryClass(name): Menu(some) for name, some in options.items()}, now)
 
-    def _hold(self, device: SimulatedDevice, now: float) -> None:
+    def _hold(self, device: PublishedDevice, now: float) -> None:
         """Tell the binding until when loads keep the device from serving."""
-        until = now if device.running is None and device.loading is None else device.free_at
+        until = now if device.idle else device.free_at
         for _ in device.loads:
             until += self._scenario.load_time_s
         self._act(self._binding.device_changed(device.name, now, busy_until=until), now)
 
-    def _load(self, device: SimulatedDevice, now: float) -> None:
+    def _load(self, device: PublishedDevice, now: float) -> None:
         if device.load_next():
             device.free_at = now + self._scenario.load_time_s
             self._at(device.free_at, self._on_loaded, device)
             self._hold(device, now)
 
-    def _on_loaded(self, now: float, device: SimulatedDevice) -> None:
+    def _on_loaded(self, now: float, device: PublishedDevice) -> None:
         device.load_ended()
         self._load(device, now)
         if device.ready:

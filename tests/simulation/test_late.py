@@ -52,9 +52,9 @@ class Watched(LateEngine):
         self.declined: list[int] = []
         self.given_up: list[int] = []
 
-    def _on_declined(self, now, subject):
-        self.declined += [query.id for query in subject[1]]
-        super()._on_declined(now, subject)
+    def _on_declined(self, now, batch):
+        self.declined += [query.id for query in batch.queries]
+        super()._on_declined(now, batch)
 
     def _on_given_up(self, now, queries):
         self.given_up += [query.id for query in queries]

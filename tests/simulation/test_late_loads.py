@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from scheduler.simulation import simulate
+from scheduler.simulation.devices import LateDevice
 from scheduler.simulation.engine import IN_TIME
-from scheduler.simulation.residents import Residents
 from scheduler.simulation.scenario import Control
 from scheduler.simulation.staging import may_load
 
@@ -15,14 +15,18 @@ from .worlds import model, world
 # --- what is resident -------------------------------------------------------------------------------------------------
 
 
-def load_all(residents: Residents) -> None:
+def device(places: int | None) -> LateDevice:
+    return LateDevice("cpu-0", "cpu", places)
+
+
+def load_all(residents: LateDevice) -> None:
     while residents.loads:
         residents.begin(residents.loads[0])
-        residents.ended()
+        residents.load_ended()
 
 
 def test_what_the_plan_wants_is_loaded_in_its_order():
-    residents = Residents(None)
+    residents = device(None)
     residents.plan(["b", "a", "b"])
     assert residents.loads == ["b", "a"]
     load_all(residents)
@@ -30,13 +34,13 @@ def test_what_the_plan_wants_is_loaded_in_its_order():
 
 
 def test_no_more_is_wanted_than_may_be_resident_and_the_most_important_comes_first():
-    residents = Residents(2)
+    residents = device(2)
     residents.plan(["a", "b", "c"])
     assert residents.loads == ["a", "b"]
 
 
 def test_what_is_loaded_stays_until_its_place_is_needed():
-    residents = Residents(2)
+    residents = device(2)
     residents.plan(["a", "b"])
     load_all(residents)
     residents.plan(["b"])
@@ -48,24 +52,24 @@ def test_what_is_loaded_stays_until_its_place_is_needed():
 
 
 def test_with_one_place_the_old_variant_goes_before_the_new_one_is_there():
-    residents = Residents(1)
+    residents = device(1)
     residents.plan(["a"])
     load_all(residents)
     residents.plan(["b"])
     residents.begin("b")
     assert list(residents.loaded) == [] and residents.warm() == ["b"]
-    residents.ended()
+    residents.load_ended()
     assert list(residents.loaded) == ["b"]
 
 
 def test_a_load_under_way_is_not_begun_again_by_the_next_plan():
-    residents = Residents(2)
+    residents = device(2)
     residents.plan(["a"])
     residents.begin("a")
     residents.plan(["a", "b"])
     assert residents.loads == ["b"]
     residents.plan(["b"])
-    residents.ended()
+    residents.load_ended()
     load_all(residents)
     # It was loaded for nothing, but nothing needed its place.
     assert residents.warm() == ["a", "b"]

@@ -1,0 +1,55 @@
+"""Late binding with one part removed decides otherwise than the whole."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from scheduler.simulation import simulate
+from scheduler.simulation.ablations import BINDINGS
+from scheduler.simulation.scenario import Control
+from workers.dispatch.routing import LATE_BINDING
+
+from .worlds import model, world
+
+
+def outcomes(routing):
+    """What became of every query of a burst on devices with little room to spare."""
+    draw = random.Random(1)
+    models = [
+        model(name, variant, accuracy, cpu={1: ms, 2: 1.4 * ms, 4: 2.2 * ms, 8: 3.8 * ms})
+        for name, slowness in (("p", 1.0), ("q", 2.0))
+        for variant, accuracy, ms in (
+            ("exact", 100, 40 * slowness),
+            ("fair", 90, 15 * slowness),
+            ("rough", 75, slowness),
+        )
+    ]
+    arrivals, at = [], 0.0
+    while at < 12_000:
+        at += draw.expovariate(1.0 if 4000 < at < 6000 else 0.05)
+        arrivals.append((at, draw.choice("pq")))
+    scenario = world(
+        models,
+        arrivals,
+        ["cpu"] * 3,
+        control=Control(period_s=3, burst_check_s=1),
+        slo_s={"p": 0.15, "q": 0.6},
+        max_resident={"cpu": 3},
+        load_time_s=0.2,
+        network_s=0.002,
+        profile_noise=0.2,
+    )
+    record = simulate(scenario, "nereus", "nereus", routing).record
+    return list(zip(record.outcome, record.answered, record.variant, strict=True))
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return outcomes(LATE_BINDING)
+
+
+@pytest.mark.parametrize("routing", [name for name in BINDINGS if name != LATE_BINDING])
+def test_without_a_part_other_decisions_are_made(routing, whole):
+    assert outcomes(routing) != whole

@@ -193,12 +193,12 @@ class TestControlLoop:
         owner = texts()
         variant = world.variant(owner, "flat", 90, 5)
         assert application_spec(owner).sizes == (128, 512)
-        (spec,) = push.applications("nereus")
+        (spec,) = push.applications()
         assert spec.sizes == (512,)
         ProfileLatency.objects.create(
             profile=variant.profiles.get(), size=128, batch=1, p50_ms=1, p95_ms=1, mean_ms=1, samples=20
         )
-        (spec,) = push.applications("nereus")
+        (spec,) = push.applications()
         assert spec.sizes == (128, 512)
 
     def test_what_a_device_measured_is_stored_by_class(self):

@@ -121,12 +121,13 @@ class BindingDriver:
         ]
         for flight in moved:
             self._act(self._binding.withdrawn(flight, now), now)
-            size = shapes.class_driver(applications[flight.spec.name], flight.query_class.size)
+            size = shapes.class_holding(applications[flight.spec.name], flight.query_class.size)
             flight.query_class = flight.query_class._replace(size=size)
         self._act(self._binding.configured(terms, now), now)
         waiting = {flight.id for flight in self._arrived}
         for flight in moved:
-            if flight.id not in waiting:
+            # Some may have been dispatched as others left their batches.
+            if flight.id in self._held and flight.id not in waiting:
                 self.submit(flight)
 
     def offer(self, device: str, menus: Mapping[QueryClass, Menu], now: float) -> None:

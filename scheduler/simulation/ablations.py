@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from workers.dispatch.bookings import Bookings
 from workers.dispatch.granting import Granting
 from workers.dispatch.menu import Menu
-from workers.dispatch.routing import LATE_BINDING
+from workers.dispatch.stacks import LATE_BINDING
 from workers.dispatch.starting import chosen
 
 

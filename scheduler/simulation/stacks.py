@@ -17,7 +17,7 @@ EARLY = "least-completion"
 
 def routings() -> list[str]:
     """All that a simulation may route by: the routers, and late binding with parts removed."""
-    return list(dict.fromkeys([*routers.names(), *BINDINGS]))
+    return [*BINDINGS, *routers.names()]
 
 
 def choose(stack: str | None = None, batching: str | None = None, routing: str | None = None) -> Stack:

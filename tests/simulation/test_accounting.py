@@ -13,7 +13,7 @@ from scheduler.simulation.engine import DROPPED, IN_TIME, LATE
 from scheduler.simulation.routers import names as routers
 from scheduler.simulation.scenario import Control
 from workers.batching.policies import names as policies
-from workers.dispatch.routing import LATE_BINDING
+from workers.dispatch.stacks import LATE_BINDING
 
 from .worlds import model, world
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 LATE, PUBLISHED = "late", "published"
+#: the routing of late binding, which has no router
+LATE_BINDING = "late-binding"
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ STACKS: dict[str, Stack] = {
             DEFAULT,
             "nereus",
             LATE,
-            "late-binding",
+            LATE_BINDING,
             "nereus",
             "Queries wait until a device is nearly free; then batch, variant and device are chosen together.",
         ),

@@ -21,7 +21,7 @@ from workers.batching.turns import TIMER_SLACK_S
 from ..binding import Decisions, Query, QueryClass, Terms
 from ..lateness import gave_back
 from ..menu import INF, Menu
-from ..routing.router import QueryRouter
+from ..routing.router import Router
 from ..wakes import Wakes
 from .devices import QueueBatch, QueuedDevice
 from .queues import QueuedQuery
@@ -36,7 +36,7 @@ class PublishedBinding:
     """
 
     def __init__(
-        self, router: QueryRouter, create_policy: Callable[[], BatchPolicy], slack_s: float = TIMER_SLACK_S
+        self, router: Router, create_policy: Callable[[], BatchPolicy], slack_s: float = TIMER_SLACK_S
     ) -> None:
         self._router = router
         self._create_policy = create_policy
@@ -44,8 +44,8 @@ class PublishedBinding:
         self._applications: Mapping[str, Terms] = {}
         self._devices: dict[Hashable, QueuedDevice] = {}
         self._wakes = Wakes()
-        #: sets of devices that may be asked, in this order, by class; None: all
-        self._allowed: dict[QueryClass, tuple[frozenset[Hashable] | None, ...]] = {}
+        #: by class: the devices that may be asked first, and all that can answer
+        self._able: dict[QueryClass, tuple[set[Hashable], set[Hashable]]] = {}
         #: devices that changed, and queries to be routed anew, with the device that cannot answer them
         self._changed: dict[QueuedDevice, None] = {}
         self._stranded: list[tuple[Query, QueuedDevice | None]] = []
@@ -59,18 +59,17 @@ class PublishedBinding:
         self._applications = dict(applications)
         for device in self._devices.values():
             for queued in device.arrange(self._applications):
-                self._leave(queued, device, now)
                 self._refuse(queued.query)
-            self._arranged(device)
+            self._changed[device] = None
         return self._decisions(now)
 
     def offered(self, device: Hashable, menus: Mapping[QueryClass, Menu], now: float) -> Decisions:
-        """See :class:`..binding.Binding`. The first planned option is what the router counts on."""
+        """See :class:`..binding.Binding`."""
         known = self._device(device)
         stranded = known.offer(menus, self._applications)
         if stranded is not None:
-            self._strand(stranded, known, now)
-            self._arranged(known)
+            self._strand(stranded, known)
+            self._changed[known] = None
         return self._decisions(now)
 
     def device_changed(
@@ -87,16 +86,12 @@ class PublishedBinding:
         known = self._device(device)
         if up is not None and up != known.up:
             known.up = up
-            if up:
-                self._router.up(device)
-            else:
-                self._router.down(device)
-                self._strand(known.clear(), known, now)
+            if not up:
+                self._strand(known.clear(), known)
             self._changed[known] = None
         if busy_until is not None and (known.away or busy_until > now):
             known.busy_until, known.away = busy_until, busy_until > now
             self._wakes.set(known, busy_until if known.away else INF)
-            self._router.state(device, {}, max(0.0, busy_until - now), False, now)
             self._changed[known] = None
         return self._decisions(now)
 
@@ -108,7 +103,7 @@ class PublishedBinding:
         """See :class:`..binding.Binding`."""
         known = self._device(device)
         for batch in known.granted[:]:
-            self._ended(batch, now, None)
+            known.ended(batch, now, None)
         known.away = False
         return self.device_changed(device, now, up=False)
 
@@ -132,7 +127,7 @@ class PublishedBinding:
         """See :class:`..binding.Binding`."""
         device = batch.device
         if batch in device.granted:
-            self._ended(batch, now, run_s)
+            device.ended(batch, now, run_s)
             self._decide(device, now)
         return self._decisions(now)
 
@@ -151,7 +146,7 @@ class PublishedBinding:
         queued = query.booking
         if isinstance(queued, QueuedQuery):
             queued.queue.remove(queued)
-            self._leave(queued, queued.device, now)
+            query.booking = None
         elif self._stranded:
             self._stranded = [item for item in self._stranded if item[0] is not query]
         return self._decisions(now)
@@ -182,12 +177,6 @@ class PublishedBinding:
             device = self._devices[name] = QueuedDevice(name, self._create_policy, self._slack_s)
         return device
 
-    def _arranged(self, device: QueuedDevice) -> None:
-        for name in device.rates:
-            option = device.usual(name)
-            self._router.service(device.name, name, option.bound, option.turn_rows)
-        self._changed[device] = None
-
     def _decisions(self, now: float) -> Decisions:
         wake_at = now if self._changed or self._stranded else self._wakes.at
         decisions = Decisions(self._dispatches, self._refusals, wake_at)
@@ -204,7 +193,7 @@ class PublishedBinding:
             self._route(now)
         stranded, self._stranded = self._stranded, []
         for query, device in stranded:
-            chosen = self._place(query, now, () if device is None else (device.name,))
+            chosen = self._place(query, now, device)
             if chosen is not None:
                 self._decide(chosen, now)
         for device in changed:
@@ -213,7 +202,7 @@ class PublishedBinding:
     def _route(self, now: float) -> None:
         """Give the router the plan's shares over the devices that are up and not away; over those away where no other
         offers an application."""
-        self._allowed.clear()
+        self._able.clear()
         hosts: dict[str, list[QueuedDevice]] = {}
         for device in self._devices.values():
             if device.up:
@@ -225,54 +214,52 @@ class PublishedBinding:
             for device in devices if here else ():
                 if device.away:
                     some = [queue for key, queue in device.queues.items() if key[0] == name]
-                    self._strand([queued for queue in some for queued in queue.clear()], device, now)
+                    self._strand([queued for queue in some for queued in queue.clear()], device)
             shares = [(device.name, device.rates[name]) for device in here or devices]
             routes[name] = shares if any([rate for _, rate in shares]) else [(device, 1.0) for device, _ in shares]
         self._router.set_routes(routes)
 
-    def _place(self, query: Query, now: float, exclude: tuple[Hashable, ...] = ()) -> QueuedDevice | None:
-        """Queue a query where the router says; None: it is refused."""
-        query_class = query.query_class
-        terms = self._applications.get(query_class.application)
-        name = None if terms is None else self._pick(query, now, exclude)
-        if name is None and terms is not None and exclude:
-            # Better the same device again than none.
-            name = self._pick(query, now, ())
-        if name is None:
+    def _place(self, query: Query, now: float, declined: QueuedDevice | None = None) -> QueuedDevice | None:
+        """Queue a query where the router says, on the device that cannot answer it only where there is no other; None:
+        it is refused."""
+        terms = self._applications.get(query.query_class.application)
+        device = None if terms is None else self._pick(query, now, declined)
+        if device is None:
             self._refuse(query)
-            return None
-        device = self._devices[name]
-        device.add(query, terms)
-        self._router.sent(name, query_class.application, query.rows, now)
+        else:
+            device.add(query, terms)
         return device
 
-    def _pick(self, query: Query, now: float, exclude: tuple[Hashable, ...]) -> Hashable | None:
-        query_class = query.query_class
-        allowed = self._allowed.get(query_class)
-        if allowed is None:
-            allowed = self._allowed[query_class] = self._able(query_class)
-        for some in allowed:
-            name = self._router.pick(query_class.application, now, query.deadline - now, query.rows, exclude, some)
-            if name is not None:
-                return name
-        # A router leaves out devices for which the plan has no share, and those that are away.
-        left = [self._devices[name] for some in allowed for name in some or () if name not in exclude]
-        return min(left, key=lambda device: (device.away, device.work_s(now))).name if left else None
+    def _pick(self, query: Query, now: float, declined: QueuedDevice | None) -> QueuedDevice | None:
+        application = query.query_class.application
+        first, able = self._able.get(query.query_class) or self._find_able(query.query_class)
+        if declined is not None:
+            first, able = first - {declined.name}, able - {declined.name}
 
-    def _able(self, query_class: QueryClass) -> tuple[frozenset[Hashable] | None, ...]:
-        """Sets of devices that can answer a class: those where the plan says so, then all."""
-        planned, able, all_able = set(), set(), True
+        def expected_s(name: Hashable) -> float:
+            return self._devices[name].work_s(now, application, query.rows)
+
+        for some in (first, able):
+            name = self._router.pick(application, query.rows, some, query.deadline - now, expected_s)
+            if name is not None:
+                return self._devices[name]
+        # The router leaves out devices for which the plan has no share, and those that are away.
+        left = [device for device in self._devices.values() if device.name in able]
+        if left:
+            return min(left, key=lambda device: (device.away, device.work_s(now)))
+        return None if declined is None else self._pick(query, now, None)
+
+    def _find_able(self, query_class: QueryClass) -> tuple[set[Hashable], set[Hashable]]:
+        """The devices that can answer a class because the plan says so, and all that can."""
+        planned, able = self._able[query_class] = set(), set()
         for device in self._devices.values():
             if device.up and query_class.application in device.rates:
                 options = device.options(query_class)
-                all_able = all_able and bool(options)
                 if options:
                     able.add(device.name)
                 if any(option.planned for option in options):
                     planned.add(device.name)
-        if query_class.permitted is None and all_able:
-            return (None,)
-        return tuple(frozenset(some) for some in (planned, able) if some)
+        return planned, able
 
     def _decide(self, device: QueuedDevice, now: float) -> None:
         """Send a device a batch, if it is open and the time has come."""
@@ -283,7 +270,6 @@ class PublishedBinding:
             return
         batch, dropped, wake_at = device.decide(now)
         for queued in dropped:
-            self._leave(queued, device, now)
             self._refuse(queued.query)
         if batch is not None:
             self._dispatches.append(batch)
@@ -291,29 +277,11 @@ class PublishedBinding:
         if device.wake_at != wake_at:
             self._wakes.set(device, wake_at)
 
-    def _ended(self, batch: QueueBatch, now: float, run_s: float | None) -> None:
-        device, name = batch.device, batch.application_name
-        device.ended(batch, now, run_s)
-        self._router.done(
-            device.name,
-            name,
-            batch.rows_sent,
-            now,
-            run_s is not None,
-            run_s=run_s or 0.0,
-            batch_rows=batch.rows_sent,
-        )
-
-    def _strand(self, queries: Iterable[QueuedQuery], device: QueuedDevice, now: float) -> None:
+    def _strand(self, queries: Iterable[QueuedQuery], device: QueuedDevice) -> None:
         """Route queries anew that were taken out of a device's queues."""
         for queued in queries:
-            self._leave(queued, device, now)
+            queued.query.booking = None
             self._stranded.append((queued.query, device))
-
-    def _leave(self, queued: QueuedQuery, device: QueuedDevice, now: float) -> None:
-        """A query was taken out of a device's queues."""
-        queued.query.booking = None
-        self._router.done(device.name, queued.queue.application, queued.rows, now, False)
 
     def _refuse(self, query: Query) -> None:
         query.booking = None

@@ -92,8 +92,9 @@ class QueuedDevice:
         self._levels: dict[Option, int] = {}
         self._corrected: dict[tuple[Option, int], LatencyModel] = {}
         self._blocking: dict[str, float] | None = None
-        #: by application: the size class with the longest runs
+        #: by application: the size class with the longest runs, and its first planned option
         self._largest: dict[str, int] = {}
+        self._usual: dict[str, Option] = {}
 
     def open_at(self) -> float:
         """From when on a batch may be sent; inf: not before something happens."""
@@ -108,11 +109,6 @@ class QueuedDevice:
         application, size, permitted = query_class
         some = self._options.get(QueryClass(application, size)) or self._options.get(QueryClass(application)) or ()
         return [option for option in some if permitted is None or option.variant in permitted]
-
-    def usual(self, application: str) -> Option:
-        """What a router may count on: the first planned option for an application that is offered."""
-        options = self.options(QueryClass(application, self._largest[application]))
-        return next((option for option in options if option.planned), options[0])
 
     # --- changes -----------------------------------------------------------------------------------------------------
 
@@ -145,6 +141,9 @@ class QueuedDevice:
             name: sum([option.rate for option in self._options[QueryClass(name, size)] if option.planned])
             for name, size in self._largest.items()
         }
+        for name, size in self._largest.items():
+            options = self._options[QueryClass(name, size)]
+            self._usual[name] = next((option for option in options if option.planned), options[0])
         stranded: list[QueuedQuery] = []
         for key, queue in list(self.queues.items()):
             application, permitted = key
@@ -250,14 +249,21 @@ class QueuedDevice:
         queue.served[variant] = queue.served.get(variant, 0.0) + batch.rows_sent
         learn(self, batch.option, batch.rows_sent, run_s, now)
 
-    def work_s(self, now: float) -> float:
-        """Seconds of work that the device has."""
-        busy_s = max([0.0, self.busy_until - now if self.away else 0.0, *(batch.end - now for batch in self.granted)])
+    def work_s(self, now: float, application: str = "", rows: int = 0) -> float:
+        """Seconds of work that the device has, with so many rows more of an application."""
+        held_s = self.busy_until - now if self.away else 0.0
+        waiting = {application: rows} if rows else {}
         for queue in self.queues.values():
             if queue.rows:
-                options = self.options(QueryClass(queue.application, next(iter(queue.parts))[0], queue.permitted))
-                busy_s += queue.rows * min(option.cost for option in options)
-        return busy_s
+                waiting[queue.application] = waiting.get(queue.application, 0) + queue.rows
+        busy_s = max([0.0, held_s, *[batch.end - now for batch in self.granted]])
+        return busy_s + sum([self._runs_s(self._usual[name], rows) for name, rows in waiting.items()])
+
+    def _runs_s(self, option: Option, rows: int) -> float:
+        """Seconds for so many rows in full batches and a rest."""
+        seconds = self._latency(option).seconds
+        full, rest = divmod(rows, option.turn_rows)
+        return full * seconds(option.turn_rows) + seconds(rest)
 
     def _choose(self, queue: ApplicationQueue, size: int) -> Candidates:
         options = self.options(QueryClass(queue.application, size, queue.permitted))

@@ -1,41 +1,33 @@
-"""The ways of routing by name, for the gateway and the simulator alike. All offer
-:class:`workers.dispatch.routing.router.QueryRouter`, and know neither asyncio nor the clock."""
+"""Routers of published stacks, by name: which device gets a query when it arrives.
+
+``shares`` follows the plan alone. ``least-completion`` also asks its caller when a device would answer. The simulator
+adds others (see ``scheduler/simulation/routers``). Pure: imports nothing of ours.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from .least_completion import Router
-from .plan_only import SharesRouter
-from .router import QueryRouter
+from .router import LeastCompletionRouter, Router, SharesRouter
 
-#: queries are held and granted to devices by :mod:`workers.dispatch`; the router is for those that cannot be
-LATE_BINDING = "late-binding"
-#: what a plan follows that names none
-DEFAULT = LATE_BINDING
-
-_ROUTERS: dict[str, Callable[[int], QueryRouter]] = {
-    LATE_BINDING: lambda seed: Router(),
-    "least-completion": lambda seed: Router(),
-    "shares": lambda seed: SharesRouter(),
-}
+_ROUTERS: dict[str, Callable[[], Router]] = {"least-completion": LeastCompletionRouter, "shares": SharesRouter}
 
 
 class UnknownRouting(ValueError):
-    """No router has that name; the message lists those there are."""
+    """No router has that name; the message lists the known ones."""
 
 
 def names() -> list[str]:
-    """The names, the default first."""
+    """Names of all routers."""
     return list(_ROUTERS)
 
 
-def create(name: str, seed: int = 0) -> QueryRouter:
-    """A router; ``seed`` is for those that choose by chance.
+def create(name: str) -> Router:
+    """A router without routes.
 
     Raises:
-        UnknownRouting: no such router.
+        UnknownRouting: no router has that name.
     """
     if name not in _ROUTERS:
         raise UnknownRouting(f"routing: {name!r} is not one of {', '.join(_ROUTERS)}")
-    return _ROUTERS[name](seed)
+    return _ROUTERS[name]()

@@ -1,63 +1,105 @@
-"""Which device gets a query: pure, single-threaded, no I/O. Times in seconds on the caller's clock, counts in rows.
-
-The gateway and the simulator run the same objects. The caller tells the router of every query sent and, exactly once,
-of how it ended; what it knows of a device's queue is that (fresh, its own queries only) and what the device's executor
-reports now and then (all gateways' queries).
-"""
+"""Which device gets a query. Pure, single-threaded; times in seconds, counts in rows."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Protocol
 
-from workers.batching.latency import LatencyModel
+from .shares import Round
+
+#: (device, share) pairs; shares are relative to one another
+Shares = Sequence[tuple[Hashable, float]]
 
 
-class QueryRouter(Protocol):
-    """What every way of routing offers; :class:`~.routing.least_completion.Router` looks at queues."""
+class Router(Protocol):
+    """Chooses among the devices of an application."""
 
-    def set_routes(self, routes: Mapping[str, Sequence[tuple[str, float]]]) -> None:
-        """A new plan's routes: application -> (device, share) pairs; keeps what is known of queues."""
+    def set_routes(self, routes: Mapping[str, Shares]) -> None:
+        """Replace the routes of all applications. A device with share 0 gets no queries."""
 
     def pick(
         self,
         application: str,
-        now: float,
+        rows: int,
+        able: Collection[Hashable],
         budget_s: float,
-        rows: int = 1,
-        exclude: Collection[str] = (),
-        allowed: Collection[str] | None = None,
-    ) -> str | None:
-        """The device for a query, or None if there is none.
+        expected_s: Callable[[Hashable], float],
+    ) -> Hashable | None:
+        """The device for a query; None: no device with a share is able.
 
-        ``budget_s``: time left. ``exclude``: devices that were tried already. ``allowed``: the only ones that will do;
-        a frozenset that is passed again costs least. Does not count the query: :meth:`sent` does.
+        Args:
+            able: the devices that may answer it.
+            budget_s: seconds left until its deadline.
+            expected_s: seconds until a device would answer it.
         """
 
-    def sent(self, device: str, application: str, rows: int, now: float) -> None:
-        """A query went to ``device``; :meth:`done` follows exactly once."""
 
-    def done(
+class Order(Protocol):
+    """In which order the devices of an application get its queries; :class:`.shares.Round` is one."""
+
+    def take(self, rows: int, able: Collection[Hashable]) -> Hashable | None:
+        """The next able device; None: there is none."""
+
+
+class PlanRouter:
+    """A :class:`Router` that follows the plan alone.
+
+    Args:
+        order: makes the order of an application from its shares above 0.
+    """
+
+    def __init__(self, order: Callable[[Shares], Order]) -> None:
+        self._order = order
+        self._orders: dict[str, tuple[Shares, Order]] = {}
+
+    def set_routes(self, routes: Mapping[str, Shares]) -> None:
+        """See :class:`Router`. An application whose routes did not change goes on with its order."""
+        orders = {}
+        for name, pairs in routes.items():
+            shares = [(device, share) for device, share in pairs if share > 0]
+            known = self._orders.get(name)
+            orders[name] = known if known is not None and known[0] == shares else (shares, self._order(shares))
+        self._orders = orders
+
+    def pick(
         self,
-        device: str,
         application: str,
         rows: int,
-        now: float,
-        served: bool,
-        queue_s: float = 0.0,
-        run_s: float = 0.0,
-        batch_rows: int = 0,
-    ) -> None:
-        """A query that was sent is answered (``served``), refused, cancelled or lost."""
+        able: Collection[Hashable],
+        budget_s: float,
+        expected_s: Callable[[Hashable], float],
+    ) -> Hashable | None:
+        """See :class:`Router`."""
+        known = self._orders.get(application)
+        return None if known is None else known[1].take(rows, able)
 
-    def state(self, device: str, queued: Mapping[str, int], busy_s: float, draining: bool, now: float) -> None:
-        """An executor's report: rows that wait by application, and the time left of the running batch."""
 
-    def service(self, device: str, application: str, latency: LatencyModel, max_batch: int) -> None:
-        """What the plan says of the device's service of an application."""
+class SharesRouter(PlanRouter):
+    """The plan's shares, as evenly as they allow."""
 
-    def down(self, device: str) -> None:
-        """The device cannot be reached."""
+    def __init__(self) -> None:
+        super().__init__(Round)
 
-    def up(self, device: str) -> None:
-        """The device can be reached."""
+
+class LeastCompletionRouter(SharesRouter):
+    """The plan's shares, corrected by what is queued.
+
+    Where the device that is next would be late and another one would not, the query goes to the one that is expected to
+    answer first. The next one pays all the same, so that it gets no burst of queries once it has recovered.
+    """
+
+    def pick(
+        self,
+        application: str,
+        rows: int,
+        able: Collection[Hashable],
+        budget_s: float,
+        expected_s: Callable[[Hashable], float],
+    ) -> Hashable | None:
+        """See :class:`Router`. Ties go to the first in the routes."""
+        following = super().pick(application, rows, able, budget_s, expected_s)
+        if following is None or expected_s(following) <= budget_s:
+            return following
+        expected = [(expected_s(device), device) for device, _ in self._orders[application][0] if device in able]
+        soonest_s, device = min(expected, key=lambda item: item[0])
+        return device if soonest_s <= budget_s else following

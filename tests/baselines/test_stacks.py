@@ -21,7 +21,7 @@ PUBLISHED = {
     "infaas-accuracy": ("nexus", "least-completion"),
     "proteus-wo-ms": ("proteus", "shares"),
     "proteus-wo-mp": ("proteus", "shares"),
-    "proteus-wo-ab": ("fixed", "shares"),
+    "proteus-wo-ab": ("proteus", "shares"),
     "proteus-wo-qa": ("proteus", "uniform"),
 }
 

@@ -33,10 +33,9 @@ class TestNexus:
     def test_it_runs_what_there_is_without_waiting(self):
         assert decide(create("nexus"), [Query(1, 0.0, 9.0)]).run == (1,)
 
-    def test_the_target_may_be_lowered_but_not_raised_above_the_plans(self):
+    def test_the_target_is_the_plans(self):
         queries = [Query(i, 0.0, 9.0) for i in range(9)]
-        assert decide(create("nexus", {"batch": 2}), queries).run == (0, 1)
-        assert decide(create("nexus", {"batch": 64}), queries).run == (0, 1, 2, 3)
+        assert decide(create("nexus"), queries).run == (0, 1, 2, 3)
 
     def test_late_ones_and_those_passed_over_are_kept_when_all_are_served(self):
         queries = [Query(i, 0.0, d) for i, d in enumerate([0.01, 0.2, 0.35, 0.4, 0.5, 0.6, 9.0])]
@@ -45,7 +44,7 @@ class TestNexus:
 
     def test_a_large_hopeless_query_behind_the_window_is_dropped_once(self):
         queries = [Query(1, 0.0, 0.13), Query(2, 0.0, 0.14), Query(3, 0.0, 0.15, rows=2)]
-        decision = decide(create("nexus", {"batch": 2}), queries)
+        decision = decide(create("nexus"), queries, candidate=Candidate(1, 90.0, LATENCY, 2))
         assert (sorted(decision.drop), decision.run) == ([1, 3], (2,))
 
     def test_late_ones_do_not_delay_those_passed_over(self):
@@ -75,13 +74,23 @@ class TestNexus:
         simulate([Served(create("nexus"), candidate)], queries, check)
 
 
+def grown(cap: int):
+    """Clipper's policy after as many full batches in time as it takes to reach a cap."""
+    policy = create("clipper")
+    wide = Candidate(1, 90.0, LATENCY, 64)
+    while policy.cap < cap:
+        decision = decide(policy, [Query(i, 0.0, 99.0) for i in range(64)], candidate=wide)
+        policy.observe(Outcome(1, len(decision.run), 0.1, len(decision.run), 0))
+    return policy
+
+
 class TestClipper:
     def outcome(self, policy, rows, late=0):
         policy.observe(Outcome(1, rows, 0.1, rows, late))
         return policy.cap
 
     def test_the_cap_grows_by_one_and_backs_off_by_a_tenth(self):
-        policy = create("clipper", {"initial": 1})
+        policy = create("clipper")
         big = Candidate(1, 90.0, LatencyModel([(1, 0.01), (64, 0.1)]), 64)
         caps, batches = [], []
         for step in range(24):
@@ -93,12 +102,12 @@ class TestClipper:
         assert caps[18:] == [20, 18, 16, 14, 15, 16]
 
     def test_a_batch_below_the_cap_proves_nothing(self):
-        policy = create("clipper", {"initial": 3})
+        policy = grown(3)
         decide(policy, [Query(1, 0.0, 9.0)])
         assert self.outcome(policy, 1) == 3
 
     def test_the_cap_stays_within_one_and_what_a_turn_may_take(self):
-        policy = create("clipper", {"initial": 4})
+        policy = grown(4)
         decide(policy, [Query(i, 0.0, 9.0) for i in range(9)])
         assert self.outcome(policy, 4) == 4
         for _ in range(99):
@@ -106,7 +115,7 @@ class TestClipper:
         assert policy.cap == 1
 
     def test_it_is_reactive_the_first_query_may_be_late_in_a_batch_that_is_too_large(self):
-        policy = create("clipper", {"initial": 4})
+        policy = grown(4)
         timeline = simulate(
             [Served(policy, CANDIDATE)],
             [Query(i, 0.0, d) for i, d in enumerate([0.2, 1.0, 1.0, 1.0])],
@@ -115,34 +124,6 @@ class TestClipper:
         assert policy.cap == 3
 
     def test_queries_that_were_late_before_they_ran_are_no_miss(self):
-        policy = create("clipper", {"initial": 4})
+        policy = grown(4)
         simulate([Served(policy, CANDIDATE, "serve")], [Query(i, 0.0, 0.01) for i in range(4)])
         assert policy.cap == 4
-
-
-class TestFixed:
-    def test_it_waits_for_the_batch_then_runs_at_once(self):
-        timeline = simulate(
-            [Served(create("fixed", {"batch": 2}), CANDIDATE)], [Query(1, 0.0, 9.0), Query(2, 0.5, 9.5)]
-        )
-        assert timeline.batches == [Batch("app", 0.5, 0.6875, (1, 2))]
-
-    def test_it_waits_for_the_timeout_of_the_longest_waiting(self):
-        policy = create("fixed", {"batch": 3, "timeout_ms": 250})
-        timeline = simulate([Served(policy, CANDIDATE)], [Query(1, 0.0, 9.0), Query(2, 0.125, 5.0)])
-        assert timeline.batches == [Batch("app", 0.25, 0.4375, (2, 1))]
-
-    def test_no_timeout_or_a_long_one_waits_as_long_as_the_deadline_allows(self):
-        for options in ({"batch": 3}, {"batch": 3, "timeout_ms": 60_000}):
-            timeline = simulate([Served(create("fixed", options), CANDIDATE)], [Query(1, 0.0, 1.0)])
-            assert timeline.batches == [Batch("app", 0.8125, 0.9375, (1,))]
-
-    def test_a_timeout_of_zero_never_waits(self):
-        assert decide(create("fixed", {"timeout_ms": 0}), [Query(1, 0.0, 9.0)]).run == (1,)
-
-    def test_a_batch_larger_than_a_turn_counts_as_the_turns(self):
-        assert decide(create("fixed", {"batch": 100}), [Query(i, 0.0, 9.0) for i in range(5)]).run == (0, 1, 2, 3)
-
-    def test_a_query_larger_than_the_batch_runs_alone(self):
-        policy = create("fixed", {"batch": 2})
-        assert decide(policy, [Query(1, 0.0, 9.0, rows=3), Query(2, 0.0, 9.0)]).run == (1,)

@@ -1,64 +1,21 @@
-"""The registry of policies and what it says of wrong options."""
+"""The registry of policies, and latency models."""
 
 from __future__ import annotations
 
 import pytest
 
 from workers.batching.latency import LatencyModel
-from workers.batching.policies import check, create, names, options
-from workers.protocol.specs import DEFAULT_POLICY
+from workers.batching.policies import create, names
 
 
 def test_the_registry_names_every_policy_default_first():
-    assert names() == ["nereus", "proteus", "nexus", "clipper", "fixed"]
-    assert names()[0] == DEFAULT_POLICY
+    assert names() == ["nereus", "proteus", "nexus", "clipper"]
 
 
-@pytest.mark.parametrize("name", names())
-def test_every_policy_works_with_no_options_and_with_all_of_them(name):
-    limits = options(name)
-    for given in ({}, {k: o.low for k, o in limits.items()}, {k: o.high for k, o in limits.items()}):
-        assert check(name, given) == []
-        create(name, given)
-
-
-@pytest.mark.parametrize(
-    ("name", "given", "error"),
-    [
-        ("aimd", {}, "policy: unknown batch policy 'aimd'; known: nereus, proteus, nexus, clipper, fixed"),
-        (None, {}, "policy: unknown batch policy None; known: nereus, proteus, nexus, clipper, fixed"),
-        (["fixed"], {}, "policy: unknown batch policy ['fixed']; known: nereus, proteus, nexus, clipper, fixed"),
-        ("fixed", [1], "options: must be an object of numbers, not list"),
-        ("fixed", None, "options: must be an object of numbers, not NoneType"),
-        ("proteus", {"batch": 1}, "options.batch: unknown option; this policy takes: none"),
-        ("fixed", {"size": 1}, "options.size: unknown option; this policy takes: batch, timeout_ms"),
-        ("fixed", {"batch": 0}, "options.batch: must be a whole number from 1 to 4096, not 0"),
-        ("fixed", {"batch": 1.5}, "options.batch: must be a whole number from 1 to 4096, not 1.5"),
-        ("fixed", {"batch": True}, "options.batch: must be a whole number from 1 to 4096, not True"),
-        ("fixed", {"batch": "8"}, "options.batch: must be a whole number from 1 to 4096, not '8'"),
-        ("fixed", {"batch": None}, "options.batch: must be a whole number from 1 to 4096, not None"),
-        ("fixed", {"timeout_ms": -1}, "options.timeout_ms: must be a number from 0 to 600000, not -1"),
-        ("fixed", {"timeout_ms": float("nan")}, "options.timeout_ms: must be a number from 0 to 600000, not nan"),
-        ("clipper", {"backoff": 1}, "options.backoff: must be a number from 0.1 to 0.99, not 1"),
-        ("nexus", {"batch": float("inf")}, "options.batch: must be a whole number from 1 to 4096, not inf"),
-    ],
-)
-def test_wrong_names_and_options_are_refused_with_the_field_and_the_limit(name, given, error):
-    assert check(name, given) == [error]
-    if given is not None:
-        with pytest.raises(ValueError) as raised:
-            create(name, given)
-        assert str(raised.value) == error
-
-
-def test_all_errors_are_told_at_once_and_huge_values_are_cut():
-    errors = check("fixed", {"batch": 10**400, "timeout_ms": "x" * 1000})
-    assert len(errors) == 2
-    assert all(len(error) < 200 for error in errors)
-
-
-def test_whole_numbers_may_come_as_floats():
-    assert check("fixed", {"batch": 8.0}) == []
+@pytest.mark.parametrize("name", ["aimd", None])
+def test_an_unknown_name_is_refused_with_the_known_ones(name):
+    with pytest.raises(ValueError, match=f"policy: unknown batch policy {name!r}; known: nereus, proteus, nexus, clip"):
+        create(name)
 
 
 def test_each_lane_gets_a_policy_of_its_own():

@@ -14,9 +14,7 @@ from workers.batching.base import Candidate
 from workers.batching.latency import LatencyModel
 from workers.batching.policies import create, names
 
-OPTIONS = {"fixed": [{}, {"batch": 4}, {"batch": 3, "timeout_ms": 5}], "nexus": [{}, {"batch": 2}]}
-CASES = [(name, options) for name in names() for options in OPTIONS.get(name, [{}])]
-every_policy = pytest.mark.parametrize(("name", "options"), CASES, ids=lambda value: str(value))
+every_policy = pytest.mark.parametrize("name", names())
 modes = st.sampled_from(["shed", "serve"])
 thorough = settings(max_examples=25, deadline=None)
 brief = settings(max_examples=10, deadline=None)
@@ -29,38 +27,38 @@ def hopeless(query, view) -> bool:
 @every_policy
 @thorough
 @given(candidate=candidates(), queries=arrivals(), late=modes)
-def test_each_query_is_answered_exactly_once(name, options, candidate, queries, late):
-    timeline = simulate([Served(create(name, options), candidate, late)], queries)
+def test_each_query_is_answered_exactly_once(name, candidate, queries, late):
+    timeline = simulate([Served(create(name), candidate, late)], queries)
     assert sorted(timeline.answered) == [query.id for query in queries]
 
 
 @every_policy
 @thorough
 @given(candidate=candidates(), queries=arrivals())
-def test_nothing_hopeless_is_run_while_dropping_is_allowed(name, options, candidate, queries):
+def test_nothing_hopeless_is_run_while_dropping_is_allowed(name, candidate, queries):
     def check(view, decision):
         assert not any(hopeless(query, view) for query in view.queue if query.id in decision.run)
 
-    simulate([Served(create(name, options), candidate)], queries, check)
+    simulate([Served(create(name), candidate)], queries, check)
 
 
-@pytest.mark.parametrize(("name", "options"), [case for case in CASES if case[0] != "clipper"], ids=str)
+@pytest.mark.parametrize("name", [name for name in names() if name != "clipper"])
 @thorough
 @given(candidate=candidates(), queries=arrivals(), late=modes)
-def test_company_makes_no_query_late(name, options, candidate, queries, late):
+def test_company_makes_no_query_late(name, candidate, queries, late):
     """A query that was viable when its batch started is in time, for all but the reactive policy."""
     started = {}
 
     def check(view, decision):
         started.update({q.id: hopeless(q, view) for q in view.queue if q.id in decision.run})
 
-    timeline = simulate([Served(create(name, options), candidate, late)], queries, check)
+    timeline = simulate([Served(create(name), candidate, late)], queries, check)
     by_id = {query.id: query for query in queries}
     for i, end in timeline.ends.items():
         assert started[i] or end <= by_id[i].deadline
 
 
-@pytest.mark.parametrize("name", ["proteus", "clipper", "fixed"])
+@pytest.mark.parametrize("name", ["proteus", "clipper"])
 @thorough
 @given(candidate=candidates(rising=True), queries=arrivals(most_rows=5))
 def test_exactly_the_hopeless_are_dropped(name, candidate, queries):
@@ -85,7 +83,7 @@ def test_work_conserving_policies_never_leave_the_device_idle(name, candidate, q
 @every_policy
 @thorough
 @given(candidate=candidates(), queries=arrivals())
-def test_late_ones_run_only_where_no_viable_query_is_made_late_by_it(name, options, candidate, queries):
+def test_late_ones_run_only_where_no_viable_query_is_made_late_by_it(name, candidate, queries):
     def check(view, decision):
         viable = [query for query in view.queue if not hopeless(query, view)]
         if viable and decision.run and not {q.id for q in viable} & set(decision.run):
@@ -95,15 +93,15 @@ def test_late_ones_run_only_where_no_viable_query_is_made_late_by_it(name, optio
             assert together <= candidate.max_batch
             assert free + candidate.latency.seconds(together) <= viable[0].deadline + 1e-12
 
-    simulate([Served(create(name, options), candidate, "serve")], queries, check)
+    simulate([Served(create(name), candidate, "serve")], queries, check)
 
 
 @every_policy
 @brief
 @given(candidate=candidates(), queries=arrivals(), late=modes)
-def test_identical_inputs_give_identical_decisions(name, options, candidate, queries, late):
-    first = simulate([Served(create(name, options), candidate, late)], queries)
-    again = simulate([Served(create(name, options), candidate, late)], copy.deepcopy(queries))
+def test_identical_inputs_give_identical_decisions(name, candidate, queries, late):
+    first = simulate([Served(create(name), candidate, late)], queries)
+    again = simulate([Served(create(name), candidate, late)], copy.deepcopy(queries))
     assert first.decisions == again.decisions
 
 

@@ -13,7 +13,7 @@ from tests.batching.strategies import ms
 from workers.batching.base import Candidate, Decision
 from workers.batching.latency import LatencyModel
 from workers.batching.policies import create, names
-from workers.batching.turns import TIMER_SLACK_S, Arbiter, Lane, Turn, Wish, blocking_s, turn_gap_s
+from workers.batching.turns import TIMER_SLACK_S, Arbiter, Lane, Turn, Wish, blocking_s
 
 
 def ready(lane, deadline, batch_s=0.1, since=0.0):
@@ -89,13 +89,8 @@ class TestBlocking:
     LANES = [Lane("a", 0.1, 0.02), Lane("b", 0.2, 0.2), Lane("c", 0.05, 0.01)]
 
     def test_it_is_one_turn_of_each_other_and_the_growth_of_the_own_batch(self):
-        assert turn_gap_s(self.LANES) == pytest.approx(0.35)
         expected = {"a": 0.25 + 0.08, "b": 0.15, "c": 0.3 + 0.04}
         assert blocking_s(self.LANES, slack_s=0.0) == pytest.approx(expected, abs=1e-5)
-
-    def test_what_is_no_lane_counts_too(self):
-        assert turn_gap_s(self.LANES, other_s=0.1) == pytest.approx(0.45)
-        assert blocking_s(self.LANES[1:2], other_s=0.1, slack_s=0.0) == pytest.approx({"b": 0.1}, abs=1e-5)
 
     def test_a_lane_alone_is_held_up_only_by_late_timers(self):
         assert blocking_s(self.LANES[:1], slack_s=0.0) == {"a": 0.0}
@@ -118,7 +113,7 @@ def shared_devices(draw):
         candidates.append(Candidate(variant, 90.0, latency, draw(st.integers(1, 4))))
     longest = [candidate.latency.seconds(candidate.max_batch) for candidate in candidates]
     gap = sum(longest)
-    policies = st.sampled_from(["proteus", "fixed"])
+    policies = st.sampled_from(["proteus", "nereus"])
     lanes = [
         Served(create(draw(policies)), candidate, draw(st.sampled_from(["shed", "serve"])), f"lane{i}")
         for i, candidate in enumerate(candidates)
@@ -162,7 +157,7 @@ def test_room_is_left_for_the_rows_that_come_while_the_others_hold_the_device():
     slo = 0.465 + 0.065
     queries = [Query(i, at, at + slo, 1, "a") for i, at in enumerate((0.0, 0.155, 0.31))]
     queries += [Query(i, at, at + 9.0, 1, "other") for i, at in ((10, 0.075), (11, 0.35))]
-    lanes = [Served(create("proteus"), a, name="a"), Served(create("fixed"), other, name="other")]
+    lanes = [Served(create("proteus"), a, name="a"), Served(create("proteus"), other, name="other")]
     timeline = simulate(lanes, queries)
     assert not timeline.dropped
     assert all(timeline.ends[query.id] <= query.deadline for query in queries)

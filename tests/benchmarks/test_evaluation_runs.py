@@ -20,7 +20,7 @@ from scheduler.simulation import simulate
 from .worlds import folder
 
 TRACE = "zipf_gamma"
-POLICIES = ("proteus", "nexus", "clipper", "fixed")
+POLICIES = ("proteus", "nexus", "clipper", "nereus")
 
 
 def cases(data: Path) -> list[Case]:

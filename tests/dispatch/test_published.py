@@ -141,7 +141,7 @@ def test_queries_leave_a_device_that_others_work_holds_unless_there_is_no_other(
 
 
 def test_a_query_that_permits_few_variants_waits_apart_and_prefers_planned_ones():
-    world = World("fixed")
+    world = World("proteus")
     world.device("x", menus(EXACT, QUICK, SPARE))
     world.ask(permitted=frozenset({"spare", "quick"}))
     world.ask(permitted=frozenset({"spare"}))

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from .base import Decision, LaneView, Outcome
 from .forming import IDLE, nothing_viable, sift, start
-from .options import Option
+
+#: rows by which the cap grows when a full batch was in time
+INCREASE = 1.0
+#: factor of the cap after a miss
+BACKOFF = 0.9
 
 
 class ClipperPolicy:
-    """A cap on the batch that grows by ``increase`` rows while batches meet the SLO and shrinks by 10% on a miss.
+    """A cap on the batch that grows by a row while batches meet the SLO and shrinks by 10% on a miss.
 
     Reactive, as published: it asks neither how long the queue is nor when its queries expire, so a batch may make its
     first query late; that is the miss it learns from. It keeps the device busy whenever something waits. ``shed`` drops
@@ -19,16 +23,8 @@ class ClipperPolicy:
     between 1 and what a turn may take.
     """
 
-    OPTIONS: dict[str, Option] = {
-        "initial": Option("rows that the first batch may take", 1, 4096, default=1, whole=True),
-        "increase": Option("rows that the cap grows by when a full batch was in time", 0.01, 64, default=1),
-        "backoff": Option("the cap is multiplied by this after a miss", 0.1, 0.99, default=0.9),
-    }
-
-    def __init__(self, initial: float = 1, increase: float = 1, backoff: float = 0.9):
-        self._cap = float(initial)
-        self._increase = increase
-        self._backoff = backoff
+    def __init__(self) -> None:
+        self._cap = 1.0
         self._limit = self._cap
         self._late_by_choice = 0
 
@@ -55,6 +51,6 @@ class ClipperPolicy:
     def observe(self, outcome: Outcome) -> None:
         """Grow or back off; ``late`` beyond those that were hopeless from the start is a miss."""
         if outcome.late > self._late_by_choice:
-            self._cap = max(1.0, min(self._cap, self._limit) * self._backoff)
+            self._cap = max(1.0, min(self._cap, self._limit) * BACKOFF)
         elif outcome.rows >= min(self.cap, self._limit):
-            self._cap = min(self._limit, self._cap + self._increase)
+            self._cap = min(self._limit, self._cap + INCREASE)

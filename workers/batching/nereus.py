@@ -13,7 +13,6 @@ import msgspec
 
 from .base import Candidate, Decision, LaneView, Outcome, Waiting
 from .forming import IDLE, punctual_prefix, sift, start
-from .options import Option
 from .proteus import ProteusPolicy
 
 #: part of its time that a query may spend waiting on purpose. The rest is ample for the batch that a plan counts on (at
@@ -31,8 +30,6 @@ class NereusPolicy:
     backlog is no time to wait for company. And a deliberate wait ends when half of the first query's time is gone,
     where ``proteus`` goes to the edge.
     """
-
-    OPTIONS: dict[str, Option] = {}
 
     def __init__(self) -> None:
         self._waiting = ProteusPolicy()

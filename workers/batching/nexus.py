@@ -9,7 +9,6 @@ from operator import attrgetter
 
 from .base import Decision, LaneView, Outcome, Waiting
 from .forming import IDLE, SHED, Sifted, nothing_viable, sift, start
-from .options import Option
 
 
 class NexusPolicy:
@@ -21,24 +20,17 @@ class NexusPolicy:
     Work-conserving: whenever the device is free and a viable query waits, something runs (a window of one viable
     query always fits).
 
-    Chosen where the paper leaves it open: the target is the plan's batch size (``batch`` may lower it); queries that
+    Chosen where the paper leaves it open: the target is the plan's batch size; queries that
     could not be in time even alone never enter a window; a query larger than the target is a window of its own. With
     ``serve`` the queries passed over are not dropped: they are tried again as long as they are viable, and run late
     when nothing viable waits.
     """
 
-    OPTIONS: dict[str, Option] = {
-        "batch": Option("rows of a window; unset: the most that the plan allows", 1, 4096, whole=True),
-    }
-
-    def __init__(self, batch: float | None = None):
-        self._batch = None if batch is None else int(batch)
-
     def decide(self, view: LaneView) -> Decision:
         if not view.queue:
             return IDLE
         candidate = view.candidates[0]
-        target = candidate.max_batch if self._batch is None else min(self._batch, candidate.max_batch)
+        target = candidate.max_batch
         found = sift(view, target)
         if not found.viable:
             return nothing_viable(view, found)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from .base import Decision, LaneView, Outcome
 from .forming import IDLE, hold, last_call, nothing_viable, punctual_prefix, sift, start
-from .options import Option
 
 
 class ProteusPolicy:
@@ -19,8 +18,6 @@ class ProteusPolicy:
     purpose, if they are done before the wait ends; as fill of a batch that leaves nobody behind; or when nothing else
     waits.
     """
-
-    OPTIONS: dict[str, Option] = {}
 
     def decide(self, view: LaneView) -> Decision:
         if not view.queue:

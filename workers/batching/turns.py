@@ -5,11 +5,11 @@ to end by its first query's deadline. Alone, that rule lets an overloaded lane k
 always the most urgent. So one rule stands above it: **a lane that had a turn while another was waiting does not go
 again before that other one, once that other one wants to run.**
 
-The bound. Let l(X) be the longest turn of lane X, B(A) the sum of l(X) over the other lanes (plus what else may hold
-the device) and D = l(A) + B(A), one full round. From the moment that A wants to run, every other lane holds the device
-for at most one turn, the one under way included: so A starts within B(A), and D is the longest gap between two turns
-of a lane that wants to run. With policies that want to run :func:`blocking_s` before their last moment, a lane's first
-query starts l(A) before its deadline at the latest, if it came with a budget of at least D + l(A). More follows:
+The bound. Let l(X) be the longest turn of lane X, B(A) the sum of l(X) over the other lanes, and D = l(A) + B(A), one
+full round. From the moment that A wants to run, every other lane holds the device for at most one turn, the one under
+way included: so A starts within B(A), and D is the longest gap between two turns of a lane that wants to run. With
+policies that want to run :func:`blocking_s` before their last moment, a lane's first query starts l(A) before its
+deadline at the latest, if it came with a budget of at least D + l(A). More follows:
 
 **No query of A is late if SLO >= D + l(A) and at most ``max_batch`` rows of A arrive in any D**, whatever the other
 lanes' loads. For let a be the arrival that ends A's idleness: the first turn starts by a + SLO - l(A), the following
@@ -55,25 +55,19 @@ class Lane(msgspec.Struct, frozen=True):
         )
 
 
-def turn_gap_s(lanes: Sequence[Lane], other_s: float = 0.0) -> float:
-    """D: the longest gap between the starts of two turns of a lane that has work. ``other_s``: what else may hold the
-    device between two turns (a profiling measurement, say)."""
-    return sum(lane.longest_s for lane in lanes) + other_s
-
-
-def blocking_s(lanes: Sequence[Lane], other_s: float = 0.0, slack_s: float = TIMER_SLACK_S) -> dict[str, float]:
+def blocking_s(lanes: Sequence[Lane], slack_s: float = TIMER_SLACK_S) -> dict[str, float]:
     """By lane name, how much before its last moment a lane must want to run (``LaneView.blocking_s``).
 
-    One turn of each other lane and ``other_s``, plus the time by which the lane's own batch may grow while it is kept
+    One turn of each other lane, plus the time by which the lane's own batch may grow while it is kept
     waiting: the rows that arrive meanwhile then still fit in front of the first query's deadline, instead of staying
     behind for a whole round. Neither for a lane that has the device to itself. ``slack_s``: how late the caller's
     timers may wake it, on any device; 0 under a virtual clock.
     """
-    gap = turn_gap_s(lanes, other_s)
+    gap = sum([lane.longest_s for lane in lanes])
     blocking = {}
     for lane in lanes:
         blocking[lane.name] = slack_s
-        if len(lanes) > 1 or other_s:
+        if len(lanes) > 1:
             blocking[lane.name] += gap - lane.longest_s + max(0.0, lane.longest_s - lane.shortest_s) + _ROUNDING_S
     return blocking
 

@@ -97,10 +97,10 @@ STACKS: dict[str, Stack] = {
             "shares",
             "Proteus without model placement: applications keep the devices of their first plan.",
         ),
-        # A fixed batch is as large as the plan allows, which is one row here.
+        # The plan allows no more than one row a batch.
         _published(
             "proteus-wo-ab",
-            "fixed",
+            "proteus",
             "shares",
             "Proteus without adaptive batching: every query runs alone.",
         ),

@@ -225,6 +225,46 @@ def test_a_device_that_declines_is_left_alone_for_a_moment():
     assert query.ended == ["dispatched"] * 3 and world.log[-1][0] >= 0.02
 
 
+def test_least_completion_avoids_late_answers_by_what_is_queued_and_observed():
+    """Both devices have the same share and profile, but one takes twice as long."""
+    got = {}
+    for router in ROUTERS:
+        world = World(router=router, pace={"x": 2.0})
+        for name in ("x", "y"):
+            world.device(name, menus(EXACT))
+        for _ in range(40):
+            world.ask(slo_s=2.0)
+            world.run(world.now + 0.1)
+        learned = len(world.log)
+        for _ in range(10):
+            for _ in range(3):
+                world.ask(slo_s=0.1)
+            world.run(world.now + 1.0)
+        refused = sum(entry[1] == "refused" for entry in world.log[learned:])
+        got[router] = refused, sum(len(entry[3]) for entry in world.log[learned:] if entry[1] == "y")
+    assert got["least-completion"][0] < got["shares"][0]
+    assert got["least-completion"][1] > got["shares"][1]
+
+
+def test_the_same_device_again_is_better_than_none():
+    world = World()
+    world.device("x", menus(EXACT))
+    query = world.ask()
+    world.decline("x")
+    world.run()
+    assert query.ended == ["dispatched"] * 2
+
+
+def test_a_device_that_the_plan_gives_no_rate_serves_where_the_planned_one_declined():
+    world = World()
+    world.device("x", menus(option("exact", 40, 99, rate=10.0)))
+    world.device("y", menus(option("exact", 40, 99, rate=0.0)))
+    query = world.ask()
+    assert world.log[-1][1] == "x"
+    world.decline("x")
+    assert query.ended == ["dispatched"] * 2 and world.log[-1][1] == "y"
+
+
 def test_pressure_is_the_part_of_the_slo_that_is_taken():
     world = World(applications={"a": Terms(0.2)})
     assert world.binding.pressure("a", 0.0) == 1.0

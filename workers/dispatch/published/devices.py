@@ -251,19 +251,19 @@ class QueuedDevice:
 
     def work_s(self, now: float, application: str = "", rows: int = 0) -> float:
         """Seconds of work that the device has, with so many rows more of an application."""
-        held_s = self.busy_until - now if self.away else 0.0
+        busy_s = self.busy_until - now if self.away else 0.0
+        for batch in self.granted:
+            busy_s = max(busy_s, batch.end - now)
+        busy_s = max(busy_s, 0.0)
         waiting = {application: rows} if rows else {}
         for queue in self.queues.values():
             if queue.rows:
                 waiting[queue.application] = waiting.get(queue.application, 0) + queue.rows
-        busy_s = max([0.0, held_s, *[batch.end - now for batch in self.granted]])
-        return busy_s + sum([self._runs_s(self._usual[name], rows) for name, rows in waiting.items()])
-
-    def _runs_s(self, option: Option, rows: int) -> float:
-        """Seconds for so many rows in full batches and a rest."""
-        seconds = self._latency(option).seconds
-        full, rest = divmod(rows, option.turn_rows)
-        return full * seconds(option.turn_rows) + seconds(rest)
+        for name, count in waiting.items():
+            option = self._usual[name]
+            seconds, most = self._latency(option).seconds, option.turn_rows
+            busy_s += count // most * seconds(most) + seconds(count % most)
+        return busy_s
 
     def _choose(self, queue: ApplicationQueue, size: int) -> Candidates:
         options = self.options(QueryClass(queue.application, size, queue.permitted))

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from scheduler.allocation.problem import Placement
-from workers.batching import policies
 from workers.dispatch.binding import QueryClass
 from workers.dispatch.menu import Menu, Option
 from workers.dispatch.published.binding import PublishedBinding
 from workers.dispatch.stacks import Stack
 
-from . import routers
+from . import policies, routers
 from .controller import Planned
 from .devices import PublishedDevice
 from .engine import Engine

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from workers.batching import policies
 from workers.dispatch.stacks import DEFAULT, LATE, PUBLISHED, STACKS, Stack
 
-from . import routers
+from . import policies, routers
 from .ablations import BINDINGS
 from .tables import ScenarioError, hint
 

@@ -6,11 +6,10 @@ import pytest
 
 from scheduler.allocation import strategies
 from scheduler.allocation.baselines import BASELINES
-from scheduler.simulation import routers, simulate
+from scheduler.simulation import policies, routers, simulate
 from scheduler.simulation.scenario import Control
 from scheduler.simulation.stacks import choose
 from tests.simulation.worlds import model, world
-from workers.batching import policies
 from workers.dispatch import routing, stacks
 
 PUBLISHED = {

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduler.simulation.policies import create
+from scheduler.simulation.relief import choose, clears
 from tests.batching.driver import Query
 from workers.batching.base import Candidate, LaneView
 from workers.batching.latency import LatencyModel
-from workers.batching.nereus import choose, clears
-from workers.batching.policies import create
 
 
 def variant(number: int, accuracy: float, seconds_per_row: float, largest: int = 8) -> Candidate:

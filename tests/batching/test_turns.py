@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scheduler.simulation.policies import create, names
 from tests.batching.driver import Query, Served, simulate
 from tests.batching.strategies import ms
 from workers.batching.base import Candidate, Decision
 from workers.batching.latency import LatencyModel
-from workers.batching.policies import create, names
 from workers.batching.turns import TIMER_SLACK_S, Arbiter, Lane, Turn, Wish, blocking_s
 
 

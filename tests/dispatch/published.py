@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from workers.batching import policies
+from scheduler.simulation import policies
 from workers.batching.latency import LatencyModel
 from workers.dispatch.binding import Decisions, QueryClass, Terms
 from workers.dispatch.menu import Menu, Option

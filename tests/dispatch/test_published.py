@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from workers.batching.policies import names as policies
+from scheduler.simulation.policies import names as policies
 from workers.dispatch.binding import QueryClass, Terms
 from workers.dispatch.menu import Menu
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from scheduler.simulation import SimulationError, simulate
 from scheduler.simulation.engine import DROPPED, IN_TIME, LATE
+from scheduler.simulation.policies import names as policies
 from scheduler.simulation.routers import names as routers
 from scheduler.simulation.scenario import Control
-from workers.batching.policies import names as policies
 from workers.dispatch.stacks import LATE_BINDING
 
 from .worlds import model, world

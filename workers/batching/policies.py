@@ -1,4 +1,4 @@
-"""The batch policies by name."""
+"""The batch policies of published stacks, by name."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from collections.abc import Callable
 
 from .base import BatchPolicy
 from .clipper import ClipperPolicy
-from .nereus import NereusPolicy
 from .nexus import NexusPolicy
 from .proteus import ProteusPolicy
 
 _POLICIES: dict[str, Callable[[], BatchPolicy]] = {
-    "nereus": NereusPolicy,
     "proteus": ProteusPolicy,
     "nexus": NexusPolicy,
     "clipper": ClipperPolicy,
@@ -19,7 +17,7 @@ _POLICIES: dict[str, Callable[[], BatchPolicy]] = {
 
 
 def names() -> list[str]:
-    """All names, the default first."""
+    """All names."""
     return list(_POLICIES)
 
 

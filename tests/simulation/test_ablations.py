@@ -9,7 +9,7 @@ import pytest
 from scheduler.simulation import simulate
 from scheduler.simulation.ablations import BINDINGS
 from scheduler.simulation.scenario import Control
-from workers.dispatch.routing import LATE_BINDING
+from workers.dispatch.stacks import LATE_BINDING
 
 from .worlds import model, world
 

@@ -439,7 +439,7 @@ async def test_a_client_that_reads_nothing_is_read_no_further():
 
 async def test_no_circles_are_left_behind_calls():
     def left() -> int:
-        return sum(isinstance(one, Call) for one in gc.get_objects())
+        return sum(type(one) is Call for one in gc.get_objects())
 
     gc.collect()
     gc.disable()

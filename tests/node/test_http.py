@@ -14,7 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.node.conftest import running
-from workers.gateway.own import OwnSocket
+from workers.gateway.admin_socket import AdminSocket
 from workers.node import exposition, http
 from workers.protocol import control
 from workers.settings import Address
@@ -144,7 +144,7 @@ async def test_the_pages_of_several_gateways_are_there_and_one_that_is_nonsense_
     settings.make_folders()
     good = b"# HELP made_total things\n# TYPE made_total counter\nmade_total 3.0\n"
     sockets = [
-        OwnSocket(settings.gateway_socket(number), lambda page=page: page)
+        AdminSocket(settings.gateway_socket(number), lambda page=page: page)
         for number, page in ((1, good), (2, b"no { page"))
     ]
     for one in sockets:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable
 
 from workers import log
@@ -23,6 +24,8 @@ logger = log.get("gateway.core_link")
 RETRY_S = 0.05
 #: how often a query survives the loss of the core
 MAX_LOSSES = 1
+#: seconds of statistics that are kept while the core is away
+REPORTS = 60
 
 
 class CoreLink:
@@ -42,6 +45,7 @@ class CoreLink:
         self._status = CoreStatus()
         self._pending: dict[int, InFlightQuery] = {}
         self._unsent: list[InFlightQuery] = []
+        self._unreported: deque[FrontStats] = deque(maxlen=REPORTS)
         self._connection: FrameConnection | None = None
         self._closed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -56,9 +60,13 @@ class CoreLink:
         return self._status
 
     def report(self, stats: FrontStats) -> None:
-        """Tell the core what happened to queries in a second."""
-        if self._connection is not None:
-            self._connection.send(stats)
+        """Send the core what happened to queries in a second; what it cannot be sent now follows later."""
+        self._unreported.append(stats)
+        self._send_reports()
+
+    def _send_reports(self) -> None:
+        while self._unreported and self._connection is not None and self._connection.send(self._unreported[0]):
+            self._unreported.popleft()
 
     def submit(self, flight: InFlightQuery) -> None:
         """See :class:`.front.Decides`."""
@@ -127,6 +135,7 @@ class CoreLink:
         self._connection = connection
         self._unsent = self.flights
         self._flush()
+        self._send_reports()
 
     def _lost(self) -> None:
         self._connection = None

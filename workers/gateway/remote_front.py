@@ -31,7 +31,6 @@ class RemoteFront:
     """One front: its queries that are here, by its own numbers."""
 
     def __init__(self, connection: FrameConnection, core: Core) -> None:
-        self.stats: dict[str, ApplicationStats] = {}
         self._connection = connection
         self._core = core
         self._flights: dict[int, InFlightQuery] = {}
@@ -143,7 +142,9 @@ class Fronts:
         self._core = core
         self._status = status
         self._config: GatewayConfig | None = None
+        self._reported = CoreStatus()
         self._fronts: dict[FrameConnection, RemoteFront] = {}
+        self._stats: list[dict[str, ApplicationStats]] = []
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
@@ -166,16 +167,16 @@ class Fronts:
             front.send(Configure(config))
 
     def report(self) -> None:
-        """Send fronts the core's status."""
-        status = Status(self._status())
-        for front in self._fronts.values():
-            front.send(status)
+        """Send fronts the core's status, if it has changed."""
+        status = self._status()
+        if status != self._reported:
+            self._reported = status
+            for front in self._fronts.values():
+                front.send(Status(status))
 
     def take_stats(self) -> list[dict[str, ApplicationStats]]:
-        """What each front reported of its latest second; each report is given once."""
-        taken = [front.stats for front in self._fronts.values()]
-        for front in self._fronts.values():
-            front.stats = {}
+        """What fronts reported of their seconds; each report is given once."""
+        taken, self._stats = self._stats, []
         return taken
 
     async def close(self) -> None:
@@ -193,7 +194,7 @@ class Fronts:
         elif isinstance(message, Retract) and front is not None:
             front.retract(message)
         elif isinstance(message, FrontStats) and front is not None:
-            front.stats = message.applications
+            self._stats.append(message.applications)
         elif isinstance(message, Hello) and front is None:
             connection.peer = message
             if message.role != "front":

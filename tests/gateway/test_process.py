@@ -88,6 +88,29 @@ def test_goes_on_and_restarts_without_the_control_plane(gateways, devices, contr
         again.process.wait()
 
 
+def test_a_configuration_that_the_release_before_stacks_saved_serves_without_the_control_plane(
+    gateways, devices, tmp_path
+):
+    (only,) = devices("d0")
+    only.warm(("numbers", "big"))
+    saved = json.loads(
+        msgspec.json.encode(
+            config(plan(4, {"d0": [("numbers", "big")]}, {"d0": only.endpoint}), [application("numbers")])
+        )
+    )
+    saved |= {"gateways": 1}
+    del saved["plan"]["stack"]
+    saved["plan"]["routing"] = "shares"
+    saved["applications"][0]["batching"] = {"policy": "nexus", "options": {}}
+    members = tmp_path / "home0" / "members"
+    members.mkdir(parents=True)
+    (members / "gateway-box-gateway-config.json").write_text(json.dumps(saved))
+    gateway = gateways()
+    gateway.wait_ready()
+    assert gateway.infer(X).status_code == 200
+    assert gateway.health()["plan"] == {"adopted": 4, "newest": 4}
+
+
 def test_a_key_taken_back_opens_nothing_any_more(gateways, devices, control_plane):
     (only,) = devices("d0")
     only.warm(("numbers", "big"))

@@ -21,7 +21,7 @@ def demo(tmp_path_factory):
 
 
 def test_every_variant_is_profiled_and_its_accuracy_measured_as_published(demo):
-    eventually(lambda: "load runs" in demo.read(), 300, every=1, why="the demo's load starts")
+    eventually(lambda: "load runs" in demo.read(), 800, every=1, why="the demo's load starts")
     with demo.rest() as client:
         for application in applications():
             found = {v["name"]: v for v in client.get(f"/applications/{application.name}/variants/").json()["results"]}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from registry.faults import Fault
-from workers.protocol.tensors import ONNXRUNTIME_TYPES
+from workers.protocol.datatypes import ONNXRUNTIME_TYPES
 
 #: Open Inference Protocol datatype -> bytes an element (BYTES: a rough string)
 DATATYPES: dict[str, int] = {

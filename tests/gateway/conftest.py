@@ -24,6 +24,7 @@ from workers.dispatch import stacks
 from workers.node.losses import how_it_ended
 from workers.protocol import control, endings
 from workers.protocol.control import GatewayConfig
+from workers.protocol.datatypes import DATATYPES
 from workers.protocol.specs import (
     ApplicationSpec,
     DevicePlan,
@@ -35,7 +36,6 @@ from workers.protocol.specs import (
     TensorSpec,
     VariantSpec,
 )
-from workers.protocol.tensors import DATATYPES
 from workers.settings import Settings
 
 KEY = "a-key-for-tests"

@@ -15,7 +15,7 @@ from workers.gateway.binding_driver import REST_S, BindingDriver
 from workers.gateway.in_flight import InFlightQuery
 from workers.gateway.metrics import GatewayMetrics
 from workers.protocol.frames import Form
-from workers.protocol.v2 import Query, Terms
+from workers.v2.query import Query, Terms
 
 from .conftest import AUTH, application, wait_for
 from .test_failures import BODY, PATH, X, start

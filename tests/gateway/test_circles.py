@@ -22,7 +22,7 @@ from workers.gateway.stats import Statistics
 from workers.protocol.control import GatewayConfig
 from workers.protocol.frames import Form, Results, ResultTensor, TensorHeader
 from workers.protocol.specs import Plan
-from workers.protocol.v2 import Query, Terms
+from workers.v2.query import Query, Terms
 
 from .conftest import application
 

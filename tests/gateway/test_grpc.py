@@ -12,7 +12,7 @@ import tritonclient.grpc.aio as triton_aio
 from tritonclient.utils import InferenceServerException
 
 import workers
-from workers.protocol.tensors import NUMPY
+from workers.protocol.datatypes import NUMPY
 
 from .conftest import AUTH, KEY
 

@@ -22,7 +22,7 @@ from workers.gateway.suspects import (
     REMEMBERED_S,
     Suspects,
 )
-from workers.protocol import v2
+from workers.v2.http import parse as parse_http
 
 from .conftest import AUTH, application, config, plan, wait_for
 
@@ -273,7 +273,7 @@ class _Account:
         self._ids = iter(range(1, 10**9))
 
     def flight(self, value: float = 1.0, client: str = "key") -> InFlightQuery:
-        query = v2.parse(body([[value, 2.0, 3.0, 4.0]]), None, self._spec.signature, 64)
+        query = parse_http(body([[value, 2.0, 3.0, 4.0]]), None, self._spec.signature, 64)
         flight = InFlightQuery(next(self._ids), self._spec, query, None, 0.0, lambda flight, outcome: None, None)
         flight.client = client
         return flight

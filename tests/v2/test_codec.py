@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.protocol import v2
 from workers.protocol.specs import Signature, TensorSpec
+from workers.v2 import http
+from workers.v2.query import Query, V2Error
 
 TWO = Signature(
     (TensorSpec("a", "FP32", (-1, 2)), TensorSpec("b", "BYTES", (-1,))),
@@ -39,12 +40,12 @@ def binary_body(a: np.ndarray, b: list[bytes], **request) -> tuple[bytes, int]:
 def test_binary_tensors_arrive_and_leave_byte_for_byte(rows, id):
     a = np.array([(x, y) for x, y, _ in rows], np.float32)
     body, length = binary_body(a, [t.encode() for *_, t in rows], id=id, parameters={"binary_data_output": True})
-    query = v2.parse(body, length, TWO, 64)
+    query = http.parse(body, length, TWO, 64)
     assert (query.id, query.rows) == (id, len(rows))
     assert [h.name for h in query.tensors] == ["a", "b"]
     assert bytes(query.parts[0]) == a.tobytes()
     outputs = [msgspec.structs.replace(h, name=n) for h, n in zip(query.tensors, ("p", "q"), strict=True)]
-    parts, header_length = v2.render(query, "m", "v", {}, outputs, query.parts)
+    parts, header_length = http.render(query, "m", "v", {}, outputs, query.parts)
     whole = b"".join(parts)
     described = json.loads(whole[:header_length])
     assert described.get("id", "") == id
@@ -59,9 +60,9 @@ def test_json_tensors_come_back_as_they_went(rows):
         {"name": "a", "datatype": "FP32", "shape": [len(rows), 2], "data": [[x, -x] for x, _ in rows]},
         {"name": "b", "datatype": "BYTES", "shape": [len(rows)], "data": [t for _, t in rows]},
     ]
-    query = v2.parse(json.dumps({"inputs": inputs}).encode(), None, TWO, 64)
+    query = http.parse(json.dumps({"inputs": inputs}).encode(), None, TWO, 64)
     outputs = [msgspec.structs.replace(h, name=n) for h, n in zip(query.tensors, ("p", "q"), strict=True)]
-    parts, header_length = v2.render(query, "m", "v", {}, outputs, query.parts)
+    parts, header_length = http.render(query, "m", "v", {}, outputs, query.parts)
     assert header_length is None
     p, q = json.loads(b"".join(parts))["outputs"]
     assert p["data"] == [value for x, _ in rows for value in (x, -x)]
@@ -97,8 +98,8 @@ requests = st.fixed_dictionaries(
 @given(requests.map(lambda r: json.dumps(r).encode()) | st.binary(max_size=60), st.none() | st.integers(0, 80))
 def test_whatever_arrives_is_a_query_or_a_clear_error(body, header_length):
     try:
-        v2.parse(body, header_length, TWO, 64)
-    except v2.V2Error as error:
+        http.parse(body, header_length, TWO, 64)
+    except V2Error as error:
         assert str(error)
 
 
@@ -106,9 +107,9 @@ def test_bf16_passes_as_binary_data():
     signature = Signature((TensorSpec("h", "BF16", (-1,)),), (TensorSpec("h", "BF16", (-1,)),))
     described = {"name": "h", "datatype": "BF16", "shape": [2], "parameters": {"binary_data_size": 4}}
     text = json.dumps({"inputs": [described], "parameters": {"binary_data_output": True}}).encode()
-    query = v2.parse(text + b"\x80\x3f\x00\x40", len(text), signature, 64)
+    query = http.parse(text + b"\x80\x3f\x00\x40", len(text), signature, 64)
     assert bytes(query.parts[0]) == b"\x80\x3f\x00\x40"
-    parts, length = v2.render(query, "m", "v", {}, query.tensors, query.parts)
+    parts, length = http.render(query, "m", "v", {}, query.tensors, query.parts)
     assert b"".join(parts)[length:] == b"\x80\x3f\x00\x40"
 
 
@@ -116,48 +117,48 @@ def test_bf16_without_binary_data_is_refused_before_it_runs():
     signature = Signature((TensorSpec("h", "BF16", (-1,)),), (TensorSpec("g", "BF16", (-1,)),))
     described = {"name": "h", "datatype": "BF16", "shape": [1], "parameters": {"binary_data_size": 2}}
     text = json.dumps({"inputs": [described]}).encode()
-    with pytest.raises(v2.V2Error, match=r"outputs\.g: BF16 has no JSON form; ask for binary data"):
-        v2.parse(text + b"\x80\x3f", len(text), signature, 64)
+    with pytest.raises(V2Error, match=r"outputs\.g: BF16 has no JSON form; ask for binary data"):
+        http.parse(text + b"\x80\x3f", len(text), signature, 64)
     given = json.dumps({"inputs": [{"name": "h", "datatype": "BF16", "shape": [1], "data": [1.0]}]}).encode()
-    with pytest.raises(v2.V2Error, match=r"inputs\.h\.data: BF16 has no JSON form"):
-        v2.parse(given, None, signature, 64)
+    with pytest.raises(V2Error, match=r"inputs\.h\.data: BF16 has no JSON form"):
+        http.parse(given, None, signature, 64)
 
 
 TOKENS = Signature((TensorSpec("ids", "INT64", (-1, -1), most=512),), (TensorSpec("y", "FP32", (-1, 2)),))
 
 
-def tokens(shape: list[int]) -> v2.Query:
+def tokens(shape: list[int]) -> Query:
     described = {"name": "ids", "datatype": "INT64", "shape": shape, "data": [1] * max(0, math.prod(shape))}
-    return v2.parse(json.dumps({"inputs": [described]}).encode(), None, TOKENS, 64)
+    return http.parse(json.dumps({"inputs": [described]}).encode(), None, TOKENS, 64)
 
 
 def test_an_open_dimension_may_be_empty_but_rows_may_not():
     assert tokens([3, 0]).tensors[0].shape == (3, 0)
-    with pytest.raises(v2.V2Error, match=r"inputs\.ids\.shape\[0\]: is 0, must be at least 1: a query has one row"):
+    with pytest.raises(V2Error, match=r"inputs\.ids\.shape\[0\]: is 0, must be at least 1: a query has one row"):
         tokens([0, 3])
-    with pytest.raises(v2.V2Error, match=r"inputs\.ids\.shape\[1\]: is -1, must be 0 or more"):
+    with pytest.raises(V2Error, match=r"inputs\.ids\.shape\[1\]: is -1, must be 0 or more"):
         tokens([1, -1])
 
 
 def test_an_open_dimension_may_not_pass_the_largest_declared_size():
     assert tokens([1, 512]).rows == 1
-    with pytest.raises(v2.V2Error, match=r"inputs\.ids\.shape\[1\]: is 513, must be at most 512"):
+    with pytest.raises(V2Error, match=r"inputs\.ids\.shape\[1\]: is 513, must be at most 512"):
         tokens([1, 513])
 
 
 def test_text_that_is_not_utf8_is_refused_by_input_and_element():
     body, length = binary_body(np.zeros((3, 2), np.float32), ["ü".encode(), b"", b"a\xffb"])
-    with pytest.raises(v2.V2Error, match=r"inputs\.b\.data: element 2 of BYTES is not UTF-8"):
-        v2.parse(body, length, TWO, 64)
+    with pytest.raises(V2Error, match=r"inputs\.b\.data: element 2 of BYTES is not UTF-8"):
+        http.parse(body, length, TWO, 64)
 
 
 def test_an_output_that_the_model_did_not_give_is_an_error():
     body, length = binary_body(np.zeros((1, 2), np.float32), [b"t"])
-    query = v2.parse(body, length, TWO, 64)
-    with pytest.raises(v2.V2Error, match=r"outputs\.p: the model did not give it"):
-        v2.render(query, "m", "v", {}, (), ())
+    query = http.parse(body, length, TWO, 64)
+    with pytest.raises(V2Error, match=r"outputs\.p: the model did not give it"):
+        http.render(query, "m", "v", {}, (), ())
 
 
 def test_the_tightest_of_two_budgets_counts():
     body, length = binary_body(np.zeros((1, 2), np.float32), [b"t"], parameters={"latency_ms": 50, "timeout": 20_000})
-    assert v2.parse(body, length, TWO, 64).latency_s == pytest.approx(0.02)
+    assert http.parse(body, length, TWO, 64).latency_s == pytest.approx(0.02)

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2 as pb
 
-from workers.protocol import v2, v2_grpc
+from workers.protocol.datatypes import NUMPY
 from workers.protocol.frames import TensorHeader
 from workers.protocol.specs import Signature, TensorSpec
-from workers.protocol.tensors import NUMPY
+from workers.v2 import grpc, http
+from workers.v2.query import Query, V2Error
 
 TWO = Signature(
     (TensorSpec("a", "FP32", (-1, 2)), TensorSpec("b", "BYTES", (-1,))),
@@ -40,9 +41,9 @@ def one(datatype: str) -> Signature:
     return Signature((TensorSpec("x", datatype, (-1, 2)),), (TensorSpec("y", "FP32", (-1,)),))
 
 
-def query(message: pb.ModelInferRequest, signature: Signature = TWO, max_rows: int = 64) -> v2.Query:
-    read, contents = v2_grpc.read(message.SerializeToString())
-    return v2_grpc.query(read, contents, signature, max_rows)
+def query(message: pb.ModelInferRequest, signature: Signature = TWO, max_rows: int = 64) -> Query:
+    read, contents = grpc.read(message.SerializeToString())
+    return grpc.query(read, contents, signature, max_rows)
 
 
 def raw(x: np.ndarray | None = None) -> pb.ModelInferRequest:
@@ -81,7 +82,7 @@ def test_raw_contents_mean_what_http_s_binary_data_means():
             "parameters": {"latency_ms": 150, "min_accuracy": 90.5},
         }
     ).encode()
-    over_http = v2.parse(text + b"".join(message.raw_input_contents), len(text), TWO, 64)
+    over_http = http.parse(text + b"".join(message.raw_input_contents), len(text), TWO, 64)
     assert query(message) == over_http
 
 
@@ -127,7 +128,7 @@ def test_typed_strings_are_packed():
     ],
 )
 def test_what_does_not_fit_is_refused_in_words(message, signature, words):
-    with pytest.raises(v2.V2Error) as caught:
+    with pytest.raises(V2Error) as caught:
         query(message, signature)
     assert words in str(caught.value)
 
@@ -173,7 +174,7 @@ def changed(change) -> pb.ModelInferRequest:
     ],
 )
 def test_each_mistake_names_its_field(change, words):
-    with pytest.raises(v2.V2Error) as caught:
+    with pytest.raises(V2Error) as caught:
         query(changed(change))
     assert words in str(caught.value)
 
@@ -194,10 +195,10 @@ def test_large_messages_are_taken_apart_as_protobuf_does(more, place, twice, gro
     try:
         whole = pb.ModelInferRequest.FromString(data)
     except Exception:
-        with pytest.raises(v2.V2Error, match=r"^message: is not a valid inference\.ModelInferRequest"):
-            v2_grpc.read(data)
+        with pytest.raises(V2Error, match=r"^message: is not a valid inference\.ModelInferRequest"):
+            grpc.read(data)
         return
-    message, parts = v2_grpc.read(data)
+    message, parts = grpc.read(data)
     assert [bytes(part) for part in parts] == list(whole.raw_input_contents)
     assert (message.model_name, message.id, list(message.inputs)) == (whole.model_name, whole.id, list(whole.inputs))
 
@@ -206,8 +207,8 @@ def test_large_tensors_are_not_copied():
     x = np.arange(40_000, dtype=np.float32)
     inputs = [{"name": "x", "datatype": "FP32", "shape": [1, 40_000]}]
     data = pb.ModelInferRequest(inputs=inputs, raw_input_contents=[x.tobytes()]).SerializeToString()
-    message, contents = v2_grpc.read(data)
-    made = v2_grpc.query(message, contents, WIDE, 4)
+    message, contents = grpc.read(data)
+    made = grpc.query(message, contents, WIDE, 4)
     assert isinstance(made.parts[0], memoryview)
     assert made.parts[0].obj is data
     np.testing.assert_array_equal(np.frombuffer(made.parts[0], np.float32), x)
@@ -216,16 +217,16 @@ def test_large_tensors_are_not_copied():
 @pytest.mark.parametrize("cut", [1, 70_000, 150_000])
 def test_a_message_that_is_cut_off_is_refused(cut):
     data = pb.ModelInferRequest(raw_input_contents=[bytes(160_000)]).SerializeToString()
-    with pytest.raises(v2.V2Error, match=r"is not a valid inference\.ModelInferRequest"):
-        v2_grpc.read(data[:-cut])
+    with pytest.raises(V2Error, match=r"is not a valid inference\.ModelInferRequest"):
+        grpc.read(data[:-cut])
 
 
 @pytest.mark.parametrize("field", [b"\x3a\x00", b"\x78\x00", b"\x2a\x00"], ids=["contents", "unknown", "inputs"])
 def test_large_messages_have_only_so_many_fields(field):
-    most = v2_grpc.FIELDS * field + pb.ModelInferRequest(raw_input_contents=[bytes(v2_grpc.LARGE)]).SerializeToString()
-    with pytest.raises(v2.V2Error, match=f"^message: has more than {v2_grpc.FIELDS} fields at its top level$"):
-        v2_grpc.read(most)
-    assert len(v2_grpc.read(most[len(field) :])[1]) == 1 + (v2_grpc.FIELDS - 1) * (field == b"\x3a\x00")
+    most = grpc.FIELDS * field + pb.ModelInferRequest(raw_input_contents=[bytes(grpc.LARGE)]).SerializeToString()
+    with pytest.raises(V2Error, match=f"^message: has more than {grpc.FIELDS} fields at its top level$"):
+        grpc.read(most)
+    assert len(grpc.read(most[len(field) :])[1]) == 1 + (grpc.FIELDS - 1) * (field == b"\x3a\x00")
 
 
 @pytest.mark.parametrize("size", [0, 1, 127, 128, 16_384, 3_000_000])
@@ -235,7 +236,7 @@ def test_answers_are_what_protobuf_would_write(size):
     made = query(raw())
     parameters = {"variant": "v", "accuracy": 99.0, "batch_size": 3, "late": True}
     answer = pb.ModelInferResponse.FromString(
-        v2_grpc.render(made, "m", "v", parameters, headers, (part, memoryview(b"12345678")))
+        grpc.render(made, "m", "v", parameters, headers, (part, memoryview(b"12345678")))
     )
     assert [(o.name, o.datatype, list(o.shape)) for o in answer.outputs] == [("p", "FP32", [1, 2]), ("q", "BYTES", [1])]
     assert list(answer.raw_output_contents) == [b"12345678", bytes(size)]
@@ -243,10 +244,10 @@ def test_answers_are_what_protobuf_would_write(size):
     assert answer.parameters["accuracy"].double_param == 99.0
     assert answer.parameters["batch_size"].int64_param == 3
     assert answer.parameters["late"].bool_param is True
-    streamed = pb.ModelStreamInferResponse.FromString(v2_grpc.streamed(answer.SerializeToString()))
+    streamed = pb.ModelStreamInferResponse.FromString(grpc.streamed(answer.SerializeToString()))
     assert streamed.infer_response == answer
 
 
 def test_an_output_that_the_model_did_not_give_is_an_error():
-    with pytest.raises(v2.V2Error, match=r"outputs.p: the model did not give it"):
-        v2_grpc.render(query(raw()), "m", "v", {}, (), ())
+    with pytest.raises(V2Error, match=r"outputs.p: the model did not give it"):
+        grpc.render(query(raw()), "m", "v", {}, (), ())

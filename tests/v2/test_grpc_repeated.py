@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2 as pb
 
-from workers.protocol import v2, v2_grpc
 from workers.protocol.frames import TensorHeader
 from workers.protocol.specs import Signature, TensorSpec
-from workers.protocol.v2_grpc_repeated import LONGEST, MOST, SMALL, Memory
-from workers.protocol.v2_grpc_response import Template, fits
+from workers.v2 import grpc
+from workers.v2.grpc_memory import LONGEST, MOST, SMALL, Memory
+from workers.v2.grpc_template import Template, fits
+from workers.v2.query import MAX_ID, Query, V2Error
 
 TWO = Signature(
     (TensorSpec("a", "FP32", (-1, 2)), TensorSpec("b", "INT16", (-1, -1))),
@@ -49,7 +50,7 @@ def spelled(
 MESSAGES = st.builds(
     spelled,
     st.sampled_from(["m", "m", "", "é", "x" * 200]),
-    st.sampled_from(["", "", "one", "two", "é" * 20, "x" * 127, "x" * 128, "x" * (v2.MAX_ID + 1)]),
+    st.sampled_from(["", "", "one", "two", "é" * 20, "x" * 127, "x" * 128, "x" * (MAX_ID + 1)]),
     st.sampled_from(["", "big"]),
     st.sampled_from(["ab", "ba", "a", "aa", "abb"]),
     st.integers(1, 3),
@@ -88,15 +89,15 @@ CHANGES = st.sampled_from(
 BYTES = st.builds(lambda message, change: change(message.SerializeToString()), MESSAGES, CHANGES)
 
 
-def full(data: bytes) -> tuple[v2.Query, str]:
-    message, contents = v2_grpc.read(data)
-    return v2_grpc.query(message, contents, TWO, 64), f"{message.model_name} {message.model_version}"
+def full(data: bytes) -> tuple[Query, str]:
+    message, contents = grpc.read(data)
+    return grpc.query(message, contents, TWO, 64), f"{message.model_name} {message.model_version}"
 
 
 def outcome(read, data) -> object:
     try:
         query, owner = read(data)
-    except v2.V2Error as error:
+    except V2Error as error:
         return str(error)
     terms = query.terms
     parts = [bytes(part) for part in query.parts]
@@ -108,7 +109,7 @@ class Remembering:
         self.memory = Memory()
         self.found = 0
 
-    def read(self, data) -> tuple[v2.Query, str]:
+    def read(self, data) -> tuple[Query, str]:
         known = self.memory.find(data)
         if known is not None:
             self.found += 1
@@ -154,7 +155,7 @@ def test_spellings_of_one_length_are_told_apart_by_what_follows(more):
         message = pb.ModelInferRequest(model_name="m", raw_input_contents=[bytes(4 * rows)])
         message.inputs.add(name="a", datatype="FP32", shape=[rows, 1])
         data = message.SerializeToString()
-        query = v2_grpc.query(*v2_grpc.read(data), COLUMN, 64)
+        query = grpc.query(*grpc.read(data), COLUMN, 64)
         memory.remember(data, query, "owner")
         assert memory.find(data)[0].terms is query.terms
         messages.append(data)
@@ -184,7 +185,7 @@ def test_one_with_an_id_comes_first_and_is_known_without():
 
 
 def test_a_small_one_with_many_fields_that_nobody_knows_is_read_as_ever():
-    data = b"\x78\x00" * (v2_grpc.FIELDS + 1) + spelled().SerializeToString()
+    data = b"\x78\x00" * (grpc.FIELDS + 1) + spelled().SerializeToString()
     remembering = Remembering()
     for _ in range(2):
         assert outcome(remembering.read, data) == outcome(full, data)
@@ -196,8 +197,8 @@ def test_large_contents_are_not_copied():
     message.raw_input_contents.append(bytes(4800))
     assert len(message.raw_input_contents[0]) > SMALL
     memory, data = Memory(), message.SerializeToString()
-    read, contents = v2_grpc.read(data)
-    memory.remember(data, v2_grpc.query(read, contents, wide, 1000), None)
+    read, contents = grpc.read(data)
+    memory.remember(data, grpc.query(read, contents, wide, 1000), None)
     query, _ = memory.find(data)
     assert isinstance(query.parts[0], memoryview)
     assert query.parts[0].obj is data
@@ -207,8 +208,8 @@ def test_what_bytes_can_get_wrong_is_looked_at_each_time():
     memory = Memory()
     message = pb.ModelInferRequest(inputs=[{"name": "f", "datatype": "BOOL", "shape": [1]}], raw_input_contents=[b"\1"])
     data = message.SerializeToString()
-    read, contents = v2_grpc.read(data)
-    memory.remember(data, v2_grpc.query(read, contents, FLAGS, 4), None)
+    read, contents = grpc.read(data)
+    memory.remember(data, grpc.query(read, contents, FLAGS, 4), None)
     assert memory.find(data) is None
 
 
@@ -237,7 +238,7 @@ PARAMETERS = {"variant": "big", "accuracy": 95.5, "device": "d0", "queue_ms": 0.
 @settings(deadline=None)
 @given(
     st.sampled_from([("p",), ("q",), ("q", "p"), ("p", "q", "z"), ()]),
-    st.sampled_from(["", "id", "é" * 100, "x" * v2.MAX_ID]),
+    st.sampled_from(["", "id", "é" * 100, "x" * MAX_ID]),
     st.floats(allow_nan=False),
     st.binary(min_size=16, max_size=16),
 )
@@ -248,7 +249,7 @@ def test_a_template_says_what_rendering_each_answer_says(names, id, queue_ms, da
     parts = (data, memoryview(data)[:12], b"")
     template = Template(terms, "m", "big", PARAMETERS, "queue_ms", HEADERS)
     told = pb.ModelInferResponse.FromString(template.fill(id, queue_ms, parts))
-    plain = v2_grpc.render(query, "m", "big", PARAMETERS | {"queue_ms": queue_ms}, HEADERS, parts)
+    plain = grpc.render(query, "m", "big", PARAMETERS | {"queue_ms": queue_ms}, HEADERS, parts)
     assert told == pb.ModelInferResponse.FromString(plain)
     assert told.parameters["queue_ms"].double_param == queue_ms
 

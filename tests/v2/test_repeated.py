@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.protocol import v2
+from workers.protocol.frames import TensorHeader
 from workers.protocol.specs import Signature, TensorSpec
-from workers.protocol.v2_repeated import LONGEST, MOST, Reader
-from workers.protocol.v2_response import Template, fits
+from workers.v2 import http
+from workers.v2.http_memory import LONGEST, MOST, Reader
+from workers.v2.http_template import Template, fits
+from workers.v2.query import MAX_ID, V2Error
 
 TWO = Signature(
     (TensorSpec("a", "FP32", (-1, 2)), TensorSpec("b", "INT16", (-1, -1))),
@@ -32,7 +34,7 @@ def tensor(name: str, rows: int, width: int, size: int | None) -> dict:
 REQUESTS = st.fixed_dictionaries(
     {},
     optional={
-        "id": st.sampled_from(["", "one", "two", "é", "x" * (v2.MAX_ID + 1)]),
+        "id": st.sampled_from(["", "one", "two", "é", "x" * (MAX_ID + 1)]),
         "parameters": st.sampled_from([{}, {"latency_ms": 50}, {"min_accuracy": 90}, {"latency_ms": -1}, {"zzz": 1}]),
         "outputs": st.sampled_from(
             [[{"name": "p"}], [{"name": "q", "parameters": {"binary_data": True}}], [{"name": "n"}]]
@@ -56,7 +58,7 @@ BODIES = st.builds(
 def outcome(parse) -> object:
     try:
         query = parse()
-    except v2.V2Error as error:
+    except V2Error as error:
         return str(error)
     terms = query.terms
     return (query.id, query.latency_s, [bytes(p) for p in query.parts], terms.form, terms.outputs, terms.min_accuracy)
@@ -68,7 +70,7 @@ def test_each_is_read_as_if_it_were_the_first(bodies):
     for request, data in bodies:
         text = json.dumps(request).encode()
         for body in (text + data, memoryview(text + data)):
-            expected = outcome(lambda body=body, text=text: v2.parse(body, len(text), TWO, 64))
+            expected = outcome(lambda body=body, text=text: http.parse(body, len(text), TWO, 64))
             assert outcome(lambda body=body, text=text: reader.parse(body, len(text))) == expected
 
 
@@ -106,7 +108,7 @@ def test_keys_that_are_given_twice_are_judged_the_same_each_time(requests):
     for pieces in requests:
         for text in (("{" + ",".join(one) + "}").encode() for one in (pieces, pieces, pieces[::-1])):
             body = text + bytes(14)
-            expected = outcome(lambda body=body, text=text: v2.parse(body, len(text), TWO, 64))
+            expected = outcome(lambda body=body, text=text: http.parse(body, len(text), TWO, 64))
             assert outcome(lambda body=body, text=text: reader.parse(body, len(text))) == expected
 
 
@@ -117,7 +119,7 @@ def test_a_first_value_that_is_wrong_is_refused_however_well_the_last_one_is_kno
     right = f'{{{name}"inputs":{inputs}}}'.encode()
     wrong = f'{{{name}"inputs":5,"inputs":{inputs}}}'.encode()
     for _ in range(2):
-        with pytest.raises(v2.V2Error, match="inputs"):
+        with pytest.raises(V2Error, match="inputs"):
             reader.parse(wrong + bytes(14), len(wrong))
         assert reader.parse(right + bytes(14), len(right)).rows == 1
 
@@ -130,7 +132,7 @@ def test_an_id_that_is_wrong_is_refused_however_well_the_rest_is_known(broken):
         text = name.join(around)
         assert reader.parse(text + bytes(14), len(text)).id == json.loads(name)
     text = broken.join(around)
-    with pytest.raises(v2.V2Error):
+    with pytest.raises(V2Error):
         reader.parse(text + bytes(14), len(text))
 
 
@@ -151,7 +153,7 @@ def test_what_elements_hold_is_looked_at_each_time():
     described = {"name": "f", "datatype": "BOOL", "shape": [2], "parameters": {"binary_data_size": 2}}
     text = json.dumps({"inputs": [described]}).encode()
     assert bytes(reader.parse(text + b"\0\1", len(text)).parts[0]) == b"\0\1"
-    with pytest.raises(v2.V2Error, match="BOOL elements must be the bytes 0 or 1"):
+    with pytest.raises(V2Error, match="BOOL elements must be the bytes 0 or 1"):
         reader.parse(text + b"\0\2", len(text))
 
 
@@ -188,14 +190,14 @@ def test_a_filled_template_is_the_response_that_would_be_rendered(id, number, or
         "outputs": [{"name": name, "parameters": {"binary_data": True}} for name in order[:wanted]],
     }
     text = json.dumps(request).encode()
-    query = v2.parse(text + bytes(14 * rows), len(text), TWO, 64)
+    query = http.parse(text + bytes(14 * rows), len(text), TWO, 64)
     headers = (
-        v2.TensorHeader("p", "FP32", (rows, 2), 8 * rows),
-        v2.TensorHeader("q", "BYTES", (rows,), 6 * rows),
+        TensorHeader("p", "FP32", (rows, 2), 8 * rows),
+        TensorHeader("q", "BYTES", (rows,), 6 * rows),
     )
     parts = [b"p" * 8 * rows, b"\2\0\0\0qq" * rows]
     parameters = {"variant": "v", "accuracy": 97.5, "queue_ms": round(number, 3), "batch_size": 3}
-    rendered, length = v2.render(query, "m", "v", parameters, headers, parts)
+    rendered, length = http.render(query, "m", "v", parameters, headers, parts)
     assert fits(query.terms, headers)
     template = Template(query.terms, "m", "v", parameters, "queue_ms", headers)
     head, _, body = template.fill(id, number, parts).partition(b"\r\n\r\n")
@@ -212,8 +214,8 @@ def test_a_filled_template_is_the_response_that_would_be_rendered(id, number, or
 
 def test_there_is_no_template_where_an_output_is_wanted_as_json_or_missing():
     text = json.dumps({"inputs": [tensor("a", 1, 2, 8), tensor("b", 1, 3, 6)]}).encode()
-    header = v2.TensorHeader("p", "FP32", (1, 2), 8)
-    assert not fits(v2.parse(text + bytes(14), len(text), TWO, 64).terms, (header,))
+    header = TensorHeader("p", "FP32", (1, 2), 8)
+    assert not fits(http.parse(text + bytes(14), len(text), TWO, 64).terms, (header,))
     binary = json.loads(text) | {"parameters": {"binary_data_output": True}}
     text = json.dumps(binary).encode()
-    assert not fits(v2.parse(text + bytes(14), len(text), TWO, 64).terms, (header,))
+    assert not fits(http.parse(text + bytes(14), len(text), TWO, 64).terms, (header,))

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.protocol import tensors
-from workers.protocol.tensors import TensorError
+from workers.protocol.datatypes import DATATYPES, ITEM_BYTES, NUMPY
+from workers.v2 import tensors
+from workers.v2.tensors import TensorError
 
 ELEMENTS = {
     "BOOL": st.booleans(),
@@ -20,7 +21,7 @@ ELEMENTS = {
     "BYTES": st.text(),
 } | {
     name: st.integers(int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
-    for name, dtype in tensors.NUMPY.items()
+    for name, dtype in NUMPY.items()
     if dtype.kind in "iu"
 }
 
@@ -53,10 +54,10 @@ def test_what_is_packed_unpacks_to_itself(case):
 def test_packed_bytes_are_those_of_numpy(case):
     datatype, shape, flat = case
     if datatype != "BYTES":
-        assert tensors.pack(datatype, shape, flat) == np.array(flat, tensors.NUMPY[datatype]).tobytes()
+        assert tensors.pack(datatype, shape, flat) == np.array(flat, NUMPY[datatype]).tobytes()
 
 
-@given(st.sampled_from(sorted(tensors.DATATYPES)), st.binary(max_size=40), st.lists(st.integers(1, 4), max_size=3))
+@given(st.sampled_from(sorted(DATATYPES)), st.binary(max_size=40), st.lists(st.integers(1, 4), max_size=3))
 def test_any_bytes_are_a_tensor_or_a_clear_error(datatype, data, shape):
     try:
         tensors.check_packed(datatype, shape, data)
@@ -64,7 +65,7 @@ def test_any_bytes_are_a_tensor_or_a_clear_error(datatype, data, shape):
         assert str(error)
     else:
         if datatype != "BYTES":
-            assert len(data) == math.prod(shape) * tensors.ITEM_BYTES[datatype]
+            assert len(data) == math.prod(shape) * ITEM_BYTES[datatype]
 
 
 @pytest.mark.parametrize(

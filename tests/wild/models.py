@@ -8,8 +8,8 @@ from onnx import TensorProto as T
 from onnx import helper
 
 from tests.executor.harness import save
+from workers.protocol.datatypes import DATATYPES as ALL
 from workers.protocol.specs import Signature, TensorSpec
-from workers.protocol.tensors import DATATYPES as ALL
 
 ONNX = {
     "BOOL": T.BOOL,

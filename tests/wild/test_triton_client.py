@@ -12,7 +12,7 @@ import tritonclient.http.aio as aio
 from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 
 from tests.gateway.conftest import AUTH
-from workers.protocol.tensors import NUMPY
+from workers.protocol.datatypes import NUMPY
 
 from .models import DATATYPES
 

@@ -12,8 +12,8 @@ import struct
 import ml_dtypes
 import numpy as np
 
+from workers.protocol.datatypes import NUMPY
 from workers.protocol.frames import Buffer, TensorHeader
-from workers.protocol.tensors import NUMPY
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES: dict[str, np.dtype] = {**NUMPY, "BF16": BF16}

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import onnxruntime as ort
 
+from workers.protocol.datatypes import NUMPY
 from workers.protocol.frames import ResultTensor
 from workers.protocol.specs import Signature, TensorSpec
-from workers.protocol.tensors import NUMPY
 
 from .codec import SMALL
 from .watchdog import Watchdog

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 
+from workers.protocol.datatypes import ONNXRUNTIME_TYPES
 from workers.protocol.run_record import LOADING
 from workers.protocol.shapes import OPEN_SIZES
 from workers.protocol.specs import DeviceInfo, Signature, TensorSpec
-from workers.protocol.tensors import ONNXRUNTIME_TYPES
 
 from . import bfloat16, codec
 from .io_binding import IOBindings

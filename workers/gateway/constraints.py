@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from workers.protocol import v2
 from workers.protocol.frames import ExecutorState
 from workers.protocol.specs import ApplicationSpec
+from workers.v2.query import Query
 
 from .catalog import Catalog
 from .errors import Unavailable
@@ -130,7 +130,7 @@ class Constraints:
         ids = {id for id, its_name, accuracy in known if variant in (None, its_name) and accuracy >= least}
         return frozenset(ids) if ids < {id for id, _, _ in known} else None
 
-    def never(self, spec: ApplicationSpec, query: v2.Query) -> str | None:
+    def never(self, spec: ApplicationSpec, query: Query) -> str | None:
         """Why the query's latency could not be met by idle devices either; None: it could, or it named none."""
         terms = query.terms
         if query.latency_s is not None and (able := self.able(spec.name, terms.rows)):

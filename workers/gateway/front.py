@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from workers import log
-from workers.protocol import v2
 from workers.protocol.results import Answer as PackedAnswer
 from workers.protocol.specs import ApplicationSpec
+from workers.v2.query import Query
 
 from .accounts import Accounts
 from .catalog import Catalog
@@ -56,7 +56,7 @@ class Front:
     def submit(
         self,
         spec: ApplicationSpec,
-        query: v2.Query,
+        query: Query,
         variant: str | None,
         read_at: float,
         answer: Callable[[InFlightQuery, Outcome], None],

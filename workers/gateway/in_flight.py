@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from workers.dispatch.binding import Dispatch, QueryClass
-from workers.protocol import shapes, v2
-from workers.protocol.frames import TensorHeader
+from workers.protocol import shapes
+from workers.protocol.frames import Buffer, TensorHeader
 from workers.protocol.specs import ApplicationSpec
-from workers.protocol.tensors import Buffer
+from workers.v2.query import Query
 
 from .errors import GatewayError
 
@@ -105,7 +105,7 @@ class InFlightQuery:
         self,
         id: int,
         spec: ApplicationSpec,
-        query: v2.Query,
+        query: Query,
         variant: str | None,
         read_at: float,
         answer: Callable[[InFlightQuery, Outcome], None],

@@ -6,9 +6,8 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from workers.dispatch.binding import Dispatch
-from workers.protocol.frames import Form, Grant
+from workers.protocol.frames import Buffer, Form, Grant
 from workers.protocol.run_limits import GRACE_S, limit_s
-from workers.protocol.tensors import Buffer
 
 from .executors import Executors
 from .in_flight import InFlightQuery

@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from workers import log
-from workers.protocol import v2
 from workers.protocol.control import GatewayConfig
 from workers.protocol.frames import Frame, FrameConnection, FrameError, Hello, Metrics, MetricsRequest
 from workers.protocol.fronts import Answered, Ask, Configure, Failed, FrontStats, Retract, Status, ToCore
 from workers.protocol.gateways import CoreStatus
 from workers.protocol.results import Answer as PackedAnswer
 from workers.protocol.specs import ApplicationSpec, ApplicationStats
+from workers.v2.query import Query, Terms
 
 from .core import Core
 from .errors import GatewayError, NotFound
@@ -34,7 +34,7 @@ class RemoteFront:
         self._connection = connection
         self._core = core
         self._flights: dict[int, InFlightQuery] = {}
-        self._terms: dict[tuple, v2.Terms] = {}
+        self._terms: dict[tuple, Terms] = {}
 
     # --- from the front -----------------------------------------------------------------------------------------------
 
@@ -58,8 +58,8 @@ class RemoteFront:
             terms = self._terms.get(key)
             if terms is None:
                 nbytes = sum(header.nbytes for header in form.inputs)
-                terms = self._terms[key] = v2.Terms(form, form.rows, (), nbytes, None, min_accuracy)
-            query = v2.Query("", terms, parts, within_s)
+                terms = self._terms[key] = Terms(form, form.rows, (), nbytes, None, min_accuracy)
+            query = Query("", terms, parts, within_s)
             flight = InFlightQuery(next(_ids), spec, query, variant, now - age_s, _waits, number)
             flight.front, flight.client = self, client
             flight.expires = flight.due + _grace_s(spec)

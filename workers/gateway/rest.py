@@ -14,12 +14,12 @@ import msgspec
 
 from workers.net import compression
 from workers.net.http1 import Exchange, RequestHead, Response
-from workers.protocol import v2
-from workers.protocol.frames import TensorHeader
+from workers.protocol.frames import Buffer, TensorHeader
 from workers.protocol.specs import ApplicationSpec
-from workers.protocol.tensors import Buffer
-from workers.protocol.v2_repeated import Reader
-from workers.protocol.v2_response import Template, fits
+from workers.v2 import http
+from workers.v2.http_memory import Reader
+from workers.v2.http_template import Template, fits
+from workers.v2.query import Query, Terms, V2Error
 
 from .catalog import Catalog, parse_version
 from .errors import (
@@ -48,7 +48,7 @@ TEMPLATES = 1024
 #: bytes of a body where none is of use: some clients send '{}'
 UNUSED_BODY_BYTES = 64
 
-_Rendered = tuple[v2.Terms, tuple[TensorHeader, ...], Template | None]
+_Rendered = tuple[Terms, tuple[TensorHeader, ...], Template | None]
 
 
 @dataclass(slots=True)
@@ -201,7 +201,7 @@ class Rest:
             body = self._decompress(admitted, body)
         try:
             query = infer.reader.parse(body, admitted.header_length)
-        except v2.V2Error as error:
+        except V2Error as error:
             raise Invalid(str(error)) from None
         flight = front.submit(
             infer.spec, query, infer.variant, exchange.read_at, self._answer, exchange, admitted.client
@@ -248,7 +248,7 @@ class Rest:
                     exchange.succeed(template.fill(query.id, outcome.queue_s * 1e3, outcome.parts))
                     return
             response = _render(accepts, query, flight.spec.name, outcome)
-        except v2.V2Error as error:
+        except V2Error as error:
             failed = ModelFailed(str(error))
             exchange.respond(*self._error(failed))
             raise failed from None
@@ -317,15 +317,15 @@ class Rest:
     def _index(self, exchange: Exchange, admitted: _Admitted) -> None:
         body = bytes(self._decompress(admitted, exchange.body))
         try:
-            wanted = msgspec.json.decode(body, type=v2.IndexRequest) if body.strip() else v2.IndexRequest()
+            wanted = msgspec.json.decode(body, type=http.IndexRequest) if body.strip() else http.IndexRequest()
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Invalid(f"body: {error}") from None
         exchange.respond(200, [_JSON], [_encode(self._metadata.index(wanted.ready))])
 
 
-def _render(accepts: bytes, query: v2.Query, model: str, answer: Answer) -> Response:
+def _render(accepts: bytes, query: Query, model: str, answer: Answer) -> Response:
     parameters = answer.parameters()
-    body, header_length = v2.render(query, model, answer.run.variant, parameters, answer.headers, answer.parts)
+    body, header_length = http.render(query, model, answer.run.variant, parameters, answer.headers, answer.parts)
     headers = [_JSON]
     if header_length is not None:
         headers = [_BINARY, (b"inference-header-content-length", b"%d" % header_length)]
@@ -367,5 +367,5 @@ def _header_length(headers: dict[bytes, bytes]) -> int | None:
     if value is None:
         return None
     if not value.isdigit() or len(value) > 15:
-        raise Invalid(f"{v2.HEADER_LENGTH}: must be a whole number of bytes")
+        raise Invalid(f"{http.HEADER_LENGTH}: must be a whole number of bytes")
     return int(value)

@@ -2,7 +2,7 @@
 here.
 
 A call is admitted by its head (method, key, deadline, compression) before its message is read, so that nobody can make
-the gateway read what it would refuse anyway. What a message holds is for :mod:`~workers.protocol.v2_grpc`.
+the gateway read what it would refuse anyway. What a message holds is for :mod:`workers.v2`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from workers import log
 from workers.net.compression import ENCODINGS
 from workers.net.grpc import Admitted, Call, Endpoint, StatusError, parse_timeout
 from workers.net.http2 import HeaderList
-from workers.protocol import v2, v2_grpc
-from workers.protocol.frames import TensorHeader
+from workers.protocol.frames import Buffer, TensorHeader
 from workers.protocol.specs import ApplicationSpec
-from workers.protocol.tensors import Buffer
-from workers.protocol.v2_grpc_repeated import Memory
-from workers.protocol.v2_grpc_response import Template, fits
+from workers.v2 import grpc
+from workers.v2.grpc_memory import Memory
+from workers.v2.grpc_template import Template, fits
+from workers.v2.query import Query, Terms, V2Error
 
 from .catalog import Catalog, parse_version
 from .errors import GatewayError, Invalid, ModelFailed, NotFound, UnsupportedEncoding, UnsupportedMethod
@@ -41,7 +41,7 @@ WAY_S, ROUNDED, WAY_SHARE = 0.002, 0.01, 0.05
 #: kinds of answers that are remembered
 TEMPLATES = 1024
 
-_Rendered = tuple[v2.Terms, tuple[TensorHeader, ...], Template | None]
+_Rendered = tuple[Terms, tuple[TensorHeader, ...], Template | None]
 
 
 class Rpc:
@@ -138,15 +138,15 @@ class Rpc:
                 query.latency_s = left_s
         return front.submit(spec, query, variant, read_at, self._answer, waits, client)
 
-    def _read(self, data: Buffer) -> tuple[v2.Query, tuple[ApplicationSpec, str | None]]:
+    def _read(self, data: Buffer) -> tuple[Query, tuple[ApplicationSpec, str | None]]:
         """The query, and which application and variant it is for. Raises GatewayError."""
         front = self._front
         try:
-            message, contents = v2_grpc.read(data)
+            message, contents = grpc.read(data)
             spec = front.catalog.application(message.model_name)
             variant = parse_version(front.catalog, spec, message.model_version or None)
-            query = v2_grpc.query(message, contents, spec.signature, front.accounts.limits.query_rows)
-        except v2.V2Error as error:
+            query = grpc.query(message, contents, spec.signature, front.accounts.limits.query_rows)
+        except V2Error as error:
             raise Invalid(str(error)) from None
         self._memory.remember(data, query, (spec, variant))
         return query, (spec, variant)
@@ -167,8 +167,8 @@ class Rpc:
                 response = template.fill(query.id, round(outcome.queue_s * 1e3, 3), outcome.parts)
             else:
                 version, parameters = outcome.run.variant, outcome.parameters()
-                response = v2_grpc.render(query, flight.spec.name, version, parameters, outcome.headers, outcome.parts)
-        except v2.V2Error as error:
+                response = grpc.render(query, flight.spec.name, version, parameters, outcome.headers, outcome.parts)
+        except V2Error as error:
             failed = ModelFailed(str(error))
             waits.settle(failed)
             raise failed from None

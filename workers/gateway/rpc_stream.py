@@ -10,8 +10,9 @@ from typing import Protocol
 
 from workers import log
 from workers.net.grpc import Call
-from workers.protocol import v2, v2_grpc
-from workers.protocol.tensors import Buffer
+from workers.protocol.frames import Buffer
+from workers.v2 import grpc
+from workers.v2.query import MAX_ID, V2Error
 
 from .errors import GatewayError, ModelFailed, Unavailable
 from .in_flight import InFlightQuery
@@ -256,11 +257,11 @@ class _Stream:
             self._bytes -= one.counted
             outcome = one.outcome
             if isinstance(outcome, GatewayError):
-                message = v2_grpc.streamed_error(one.id, outcome.message)
+                message = grpc.streamed_error(one.id, outcome.message)
             else:
                 self._largest = max(self._largest, len(outcome))
                 self._answers -= len(outcome)
-                message = v2_grpc.streamed(outcome)
+                message = grpc.streamed(outcome)
             if not call.send(message):
                 self.forget()
                 return
@@ -281,7 +282,7 @@ class _Stream:
 def _id(data: Buffer) -> str:
     """The id of a query that was refused, as far as it can be read."""
     try:
-        message, _ = v2_grpc.read(data)
-    except v2.V2Error:
+        message, _ = grpc.read(data)
+    except V2Error:
         return ""
-    return message.id[: v2.MAX_ID]
+    return message.id[:MAX_ID]

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from .frames import TensorHeader
-from .tensors import Buffer
-from .v2 import Terms
+from workers.protocol.frames import Buffer, TensorHeader
+
+from .query import Terms
 
 #: characters of the number: with blanks in front, which JSON allows, most responses are of one length
 WIDTH = 9
@@ -20,7 +20,7 @@ _encode = msgspec.json.Encoder().encode
 
 class Template:
     """A response as bytes from its content type on, with places left for the request's id, one parameter that is a
-    number of up to three decimals, and the tensors; as :func:`~.v2.render` would make it.
+    number of up to three decimals, and the tensors; as :func:`~.http.render` would make it.
 
     Args:
         parameters: of the response, in order. ``number``: the name of the one that is not the same each time.

@@ -1,7 +1,7 @@
 """Open Inference Protocol (V2) queries in gRPC's spelling: protobuf messages with raw or typed contents. Pure.
 
 :func:`read` takes a message apart, :func:`query` checks it against an application's signature (by
-:func:`~workers.protocol.v2.check`, as for HTTP), :func:`render` makes the answer, whose outputs are raw contents
+:func:`~.query.check`, as for HTTP), :func:`render` makes the answer, whose outputs are raw contents
 always, as Triton's are.
 
 Protobuf copies every ``bytes`` field, once when it reads a message and once when the field is read. Large tensors do
@@ -19,11 +19,12 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2 as pb
 
-from . import tensors, v2
-from .frames import TensorHeader
-from .specs import Signature
-from .tensors import Buffer
-from .v2 import V2Error
+from workers.protocol.datatypes import NUMPY
+from workers.protocol.frames import Buffer, TensorHeader
+from workers.protocol.specs import Signature
+
+from . import tensors
+from .query import Input, Output, Query, Request, V2Error, check, wanted
 
 #: from this size on (bytes), taking a message apart here costs less than protobuf's copies
 LARGE = 64 * 1024
@@ -132,7 +133,7 @@ def _varint(data: bytes, offset: int) -> tuple[int, int]:
 # --- queries --------------------------------------------------------------------------------------------------------
 
 
-def query(message: pb.ModelInferRequest, contents: Sequence[Buffer], signature: Signature, max_rows: int) -> v2.Query:
+def query(message: pb.ModelInferRequest, contents: Sequence[Buffer], signature: Signature, max_rows: int) -> Query:
     """What :func:`read` gave as a query for ``signature`` of at most ``max_rows`` rows.
 
     Raises:
@@ -145,24 +146,24 @@ def query(message: pb.ModelInferRequest, contents: Sequence[Buffer], signature: 
             f"raw_input_contents: has {len(contents)} items for {len(inputs)} inputs; "
             "one for each is needed, or none and typed contents in all inputs"
         )
-    request = v2.Request(
+    request = Request(
         inputs=[
-            v2.Input(item.name, item.shape[:], item.datatype, _parameters("inputs." + item.name, item.parameters))
+            Input(item.name, item.shape[:], item.datatype, _parameters("inputs." + item.name, item.parameters))
             for item in inputs
         ],
         id=message.id,
         parameters=_parameters("", message.parameters),
-        outputs=[v2.Output(item.name, _parameters("outputs." + item.name, item.parameters)) for item in outputs],
+        outputs=[Output(item.name, _parameters("outputs." + item.name, item.parameters)) for item in outputs],
     )
 
-    def take(place: int, field: str, item: v2.Input) -> Buffer:
+    def take(place: int, field: str, item: Input) -> Buffer:
         for name in item.parameters:
             raise V2Error(f"{field}.parameters.{name}: not supported over gRPC")
         if contents:
             return _raw(place, field, item, inputs[place], contents[place])
         return _typed(field, item, inputs[place].contents)
 
-    return v2.check(request, signature, max_rows, take)
+    return check(request, signature, max_rows, take)
 
 
 def _parameters(owner: str, parameters: Mapping[str, pb.InferParameter]) -> dict[str, Any]:
@@ -177,7 +178,7 @@ def _parameters(owner: str, parameters: Mapping[str, pb.InferParameter]) -> dict
     return values
 
 
-def _raw(place: int, field: str, item: v2.Input, given: pb.ModelInferRequest.InferInputTensor, data: Buffer) -> Buffer:
+def _raw(place: int, field: str, item: Input, given: pb.ModelInferRequest.InferInputTensor, data: Buffer) -> Buffer:
     if given.HasField("contents") and given.contents.ListFields():
         raise V2Error(f"{field}.contents: must be empty where raw_input_contents has the data")
     try:
@@ -187,7 +188,7 @@ def _raw(place: int, field: str, item: v2.Input, given: pb.ModelInferRequest.Inf
     return data
 
 
-def _typed(field: str, item: v2.Input, contents: pb.InferTensorContents) -> bytes:
+def _typed(field: str, item: Input, contents: pb.InferTensorContents) -> bytes:
     """An input's typed contents, packed."""
     own = _CONTENTS.get(item.datatype)
     if own is None:
@@ -203,7 +204,7 @@ def _typed(field: str, item: v2.Input, contents: pb.InferTensorContents) -> byte
         raise V2Error(f"{field}.contents.{own}: has {len(values)} elements; shape {item.shape} takes {count}")
     if item.datatype == "BYTES":
         return b"".join(piece for value in values for piece in (len(value).to_bytes(4, "little"), value))
-    dtype = tensors.NUMPY[item.datatype]
+    dtype = NUMPY[item.datatype]
     if own not in ("int_contents", "uint_contents"):
         return np.fromiter(values, dtype, count).tobytes()
     wide = np.fromiter(values, np.int64, count)
@@ -217,7 +218,7 @@ def _typed(field: str, item: v2.Input, contents: pb.InferTensorContents) -> byte
 
 
 def render(
-    query: v2.Query,
+    query: Query,
     model: str,
     version: str,
     parameters: Mapping[str, str | bool | int | float],
@@ -232,7 +233,7 @@ def render(
     message = pb.ModelInferResponse(model_name=model, model_version=version, id=query.id)
     set_parameters(message, parameters)
     pieces: list[Buffer] = [b""]
-    for name, _, header, part in v2.wanted(query, headers, parts):
+    for name, _, header, part in wanted(query, headers, parts):
         message.outputs.add(name=name, datatype=header.datatype, shape=header.shape)
         pieces += (RAW_OUTPUT, varint(len(part)), part)
     pieces[0] = message.SerializeToString()

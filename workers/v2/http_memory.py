@@ -7,9 +7,11 @@ JSON that differs in nothing but the string that is its id does so too, but for 
 
 from __future__ import annotations
 
-from . import v2, v2_spelling
-from .specs import Signature
-from .tensors import Buffer
+from workers.protocol.frames import Buffer
+from workers.protocol.specs import Signature
+
+from . import http, spelling
+from .query import MAX_ID, Query, Terms
 
 #: spellings that are remembered, and the longest one that is
 MOST, LONGEST = 1024, 4096
@@ -19,11 +21,11 @@ SMALL = 4096
 _LOOKED_AT = frozenset({"BOOL", "BYTES"})
 
 #: terms, and for each input where its data begins and ends behind the JSON
-_Known = tuple[v2.Terms, tuple[tuple[int, int], ...]]
+_Known = tuple[Terms, tuple[tuple[int, int], ...]]
 
 
 class Reader:
-    """Reads the queries of one application; as :func:`~.v2.parse`, only sooner."""
+    """Reads the queries of one application; as :func:`~.http.parse`, only sooner."""
 
     def __init__(self, signature: Signature, max_rows: int):
         self._signature = signature
@@ -36,39 +38,39 @@ class Reader:
         #: by the parts that the terms come from, so that queries that are alike share them wherever these stand
         self._alike: dict[tuple[bytes, bytes, bytes], _Known] = {}
 
-    def parse(self, body: Buffer, header_length: int | None) -> v2.Query:
-        """See :func:`~.v2.parse`.
+    def parse(self, body: Buffer, header_length: int | None) -> Query:
+        """See :func:`~.http.parse`.
 
         Raises:
             V2Error: anything that a client can get wrong.
         """
         if header_length is None or header_length > LONGEST or self._looked_at:
-            return v2.parse(body, header_length, self._signature, self._max_rows)
+            return http.parse(body, header_length, self._signature, self._max_rows)
         text = bytes(body[:header_length])
         known = self._whole.get(text)
         if known is not None and len(body) == header_length + known[0].nbytes:
             return _same(known, "", body, header_length)
         return self._but_for_its_id(text, body, header_length)
 
-    def _but_for_its_id(self, text: bytes, body: Buffer, header_length: int) -> v2.Query:
+    def _but_for_its_id(self, text: bytes, body: Buffer, header_length: int) -> Query:
         around, name = None, ""
         try:
-            spelled = bytes(v2_spelling.named(text).id)
+            spelled = bytes(spelling.named(text).id)
             if spelled:
-                name = v2_spelling.string(spelled)
+                name = spelling.string(spelled)
                 # If these bytes come first somewhere else than where the id stands, nothing but this very text has the
                 # same around them and the same id.
                 before, _, behind = text.partition(spelled)
                 around = before, behind
-        except v2_spelling.MISTAKES:
-            return v2.parse(body, header_length, self._signature, self._max_rows)
+        except spelling.MISTAKES:
+            return http.parse(body, header_length, self._signature, self._max_rows)
         known = self._around.get(around) if around is not None else None
-        if known is not None and len(name) <= v2.MAX_ID and len(body) == header_length + known[0].nbytes:
+        if known is not None and len(name) <= MAX_ID and len(body) == header_length + known[0].nbytes:
             return _same(known, name, body, header_length)
-        query = v2.parse(body, header_length, self._signature, self._max_rows)
+        query = http.parse(body, header_length, self._signature, self._max_rows)
         known = self._places(text, query)
         if known is not None:
-            parts = v2_spelling.spelled(text)
+            parts = spelling.spelled(text)
             alike = bytes(parts.parameters), bytes(parts.inputs), bytes(parts.outputs)
             known = self._alike.get(alike, known)
             query.terms = known[0]
@@ -79,9 +81,9 @@ class Reader:
                 _remember(self._around, around, known)
         return query
 
-    def _places(self, text: bytes, query: v2.Query) -> _Known | None:
+    def _places(self, text: bytes, query: Query) -> _Known | None:
         """Where the data of a query that was read lies; None where some of it is in the JSON."""
-        given = v2.binary_sizes(text)
+        given = http.binary_sizes(text)
         if given is None:
             return None
         places: list[tuple[int, int]] = [(0, 0)] * len(given)
@@ -92,14 +94,14 @@ class Reader:
         return query.terms, tuple(places)
 
 
-def _same(known: _Known, id: str, body: Buffer, header_length: int) -> v2.Query:
+def _same(known: _Known, id: str, body: Buffer, header_length: int) -> Query:
     """A query as one that is known, with as much data."""
     terms, places = known
     view = body if terms.nbytes <= SMALL else memoryview(body)
     if len(places) == 1:
-        return v2.Query(id, terms, (view[header_length:],), terms.latency_s)
+        return Query(id, terms, (view[header_length:],), terms.latency_s)
     parts = tuple([view[header_length + start : header_length + end] for start, end in places])
-    return v2.Query(id, terms, parts, terms.latency_s)
+    return Query(id, terms, parts, terms.latency_s)
 
 
 def _remember(memory: dict, key, value) -> None:

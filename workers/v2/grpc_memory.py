@@ -14,8 +14,10 @@ from typing import Any
 
 from tritonclient.grpc import service_pb2 as pb
 
-from . import v2, v2_grpc
-from .tensors import Buffer
+from workers.protocol.frames import Buffer
+
+from . import grpc
+from .query import Query, Terms, V2Error
 
 #: spellings that are remembered, and the longest one that is
 MOST, LONGEST = 1024, 4096
@@ -41,7 +43,7 @@ class _Known:
 
     def __init__(
         self,
-        terms: v2.Terms,
+        terms: Terms,
         places: tuple[tuple[int, int], ...],
         between: tuple[tuple[int, int, bytes], ...],
         owner: Any,
@@ -61,7 +63,7 @@ class Memory:
         #: by length of a message without its id: lengths of the spellings that such messages begin with
         self._lengths: dict[int, tuple[int, ...]] = {}
 
-    def find(self, data: Buffer) -> tuple[v2.Query, Any] | None:
+    def find(self, data: Buffer) -> tuple[Query, Any] | None:
         """A serialised query, and what was remembered with the first one that was spelled so; None: it is spelled as
         none that is remembered."""
         for length in self._lengths.get(len(data), ()):
@@ -82,7 +84,7 @@ class Memory:
                 return _same(known, id, data, length)
         return None
 
-    def remember(self, data: Buffer, query: v2.Query, owner: Any) -> None:
+    def remember(self, data: Buffer, query: Query, owner: Any) -> None:
         """Take the spelling of a query that was read for known, if it is one that can be told again by its bytes."""
         if any(header.datatype in _LOOKED_AT for header in query.tensors):
             return
@@ -117,8 +119,8 @@ def _spelling(data: Buffer, start: int, end: int) -> tuple[pb.ModelInferRequest,
     """The message without the id at ``start`` and without contents, its bytes up to its first contents, and where its
     contents begin and end; None where they do not stand together at its end."""
     try:
-        pieces = [(begin, finish) for _, begin, finish in v2_grpc.raw_places(data)]
-    except v2.V2Error:
+        pieces = [(begin, finish) for _, begin, finish in grpc.raw_places(data)]
+    except V2Error:
         # Of a small message nobody has counted the fields.
         return None
     if not pieces or pieces[-1][1] != len(data) or pieces[0][0] > LONGEST + end - start:
@@ -129,11 +131,11 @@ def _spelling(data: Buffer, start: int, end: int) -> tuple[pb.ModelInferRequest,
             return None
     first, last = pieces[0]
     text = bytes(data[:start]) + bytes(data[end:first])
-    fields = v2_grpc.parsed(text + bytes(last - first))
+    fields = grpc.parsed(text + bytes(last - first))
     return (fields, text, pieces) if len(fields.raw_input_contents) == 1 else None
 
 
-def _same(known: _Known, id: str, data: Buffer, length: int) -> tuple[v2.Query, Any] | None:
+def _same(known: _Known, id: str, data: Buffer, length: int) -> tuple[Query, Any] | None:
     """A query as one that is known, with as much data; None: it has more or less."""
     if len(data) - length != known.size:
         # Another spelling is as long, and messages of this length begin with that.
@@ -144,7 +146,7 @@ def _same(known: _Known, id: str, data: Buffer, length: int) -> tuple[v2.Query, 
     terms = known.terms
     view = data if terms.nbytes <= SMALL else memoryview(data)
     parts = tuple([view[length + begin : length + end] for begin, end in known.places])
-    return v2.Query(id, terms, parts, terms.latency_s), known.owner
+    return Query(id, terms, parts, terms.latency_s), known.owner
 
 
 def _id_place(data: Buffer) -> tuple[int, int]:

@@ -1,10 +1,8 @@
-"""Open Inference Protocol (V2) queries: what is checked however they are spelled, and the spelling of HTTP (JSON, and
-the binary tensor data extension); that of gRPC is in :mod:`~workers.protocol.v2_grpc`.
+"""Open Inference Protocol (V2) queries: what is checked however they are spelled.
 
 :func:`check` turns a :class:`Request` into a :class:`Query` that fits an application's signature, tensors packed as
-executors take them. :func:`parse` does so for an HTTP body; :func:`render` turns an executor's tensors into a response
-body, those that :func:`wanted` picks. All are pure. Every mistake is a :class:`V2Error` that names the field and its
-limit.
+executors take them; :func:`wanted` picks a query's outputs. Every mistake is a :class:`V2Error` that names the field
+and its limit.
 
 Dialect: https://github.com/kserve/open-inference-protocol and Triton's extensions ``binary_tensor_data`` and
 ``parameters``. Sequences, shared memory and classification are refused, not ignored: a client that asks for them
@@ -23,13 +21,13 @@ from typing import Any
 
 import msgspec
 
-from . import tensors
-from .frames import Form, TensorHeader
-from .specs import Signature, TensorSpec
-from .tensors import Buffer, TensorError
+from workers.protocol.datatypes import DATATYPES
+from workers.protocol.frames import Buffer, Form, TensorHeader
+from workers.protocol.specs import Signature, TensorSpec
 
-#: the header that tells where the JSON part of a body ends
-HEADER_LENGTH = "Inference-Header-Content-Length"
+from . import tensors
+from .tensors import TensorError
+
 #: longest request id that is echoed
 MAX_ID = 1024
 
@@ -82,12 +80,6 @@ class Query(msgspec.Struct):
         return self.terms.min_accuracy
 
 
-class IndexRequest(msgspec.Struct):
-    """What is asked of the repository's index: ``ready`` models only, or all."""
-
-    ready: bool = False
-
-
 class Input(msgspec.Struct):
     """One input as the client describes it. ``data``: HTTP's JSON form."""
 
@@ -117,47 +109,6 @@ class Request(msgspec.Struct):
 #: the packed data of an input, by its place in the request, its name in errors, and its description; checked to be as
 #: long as its shape takes. Raises TensorError or V2Error.
 Take = Callable[[int, str, Input], Buffer]
-
-_decoder = msgspec.json.Decoder(Request)
-_encoder = msgspec.json.Encoder()
-
-
-def parse(body: Buffer, header_length: int | None, signature: Signature, max_rows: int) -> Query:
-    """A request body as a query for ``signature``.
-
-    Args:
-        body: the whole body, already decompressed.
-        header_length: value of :data:`HEADER_LENGTH`; None: the whole body is JSON.
-        max_rows: most rows that one query may have.
-
-    Raises:
-        V2Error: anything that a client can get wrong.
-    """
-    view = memoryview(body)
-    if header_length is None:
-        header_length = len(view)
-    if not 0 <= header_length <= len(view):
-        raise V2Error(f"{HEADER_LENGTH}: is {header_length}, the body has {len(view)} bytes")
-    if header_length == 0:
-        raise V2Error("body: is empty; a JSON object with 'inputs' is needed")
-    try:
-        request = _decoder.decode(view[:header_length])
-    except msgspec.ValidationError as error:
-        raise V2Error(f"body: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise V2Error(f"body: not valid JSON: {error}") from None
-    binary = _Binary(view[header_length:])
-    query = check(request, signature, max_rows, binary.take)
-    binary.end()
-    _check_json_outputs(query, signature)
-    return query
-
-
-def binary_sizes(text: Buffer) -> list[tuple[str, int]] | None:
-    """(name, bytes) of each input of a query's JSON part that :func:`parse` found right, in the request's order; None
-    where some of the data is in the JSON."""
-    given = [(item.name, _binary_size(item.name, item.parameters)) for item in _decoder.decode(text).inputs]
-    return None if any(size is None for _, size in given) else given
 
 
 def check(request: Request, signature: Signature, max_rows: int, take: Take) -> Query:
@@ -261,14 +212,6 @@ def _outputs(wanted: list[Output], signature: Signature, binary_default: bool) -
     return tuple(chosen.items())
 
 
-def _check_json_outputs(query: Query, signature: Signature) -> None:
-    """Refuse what could not be rendered before it costs a run."""
-    datatypes = {spec.name: spec.datatype for spec in signature.outputs}
-    for name, binary in query.outputs:
-        if not binary and datatypes[name] == "BF16":
-            raise V2Error(f"outputs.{name}: BF16 has no JSON form; ask for binary data (parameters.binary_data)")
-
-
 # --- inputs ---------------------------------------------------------------------------------------------------------
 
 
@@ -296,39 +239,9 @@ def _inputs(given: list[Input], signature: Signature, take: Take) -> dict[str, t
     return found
 
 
-class _Binary:
-    """The binary part of a body, of which each input with a size takes the next piece."""
-
-    def __init__(self, data: memoryview):
-        self._data = data
-        self._offset = 0
-
-    def take(self, _place: int, field: str, item: Input) -> Buffer:
-        """See :data:`Take`."""
-        size = _binary_size(field, item.parameters)
-        if size is None:
-            if item.data is msgspec.UNSET:
-                raise V2Error(f"{field}: has neither data nor parameters.binary_data_size")
-            return tensors.pack(item.datatype, item.shape, item.data)
-        if item.data is not msgspec.UNSET:
-            raise V2Error(f"{field}: has both data and parameters.binary_data_size; one is needed")
-        data = self._data[self._offset : self._offset + size]
-        if len(data) < size:
-            raise V2Error(f"{field}.parameters.binary_data_size: is {size}, {len(data)} bytes are left in the body")
-        self._offset += size
-        tensors.check_packed(item.datatype, item.shape, data)
-        return data
-
-    def end(self) -> None:
-        """Raises V2Error where something is left."""
-        left = len(self._data) - self._offset
-        if left:
-            raise V2Error(f"body: {left} bytes after the last input's binary data")
-
-
 def _check_shape(field: str, item: Input, spec: TensorSpec) -> None:
     if item.datatype != spec.datatype:
-        if item.datatype not in tensors.DATATYPES:
+        if item.datatype not in DATATYPES:
             raise V2Error(f"{field}.datatype: {_quote(item.datatype)} is not a V2 datatype; must be {spec.datatype}")
         raise V2Error(f"{field}.datatype: is {item.datatype}, must be {spec.datatype}")
     if len(item.shape) != len(spec.shape):
@@ -346,17 +259,6 @@ def _check_shape(field: str, item: Input, spec: TensorSpec) -> None:
             )
         if place > 0 and want >= 0 and have != want:
             raise V2Error(f"{field}.shape[{place}]: is {have}, must be {want} as in {list(spec.shape)}")
-
-
-def _binary_size(field: str, parameters: dict[str, Any]) -> int | None:
-    size = None
-    for name, value in parameters.items():
-        if name != "binary_data_size":
-            raise V2Error(f"{field}.parameters.{name}: not supported; binary_data_size is")
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise V2Error(f"{field}.parameters.binary_data_size: must be a whole number, 0 or more")
-        size = value
-    return size
 
 
 def _quote(text: str) -> str:
@@ -379,36 +281,3 @@ def wanted(
         if name not in by_name:
             raise V2Error(f"outputs.{name}: the model did not give it")
         yield name, as_binary, *by_name[name]
-
-
-def render(
-    query: Query,
-    model: str,
-    version: str,
-    parameters: dict[str, Any],
-    headers: Sequence[TensorHeader],
-    parts: Sequence[Buffer],
-) -> tuple[list[Buffer], int | None]:
-    """A response body and the length of its JSON part (None: all of it), outputs in the order that the query wants.
-
-    Raises:
-        V2Error: an output is missing, or has no JSON form and was not asked for as binary data.
-    """
-    described: list[dict[str, Any]] = []
-    binary: list[Buffer] = []
-    for name, as_binary, header, part in wanted(query, headers, parts):
-        entry: dict[str, Any] = {"name": name, "datatype": header.datatype, "shape": header.shape}
-        if as_binary:
-            entry["parameters"] = {"binary_data_size": len(part)}
-            binary.append(part)
-        else:
-            try:
-                entry["data"] = tensors.unpack(header.datatype, header.shape, part)
-            except TensorError as error:
-                raise V2Error(f"outputs.{name}: {error}") from None
-        described.append(entry)
-    response: dict[str, Any] = {"id": query.id} if query.id else {}
-    response.update(model_name=model, model_version=version, parameters=parameters, outputs=described)
-    text = _encoder.encode(response)
-    asked_binary = any(as_binary for _, as_binary in query.outputs)
-    return [text, *binary], len(text) if asked_binary else None

@@ -9,10 +9,10 @@ from typing import Any
 
 from tritonclient.grpc import service_pb2 as pb
 
-from .frames import TensorHeader
-from .tensors import Buffer
-from .v2 import Terms
-from .v2_grpc import RAW_OUTPUT, set_parameters, varint
+from workers.protocol.frames import Buffer, TensorHeader
+
+from .grpc import RAW_OUTPUT, set_parameters, varint
+from .query import Terms
 
 _pack = struct.Struct("<d").pack
 _ID = bytes([pb.ModelInferResponse.DESCRIPTOR.fields_by_name["id"].number << 3 | 2])
@@ -20,7 +20,7 @@ _ID = bytes([pb.ModelInferResponse.DESCRIPTOR.fields_by_name["id"].number << 3 |
 
 class Template:
     """A serialised ModelInferResponse with places left for the request's id, one parameter that is a floating-point
-    number, and the tensors; it says what :func:`~.v2_grpc.render` would say, its fields in another order.
+    number, and the tensors; it says what :func:`~.grpc.render` would say, its fields in another order.
 
     Args:
         parameters: of the response. ``number``: the name of the one that is not the same each time.

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from workers.protocol.frames import TensorHeader
 from workers.protocol.specs import Signature, TensorSpec
 from workers.v2 import http
-from workers.v2.http_memory import LONGEST, MOST, Reader
-from workers.v2.http_template import Template, fits
-from workers.v2.query import MAX_ID, V2Error
+from workers.v2.http_memory import Reader
+from workers.v2.http_template import HttpTemplate
+from workers.v2.query import LONGEST, MAX_ID, MOST, V2Error
 
 TWO = Signature(
     (TensorSpec("a", "FP32", (-1, 2)), TensorSpec("b", "INT16", (-1, -1))),
@@ -139,9 +139,7 @@ def test_an_id_that_is_wrong_is_refused_however_well_the_rest_is_known(broken):
 def test_those_that_are_alike_share_their_terms_whatever_their_ids():
     reader = Reader(TWO, 64)
     inputs = [tensor("a", 1, 2, 8), tensor("b", 1, 3, 6)]
-    texts = [
-        json.dumps({"id": id, "inputs": inputs} if id else {"inputs": inputs}).encode() for id in ("", "x", "y", "")
-    ]
+    texts = [json.dumps({"id": id, "inputs": inputs}).encode() for id in ("", "x", "y", "")]
     queries = [reader.parse(text + bytes([i] * 14), len(text)) for i, text in enumerate(texts)]
     assert [query.id for query in queries] == ["", "x", "y", ""]
     assert len({id(query.terms) for query in queries}) == 1
@@ -163,14 +161,14 @@ def test_who_never_spells_alike_fills_no_memory():
         inputs = [tensor("a", 1, 2, 8), tensor("b", 1, 3, 6)]
         text = json.dumps({"inputs": inputs, "parameters": {"latency_ms": i + 1}}).encode()
         assert reader.parse(text + bytes(14), len(text)).latency_s == (i + 1) / 1e3
-        assert max(len(reader._whole), len(reader._around), len(reader._alike)) <= MOST
+        assert len(reader._known) <= MOST
     for i in range(3 * MOST):
         text = json.dumps({"id": "x", "inputs": inputs, "parameters": {"latency_ms": i + 1}}).encode()
         assert reader.parse(text + bytes(14), len(text)).latency_s == (i + 1) / 1e3
-        assert max(len(reader._whole), len(reader._around), len(reader._alike)) <= MOST
+        assert len(reader._known) <= MOST
     long = json.dumps({"inputs": inputs, "id": "x" * 900}).encode() + b" " * LONGEST
     assert reader.parse(long + bytes(14), len(long)).id == "x" * 900
-    assert all(len(text) <= LONGEST for text in reader._whole)
+    assert all(len(key) <= LONGEST for key in reader._known)
 
 
 # --- responses --------------------------------------------------------------------------------------------------------
@@ -198,8 +196,8 @@ def test_a_filled_template_is_the_response_that_would_be_rendered(id, number, or
     parts = [b"p" * 8 * rows, b"\2\0\0\0qq" * rows]
     parameters = {"variant": "v", "accuracy": 97.5, "queue_ms": round(number, 3), "batch_size": 3}
     rendered, length = http.render(query, "m", "v", parameters, headers, parts)
-    assert fits(query.terms, headers)
-    template = Template(query.terms, "m", "v", parameters, "queue_ms", headers)
+    assert HttpTemplate.fits(query.terms, headers)
+    template = HttpTemplate(query.terms, "m", "v", parameters, "queue_ms", headers)
     head, _, body = template.fill(id, number, parts).partition(b"\r\n\r\n")
     given = dict(line.split(b": ") for line in head.split(b"\r\n"))
     assert int(given[b"content-length"]) == len(body)
@@ -215,7 +213,7 @@ def test_a_filled_template_is_the_response_that_would_be_rendered(id, number, or
 def test_there_is_no_template_where_an_output_is_wanted_as_json_or_missing():
     text = json.dumps({"inputs": [tensor("a", 1, 2, 8), tensor("b", 1, 3, 6)]}).encode()
     header = TensorHeader("p", "FP32", (1, 2), 8)
-    assert not fits(http.parse(text + bytes(14), len(text), TWO, 64).terms, (header,))
+    assert not HttpTemplate.fits(http.parse(text + bytes(14), len(text), TWO, 64).terms, (header,))
     binary = json.loads(text) | {"parameters": {"binary_data_output": True}}
     text = json.dumps(binary).encode()
-    assert not fits(http.parse(text + bytes(14), len(text), TWO, 64).terms, (header,))
+    assert not HttpTemplate.fits(http.parse(text + bytes(14), len(text), TWO, 64).terms, (header,))

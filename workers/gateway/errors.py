@@ -7,10 +7,6 @@ have been answered), or None (the client's mistake: not a query that the applian
 
 from __future__ import annotations
 
-import math
-
-import msgspec
-
 from workers.net.grpc import Code, StatusError
 
 
@@ -111,26 +107,6 @@ class ModelFailed(GatewayError):
     """The model raised, or gave what cannot be sent. Not retryable with the same input."""
 
     status, code, outcome = 500, Code.INTERNAL, "failed"
-
-
-_encode = msgspec.json.Encoder().encode
-_JSON = (b"content-type", b"application/json")
-
-
-def http_response(error: GatewayError) -> tuple[int, list[tuple[bytes, bytes]], list[bytes]]:
-    """The error as (status, headers, body); a time to retry is rounded up to whole seconds, at least 1."""
-    headers = [_JSON, *error.headers]
-    if error.retry_after_s is not None:
-        headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_s))))
-    return error.status, headers, [_encode({"error": error.message})]
-
-
-def http_plain(status: int, message: str) -> tuple[int, list[tuple[bytes, bytes]], list[bytes]]:
-    """An error that HTTP itself found, in the same form."""
-    headers = [_JSON]
-    if status == 503:
-        headers.append((b"retry-after", b"1"))
-    return status, headers, [_encode({"error": message})]
 
 
 def of_name(name: str, message: str, retry_after_s: float | None) -> GatewayError:

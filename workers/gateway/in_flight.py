@@ -17,9 +17,9 @@ from .errors import GatewayError
 
 class Run:
     """A batch's run, as its executor told of it; shared by its answers. Accuracies in percent, ``run_s`` in seconds,
-    ``rows`` of the whole batch. ``rendered``: kept by the edge that renders answers."""
+    ``rows`` of the whole batch."""
 
-    __slots__ = ("accuracy", "accuracy_normalized", "device", "rendered", "rows", "run_s", "variant")
+    __slots__ = ("accuracy", "accuracy_normalized", "device", "rows", "run_s", "variant")
 
     def __init__(self, device: str, variant: str, accuracy: float, accuracy_normalized: float, run_s: float, rows: int):
         self.device = device
@@ -28,7 +28,6 @@ class Run:
         self.accuracy_normalized = accuracy_normalized
         self.run_s = run_s
         self.rows = rows
-        self.rendered: Any = None
 
 
 class Answer:

@@ -1,60 +1,64 @@
-"""The V2 HTTP edge: paths, headers and bodies to calls of the handlers behind, and back. No decisions here.
+"""The V2 HTTP edge: parses requests, calls front and metadata, renders responses. No decisions here.
 
-A request is admitted when its headers are there (path, method, key, encoding), so that nobody can make the gateway
-read a body that it would refuse anyway.
+A request is admitted by its head (path, method, key, encoding), so that no client can make the gateway read a body
+that it would reject anyway.
 """
 
 from __future__ import annotations
 
+import math
 import urllib.parse
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from workers.net import compression
 from workers.net.http1 import Exchange, RequestHead, Response
-from workers.protocol.frames import Buffer, TensorHeader
+from workers.protocol.frames import Buffer
 from workers.protocol.specs import ApplicationSpec
 from workers.v2 import http
 from workers.v2.http_memory import Reader
-from workers.v2.http_template import Template, fits
-from workers.v2.query import Query, Terms, V2Error
+from workers.v2.http_template import HttpTemplate
+from workers.v2.query import V2Error
 
 from .catalog import Catalog, parse_version
 from .errors import (
     GatewayError,
     Invalid,
     MethodNotAllowed,
-    ModelFailed,
     NotFound,
     TooLarge,
     UnsupportedEncoding,
-    http_plain,
-    http_response,
 )
 from .front import Front
 from .in_flight import Answer, InFlightQuery, Outcome
 from .metadata import Metadata
 from .metrics import GatewayMetrics
+from .responses import Responses
 
 _JSON = (b"content-type", b"application/json")
 _BINARY = (b"content-type", b"application/octet-stream")
 _TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 _encode = msgspec.json.Encoder().encode
 
-#: kinds of answers that are remembered
-TEMPLATES = 1024
-#: bytes of a body where none is of use: some clients send '{}'
+#: bytes of a body that is not used: some clients send '{}'
 UNUSED_BODY_BYTES = 64
-
-_Rendered = tuple[Terms, tuple[TensorHeader, ...], Template | None]
 
 
 @dataclass(slots=True)
 class _Admitted:
-    """A head that is fine. ``call``: answers its requests; ``model`` and ``version`` from its path; ``infer``: what
-    these are, once somebody asked; ``client``: hash of its API key."""
+    """An admitted head.
+
+    Attributes:
+        call: answers its requests.
+        model, version: from the path.
+        header_length: bytes of the body's JSON part; None: all.
+        encoding, accepts: how the body is compressed, and how the response may be.
+        client: hash of the API key.
+        infer: what queries with this head ask, once there was one.
+    """
 
     call: Callable[[Exchange, _Admitted], None]
     model: str = ""
@@ -68,7 +72,7 @@ class _Admitted:
 
 @dataclass(slots=True)
 class _Infer:
-    """What queries to a model are for, as long as the catalog is this one."""
+    """Application, variant and reader of queries, valid for one catalog."""
 
     catalog: Catalog
     spec: ApplicationSpec
@@ -84,36 +88,38 @@ class Rest:
         self._metadata = metadata
         self._metrics = metrics
         self._max_body_bytes = max_body_bytes
+        self._responses = Responses(HttpTemplate, _render)
         self._answer = self._answered
-        #: by application, of the catalog that came last
+        #: by application of one catalog
         self._readers: dict[str, Reader] = {}
         self._readers_of: Catalog | None = None
-        self._templates: dict[tuple, _Rendered] = {}
         get, post = ("GET", "HEAD"), ("POST",)
-        #: path below the root -> (methods, handler); those of a model follow below
-        self._fixed: dict[tuple[str, ...], tuple[tuple[str, ...], Callable]] = {
-            ("v2",): (get, self._server),
-            ("v2", "models", "stats"): (get, self._statistics),
-            ("v2", "repository", "index"): (post, self._index),
-        }
+        #: path -> handler, without a key
         self._open: dict[tuple[str, ...], Callable] = {
-            ("v2", "health", "live"): self._live,
+            ("v2", "health", "live"): _json(lambda _: {"live": True}),
             ("v2", "health", "ready"): self._ready,
-            ("health",): self._health,
+            ("health",): _json(lambda _: metadata.health()),
             ("metrics",): self._metrics_text,
         }
+        #: path -> (methods, handler)
+        self._fixed: dict[tuple[str, ...], tuple[tuple[str, ...], Callable]] = {
+            ("v2",): (get, _json(lambda _: metadata.server())),
+            ("v2", "models", "stats"): (get, _json(lambda _: metadata.statistics(None, None))),
+            ("v2", "repository", "index"): (post, self._index),
+        }
+        #: the same by the end of a model's path
         self._of_model: dict[str, tuple[tuple[str, ...], Callable]] = {
-            "": (get, self._model),
+            "": (get, _json(lambda asked: metadata.model(asked.model, asked.version))),
             "ready": (get, self._model_ready),
-            "config": (get, self._config),
-            "stats": (get, self._statistics),
+            "config": (get, _json(lambda asked: metadata.config(asked.model, asked.version))),
+            "stats": (get, _json(lambda asked: metadata.statistics(asked.model or None, asked.version))),
             "infer": (post, self._infer),
         }
 
-    # --- what the HTTP server calls ---
+    # --- called by the HTTP server ---
 
     def preflight(self, head: RequestHead) -> Response | None:
-        """Admit a request by its head, or refuse it."""
+        """Admit a request by its head, or reject it."""
         try:
             head.state = self._admit(head)
         except GatewayError as error:
@@ -129,19 +135,23 @@ class Rest:
             exchange.respond(*self._error(error))
 
     def disconnected(self, exchange: Exchange) -> None:
-        """The client went away before the answer."""
+        """The client left before the answer."""
         if exchange.waiter is not None:
             self._front.cancel(exchange.waiter)
 
     def render_error(self, status: int, message: str) -> Response:
-        """An error that the HTTP server found by itself."""
+        """Word an error that the HTTP server found."""
         self._metrics.invalid(status)
-        return http_plain(status, message)
+        headers = [_JSON] if status != 503 else [_JSON, (b"retry-after", b"1")]
+        return status, headers, [_encode({"error": message})]
 
     def _error(self, error: GatewayError) -> Response:
         if error.outcome is None:
             self._metrics.invalid(error.status)
-        return http_response(error)
+        headers = [_JSON, *error.headers]
+        if error.retry_after_s is not None:
+            headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_s))))
+        return error.status, headers, [_encode({"error": error.message})]
 
     # --- admission ---
 
@@ -153,17 +163,16 @@ class Rest:
             _allow(method, ("GET", "HEAD"))
             _no_body(head)
             return _Admitted(self._open[path])
-        known = path in self._fixed or self._model_path(path) is not None
-        if not known and path[:1] != ("v2",):
+        found = self._model_path(path)
+        if path not in self._fixed and found is None and path[:1] != ("v2",):
             raise NotFound(f"path {_shown(head.target)}: not found")
         client = self._front.catalog.authenticate(headers.get(b"authorization"))
         if path in self._fixed:
             methods, call = self._fixed[path]
             model, version = "", None
+        elif found is None:
+            raise NotFound(f"path {_shown(head.target)}: not found")
         else:
-            found = self._model_path(path)
-            if found is None:
-                raise NotFound(f"path {_shown(head.target)}: not found")
             model, version, verb = found
             methods, call = self._of_model[verb]
         _allow(method, methods)
@@ -195,7 +204,7 @@ class Rest:
         front = self._front
         infer = admitted.infer
         if infer is None or infer.catalog is not front.catalog:
-            infer = admitted.infer = self._what_for(admitted)
+            infer = admitted.infer = self._resolve(admitted)
         body = exchange.body
         if admitted.encoding != b"identity":
             body = self._decompress(admitted, body)
@@ -207,7 +216,7 @@ class Rest:
             infer.spec, query, infer.variant, exchange.read_at, self._answer, exchange, admitted.client
         )
         if not exchange.done:
-            # Undone with the answer: what goes round in a circle stays until the collector comes by, body and all.
+            # Reset with the answer: a reference cycle would keep the body until the garbage collector runs.
             exchange.waiter = flight
 
     def _decompress(self, admitted: _Admitted, body: Buffer) -> Buffer:
@@ -217,7 +226,7 @@ class Rest:
         except compression.CompressionError as error:
             raise (TooLarge if error.too_large else Invalid)(f"body: {error}") from None
 
-    def _what_for(self, admitted: _Admitted) -> _Infer:
+    def _resolve(self, admitted: _Admitted) -> _Infer:
         front = self._front
         catalog = front.catalog
         spec = catalog.application(admitted.model)
@@ -231,88 +240,37 @@ class Rest:
         return _Infer(catalog, spec, variant, reader)
 
     def _answered(self, flight: InFlightQuery, outcome: Outcome) -> None:
-        """Answer a query's request; raises where the answer could not be rendered and the client was told so."""
+        """Answer a query's request. Raises ModelFailed if the result could not be rendered and the client got that."""
         exchange: Exchange = flight.context
         if isinstance(outcome, GatewayError):
             exchange.respond(*self._error(outcome))
             return
-        query = flight.query
         try:
-            accepts = exchange.head.state.accepts
-            if not accepts:
-                rendered = outcome.run.rendered
-                if rendered is None or rendered[0] is not query.terms or rendered[1] is not outcome.headers:
-                    rendered = outcome.run.rendered = self._rendered(flight, outcome)
-                template = rendered[2]
-                if template is not None:
-                    exchange.succeed(template.fill(query.id, outcome.queue_s * 1e3, outcome.parts))
-                    return
-            response = _render(accepts, query, flight.spec.name, outcome)
-        except V2Error as error:
-            failed = ModelFailed(str(error))
-            exchange.respond(*self._error(failed))
-            raise failed from None
-        except Exception:
-            exchange.respond(*self._error(ModelFailed("internal error: the answer could not be rendered")))
+            response = self._responses.response(flight, outcome, not exchange.head.state.accepts)
+        except GatewayError as error:
+            exchange.respond(*self._error(error))
             raise
-        exchange.respond(*response)
-
-    def _rendered(self, flight: InFlightQuery, answer: Answer) -> _Rendered:
-        """What the answer has in common with others of the same terms and headers; no template where there is no such
-        thing."""
-        run, terms, headers = answer.run, flight.query.terms, answer.headers
-        # Terms by identity, which is enough where it matters; they are kept, so no other object can take their place.
-        key = (id(terms), headers, run.variant, run.accuracy, run.device, run.rows)
-        known = self._templates.get(key)
-        if known is None:
-            if len(self._templates) >= TEMPLATES:
-                self._templates.clear()
-            template = None
-            if fits(terms, headers):
-                parameters = answer.parameters()
-                template = Template(terms, flight.spec.name, run.variant, parameters, "queue_ms", headers)
-            known = self._templates[key] = terms, headers, template
-        return known
+        if type(response) is bytes:
+            exchange.succeed(response)
+        else:
+            exchange.respond(*response)
 
     # --- the rest ---
 
-    def _live(self, exchange: Exchange, _: _Admitted) -> None:
-        exchange.respond(200, [_JSON], [_encode({"live": True})])
-
     def _ready(self, exchange: Exchange, _: _Admitted) -> None:
         why = self._metadata.not_ready()
-        if why:
-            # The protocol asks for a 4xx status where Kubernetes' habit would be 503.
-            exchange.respond(400, [_JSON], [_encode({"ready": False, "error": why})])
-        else:
-            exchange.respond(200, [_JSON], [_encode({"ready": True})])
+        # The protocol asks for a 4xx status, where 503 is common elsewhere.
+        body = {"ready": False, "error": why} if why else {"ready": True}
+        exchange.respond(400 if why else 200, [_JSON], [_encode(body)])
 
-    def _health(self, exchange: Exchange, _: _Admitted) -> None:
-        exchange.respond(200, [_JSON], [_encode(self._metadata.health())])
+    def _model_ready(self, exchange: Exchange, admitted: _Admitted) -> None:
+        why = self._metadata.model_not_ready(admitted.model, admitted.version)
+        body = {"error": why} if why else {"name": admitted.model, "ready": True}
+        exchange.respond(400 if why else 200, [_JSON], [_encode(body)])
 
     def _metrics_text(self, exchange: Exchange, _: _Admitted) -> None:
         self._metadata.refresh_metrics()
         exchange.respond(200, [_TEXT], [self._metrics.text()])
-
-    def _server(self, exchange: Exchange, _: _Admitted) -> None:
-        exchange.respond(200, [_JSON], [_encode(self._metadata.server())])
-
-    def _model(self, exchange: Exchange, admitted: _Admitted) -> None:
-        exchange.respond(200, [_JSON], [_encode(self._metadata.model(admitted.model, admitted.version))])
-
-    def _model_ready(self, exchange: Exchange, admitted: _Admitted) -> None:
-        why = self._metadata.model_not_ready(admitted.model, admitted.version)
-        if why:
-            exchange.respond(400, [_JSON], [_encode({"error": why})])
-        else:
-            exchange.respond(200, [_JSON], [_encode({"name": admitted.model, "ready": True})])
-
-    def _config(self, exchange: Exchange, admitted: _Admitted) -> None:
-        exchange.respond(200, [_JSON], [_encode(self._metadata.config(admitted.model, admitted.version))])
-
-    def _statistics(self, exchange: Exchange, admitted: _Admitted) -> None:
-        model = admitted.model or None
-        exchange.respond(200, [_JSON], [_encode(self._metadata.statistics(model, admitted.version))])
 
     def _index(self, exchange: Exchange, admitted: _Admitted) -> None:
         body = bytes(self._decompress(admitted, exchange.body))
@@ -323,9 +281,15 @@ class Rest:
         exchange.respond(200, [_JSON], [_encode(self._metadata.index(wanted.ready))])
 
 
-def _render(accepts: bytes, query: Query, model: str, answer: Answer) -> Response:
-    parameters = answer.parameters()
-    body, header_length = http.render(query, model, answer.run.variant, parameters, answer.headers, answer.parts)
+def _json(describe: Callable[[_Admitted], Any]) -> Callable[[Exchange, _Admitted], None]:
+    """A handler that responds with a description as JSON."""
+    return lambda exchange, admitted: exchange.respond(200, [_JSON], [_encode(describe(admitted))])
+
+
+def _render(flight: InFlightQuery, answer: Answer) -> Response:
+    accepts, parameters = flight.context.head.state.accepts, answer.parameters()
+    model, version = flight.spec.name, answer.run.variant
+    body, header_length = http.render(flight.query, model, version, parameters, answer.headers, answer.parts)
     headers = [_JSON]
     if header_length is not None:
         headers = [_BINARY, (b"inference-header-content-length", b"%d" % header_length)]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from workers import log
-from workers.net.grpc import Call
+from workers.net.grpc import Call, Endpoint
 from workers.protocol.frames import Buffer
 from workers.v2 import grpc
 from workers.v2.query import MAX_ID, V2Error
@@ -65,7 +65,7 @@ class _Asked:
             stream.settled(self)
 
 
-class Streaming:
+class Streaming(Endpoint):
     """The :class:`~workers.net.grpc.Endpoint` of such calls. Answers a stream's queries in the order in which they
     came. An error is one query's, not the stream's.
 
@@ -282,7 +282,6 @@ class _Stream:
 def _id(data: Buffer) -> str:
     """The id of a query that was refused, as far as it can be read."""
     try:
-        message, _ = grpc.read(data)
+        return grpc.split(data).id[:MAX_ID]
     except V2Error:
         return ""
-    return message.id[:MAX_ID]

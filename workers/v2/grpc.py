@@ -1,13 +1,12 @@
-"""Open Inference Protocol (V2) queries in gRPC's spelling: protobuf messages with raw or typed contents. Pure.
+"""V2 queries and responses in gRPC's spelling: protobuf messages with raw or typed contents. Pure.
 
-:func:`read` takes a message apart, :func:`query` checks it against an application's signature (by
-:func:`~.query.check`, as for HTTP), :func:`render` makes the answer, whose outputs are raw contents
-always, as Triton's are.
+:func:`split` finds the fields of a serialised ModelInferRequest, :func:`query` checks them against an application's
+signature, :func:`render` serialises a ModelInferResponse, whose outputs are raw contents always, as Triton's are.
 
-Protobuf copies every ``bytes`` field, once when it reads a message and once when the field is read. Large tensors do
+Protobuf copies every ``bytes`` field, once when it parses a message and once when the field is read. Raw contents do
 not go through it: a length-delimited field is its tag, its length and its bytes, and fields of a message may stand in
-any order (https://protobuf.dev/programming-guides/encoding/), so raw contents are taken from a large message as they
-lie there, and appended to the answer behind what protobuf wrote.
+any order (https://protobuf.dev/programming-guides/encoding/), so raw contents are read where they lie, and appended to
+a response behind the bytes that protobuf wrote.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2 as pb
@@ -24,18 +24,17 @@ from workers.protocol.frames import Buffer, TensorHeader
 from workers.protocol.specs import Signature
 
 from . import tensors
-from .query import Input, Output, Query, Request, V2Error, check, wanted
+from .query import COPY_BYTES, Input, Output, Query, Request, V2Error, check, wanted
 
-#: from this size on (bytes), taking a message apart here costs less than protobuf's copies
-LARGE = 64 * 1024
-#: fields of a large message; inputs, outputs, contents and parameters are one each. To look for more would take seconds
+#: fields at the top level of a message, one for each input, output, contents and parameter: more would take seconds
 FIELDS = 4096
 
-_RAW_INPUT = pb.ModelInferRequest.DESCRIPTOR.fields_by_name["raw_input_contents"].number << 3 | 2
-#: in front of each output's packed data and its length
+_REQUEST = pb.ModelInferRequest.DESCRIPTOR.fields_by_name
+_ID, _RAW_INPUT = (_REQUEST[name].number << 3 | 2 for name in ("id", "raw_input_contents"))
+#: tag of each output's packed data
 RAW_OUTPUT = bytes([pb.ModelInferResponse.DESCRIPTOR.fields_by_name["raw_output_contents"].number << 3 | 2])
 _STREAMED = bytes([pb.ModelStreamInferResponse.DESCRIPTOR.fields_by_name["infer_response"].number << 3 | 2])
-#: which of InferTensorContents' fields holds a datatype; the others have none and are sent raw
+#: field of InferTensorContents by datatype; other datatypes have none and are sent raw
 _CONTENTS = {
     "BOOL": "bool_contents",
     "INT8": "int_contents",
@@ -52,21 +51,78 @@ _CONTENTS = {
 }
 
 
-def read(data: bytes) -> tuple[pb.ModelInferRequest, Sequence[Buffer]]:
-    """A serialised ModelInferRequest and its raw contents, which may be views of ``data``.
+class Fields(msgspec.Struct):
+    """A serialised ModelInferRequest in parts.
+
+    Attributes:
+        rest: serialised fields other than the following.
+        id: the request's id.
+        contents: raw contents, views of the message if it is large.
+    """
+
+    rest: bytes
+    id: str
+    contents: Sequence[Buffer]
+
+    def parse(self) -> pb.ModelInferRequest:
+        """The message without raw contents. Raises V2Error."""
+        message = _parse(self.rest)
+        message.id = self.id
+        return message
+
+
+def split(data: Buffer) -> Fields:
+    """The parts of a serialised ModelInferRequest.
 
     Raises:
-        V2Error: not such a message.
+        V2Error: not such a message, or one of more than :data:`FIELDS` fields.
     """
-    if len(data) >= LARGE:
-        places = raw_places(data)
-        if places:
-            return parsed(_without(data, places)), [memoryview(data)[start:end] for _, start, end in places]
-    message = parsed(data)
-    return message, message.raw_input_contents
+    view = data if len(data) <= COPY_BYTES else memoryview(data)
+    id, contents, rest = "", [], []
+    size, begin, offset = len(data), 0, 0
+    try:
+        for _ in range(FIELDS):
+            if offset == size:
+                break
+            field, tag, length = offset, data[offset], data[offset + 1]
+            offset += 2
+            if tag & 0x87 != 2:
+                return _split_by_protobuf(data)
+            if length > 0x7F:
+                length, offset = _varint(data, offset - 1)
+            end = offset + length
+            if end > size:
+                raise IndexError
+            if tag == _RAW_INPUT:
+                contents.append(view[offset:end])
+            elif tag == _ID:
+                id = str(view[offset:end], "utf-8")
+            else:
+                offset = end
+                continue
+            if begin < field:
+                rest.append(view[begin:field])
+            begin = offset = end
+        if offset < size:
+            raise V2Error(f"message: has more than {FIELDS} fields at its top level")
+        rest.append(view[begin:])
+        return Fields(b"".join(rest), id, contents)
+    except IndexError:
+        raise V2Error("message: is not a valid inference.ModelInferRequest; it is cut off") from None
+    except UnicodeDecodeError:
+        raise V2Error("message: is not a valid inference.ModelInferRequest; its id is not UTF-8") from None
 
 
-def parsed(data: Buffer) -> pb.ModelInferRequest:
+def _split_by_protobuf(data: Buffer) -> Fields:
+    """Split a message with fields that no ModelInferRequest has."""
+    message = _parse(data)
+    id, contents = message.id, message.raw_input_contents[:]
+    message.ClearField("id")
+    message.ClearField("raw_input_contents")
+    return Fields(message.SerializeToString(), id, contents)
+
+
+def _parse(data: Buffer) -> pb.ModelInferRequest:
     """Raises V2Error."""
     try:
         return pb.ModelInferRequest.FromString(data)
@@ -74,51 +130,7 @@ def parsed(data: Buffer) -> pb.ModelInferRequest:
         raise V2Error("message: is not a valid inference.ModelInferRequest") from None
 
 
-def raw_places(data: Buffer) -> list[tuple[int, int, int]]:
-    """Of each of the raw contents of a serialised ModelInferRequest: where its field begins, where its bytes begin, and
-    where both end. Nothing where there are groups, which no field of this message is and only protobuf should judge.
-
-    Raises:
-        V2Error: it is cut off, or has more than :data:`FIELDS` fields.
-    """
-    size, offset, fields = len(data), 0, 0
-    places: list[tuple[int, int, int]] = []
-    try:
-        while offset < size:
-            field = offset
-            fields += 1
-            if fields > FIELDS:
-                raise V2Error(f"message: has more than {FIELDS} fields at its top level")
-            tag, offset = _varint(data, offset)
-            kind = tag & 7
-            if kind == 2:
-                length, offset = _varint(data, offset)
-                if length > size - offset:
-                    raise IndexError
-                if tag == _RAW_INPUT:
-                    places.append((field, offset, offset + length))
-                offset += length
-            elif kind == 0:
-                _, offset = _varint(data, offset)
-            elif kind in (1, 5):
-                offset += 8 if kind == 1 else 4
-            else:
-                return []
-    except IndexError:
-        raise V2Error("message: is not a valid inference.ModelInferRequest; it is cut off") from None
-    return places
-
-
-def _without(data: Buffer, places: list[tuple[int, int, int]]) -> bytes:
-    """The message without its raw contents."""
-    view, kept, offset = memoryview(data), [], 0
-    for field, _, end in places:
-        kept.append(view[offset:field])
-        offset = end
-    return b"".join([*kept, view[offset:]])
-
-
-def _varint(data: bytes, offset: int) -> tuple[int, int]:
+def _varint(data: Buffer, offset: int) -> tuple[int, int]:
     """(value, offset behind it). Raises IndexError where it is cut off or longer than 10 bytes."""
     value = 0
     for shift in range(0, 70, 7):
@@ -134,7 +146,11 @@ def _varint(data: bytes, offset: int) -> tuple[int, int]:
 
 
 def query(message: pb.ModelInferRequest, contents: Sequence[Buffer], signature: Signature, max_rows: int) -> Query:
-    """What :func:`read` gave as a query for ``signature`` of at most ``max_rows`` rows.
+    """A query for ``signature`` of at most ``max_rows`` rows.
+
+    Args:
+        message: the request; its own raw contents are not read.
+        contents: its raw contents.
 
     Raises:
         V2Error: anything that a client can get wrong.
@@ -241,7 +257,7 @@ def render(
 
 
 def set_parameters(message: pb.ModelInferResponse, parameters: Mapping[str, str | bool | int | float]) -> None:
-    """Have a response tell these."""
+    """Add parameters to a response."""
     for name, value in parameters.items():
         parameter = message.parameters[name]
         if isinstance(value, str):
@@ -260,14 +276,14 @@ def streamed(response: bytes) -> bytes:
 
 
 def streamed_error(id: str, message: str) -> bytes:
-    """A serialised ModelStreamInferResponse that tells why the query with this id has no answer."""
+    """A serialised ModelStreamInferResponse with the reason why the query of this id failed."""
     return pb.ModelStreamInferResponse(
         error_message=message, infer_response=pb.ModelInferResponse(id=id)
     ).SerializeToString()
 
 
 def varint(value: int) -> bytes:
-    """As protobuf spells it (https://protobuf.dev/programming-guides/encoding/#varints)."""
+    """A number as protobuf encodes it (https://protobuf.dev/programming-guides/encoding/#varints)."""
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)

@@ -1,5 +1,4 @@
-"""Responses over gRPC: all of a batch's are alike but for a number and the tensors, and what is alike is rendered once.
-Pure."""
+"""Responses over gRPC: what equal ones share is rendered once. Pure."""
 
 from __future__ import annotations
 
@@ -18,16 +17,21 @@ _pack = struct.Struct("<d").pack
 _ID = bytes([pb.ModelInferResponse.DESCRIPTOR.fields_by_name["id"].number << 3 | 2])
 
 
-class Template:
-    """A serialised ModelInferResponse with places left for the request's id, one parameter that is a floating-point
-    number, and the tensors; it says what :func:`~.grpc.render` would say, its fields in another order.
+class GrpcTemplate:
+    """A serialised ModelInferResponse as :func:`.grpc.render` would serialise it, in another order of fields, with gaps
+    for the request's id, one parameter that is a floating-point number, and the tensors.
 
     Args:
-        parameters: of the response. ``number``: the name of the one that is not the same each time.
-        headers: the outputs that there are; those that the terms name must be among them.
+        parameters: of the response; ``number``: the name of the one that differs.
+        headers: the model's outputs; see :meth:`fits`.
     """
 
-    __slots__ = ("_before", "_gaps", "_order")
+    __slots__ = ("_before", "_order", "_prefixes")
+
+    @staticmethod
+    def fits(terms: Terms, headers: Sequence[TensorHeader]) -> bool:
+        """Whether the model gave all wanted outputs."""
+        return {header.name for header in headers}.issuperset(name for name, _ in terms.outputs)
 
     def __init__(
         self,
@@ -47,23 +51,17 @@ class Template:
             message.outputs.add(name=header.name, datatype=header.datatype, shape=header.shape)
         numbered = pb.ModelInferResponse()
         set_parameters(numbered, {number: 1.0})
-        # A floating-point number is eight bytes whatever it is, and the last of what it stands in.
+        # A floating-point number has eight bytes, the last ones of the parameter.
         self._before = message.SerializeToString() + numbered.SerializeToString()[: -len(_pack(1.0))]
-        self._gaps = [RAW_OUTPUT + varint(header.nbytes) for header in wanted]
+        self._prefixes = [RAW_OUTPUT + varint(header.nbytes) for header in wanted]
 
     def fill(self, id: str, number: float, parts: Sequence[Buffer]) -> bytes:
-        """The whole of it. ``parts``: packed data of all outputs that there are, as long as their headers say."""
+        """The message; ``parts``: packed data of all the model's outputs."""
         pieces: list[Buffer] = [self._before, _pack(number)]
-        for gap, place in zip(self._gaps, self._order, strict=True):
-            pieces.append(gap)
+        for prefix, place in zip(self._prefixes, self._order, strict=True):
+            pieces.append(prefix)
             pieces.append(parts[place])
         if id:
-            said = id.encode()
-            pieces += (_ID, varint(len(said)), said)
+            encoded = id.encode()
+            pieces += (_ID, varint(len(encoded)), encoded)
         return b"".join(pieces)
-
-
-def fits(terms: Terms, headers: Sequence[TensorHeader]) -> bool:
-    """Whether such a template can be made."""
-    names = [header.name for header in headers]
-    return all(name in names for name, _ in terms.outputs)

@@ -40,8 +40,15 @@ def parse(body: Buffer, header_length: int | None, signature: Signature, max_row
         max_rows: most rows that one query may have.
 
     Raises:
-        V2Error: anything that a client can get wrong.
+        V2Error: the query is not valid.
     """
+    return read(body, header_length, signature, max_rows)[0]
+
+
+def read(
+    body: Buffer, header_length: int | None, signature: Signature, max_rows: int
+) -> tuple[Query, dict[str, tuple[int, int]]]:
+    """As :func:`parse`; also where the data of each input begins and ends behind the JSON, unless it is in the JSON."""
     view = memoryview(body)
     if header_length is None:
         header_length = len(view)
@@ -59,14 +66,7 @@ def parse(body: Buffer, header_length: int | None, signature: Signature, max_row
     query = check(request, signature, max_rows, binary.take)
     binary.end()
     _check_json_outputs(query, signature)
-    return query
-
-
-def binary_sizes(text: Buffer) -> list[tuple[str, int]] | None:
-    """(name, bytes) of each input of a query's JSON part that :func:`parse` found right, in the request's order; None
-    where some of the data is in the JSON."""
-    given = [(item.name, _binary_size(item.name, item.parameters)) for item in _decoder.decode(text).inputs]
-    return None if any(size is None for _, size in given) else given
+    return query, binary.places
 
 
 def _check_json_outputs(query: Query, signature: Signature) -> None:
@@ -78,11 +78,13 @@ def _check_json_outputs(query: Query, signature: Signature) -> None:
 
 
 class _Binary:
-    """The binary part of a body, of which each input with a size takes the next piece."""
+    """The binary part of a body, of which each input with a size takes the next piece. ``places``: begin and end of
+    these pieces by input."""
 
     def __init__(self, data: memoryview):
         self._data = data
         self._offset = 0
+        self.places: dict[str, tuple[int, int]] = {}
 
     def take(self, _place: int, field: str, item: Input) -> Buffer:
         """See :data:`Take`."""
@@ -96,6 +98,7 @@ class _Binary:
         data = self._data[self._offset : self._offset + size]
         if len(data) < size:
             raise V2Error(f"{field}.parameters.binary_data_size: is {size}, {len(data)} bytes are left in the body")
+        self.places[item.name] = self._offset, self._offset + size
         self._offset += size
         tensors.check_packed(item.datatype, item.shape, data)
         return data

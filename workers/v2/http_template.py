@@ -1,5 +1,4 @@
-"""Responses over HTTP whose outputs are all binary data: all of a batch's are alike but for a number and the tensors,
-and what is alike is rendered once. Pure."""
+"""Responses over HTTP whose outputs are all binary data: what equal ones share is rendered once. Pure."""
 
 from __future__ import annotations
 
@@ -12,22 +11,27 @@ from workers.protocol.frames import Buffer, TensorHeader
 
 from .query import Terms
 
-#: characters of the number: with blanks in front, which JSON allows, most responses are of one length
+#: characters of the number: with blanks in front, which JSON allows, most responses have the same length
 WIDTH = 9
 
 _encode = msgspec.json.Encoder().encode
 
 
-class Template:
-    """A response as bytes from its content type on, with places left for the request's id, one parameter that is a
-    number of up to three decimals, and the tensors; as :func:`~.http.render` would make it.
+class HttpTemplate:
+    """A response as :func:`.http.render` would render it, from its content type on, with gaps for the request's id, one
+    parameter that is a number of up to three decimals, and the tensors.
 
     Args:
-        parameters: of the response, in order. ``number``: the name of the one that is not the same each time.
-        headers: the outputs that there are; those that the terms name must be among them, all wanted as binary data.
+        parameters: of the response, in order; ``number``: the name of the one that differs.
+        headers: the model's outputs; see :meth:`fits`.
     """
 
     __slots__ = ("_after", "_before", "_head", "_length", "_nbytes", "_order")
+
+    @staticmethod
+    def fits(terms: Terms, headers: Sequence[TensorHeader]) -> bool:
+        """Whether the model gave all wanted outputs, and all are wanted as binary data."""
+        return {(header.name, True) for header in headers}.issuperset(terms.outputs)
 
     def __init__(
         self,
@@ -41,7 +45,7 @@ class Template:
         names = [header.name for header in headers]
         wanted = [headers[names.index(name)] for name, _ in terms.outputs]
         order = tuple(names.index(name) for name, _ in terms.outputs)
-        #: None: the parts as they come
+        #: None: in the model's order
         self._order = None if order == tuple(range(len(headers))) else order
         self._nbytes = sum(header.nbytes for header in wanted)
         place = list(parameters).index(number)
@@ -68,7 +72,7 @@ class Template:
         )
 
     def fill(self, id: str, number: float, parts: Sequence[Buffer]) -> bytes:
-        """The whole of it, for :meth:`~workers.net.http1.Exchange.succeed`."""
+        """The response; ``parts``: packed data of all the model's outputs."""
         value = b"%*.3f" % (WIDTH, number)
         if self._order is not None:
             parts = [parts[i] for i in self._order]
@@ -77,9 +81,3 @@ class Template:
         before = b'{"id":' + _encode(id) + b"," + self._before[1:] if id else self._before
         length = len(before) + len(value) + len(self._after)
         return b"".join((self._headers(length), before, value, self._after, *parts))
-
-
-def fits(terms: Terms, headers: Sequence[TensorHeader]) -> bool:
-    """Whether such a template can be made."""
-    names = [header.name for header in headers]
-    return all(binary and name in names for name, binary in terms.outputs)

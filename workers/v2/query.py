@@ -21,22 +21,28 @@ from typing import Any
 
 import msgspec
 
-from workers.protocol.datatypes import DATATYPES
+from workers.protocol.datatypes import DATATYPES, ITEM_BYTES
 from workers.protocol.frames import Buffer, Form, TensorHeader
 from workers.protocol.specs import Signature, TensorSpec
 
 from . import tensors
 from .tensors import TensorError
 
-#: longest request id that is echoed
+#: characters of a request id
 MAX_ID = 1024
+#: queries that a memory of one spelling holds, and bytes of each without its tensors
+MOST, LONGEST = 1024, 4096
+#: bytes up to which a copy costs less than a view
+COPY_BYTES = 4096
+#: datatypes of which any bytes of the right number are valid
+ANY_BYTES = frozenset(ITEM_BYTES) - {"BOOL"}
 
 
 class V2Error(ValueError):
     """The client's mistake; the text names the field and the limit."""
 
 
-class Terms(msgspec.Struct):
+class Terms(msgspec.Struct, eq=False):
     """What a query asks for, apart from its data; queries that are spelled alike share one.
 
     ``form``: what executors are told of it: rows, inputs in the signature's order, and the outputs wanted. ``outputs``:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from workers.net.compression import CompressionError, decompress
 from workers.net.http2 import HeaderList, Http2Connection, Http2Stream
@@ -29,10 +29,10 @@ _HEADERS = (
 _OK = h2.literal(b"grpc-status", b"0")
 
 
-class Endpoint(Protocol):
-    """One method. ``streams``: its calls take any number of messages instead of one."""
+class Endpoint:
+    """One method, to be extended. ``streams``: its calls take any number of messages instead of one."""
 
-    streams: bool
+    streams = False
 
     def opened(self, call: Call) -> None:
         """A call of a streaming method begins."""

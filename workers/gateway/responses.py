@@ -1,0 +1,67 @@
+"""Rendering results: responses of equal terms, outputs and runs share a template."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from workers import log
+from workers.v2.grpc_template import GrpcTemplate
+from workers.v2.http_template import HttpTemplate
+from workers.v2.query import V2Error
+
+from .errors import ModelFailed
+from .in_flight import Answer, InFlightQuery
+
+logger = log.get("gateway.responses")
+
+#: templates of one edge
+MAX_TEMPLATES = 1024
+
+
+class Responses:
+    """Responses of one edge.
+
+    Args:
+        template: the protocol's.
+        render: renders a result without a template.
+    """
+
+    def __init__(
+        self, template: type[HttpTemplate | GrpcTemplate], render: Callable[[InFlightQuery, Answer], Any]
+    ) -> None:
+        self._template = template
+        self._render = render
+        self._known: dict[tuple, HttpTemplate | GrpcTemplate | None] = {}
+
+    def response(self, flight: InFlightQuery, answer: Answer, filled: bool = True) -> Any:
+        """A filled template if ``filled`` and if there is one for the result, otherwise what ``render`` returns.
+
+        Raises:
+            ModelFailed: it cannot be rendered.
+        """
+        try:
+            run, terms = answer.run, flight.query.terms
+            if filled:
+                key = terms, answer.headers, run.variant, run.accuracy, run.device, run.rows
+                if key not in self._known:
+                    self._make(key, flight, answer)
+                template = self._known[key]
+                if template is not None:
+                    return template.fill(flight.query.id, round(answer.queue_s * 1e3, 3), answer.parts)
+            return self._render(flight, answer)
+        except V2Error as error:
+            raise ModelFailed(str(error)) from None
+        except Exception:
+            logger.exception("response_failed", application=flight.spec.name)
+            raise ModelFailed("internal error: the response could not be rendered") from None
+
+    def _make(self, key: tuple, flight: InFlightQuery, answer: Answer) -> None:
+        if len(self._known) >= MAX_TEMPLATES:
+            self._known.clear()
+        terms, headers, variant = flight.query.terms, answer.headers, answer.run.variant
+        self._known[key] = (
+            self._template(terms, flight.spec.name, variant, answer.parameters(), "queue_ms", headers)
+            if self._template.fits(terms, headers)
+            else None
+        )

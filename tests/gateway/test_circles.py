@@ -18,7 +18,6 @@ from workers.gateway.errors import GatewayError
 from workers.gateway.executors import Executors
 from workers.gateway.front import Front
 from workers.gateway.metrics import GatewayMetrics
-from workers.gateway.stats import Statistics
 from workers.protocol.control import GatewayConfig
 from workers.protocol.frames import Form, Results, ResultTensor, TensorHeader
 from workers.protocol.specs import Plan
@@ -43,7 +42,7 @@ async def test_answered_refused_and_cancelled_queries_leave_no_circles():
     devices = Device()
     metrics = GatewayMetrics()
     core = Core(devices, BurstDetector(), metrics)
-    front = Front(Accounts(Statistics(), metrics, Limits(100, 100, 1 << 20, 8)))
+    front = Front(Accounts(metrics, Limits(100, 100, 1 << 20, 8)))
     front.core = core
     spec = application("numbers", 60.0)
     now = asyncio.get_running_loop().time()

@@ -1,20 +1,22 @@
-"""What is under way in the gateway, within its limits, and how queries ended: counted for whoever asks."""
+"""Queries of one front: those in flight, within limits, and how the others ended, by application."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+
+from workers.protocol.gateways import ApplicationTotals
+from workers.protocol.specs import ApplicationStats
 
 from .errors import GatewayError, Overloaded
 from .in_flight import InFlightQuery, Run
 from .metrics import GatewayMetrics
-from .stats import Statistics
 
 
 @dataclass(frozen=True)
 class Limits:
-    """``queries``, ``rows`` and ``bytes`` under way at once in the whole gateway; ``query_rows`` in one query."""
+    """``queries``, ``rows`` and ``bytes`` in flight at once in the whole front; ``query_rows`` in one query."""
 
     queries: int
     rows: int
@@ -22,36 +24,58 @@ class Limits:
     query_rows: int
 
 
-class Accounts:
-    """``queries``, ``rows`` and ``bytes`` of inputs under way. Each flight that enters leaves once, and its end is
-    counted once."""
+class _Second(ApplicationStats):
+    """The present second of one application, with the latencies of its answers (seconds)."""
 
-    def __init__(self, statistics: Statistics, metrics: GatewayMetrics, limits: Limits):
+    latencies_s: list[float] = []
+
+
+class Accounts:
+    """Each query that enters leaves once, and its end is counted once.
+
+    Attributes:
+        queries, rows, bytes: in flight.
+        totals: by application, since the start.
+    """
+
+    def __init__(self, metrics: GatewayMetrics, limits: Limits):
         self.limits = limits
-        self.queries = 0
-        self.rows = 0
-        self.bytes = 0
-        self._statistics = statistics
+        self.queries = self.rows = self.bytes = 0
+        self.totals: dict[str, ApplicationTotals] = {}
+        self._seconds: dict[str, _Second] = {}
         self._metrics = metrics
+        metrics.totals = self.totals
+
+    def _second(self, application: str) -> _Second:
+        second = self._seconds[application] = _Second()
+        return second
+
+    def total(self, application: str) -> ApplicationTotals:
+        """An application's totals."""
+        return self.totals.get(application) or self.totals.setdefault(application, ApplicationTotals())
 
     def enter(self, flight: InFlightQuery) -> Overloaded | None:
-        """A checked query arrived; what it is too much for, if it is."""
-        rows, limits = flight.rows, self.limits
-        spec = flight.spec
-        self._statistics.arrived(spec.name, rows, flight.query_class.size if len(spec.sizes) > 1 else None)
+        """A valid query arrived; the error if it exceeds a limit."""
+        rows, limits, spec = flight.rows, self.limits, flight.spec
+        second = self._seconds.get(spec.name) or self._second(spec.name)
+        second.arrived += 1
+        second.arrived_rows += rows
+        if len(spec.sizes) > 1:
+            size = flight.query_class.size
+            second.arrived_by_size[size] = second.arrived_by_size.get(size, 0) + rows
         self.queries += 1
         self.rows += rows
         self.bytes += flight.query.terms.nbytes
         if self.queries <= limits.queries and self.rows <= limits.rows and self.bytes <= limits.bytes:
             return None
         if self.queries > limits.queries:
-            return Overloaded(f"gateway: {limits.queries} queries are under way, the most at once; try again")
+            return Overloaded(f"gateway: {limits.queries} queries are in flight, the most at once; try again")
         if self.rows > limits.rows:
-            return Overloaded(f"gateway: {limits.rows} rows are under way, the most at once; try again")
-        return Overloaded(f"gateway: {limits.bytes} bytes of inputs are under way, the most at once; try again")
+            return Overloaded(f"gateway: {limits.rows} rows are in flight, the most at once; try again")
+        return Overloaded(f"gateway: {limits.bytes} bytes of inputs are in flight, the most at once; try again")
 
     def leave(self, queries: int, rows: int, nbytes: int) -> None:
-        """Flights are under way no more."""
+        """Queries are no longer in flight."""
         self.queries -= queries
         self.rows -= rows
         self.bytes -= nbytes
@@ -61,29 +85,74 @@ class Accounts:
     def answered(
         self, application: str, run: Run, latencies_s: Sequence[float], late: int, queue_s: float, rows: int
     ) -> None:
-        """See :meth:`.stats.Statistics.answered`."""
-        self._statistics.answered(application, run, latencies_s, late, queue_s, rows, time.time())
-        metrics = self._metrics
-        if late:
-            metrics.ended(application, "late", late)
-        if late < len(latencies_s):
-            metrics.ended(application, "in_time", len(latencies_s) - late)
-        metrics.latencies(application, latencies_s)
+        """Results of one run were handed to the socket.
+
+        Args:
+            latencies_s: from reading each request to its response.
+            late: how many were late.
+            queue_s, rows: sums over these queries.
+        """
+        second = self._seconds.get(application) or self._second(application)
+        count = len(latencies_s)
+        in_time = count - late
+        second.in_time += in_time
+        second.late += late
+        second.accuracy_sum += run.accuracy * in_time
+        second.normalized_sum += run.accuracy_normalized * in_time
+        second.latencies_s += latencies_s
+        second.by_variant[run.variant] = second.by_variant.get(run.variant, 0) + count
+        total = self.totals.get(application) or self.total(application)
+        total.in_time += in_time
+        total.late += late
+        total.success_s += sum(latencies_s)
+        total.queue_s += queue_s
+        total.run_s += run.run_s * count
+        total.rows += rows
+        # Queries of one batch each count their part of it, so that batches add up.
+        total.batches += rows / max(rows, run.rows)
+        total.last_success_unix = time.time()
+        self._metrics.latency.observe_all((application,), latencies_s)
 
     def failed(self, flight: InFlightQuery, error: GatewayError) -> None:
-        """A flight ended in an error. A checked query that an executor calls invalid is a failure of the appliance, not
-        of the client."""
-        name, ended = flight.spec.name, error.outcome or "failed"
-        self._statistics.refused(name, ended)
-        self._metrics.ended(name, ended)
+        """A query ended in an error. A valid query that an executor calls invalid is a failure of the appliance, not of
+        the client."""
+        self._refused(flight.spec.name, error.outcome == "dropped")
 
     def cancelled(self, flight: InFlightQuery, now: float) -> None:
-        """The client went away first."""
-        name = flight.spec.name
+        """The client left before the answer."""
         if now > flight.due:
-            # It was not answered in time, whoever gave up first.
-            self._statistics.refused(name, "dropped")
-            self._metrics.ended(name, "dropped")
+            # It was not answered in time, whichever side gave up first.
+            self._refused(flight.spec.name, True)
         else:
-            self._statistics.cancelled(name)
-            self._metrics.ended(name, "cancelled")
+            self.total(flight.spec.name).cancelled += 1
+
+    def _refused(self, application: str, dropped: bool) -> None:
+        second, total = self._seconds.get(application) or self._second(application), self.total(application)
+        if dropped:
+            second.dropped += 1
+            total.dropped += 1
+        else:
+            second.failed += 1
+            total.failed += 1
+
+    def forget(self, applications: Collection[str]) -> None:
+        """Drop what was counted for applications that no longer exist."""
+        for name in applications:
+            self.totals.pop(name, None)
+        self._metrics.latency.forget(applications)
+
+    def take_second(self, applications: Collection[str]) -> dict[str, ApplicationStats]:
+        """End the present second: statistics of all ``applications``, and of others that had queries. Arrivals count
+        in the second in which they arrive, all else in that of the answer."""
+        taken, self._seconds = self._seconds, {}
+        return {name: _with_quantiles(taken.get(name) or _Second()) for name in {*applications, *taken}}
+
+
+def _with_quantiles(second: _Second) -> ApplicationStats:
+    ordered = sorted(second.latencies_s)
+    second.p50_ms, second.p95_ms = _quantile(ordered, 0.50) * 1e3, _quantile(ordered, 0.95) * 1e3
+    return ApplicationStats(*[getattr(second, name) for name in ApplicationStats.__struct_fields__])
+
+
+def _quantile(ordered: list[float], q: float) -> float:
+    return ordered[int(q * (len(ordered) - 1) + 0.5)] if ordered else 0.0

@@ -24,7 +24,6 @@ from .bursts import BurstDetector
 from .catalog import Catalog
 from .core_link import CoreLink
 from .front import Front
-from .labelled_metrics import LabelledMetrics
 from .metadata import Metadata
 from .metrics import GatewayMetrics
 from .remote_front import Fronts
@@ -33,7 +32,6 @@ from .rest import Rest
 from .rollout import Rollout
 from .rpc import Rpc
 from .shared_stats import SharedStats
-from .stats import Statistics
 
 logger = log.get("gateway")
 
@@ -152,11 +150,11 @@ class Gateway:
         control_state: Callable[[], str] = lambda: "none",
     ):
         self._options = options
-        self._statistics = Statistics()
         siblings = options.siblings
-        self._metrics = GatewayMetrics() if siblings is None else LabelledMetrics(options.name)
-        self._shared = SharedStats(siblings.totals, siblings.own) if siblings is not None else None
-        self._front = Front(Accounts(self._statistics, self._metrics, _limits(options, 0)))
+        self._metrics = GatewayMetrics(options.name if siblings is not None else None)
+        accounts = Accounts(self._metrics, _limits(options, 0))
+        self._shared = SharedStats(siblings.totals, siblings.own, accounts.totals) if siblings is not None else None
+        self._front = Front(accounts)
         self._local = LocalCore(options, self._metrics, send) if siblings is None else None
         self._link = None
         if self._local is not None:
@@ -168,7 +166,6 @@ class Gateway:
             options.name,
             self._front,
             self._status,
-            self._statistics,
             self._metrics,
             control_state,
             self._shared.elsewhere if self._shared is not None else tuple,
@@ -219,8 +216,7 @@ class Gateway:
         if self._admin is not None:
             await self._admin.close()
         if self._shared is not None:
-            self._shared.write(self._statistics.totals)
-            self._shared.close()
+            self._shared.write()
         await (self._link.close() if self._link is not None else self._local.rollout.close())
         logger.info("gateway_stopped", cut_off=left)
         return left
@@ -248,7 +244,7 @@ class Gateway:
         self._http.forget()
         self._front.accounts.limits = _limits(self._options, len(config.plan.devices))
         self._front.catalog = Catalog(config)
-        self._metrics.forget(before.applications.keys() - self._front.catalog.applications.keys())
+        self._front.accounts.forget(before.applications.keys() - self._front.catalog.applications.keys())
 
     def _status(self) -> CoreStatus:
         return self._link.status() if self._link is not None else self._local.rollout.status()
@@ -267,7 +263,7 @@ class Gateway:
                     self._local.reports.slot(now)
                 else:
                     self._link.sweep(now)
-                    self._shared.write(self._statistics.totals)
+                    self._shared.write()
                 if now >= second:
                     second = max(second + 1.0, now)
                     self._second()
@@ -275,7 +271,7 @@ class Gateway:
                 logger.exception("tick_failed")
 
     def _second(self) -> None:
-        stats = self._statistics.take(list(self._front.catalog.applications))
+        stats = self._front.accounts.take_second(self._front.catalog.applications)
         if self._local is not None:
             self._local.reports.second(stats)
             self._local.rollout.keep_executors()
@@ -295,7 +291,7 @@ class CoreProcess:
     """
 
     def __init__(self, options: GatewayOptions, socket: Path, send: Callable[[FromMember], None]) -> None:
-        self._metrics = LabelledMetrics(f"{options.name}-core")
+        self._metrics = GatewayMetrics(f"{options.name}-core")
         self._core = LocalCore(options, self._metrics, send)
         self._fronts = Fronts(socket, self._core.rollout.core, self._core.rollout.status, self._metrics.text)
         self._ticker: asyncio.Task | None = None

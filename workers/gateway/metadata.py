@@ -6,17 +6,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
-
 from workers import __version__
-from workers.protocol.gateways import ApplicationTotals, CoreStatus
+from workers.protocol.gateways import CoreStatus
 from workers.protocol.specs import ApplicationSpec, TensorSpec
 
 from .catalog import NOT_CONFIGURED, parse_version
 from .front import Front
 from .metrics import GatewayMetrics
-from .shared_stats import ByApplication, add
-from .stats import Statistics
+from .shared_stats import ByApplication, added
 
 PLATFORM = "onnxruntime_onnx"
 EXTENSIONS = ("binary_tensor_data", "parameters", "model_configuration", "model_repository", "statistics")
@@ -30,7 +27,6 @@ class Metadata:
         name: str,
         front: Front,
         core: Callable[[], CoreStatus],
-        statistics: Statistics,
         metrics: GatewayMetrics,
         control_state: Callable[[], str],
         elsewhere: Callable[[], Sequence[ByApplication]] = tuple,
@@ -38,7 +34,6 @@ class Metadata:
         self._name = name
         self._front = front
         self._core = core
-        self._statistics = statistics
         self._metrics = metrics
         self._control_state = control_state
         self._elsewhere = elsewhere
@@ -124,9 +119,9 @@ class Metadata:
         return {"model_stats": [self._model_statistics(name, elsewhere) for name in names]}
 
     def _model_statistics(self, name: str, elsewhere: Sequence[ByApplication]) -> dict[str, Any]:
-        own = msgspec.convert(self._statistics.total(name), ApplicationTotals, from_attributes=True)
-        total = add(own, *(totals.get(name) for totals in elsewhere))
-        done = total.success
+        known = [self._front.accounts.total(name), *(totals[name] for totals in elsewhere if name in totals)]
+        total = added(known)
+        done = total.in_time + total.late
         zero = {"count": 0, "ns": 0}
         return {
             "name": name,
@@ -136,7 +131,7 @@ class Metadata:
             "execution_count": round(total.batches),
             "inference_stats": {
                 "success": {"count": done, "ns": int(total.success_s * 1e9)},
-                "fail": {"count": total.refused, "ns": 0},
+                "fail": {"count": total.dropped + total.failed, "ns": 0},
                 "queue": {"count": done, "ns": int(total.queue_s * 1e9)},
                 "compute_input": zero,
                 "compute_infer": {"count": done, "ns": int(total.run_s * 1e9)},

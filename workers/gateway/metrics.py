@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Metric, generate_latest
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
 
-from workers.counting import Counters, Histograms
+from workers.counting import Histograms
+from workers.protocol.gateways import ApplicationTotals
 
 _LATENCY = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.5, 10.0)
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 _DECISION = (1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 1e-3, 1e-2)
 
 
-class GatewayMetrics:
-    """One registry for each gateway, so that several may live in one process. Label values are bounded: applications
-    and devices come from the control plane, outcomes from this code."""
+_OUTCOMES = ("in_time", "late", "dropped", "failed", "cancelled")
 
-    def __init__(self) -> None:
+
+class GatewayMetrics(Collector):
+    """Metrics of one process. Label values are bounded: applications and devices come from the control plane, outcomes
+    from this code.
+
+    Args:
+        gateway: label of all samples, to tell processes that share a port apart; None: there is only one.
+
+    Attributes:
+        totals: ends of queries by application, counted elsewhere.
+    """
+
+    def __init__(self, gateway: str | None = None) -> None:
+        self._gateway = gateway
         self.registry = CollectorRegistry()
-        self._queries = Counters(
-            "nereus_gateway_queries",
-            "Queries by how they ended: in_time, late, dropped, failed, cancelled",
-            ("application", "outcome"),
-        )
+        self.totals: Mapping[str, ApplicationTotals] = {}
         self._invalid = Counter(
-            "nereus_gateway_invalid_requests_total", "Requests refused as wrong", ("status",), registry=self.registry
+            "nereus_gateway_invalid_requests_total", "Requests rejected as invalid", ("status",), registry=self.registry
         )
-        self._latency = Histograms(
+        self.latency = Histograms(
             "nereus_gateway_latency_seconds",
             "From request fully read to response handed to the socket",
             ("application",),
@@ -35,19 +45,21 @@ class GatewayMetrics:
         )
         self.decision = Histograms(
             "nereus_gateway_routing_decision_seconds",
-            "Router.pick, or booking a query that is held",
+            "Time of a decision about an arriving query",
             (),
             _DECISION,
         )
         self.rerouted = Counter(
             "nereus_gateway_rerouted_total", "Queries sent to another device after the first", registry=self.registry
         )
-        self.in_flight = Gauge("nereus_gateway_in_flight", "Queries under way", registry=self.registry)
-        self.held = Gauge("nereus_gateway_held", "Queries that wait for a device here", registry=self.registry)
+        self.in_flight = Gauge("nereus_gateway_in_flight", "Queries in flight", registry=self.registry)
+        self.held = Gauge("nereus_gateway_held", "Queries that wait for a device", registry=self.registry)
         self.suspect_inputs = Gauge(
-            "nereus_gateway_suspect_inputs", "Inputs remembered as seen at a crash", registry=self.registry
+            "nereus_gateway_suspect_inputs",
+            "Inputs that are remembered, as they were in flight at a crash",
+            registry=self.registry,
         )
-        self._grants = Histograms("nereus_gateway_grant_rows", "Rows of the batches granted to devices", (), _ROWS)
+        self._grants = Histograms("nereus_gateway_grant_rows", "Rows of dispatched batches", (), _ROWS)
         self._outstanding = Gauge(
             "nereus_gateway_outstanding", "Queries sent and not yet answered", ("device",), registry=self.registry
         )
@@ -55,23 +67,15 @@ class GatewayMetrics:
             "nereus_gateway_plan_version", "The plan that all applications follow", registry=self.registry
         )
         self.ready = Gauge("nereus_gateway_ready", "1 when every planned application is warm", registry=self.registry)
-        for counted in (self._queries, self._latency, self.decision, self._grants):
+        for counted in (self.latency, self.decision, self._grants):
             self.registry.register(counted)
 
-    def ended(self, application: str, outcome: str, count: int = 1) -> None:
-        """Queries ended."""
-        self._queries.add((application, outcome), count)
-
-    def latencies(self, application: str, seconds: Sequence[float]) -> None:
-        """Results took so long."""
-        self._latency.observe_all((application,), seconds)
-
     def granted(self, rows: int) -> None:
-        """A batch went to a device."""
+        """A batch was dispatched."""
         self._grants.observe((), rows)
 
     def invalid(self, status: int | str) -> None:
-        """A request was refused as wrong, with this status of HTTP, or gRPC's by name."""
+        """A request was rejected as invalid, with this status of HTTP, or of gRPC by name."""
         self._invalid.labels(str(status)).inc()
 
     def outstanding(self, by_device: dict[str, int]) -> None:
@@ -80,11 +84,24 @@ class GatewayMetrics:
         for device, count in by_device.items():
             self._outstanding.labels(device).set(count)
 
-    def forget(self, applications: set[str]) -> None:
-        """Drop the series of applications that no longer exist."""
-        self._queries.forget(applications)
-        self._latency.forget(applications)
+    def collect(self) -> Iterator[Metric]:
+        """All metrics, with the gateway's label."""
+        queries = CounterMetricFamily(
+            "nereus_gateway_queries",
+            f"Queries by how they ended: {', '.join(_OUTCOMES)}",
+            labels=("application", "outcome"),
+        )
+        for application, total in self.totals.items():
+            for outcome in _OUTCOMES:
+                if count := getattr(total, outcome):
+                    queries.add_metric((application, outcome), count)
+        for family in (queries, *self.registry.collect()):
+            if self._gateway is not None:
+                family.samples = [
+                    one._replace(labels={**one.labels, "gateway": self._gateway}) for one in family.samples
+                ]
+            yield family
 
     def text(self) -> bytes:
         """The exposition text."""
-        return generate_latest(self.registry)
+        return generate_latest(self)

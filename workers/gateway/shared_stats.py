@@ -1,15 +1,13 @@
-"""Totals of all gateways on a box: each writes what it counted to a file of its own, and reads the others'.
+"""Totals of all fronts of a box: each writes its own to a file, and reads the files of the others.
 
-Which process takes a connection is the kernel's choice, so whoever is asked must know of all. Files, because whoever is
-asked can read them at once, and because a process that died leaves them: it goes on from there when it comes back.
+The kernel chooses the front that takes a connection, so each must be able to answer for all. Files can be read at any
+time, and outlive a process that dies: its successor continues from there.
 """
 
 from __future__ import annotations
 
 import os
-import struct
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,50 +15,40 @@ import msgspec
 from workers import disk, log
 from workers.protocol.gateways import VERSION, ApplicationTotals, GatewayTotals
 
-from .stats import Totals
-
 logger = log.get("gateway.totals")
-
-#: length and checksum of what follows: a reader may come while the file is written
-_HEAD = struct.Struct("<II")
-#: a file that is being written is whole again in microseconds
-TRIES = 5
 
 ByApplication = Mapping[str, ApplicationTotals]
 
 
 class SharedStats:
-    """One gateway's view of all.
+    """One front's view of all.
 
     Args:
-        files: of all gateways of the box; the folder must exist.
-        own: which of them is this gateway's.
+        files: of all fronts of the box; the folder must exist.
+        own: place of this front's file.
+        totals: this front's, which start with those in its file.
     """
 
-    def __init__(self, files: Sequence[Path], own: int):
+    def __init__(self, files: Sequence[Path], own: int, totals: dict[str, ApplicationTotals]):
         self._files = [file for i, file in enumerate(files) if i != own]
         self._own = files[own]
-        self._earlier: ByApplication = _read(self._own) or {}
+        self._totals = totals
+        totals.update(_read(self._own) or {})
         self._known: dict[Path, ByApplication] = {}
         self._written = b""
         self._failing = False
-        self._handle: int | None = None
 
-    def write(self, totals: Mapping[str, Totals]) -> None:
-        """Let the others know what this process counted since it started. Costs next to nothing without news."""
-        applications = {
-            name: add(msgspec.convert(total, ApplicationTotals, from_attributes=True), self._earlier.get(name))
-            for name, total in totals.items()
-        }
-        data = msgspec.msgpack.encode(GatewayTotals(applications={**self._earlier, **applications}))
+    def write(self) -> None:
+        """Publish this front's totals, unless they are the same as before."""
+        data = msgspec.msgpack.encode(GatewayTotals(applications=self._totals))
         if data == self._written:
             return
+        new = self._own.with_suffix(".new")
         try:
-            if self._handle is None:
-                self._handle = os.open(self._own, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            os.pwrite(self._handle, _HEAD.pack(len(data), zlib.crc32(data)) + data, 0)
+            new.write_bytes(data)
+            os.replace(new, self._own)
         except OSError as error:
-            # It counts on all the same; the others tell what they know of it.
+            # Counting goes on; the other fronts keep the totals that they read last.
             if not self._failing:
                 logger.error("totals_not_written", path=str(self._own), reason=str(error))
             self._failing = True
@@ -68,53 +56,32 @@ class SharedStats:
         self._written, self._failing = data, False
 
     def elsewhere(self) -> list[ByApplication]:
-        """What other processes counted: the other gateways, and this one's earlier ones."""
+        """Totals of the other fronts."""
         for file in self._files:
             read = _read(file)
             if read is not None:
                 self._known[file] = read
-        return [self._earlier, *self._known.values()]
-
-    def close(self) -> None:
-        """Stop writing; the file stays."""
-        if self._handle is not None:
-            os.close(self._handle)
-            self._handle = None
+        return list(self._known.values())
 
 
-def add(first: ApplicationTotals, *others: ApplicationTotals | None) -> ApplicationTotals:
-    """The sum; of the last successes the last one."""
-    known = [first, *(other for other in others if other is not None)]
+def added(totals: Iterable[ApplicationTotals]) -> ApplicationTotals:
+    """The sum of at least one; its last success is the latest."""
+    known = list(totals)
     sums = {name: sum(getattr(one, name) for one in known) for name in ApplicationTotals.__struct_fields__}
     return ApplicationTotals(**{**sums, "last_success_unix": max(one.last_success_unix for one in known)})
 
 
-def _read(path: Path) -> ByApplication | None:
-    """A gateway's totals; None where there are none (yet), or none that can be read."""
-    for _ in range(TRIES):
-        try:
-            raw = disk.read(path)
-        except OSError as error:
-            logger.error("totals_unreadable", path=str(path), reason=str(error))
-            return None
-        if raw is None:
-            return None
-        if len(raw) >= _HEAD.size:
-            length, checksum = _HEAD.unpack_from(raw)
-            data = raw[_HEAD.size : _HEAD.size + length]
-            if len(data) == length and zlib.crc32(data) == checksum:
-                return _decode(path, data)
-    logger.error("totals_unreadable", path=str(path), reason="length and checksum do not fit the content")
-    return None
-
-
-def _decode(path: Path, data: bytes) -> ByApplication | None:
+def _read(path: Path) -> dict[str, ApplicationTotals] | None:
+    """A front's totals; None if there are none, or if they cannot be read."""
     try:
+        data = disk.read(path)
+        if data is None:
+            return None
         totals = msgspec.msgpack.decode(data, type=GatewayTotals)
-    except msgspec.DecodeError as error:
-        logger.error("totals_unreadable", path=str(path), reason=str(error))
-        return None
-    if totals.v != VERSION:
-        logger.error("totals_unreadable", path=str(path), reason=f"version {totals.v} is not {VERSION}")
-        return None
-    return totals.applications
+        if totals.v == VERSION:
+            return totals.applications
+        reason = f"version {totals.v} is not {VERSION}"
+    except (OSError, msgspec.DecodeError) as error:
+        reason = str(error)
+    logger.error("totals_unreadable", path=str(path), reason=reason)
+    return None

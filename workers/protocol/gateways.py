@@ -1,7 +1,8 @@
 """Between the gateway processes of one box, and from them to the box's node daemon.
 
-On a gateway's own socket a peer says :class:`~.frames.Hello` and then :class:`~.frames.MetricsRequest`, as often as it
-likes; each is answered by :class:`~.frames.Metrics`. Totals travel by files (:mod:`workers.gateway.shared_stats`).
+On a gateway's admin socket a peer sends :class:`~.frames.Hello` and then any number of
+:class:`~.frames.MetricsRequest`; each is answered by :class:`~.frames.Metrics`. Totals are in files
+(:mod:`workers.gateway.shared_stats`).
 """
 
 from __future__ import annotations
@@ -10,23 +11,30 @@ import msgspec
 
 from . import frames
 
-VERSION = 1
+VERSION = 2
 
 ToGateway = frames.Hello | frames.MetricsRequest
 
 
-class ApplicationTotals(msgspec.Struct, frozen=True, kw_only=True):
+class ApplicationTotals(msgspec.Struct, kw_only=True):
     """One application's queries at one gateway since the appliance started; times in seconds, summed over queries.
-    ``batches``: each query counts the part of its batch that it was. ``last_success_unix``: 0 before the first."""
 
-    success: int = 0
+    Attributes:
+        in_time, late, dropped, failed, cancelled: queries by how they ended; cancelled: the client left before.
+        success_s, queue_s, run_s, rows, batches: of results. Each query counts its part of its batch.
+        last_success_unix: 0 before the first.
+    """
+
+    in_time: int = 0
+    late: int = 0
+    dropped: int = 0
+    failed: int = 0
+    cancelled: int = 0
     success_s: float = 0.0
     queue_s: float = 0.0
     run_s: float = 0.0
     rows: int = 0
     batches: float = 0.0
-    refused: int = 0
-    cancelled: int = 0
     last_success_unix: float = 0.0
 
 

@@ -190,7 +190,7 @@ class DeviceStats(msgspec.Struct, frozen=True):
     variants: tuple[VariantStats, ...] = ()
 
 
-class ApplicationStats(msgspec.Struct, frozen=True):
+class ApplicationStats(msgspec.Struct):
     """One second of one application at one gateway, by time of arrival at the gateway's edge for ``arrived*`` and of
     answer for the others. Queries, not rows, except ``arrived_rows``. ``violations`` = late + dropped + failed.
     ``accuracy_sum``: over in-time queries, in the application's own metric; divide by ``in_time``. ``arrived_by_size``:

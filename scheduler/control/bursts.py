@@ -43,7 +43,7 @@ class _Gateway:
         self.told = report.slot + 1 + self.shift
         for name, counts in report.applications.items():
             first = report.slot - len(counts) + 1
-            slots = self._slots.setdefault(name, Slots(first))
+            slots = self._slots.setdefault(name, Slots())
             for slot, (rows, queries) in enumerate(counts, first):
                 slots.add(slot, rows, queries)
 

@@ -68,7 +68,7 @@ def test_an_endless_query_fails_and_ordinary_ones_are_answered(appliance):
 def test_a_crashing_query_spares_the_last_device(appliance):
     answer = ask(appliance, CRASH)
     assert answer.status_code == 503
-    assert "crashed with the query under way (killed by SIGSEGV); no other device can be spared" in answer.text
+    assert "crashed with the query in flight (killed by SIGSEGV); no other device is free" in answer.text
     assert ask(appliance, GOOD).status_code == 200
     eventually(lambda: any(cause == "crashed" for cause, _ in faults(appliance)))
     ((_, detail),) = [fault for fault in faults(appliance) if fault[0] == "crashed"]

@@ -1,4 +1,4 @@
-"""What queries insist on, and what they are told where it cannot be had."""
+"""Constraints of queries, and the errors where no warm variant meets them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_what_is_not_known_to_be_too_slow_is_tried():
 
 
 def test_an_accuracy_that_nothing_has_is_told_with_the_best_there_is():
-    with pytest.raises(Unmet, match=r"^parameters.min_accuracy: 97 cannot be had; the best available now is 95$"):
+    with pytest.raises(Unmet, match=r"^parameters.min_accuracy: 97 cannot be met; the best available now is 95$"):
         constraints.fitting([SMALL, BIG], 97.0, 1.0)
     with pytest.raises(Unmet, match="nothing is warm now"):
         constraints.fitting([], 97.0, None)
@@ -41,7 +41,8 @@ def test_of_two_wishes_that_exclude_each_other_the_nearest_is_named_for_both():
     with pytest.raises(Unmet) as error:
         constraints.fitting([SMALL, BIG], 90.0, 0.010)
     assert str(error.value) == (
-        "parameters.latency_ms: 10 is too short for what can be had now; the nearest is 'big' with an accuracy of 95 "
+        "parameters.latency_ms: 10 is too short for every variant that is warm now; "
+        "the nearest is 'big' with an accuracy of 95 "
         "in about 40 ms; within that time the best is 'small' with 80"
     )
 
@@ -62,9 +63,7 @@ def test_over_http_and_grpc_alike_the_nearest_is_named_and_what_can_be_had_is_gi
     wait_for(lambda: all(d["warm"] for d in gateway.health()["devices"].values()), "both are warm")
     refused = gateway.infer(X, min_accuracy=90, latency_ms=5)
     assert refused.status_code == 503
-    expected = (
-        "parameters.latency_ms: 5 is too short for what can be had now; the nearest is 'big' with an accuracy of 95"
-    )
+    expected = "parameters.latency_ms: 5 is too short for every variant that is warm now; the nearest is 'big' with an"
     assert refused.json()["error"].startswith(expected)
     assert int(refused.headers["Retry-After"]) >= 1
     with triton.InferenceServerClient(gateway.grpc) as client:
@@ -81,4 +80,4 @@ def test_over_http_and_grpc_alike_the_nearest_is_named_and_what_can_be_had_is_gi
     wait_for(lambda: not gateway.health()["devices"]["d0"]["connected"], "d0 is gone")
     gone = gateway.infer(X, min_accuracy=90, latency_ms=500)
     assert gone.status_code == 503
-    assert "min_accuracy: 90 cannot be had; the best available now is 80" in gone.json()["error"]
+    assert "min_accuracy: 90 cannot be met; the best available now is 80" in gone.json()["error"]

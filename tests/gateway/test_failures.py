@@ -244,7 +244,7 @@ async def test_too_much_at_once_is_refused_with_a_time_to_try_again(gateways, de
     assert refused
     for answer in refused:
         assert answer.status_code == 503
-        assert "gateway: 8 rows are under way, the most at once" in answer.json()["error"]
+        assert "gateway: 8 rows are in flight, the most at once" in answer.json()["error"]
         assert int(answer.headers["Retry-After"]) >= 1
 
 
@@ -265,7 +265,7 @@ def test_min_accuracy_and_version_lead_to_the_devices_that_can(gateways, devices
     wait_for(lambda: not gateway.health()["devices"]["d0"]["connected"], "d0 is gone")
     response = gateway.infer(X, min_accuracy=90)
     assert response.status_code == 503
-    assert "90 cannot be had; the best available now is 80" in response.json()["error"]
+    assert "90 cannot be met; the best available now is 80" in response.json()["error"]
     response = gateway.infer(X, version="big")
     assert response.status_code == 503
     assert "no device has this variant of numbers warm now" in response.json()["error"]

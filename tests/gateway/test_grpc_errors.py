@@ -78,7 +78,7 @@ def still_serves(channel) -> None:
         (request(speed=1), CODE.INVALID_ARGUMENT, "parameters.speed: unknown; known are latency_ms"),
         (b"\xff\xff\xff", CODE.INVALID_ARGUMENT, "message: is not a valid inference.ModelInferRequest"),
         (b"", CODE.NOT_FOUND, "model '': no such application"),
-        (request(min_accuracy=99.0), CODE.UNAVAILABLE, "min_accuracy: 99 cannot be had; the best available now is 95"),
+        (request(min_accuracy=99.0), CODE.UNAVAILABLE, "min_accuracy: 99 cannot be met; the best available now is 95"),
     ],
 )
 def test_each_refusal_has_its_status_and_names_the_field(channel, message, code, words):

@@ -17,7 +17,7 @@ from tests.net.http2_client import Peer, connected, eventually, prefixed, servin
 from tests.net.test_grpc_calls import CODE, KIB, MIB, status, to
 from workers.gateway import rpc_stream
 from workers.gateway.errors import Invalid, Overloaded
-from workers.gateway.rpc_stream import Streaming, Waits
+from workers.gateway.rpc_stream import Receiver, Streaming
 from workers.net.grpc import Admitted, Call, MessageParser
 from workers.net.limits import Rate
 
@@ -30,10 +30,10 @@ class Plane:
     """Takes queries and answers them when it is told to."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[bytes, Waits]] = []
+        self.asked: list[tuple[bytes, Receiver]] = []
         self.cancelled = 0
 
-    def submit(self, data, left_s, read_at, waits: Waits, client: str) -> SimpleNamespace:
+    def submit(self, data, left_s, read_at, waits: Receiver, client: str) -> SimpleNamespace:
         if data == b"wrong":
             raise Invalid("wrong")
         self.asked.append((bytes(data), waits))
@@ -105,14 +105,16 @@ async def test_answers_come_in_the_order_of_their_queries():
 async def test_queries_without_room_wait_and_are_counted():
     async with streaming() as (server, plane, _), connected(server.port) as peer:
         peer.send(peer.head(1))
-        ask(peer, 1, *[b"%04d" % i + bytes(1000) for i in range(rpc_stream.QUERIES + 100)])
-        await eventually(lambda: server.reading == 100 * (1004 + rpc_stream.EACH), "those without room are counted")
-        assert len(plane.asked) == rpc_stream.QUERIES
-        for place in range(rpc_stream.QUERIES + 100):
+        ask(peer, 1, *[b"%04d" % i + bytes(1000) for i in range(rpc_stream.MAX_QUERIES + 100)])
+        await eventually(
+            lambda: server.reading == 100 * (1004 + rpc_stream.WAITING_BYTES), "those without room are counted"
+        )
+        assert len(plane.asked) == rpc_stream.MAX_QUERIES
+        for place in range(rpc_stream.MAX_QUERIES + 100):
             await eventually(lambda place=place: len(plane.asked) > place, "there is room again")
             plane.asked[place][1].settle(answer(f"{place:04}"))
-        found = [one.infer_response.id for one in await told(peer, rpc_stream.QUERIES + 100)]
-        assert found == [f"{place:04}" for place in range(rpc_stream.QUERIES + 100)]
+        found = [one.infer_response.id for one in await told(peer, rpc_stream.MAX_QUERIES + 100)]
+        assert found == [f"{place:04}" for place in range(rpc_stream.MAX_QUERIES + 100)]
         assert (server.reading, server.unsent) == (0, 0)
 
 
@@ -225,15 +227,17 @@ async def test_as_many_empty_queries_as_a_window_takes_are_counted_and_hold_nobo
         ask(peer, 1, *[b""] * count)
         peer.send(h2.frame(h2.PING, 0, 0, b"12345678"))
         assert (await peer.until(h2.PING))[0] == h2.ACK
-        await eventually(lambda: server.reading == (count - rpc_stream.QUERIES) * rpc_stream.EACH, "all are counted")
-        assert len(plane.asked) == rpc_stream.QUERIES
+        await eventually(
+            lambda: server.reading == (count - rpc_stream.MAX_QUERIES) * rpc_stream.WAITING_BYTES, "all are counted"
+        )
+        assert len(plane.asked) == rpc_stream.MAX_QUERIES
     await eventually(lambda: server.reading == 0, "nothing is left")
 
 
 async def test_small_queries_that_wait_are_no_way_around_the_limit():
     async with streaming(message_bytes=MIB, most_bytes=MIB) as (server, _, _), connected(server.port) as peer:
         peer.send(peer.head(1))
-        ask(peer, 1, *[b"ab"] * (rpc_stream.QUERIES + MIB // rpc_stream.EACH))
+        ask(peer, 1, *[b"ab"] * (rpc_stream.MAX_QUERIES + MIB // rpc_stream.WAITING_BYTES))
         assert (await status(peer, 1))[0] == CODE.RESOURCE_EXHAUSTED
         assert (server.reading, server.streams) == (0, 0)
 
@@ -256,13 +260,13 @@ async def test_the_time_of_a_query_that_waits_for_room_begins_with_its_turn():
         timed = Timed()
         endpoint.submit = timed.submit
         peer.send(peer.head(1))
-        ask(peer, 1, *[b"x"] * (rpc_stream.QUERIES + 1))
-        await eventually(lambda: len(timed.asked) == rpc_stream.QUERIES, "all but one are asked")
+        ask(peer, 1, *[b"x"] * (rpc_stream.MAX_QUERIES + 1))
+        await eventually(lambda: len(timed.asked) == rpc_stream.MAX_QUERIES, "all but one are asked")
         await eventually(lambda: server.reading > 0, "that one waits")
         await asyncio.sleep(0.1)
         before = time.monotonic()
         timed.asked[0][1].settle(answer("x"))
-        assert len(timed.asked) == rpc_stream.QUERIES + 1
+        assert len(timed.asked) == rpc_stream.MAX_QUERIES + 1
         assert timed.read_at[-2] < before <= timed.read_at[-1]
 
 
@@ -270,9 +274,9 @@ async def test_a_stream_that_is_held_has_time_for_the_rest_of_its_message():
     """It is not its client's fault that nothing comes."""
     async with streaming(read_s=1.5) as (server, plane, _), connected(server.port) as peer:
         peer.send(peer.head(1))
-        ask(peer, 1, *[b"x"] * (rpc_stream.QUERIES + 1))
+        ask(peer, 1, *[b"x"] * (rpc_stream.MAX_QUERIES + 1))
         peer.send(h2.frame(h2.DATA, 0, 1, prefixed(b"last")[:6]))
-        await eventually(lambda: len(plane.asked) == rpc_stream.QUERIES, "there is no more room")
+        await eventually(lambda: len(plane.asked) == rpc_stream.MAX_QUERIES, "there is no more room")
         await asyncio.sleep(2.2)
         assert server.streams == 1
         while plane.asked:
@@ -280,7 +284,7 @@ async def test_a_stream_that_is_held_has_time_for_the_rest_of_its_message():
         peer.send(h2.frame(h2.DATA, h2.END_STREAM, 1, prefixed(b"last")[6:]))
         await eventually(lambda: len(plane.asked) == 1, "it goes on")
         plane.asked[0][1].settle(answer("last"))
-        assert (await told(peer, rpc_stream.QUERIES + 2))[-1].infer_response.id == "last"
+        assert (await told(peer, rpc_stream.MAX_QUERIES + 2))[-1].infer_response.id == "last"
         assert await status(peer, 1) == (CODE.OK, "")
 
 
@@ -290,7 +294,7 @@ async def test_others_have_their_turn_between_queries_that_are_refused_at_once()
         connected(server.port) as many,
         connected(server.port) as other,
     ):
-        count, seen = 20 * rpc_stream.QUERIES, []
+        count, seen = 20 * rpc_stream.MAX_QUERIES, []
 
         def submit(data, *given) -> SimpleNamespace:
             seen.append(bytes(data))
@@ -305,7 +309,7 @@ async def test_others_have_their_turn_between_queries_that_are_refused_at_once()
         assert len(await told(many, count)) == count
         assert await status(many, 1) == (CODE.OK, "")
         assert len(seen) == count + 1
-        assert seen.index(b"other") <= 5 * rpc_stream.QUERIES
+        assert seen.index(b"other") <= 5 * rpc_stream.MAX_QUERIES
         assert server.reading == 0
 
 
@@ -338,7 +342,7 @@ async def test_an_error_that_is_there_at_once_names_its_query():
 
 async def test_no_circles_are_left_behind_streams():
     def left() -> int:
-        kinds = (Call, rpc_stream._Stream, rpc_stream._Asked)
+        kinds = (Call, rpc_stream._Stream, rpc_stream._StreamQuery)
         # By type, since isinstance asks proxies for their class, and what they stood for may be gone.
         return sum(type(one) in kinds for one in gc.get_objects())
 

@@ -85,11 +85,11 @@ async def test_the_last_device_is_not_risked(gateways, devices):
     gateway, (first, second) = poisoned(gateways, devices, 2)
     answer = gateway.infer(POISON)
     assert answer.status_code == 503
-    assert "crashed with the query under way (killed by SIGSEGV); no other device can be spared" in answer.text
+    assert "crashed with the query in flight (killed by SIGSEGV); no other device is free" in answer.text
     assert int(answer.headers["Retry-After"]) >= 1
     again = gateway.infer(POISON)
     assert again.status_code == 503
-    assert "this input was under way when a device crashed; no other device can be spared" in again.text
+    assert "this input was in flight when a device crashed; no other device is free" in again.text
     assert crashed([first, second]) == 1
     assert gateway.infer(GOOD).status_code == 200
     # Once the other device is back the query gets its trial.

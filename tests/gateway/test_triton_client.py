@@ -121,7 +121,7 @@ def test_asks_for_a_variant_as_a_version(client):
 def test_sends_its_own_and_our_parameters(client):
     parameters = {"latency_ms": 900, "min_accuracy": 90.5}
     client.infer("numbers", numbers(True), headers=dict(AUTH), parameters=parameters, timeout=800_000, priority=1)
-    with pytest.raises(InferenceServerException, match="min_accuracy: 96 cannot be had; the best available now is 95"):
+    with pytest.raises(InferenceServerException, match="min_accuracy: 96 cannot be met; the best available now is 95"):
         client.infer("numbers", numbers(True), headers=dict(AUTH), parameters={"min_accuracy": 96})
 
 

@@ -13,7 +13,7 @@ from workers.dispatch.binding import QueryClass, Terms
 from workers.dispatch.dispatcher import Dispatcher
 from workers.dispatch.lateness import learn
 from workers.dispatch.menu import Menu, Option
-from workers.gateway.menus import AROUND_S, Menus
+from workers.gateway.device_options import AROUND_S, DeviceOptions
 from workers.protocol.frames import WarmVariant
 from workers.protocol.specs import DevicePlan, Plan, ProfilePoint, Resident, VariantSpec
 
@@ -28,13 +28,13 @@ def offered(
     sizes: tuple[int, ...], *smaller: ProfilePoint, seconds: float = 0.1, slo_s: float = 0.3
 ) -> dict[QueryClass, Option]:
     """What one warm variant offers, by application and class."""
-    menus = Menus()
+    options = DeviceOptions()
     spec = msgspec.structs.replace(application("app", slo_s, models.TOKENS), sizes=sizes)
-    menus.configure({"app": spec}, 512)
+    options.configure({"app": spec}, 512)
     variant = VariantSpec(1, "v1", "app", "0" * 64, 1, 90.0, 100.0)
     resident = Resident(variant, 8, 1.0, 0.5, points(seconds), smaller=smaller)
-    menus.plan(Plan(1, (DevicePlan("d0", "unix:/d0", (resident,)),)))
-    made = menus.of("d0", (WarmVariant(1, "v1", "app", 90.0, True),))
+    options.plan(Plan(1, (DevicePlan("d0", "unix:/d0", (resident,)),)))
+    made = options.of("d0", (WarmVariant(1, "v1", "app", 90.0, True),))
     return {name: menu.options[0] for name, menu in made.items()}
 
 

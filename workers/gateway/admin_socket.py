@@ -1,6 +1,6 @@
-"""What one of several gateways is asked by itself: its metrics. A connection to their shared port reaches any of them.
+"""A unix socket where the node daemon fetches the metrics of one of several gateway processes.
 
-A unix socket for each process, where the box's node daemon fetches the page that it serves with its own.
+A connection to the port that they share could reach any of them. The daemon serves these metrics with its own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from workers import log
 from workers.protocol.frames import Frame, FrameConnection, FrameError, Hello, Metrics, MetricsRequest
 from workers.protocol.gateways import ToGateway
 
-logger = log.get("gateway.own")
+logger = log.get("gateway.admin")
 
 
 class AdminSocket:
@@ -26,25 +26,25 @@ class AdminSocket:
         self._connections: set[FrameConnection] = set()
 
     async def start(self) -> None:
-        """Listen, in place of an earlier process that was killed.
+        """Listen, also if a killed process left its socket.
 
         Raises:
             OSError: the folder cannot be written.
         """
         self._path.unlink(missing_ok=True)
         self._server = await asyncio.get_running_loop().create_unix_server(
-            lambda: FrameConnection(ToGateway, self._heard, self._closed, self._connections.add), str(self._path)
+            lambda: FrameConnection(ToGateway, self._received, self._closed, self._connections.add), str(self._path)
         )
 
     async def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         if self._server is not None:
             self._server.close()
             for connection in list(self._connections):
                 connection.close()
             self._path.unlink(missing_ok=True)
 
-    def _heard(self, connection: FrameConnection, message: Frame, body: memoryview) -> None:
+    def _received(self, connection: FrameConnection, message: Frame, body: memoryview) -> None:
         if isinstance(message, Hello):
             connection.peer = message
         elif connection.peer is None:

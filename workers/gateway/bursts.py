@@ -1,8 +1,8 @@
-"""Noticing that an application's demand left the band that the plan was made for. Pure.
+"""Bursts: the demand of an application left the band that the plan was made for. Pure.
 
-Arrivals are counted in slots of :data:`SLOT_S`, numbered on the counter's own clock. A gateway that serves alone judges
-by its own (:meth:`BurstDetector.check`). One of several sees only a part, so it tells its counts
-(:meth:`BurstDetector.report`), and the control plane judges their sum by the same rule (:class:`BurstRule`).
+Arrivals are counted in slots of :data:`SLOT_S`, numbered on the counter's own clock. A single core judges its own
+(:meth:`BurstDetector.check`). One of several sees only a part and reports its counts (:meth:`BurstDetector.report`);
+the control plane judges their sum by the same rule (:class:`BurstRule`).
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ from collections.abc import Callable, Mapping
 from workers.protocol.control import Arrivals, Burst
 from workers.protocol.specs import Band
 
+#: seconds of a slot
 SLOT_S = 0.1
-#: slots that are looked at: those of a second, the fewest that may show a burst, those that show a lasting rise, and
-#: those that show that demand fell
+#: slots of a second
 SECOND = 10
+#: slots of the shortest window, which may show a surge
 SHORT = 3
+#: slots that show a lasting rise
 MEDIUM = 30
+#: slots that show that demand fell
 LONG = 99
-#: slots kept: more than the longest window has, for counts that are told late
+#: slots kept, more than the longest window for late reports
 KEPT = 128
 
 
@@ -30,48 +33,43 @@ def slot_at(now: float) -> int:
 
 
 class Slots:
-    """Rows and queries of one application, by slot; the newest :data:`KEPT`."""
+    """Rows and queries of one application by slot; the newest :data:`KEPT` slots."""
 
-    __slots__ = ("_newest", "_queries", "_rows")
+    __slots__ = ("_counts",)
 
-    def __init__(self, slot: int):
-        self._newest = slot
-        self._rows = [0] * KEPT
-        self._queries = [0] * KEPT
+    def __init__(self) -> None:
+        self._counts: dict[int, list[int]] = {}
 
     def add(self, slot: int, rows: int, queries: int = 1) -> None:
-        """Count arrivals; those of a slot that is no longer kept are left out."""
-        if slot > self._newest:
-            for passed in range(max(self._newest, slot - KEPT) + 1, slot + 1):
-                self._rows[passed % KEPT] = self._queries[passed % KEPT] = 0
-            self._newest = slot
-        elif slot <= self._newest - KEPT:
-            return
-        self._rows[slot % KEPT] += rows
-        self._queries[slot % KEPT] += queries
+        """Count arrivals; those of a slot that is too old are ignored."""
+        counts = self._counts.get(slot)
+        if counts is None:
+            counts = self._counts[slot] = [0, 0]
+            oldest = max(self._counts) - KEPT
+            self._counts = {one: counts for one, counts in self._counts.items() if one > oldest}
+        counts[0] += rows
+        counts[1] += queries
 
     def of(self, slot: int) -> tuple[int, int]:
         """(rows, queries) of one slot."""
-        if not self._newest - KEPT < slot <= self._newest:
-            return 0, 0
-        return self._rows[slot % KEPT], self._queries[slot % KEPT]
+        rows, queries = self._counts.get(slot, (0, 0))
+        return rows, queries
 
     def before(self, end: int, slots: int) -> tuple[int, int]:
         """(rows, queries) of the ``slots`` slots before slot ``end``."""
-        first, last = max(end - slots, self._newest - KEPT + 1), min(end, self._newest + 1)
-        places = [slot % KEPT for slot in range(first, last)]
-        return sum(self._rows[p] for p in places), sum(self._queries[p] for p in places)
+        found = [self._counts[slot] for slot in range(end - slots, end) if slot in self._counts]
+        return sum([rows for rows, _ in found]), sum([queries for _, queries in found])
 
 
 class BurstRule:
-    """Says when a new plan is due.
+    """The rule by which a new plan is due.
 
     Above the band: the rate of the last second, from at least ``min_queries`` queries, is higher than ``high``; or,
     sooner, that of the last 0.3 s is higher than ``surge``; or, later, that of the last 3 s is higher than ``rise``.
     Below: the rate of the last 10 s is lower than ``low``. Each application is reported at most once a second, and
     again for the same plan only when its rate moved on by another ``step`` in the same direction.
 
-    Time is told in slots, so that whoever judges the same counts reports the same bursts, however late it has them.
+    Time is in slots, so that equal counts give equal bursts, however late they arrive.
     """
 
     def __init__(self, min_queries: int = 5, step: float = 0.2):
@@ -83,13 +81,13 @@ class BurstRule:
         self._reported: dict[str, tuple[int, float, int]] = {}
 
     def set_plan(self, bands: Mapping[str, Band], plan_version: int, slot: int) -> None:
-        """The bands of the newest plan known; what was reported for an older one is forgotten."""
+        """Use the bands of a newer plan; reports for an older one no longer count."""
         if plan_version != self.plan_version:
             self._reported = {name: (at, 0.0, 0) for name, (at, _, _) in self._reported.items()}
         self.bands, self.plan_version, self._since = bands, plan_version, slot
 
     def restart(self, slot: int) -> None:
-        """Counts from before the slot may lack something: nothing is called low before they have gone by."""
+        """Counts before the slot may be incomplete: report no fall until they are out of the window."""
         self._since = slot
 
     def check(self, end: int, counts: Callable[[str, int], tuple[int, int]]) -> list[Burst]:
@@ -114,7 +112,7 @@ class BurstRule:
         self, application: str, band: Band, end: int, counts: Callable[[str, int], tuple[int, int]]
     ) -> tuple[float, int] | None:
         for slots, limit in ((SECOND, band.high), (SHORT, band.surge), (MEDIUM, band.rise)):
-            # A plan knows what came before it: what lasts is judged by what came since.
+            # The plan includes earlier demand: a lasting rise is judged by later arrivals only.
             if limit <= 0 or (slots > SECOND and end - self._since < slots):
                 continue
             rows, queries = counts(application, slots)
@@ -132,13 +130,13 @@ class BurstRule:
 
 
 class BurstDetector:
-    """One gateway's arrivals, of applications that the plan knows: judged here, or told to be judged with others'."""
+    """Arrivals at one core, of the plan's applications."""
 
     def __init__(self, min_queries: int = 5, step: float = 0.2):
         self._rule = BurstRule(min_queries, step)
         self._bands: Mapping[str, Band] = {}
         self._arrivals: dict[str, Slots] = {}
-        self._told = -1
+        self._reported = -1
         self._busy = False
 
     def set_plan(self, bands: Mapping[str, Band], plan_version: int, now: float) -> None:
@@ -148,7 +146,7 @@ class BurstDetector:
         self._arrivals = {name: slots for name, slots in self._arrivals.items() if name in bands}
 
     def restart(self, now: float) -> None:
-        """Other gateways came or went: from now on more, or less, of the demand arrives here."""
+        """Other gateways joined or left, so that another share of the demand arrives here."""
         self._rule.restart(slot_at(now))
 
     def arrived(self, application: str, rows: int, now: float) -> None:
@@ -157,7 +155,7 @@ class BurstDetector:
             slot = slot_at(now)
             known = self._arrivals.get(application)
             if known is None:
-                known = self._arrivals[application] = Slots(slot)
+                known = self._arrivals[application] = Slots()
             known.add(slot, rows)
 
     @staticmethod
@@ -166,7 +164,7 @@ class BurstDetector:
         return (slot_at(now) + 1) * SLOT_S - now
 
     def check(self, now: float) -> list[Burst]:
-        """Bursts to report now, by what arrived here alone; call it at the end of each slot."""
+        """Bursts by the arrivals here; to be called at the end of each slot."""
         end = slot_at(now)
         return self._rule.check(end, lambda name, slots: self._before(name, end, slots))
 
@@ -175,16 +173,16 @@ class BurstDetector:
         return known.before(end, slots) if known is not None else (0, 0)
 
     def report(self, now: float) -> Arrivals | None:
-        """What arrived in the slots that ended since the last report (the first time: in the last 10 s); None: nothing
-        did, and that is known. Call it at the end of each slot."""
+        """Arrivals in the slots that ended since the last report (at first: in the last 10 s); None: there were none,
+        and the last report said so. To be called at the end of each slot."""
         end = slot_at(now)
-        first = max(self._told + 1, end - LONG)
-        self._told = max(self._told, end - 1)
-        told = {}
+        first = max(self._reported + 1, end - LONG)
+        self._reported = max(self._reported, end - 1)
+        found = {}
         for name, slots in self._arrivals.items():
             counts = tuple(slots.of(slot) for slot in range(first, end))
             if any(queries for _, queries in counts):
-                told[name] = counts
-        # A last report says that it has ended: whoever adds up need not wait for more of that slot.
-        ended, self._busy = self._busy and not told, bool(told)
-        return Arrivals(slot=end - 1, applications=told) if told or ended else None
+                found[name] = counts
+        # One empty report at the end, so that the control plane need not wait for more of that slot.
+        ended, self._busy = self._busy and not found, bool(found)
+        return Arrivals(slot=end - 1, applications=found) if found or ended else None

@@ -1,4 +1,4 @@
-"""What clients may ask for: applications, the variants that the plan gives them, and API keys. Pure."""
+"""Applications, their planned variants, and API keys. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from workers.protocol.specs import ApplicationSpec, Plan, Resident, VariantSpec
 
 from .errors import NotFound, Unauthenticated, Unavailable
 
-#: why nothing can be asked of a gateway yet
+#: reason for errors before the first configuration
 NOT_CONFIGURED = "no configuration from the control plane yet"
 
 
@@ -30,8 +30,8 @@ class Catalog:
         """Check an ``Authorization`` header's value; the hash of its key.
 
         Raises:
-            Unauthenticated: none, another scheme, or a key that is not known.
-            Unavailable: no key is known yet.
+            Unauthenticated: none, another scheme, or an unknown key.
+            Unavailable: there is no configuration yet.
         """
         if authorization is None:
             raise Unauthenticated("Authorization: missing; send 'Authorization: Bearer KEY' with an API key")
@@ -40,7 +40,7 @@ class Catalog:
             raise Unauthenticated("Authorization: must be 'Bearer KEY'")
         if not self.configured:
             raise Unavailable(NOT_CONFIGURED + "; try again")
-        # Only hashes are compared, so the time that it takes tells nothing about a key.
+        # Only hashes are compared, so the time of a comparison reveals nothing about keys.
         found = hashlib.sha256(key.strip()).hexdigest()
         if found not in self._keys:
             raise Unauthenticated("Authorization: this API key is not known")

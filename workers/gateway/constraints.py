@@ -1,4 +1,4 @@
-"""Which variants meet a query's constraints, remembered for as long as nothing changes."""
+"""Variants that meet a query's constraints; remembered until plan or devices change."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from workers.protocol.specs import ApplicationSpec
 from workers.v2.query import Query
 
 from .catalog import Catalog
+from .device_options import alone_s
 from .errors import Unavailable
 from .executors import Executors
 from .in_flight import InFlightQuery
-from .menus import alone_s
 
 #: different constraints that are remembered while nothing changes
 MOST_KEPT = 256
@@ -22,8 +22,8 @@ MOST_KEPT = 256
 
 @dataclass(frozen=True, slots=True)
 class CapableVariant:
-    """A variant that is warm on a device. ``accuracy``: percent, the application's own metric. ``seconds``: that the
-    query would take there alone, as expected; None: not known."""
+    """A variant that is warm on a device. ``accuracy``: percent, in the application's metric. ``seconds``: estimate for
+    the query alone on that device; None: there is none."""
 
     device: str
     id: int
@@ -33,7 +33,7 @@ class CapableVariant:
 
 
 class Unmet(ValueError):
-    """Nothing that is warm can do what a query insists on; the text names the parameter and the nearest that can."""
+    """No warm variant meets a constraint; the text names the parameter and the nearest variant."""
 
 
 def fitting(
@@ -48,13 +48,13 @@ def fitting(
     if not enough:
         best = max((one.accuracy for one in able), default=None)
         now = "nothing is warm now" if best is None else f"the best available now is {best:g}"
-        raise Unmet(f"parameters.min_accuracy: {min_accuracy:g} cannot be had; {now}")
+        raise Unmet(f"parameters.min_accuracy: {min_accuracy:g} cannot be met; {now}")
     found = [one for one in enough if latency_s is None or one.seconds is None or one.seconds <= latency_s]
     if found:
         return found
     nearest = min(enough, key=lambda one: one.seconds)
     text = (
-        f"parameters.latency_ms: {latency_s * 1e3:g} is too short for what can be had now; the nearest is "
+        f"parameters.latency_ms: {latency_s * 1e3:g} is too short for every variant that is warm now; the nearest is "
         f"{nearest.variant!r} with an accuracy of {nearest.accuracy:g} in about {nearest.seconds * 1e3:.3g} ms"
     )
     if min_accuracy is not None:
@@ -66,39 +66,38 @@ def fitting(
 
 
 class Constraints:
-    """Knows devices by what they tell, and variants by the catalog."""
+    """Constraints of queries against the variants of the catalog that are warm on devices."""
 
     def __init__(self, catalog: Catalog, executors: Executors):
         self._catalog = catalog
         self._executors = executors
-        #: by application and rows, what is warm; by constraints as well, the variants that meet them; and what each
-        #: device reported last, on which both depend
+        #: warm variants by application and rows, permitted ones by constraints, and the reports that both depend on
         self._warm: dict[tuple[str, int], list[CapableVariant]] = {}
         self._permitted: dict[tuple, frozenset[int] | None] = {}
-        self._told: dict[str, tuple] = {}
+        self._reported: dict[str, tuple] = {}
 
     def adopt(self, catalog: Catalog) -> None:
-        """Another catalog counts from now on."""
+        """Use another catalog from now on."""
         self._catalog = catalog
         self._forget()
 
-    def heard(self, device: str, state: ExecutorState) -> None:
-        """A device told its state."""
-        told = state.warm, state.draining
-        if self._told.get(device) != told:
-            self._told[device] = told
+    def reported(self, device: str, state: ExecutorState) -> None:
+        """A device reported its state."""
+        reported = state.warm, state.draining
+        if self._reported.get(device) != reported:
+            self._reported[device] = reported
             self._forget()
 
     def lost(self, device: str) -> None:
         """A device is gone."""
-        self._told.pop(device, None)
+        self._reported.pop(device, None)
         self._forget()
 
     def restrict(self, flight: InFlightQuery) -> None:
         """Restrict a query with constraints to the variants that meet them.
 
         Raises:
-            Unavailable: there is none now; the text names the nearest that could.
+            Unavailable: there is none now; the text names the nearest.
         """
         spec, terms, variant, latency_s = flight.spec, flight.query.terms, flight.variant, flight.query.latency_s
         key = spec.name, terms.rows, variant, terms.min_accuracy, latency_s
@@ -131,7 +130,7 @@ class Constraints:
         return frozenset(ids) if ids < {id for id, _, _ in known} else None
 
     def never(self, spec: ApplicationSpec, query: Query) -> str | None:
-        """Why the query's latency could not be met by idle devices either; None: it could, or it named none."""
+        """Why even idle devices could not meet the query's latency; None: they could, or it has none."""
         terms = query.terms
         if query.latency_s is not None and (able := self.able(spec.name, terms.rows)):
             try:
@@ -141,7 +140,7 @@ class Constraints:
         return None
 
     def max_rows(self, application: str, device: str, variant: int) -> int:
-        """Rows that one run of the variant may take there, by the plan; 1 where the plan does not say."""
+        """Largest batch of the variant on a device, by the plan; 1 if the plan has none."""
         residents = self._catalog.residents(application)
         return max([one.max_batch for at, one in residents if at == device and one.variant.id == variant], default=1)
 
@@ -150,7 +149,7 @@ class Constraints:
         self._permitted.clear()
 
     def able(self, application: str, rows: int) -> list[CapableVariant]:
-        """What is warm for an application, and how long so many rows would take."""
+        """Warm variants of an application, with the time that ``rows`` rows would take."""
         able = self._warm.get((application, rows))
         if able is None:
             residents = self._catalog.residents(application)

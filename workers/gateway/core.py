@@ -152,7 +152,7 @@ class Core:
 
     def heard(self, device: str, state: ExecutorState, now: float) -> None:
         """A device reported its state."""
-        self._constraints.heard(device, state)
+        self._constraints.reported(device, state)
         self._driver.set_rtt(device, self._sent.margin(device).seconds)
         self._driver.heard(device, state, now)
 

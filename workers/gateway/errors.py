@@ -1,8 +1,7 @@
-"""What a query can end in other than a result, with its status in HTTP and in gRPC, and the one place where that
-becomes HTTP (:mod:`~workers.gateway.rpc` has the one for gRPC).
+"""Errors that a query can end in, with their status in HTTP and gRPC.
 
-``outcome`` is how the gateway counts it: ``dropped`` (refused, on purpose, to keep others in time), ``failed`` (should
-have been answered), or None (the client's mistake: not a query that the appliance owed an answer to).
+``outcome`` is how the gateway counts them: ``dropped`` (refused to keep others in time), ``failed`` (should have been
+answered), or None (the client's mistake, not counted as a query).
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Invalid(GatewayError):
 
 
 class Unauthenticated(GatewayError):
-    """No API key, or one that is not known. Permanent."""
+    """No API key, or an unknown one. Permanent."""
 
     status, code, outcome = 401, Code.UNAUTHENTICATED, None
 
@@ -67,13 +66,13 @@ class TooLarge(GatewayError):
 
 
 class UnsupportedEncoding(GatewayError):
-    """A Content-Encoding that the gateway does not know. Permanent."""
+    """An unsupported Content-Encoding. Permanent."""
 
     status, code, outcome = 415, Code.UNIMPLEMENTED, None
 
 
 class Overloaded(GatewayError):
-    """Refused so that others stay in time: queues are full or the deadline cannot be met. Retryable."""
+    """Refused to keep others in time: queues are full or the deadline cannot be met. Retryable."""
 
     status, code, outcome = 503, Code.RESOURCE_EXHAUSTED, "dropped"
 
@@ -88,7 +87,7 @@ class Throttled(GatewayError):
 
 
 class Unavailable(GatewayError):
-    """No device can answer now: none is warm, or the one that had the query went away. Retryable."""
+    """No device can answer now: none is warm, or the query's device was lost. Retryable."""
 
     status, code, outcome = 503, Code.UNAVAILABLE, "failed"
     STOPPING = "the gateway is stopping; try another or try again"
@@ -98,13 +97,13 @@ class Unavailable(GatewayError):
 
 
 class TimedOut(GatewayError):
-    """The device did not answer while the query was worth an answer. Retryable."""
+    """The device did not answer in time. Retryable."""
 
     status, code, outcome = 504, Code.DEADLINE_EXCEEDED, "dropped"
 
 
 class ModelFailed(GatewayError):
-    """The model raised, or gave what cannot be sent. Not retryable with the same input."""
+    """The model failed, or its outputs cannot be sent. Not retryable with the same input."""
 
     status, code, outcome = 500, Code.INTERNAL, "failed"
 

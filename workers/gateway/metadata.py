@@ -1,4 +1,4 @@
-"""What the gateway tells about itself: V2 metadata, readiness, statistics, health for operators. Read only."""
+"""V2 metadata, readiness and statistics, and health for operators, as plain data. Read only."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ class Metadata:
     def statistics(self, model: str | None, version: str | None) -> dict[str, Any]:
         """Inference statistics since the start, one entry an application, in Triton's form. Raises NotFound.
 
-        They are kept by application, so asking for one variant gives its application's. Of several gateways on a box
-        whichever is asked answers for all of them: of the others it knows the state of a moment ago.
+        They are kept by application; a request for one variant gets its application's. Each of several fronts answers
+        for all, with the totals that the others published last.
         """
         catalog = self._front.catalog
         if model is not None:
@@ -148,7 +148,7 @@ class Metadata:
     # --- operators ---
 
     def health(self) -> dict[str, Any]:
-        """State for operators: no names of keys, no query contents."""
+        """State for operators, without keys and query contents."""
         core = self._core()
         why = self.not_ready()
         return {
@@ -177,7 +177,7 @@ class Metadata:
         }
 
     def refresh_metrics(self) -> None:
-        """Bring the gauges up to date, which nothing on the query path needs to do."""
+        """Update the gauges, which the query path does not."""
         core = self._core()
         self._metrics.in_flight.set(self._front.accounts.queries)
         self._metrics.held.set(core.held)

@@ -24,7 +24,7 @@ class GatewayMetrics(Collector):
     from this code.
 
     Args:
-        gateway: label of all samples, to tell processes that share a port apart; None: there is only one.
+        gateway: label of all samples where several processes share a port; None: there is only one.
 
     Attributes:
         totals: ends of queries by application, counted elsewhere.

@@ -1,4 +1,4 @@
-"""What a gateway's core reports to the control plane: bursts as they come, statistics and overloads each second."""
+"""Reports of a core to the control plane: bursts at once, statistics and overloads each second."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .rollout import Rollout
 
 logger = log.get("gateway.reports")
 
-#: share of a second's rows, and number of them, from which refusals are called an overload
+#: share and number of a second's rows that must be refused for an overload
 OVERLOAD_SHARE = 0.05
 OVERLOAD_ROWS = 3
 
@@ -25,7 +25,7 @@ class Reports:
         self._send = send
 
     def slot(self, now: float) -> None:
-        """At the end of each slot of arrivals: demand that left the band of the plan."""
+        """Report demand outside of the plan's bands; called at the end of each slot of arrivals."""
         bursts, config = self._rollout.bursts, self._rollout.config
         if config is not None and config.gateways > 1:
             report = bursts.report(now)
@@ -49,7 +49,7 @@ class Reports:
                 config_hash=config.hash if config is not None else "",
             )
         )
-        # Where more was refused than chance explains, a new plan may help, as where an executor refuses.
+        # Where more is refused than chance explains, a new plan may help.
         for name, refused in self._rollout.core.take_refused().items():
             arrived = stats[name].arrived_rows if name in stats else 0
             if refused >= max(OVERLOAD_ROWS, OVERLOAD_SHARE * arrived):
@@ -66,23 +66,16 @@ def merged(parts: Iterable[dict[str, ApplicationStats]]) -> dict[str, Applicatio
 
 
 def _add(one: ApplicationStats, other: ApplicationStats) -> ApplicationStats:
-    answered, more = one.in_time + one.late, other.in_time + other.late
+    more, answered = other.in_time + other.late, one.in_time + one.late
     weight = more / (answered + more) if answered + more else 0.0
-    return ApplicationStats(
-        arrived=one.arrived + other.arrived,
-        arrived_rows=one.arrived_rows + other.arrived_rows,
-        in_time=one.in_time + other.in_time,
-        late=one.late + other.late,
-        dropped=one.dropped + other.dropped,
-        failed=one.failed + other.failed,
-        accuracy_sum=one.accuracy_sum + other.accuracy_sum,
-        normalized_sum=one.normalized_sum + other.normalized_sum,
+    total = ApplicationStats(
         p50_ms=one.p50_ms + weight * (other.p50_ms - one.p50_ms),
         p95_ms=one.p95_ms + weight * (other.p95_ms - one.p95_ms),
-        by_variant=_sums(one.by_variant, other.by_variant),
-        arrived_by_size=_sums(one.arrived_by_size, other.arrived_by_size),
     )
-
-
-def _sums(one: dict, other: dict) -> dict:
-    return {key: one.get(key, 0) + other.get(key, 0) for key in one.keys() | other.keys()}
+    for name in ApplicationStats.__struct_fields__:
+        first, second = getattr(one, name), getattr(other, name)
+        if isinstance(first, dict):
+            setattr(total, name, {key: first.get(key, 0) + second.get(key, 0) for key in first.keys() | second.keys()})
+        elif name not in ("p50_ms", "p95_ms"):
+            setattr(total, name, first + second)
+    return total

@@ -1,6 +1,6 @@
-"""Following plans make-before-break: which plan each application follows, what devices may run, and whom to connect to.
+"""Follows plans make-before-break: routes of applications, options of devices, connections to executors.
 
-Connects the core to what its executors report and to the configuration of the control plane.
+Connects the core to the reports of its executors and to the configuration of the control plane.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from workers.protocol.endings import Ending
 from workers.protocol.frames import ExecutorState, Moved
 from workers.protocol.gateways import CoreStatus, DeviceStatus
 
+from .adoption import Adoption
 from .bursts import BurstDetector
 from .catalog import Catalog
 from .core import Core
+from .device_options import DeviceOptions
 from .executors import Executors
-from .menus import Menus
 from .metrics import GatewayMetrics
-from .plan import Adoption
 
 logger = log.get("gateway.rollout")
 
@@ -29,7 +29,7 @@ class Rollout:
     """A core with its devices. The :class:`~.executors.Listener` of their connections.
 
     Args:
-        name: the gateway's, which executors know it by.
+        name: the gateway's, for executors.
         queue_rows: the most rows that one batch may have.
     """
 
@@ -42,28 +42,28 @@ class Rollout:
         self.config: GatewayConfig | None = None
         self._queue_rows = queue_rows
         self._adoption = Adoption(adopt_limit_s)
-        self._menus = Menus()
+        self._options = DeviceOptions()
         self._moved: int | None = None
         self._draining: dict[str, bool] = {}
 
     # --- configuration ------------------------------------------------------------------------------------------------
 
     def configure(self, config: GatewayConfig) -> None:
-        """Replace everything that is known of applications and plan; applications move to it as devices are warm."""
+        """Replace applications and plan; applications move to it as devices get warm."""
         now = time.monotonic()
         before, self.config = self.config, config
         catalog = Catalog(config)
-        self._menus.configure(catalog.applications, self._queue_rows)
+        self._options.configure(catalog.applications, self._queue_rows)
         self.core.configure(catalog, now)
         if before is None or before.plan != config.plan:
             self.bursts.set_plan(config.plan.bands, config.plan.version, now)
             try:
                 self.core.use(config.plan.stack, now)
             except UnknownStack as error:
-                # A newer control plane knows more than this gateway: serving goes on as it was.
+                # From a newer control plane: keep the present stack.
                 logger.error("stack_unknown", reason=str(error))
             self._adoption.offer(config.plan, now)
-            self._menus.plan(config.plan)
+            self._options.plan(config.plan)
             logger.info("plan_offered", version=config.plan.version, devices=len(config.plan.devices))
         if before is not None and before.gateways != config.gateways:
             self.bursts.restart(now)
@@ -88,7 +88,7 @@ class Rollout:
         self.executors.keep(wanted)
 
     def status(self) -> CoreStatus:
-        """What operators and clients may ask of the core."""
+        """The core's state for operators and clients."""
         adoption, core = self._adoption, self.core
         states = self.executors.states()
         outstanding = core.outstanding
@@ -112,11 +112,11 @@ class Rollout:
         )
 
     def _step(self, now: float) -> None:
-        """Let applications follow what is warm."""
+        """Move applications whose variants are warm."""
         adoption = self._adoption
         for application in adoption.step(now):
             logger.info("routes_moved", application=application, version=adoption.target.version)
-        self._menus.moved(adoption.moving)
+        self._options.moved(adoption.moving)
         self._offer(now)
         self.keep_executors()
         if adoption.adopted is not None and adoption.adopted != self._moved:
@@ -125,9 +125,9 @@ class Rollout:
             logger.info("plan_adopted", version=adoption.adopted)
 
     def _offer(self, now: float) -> None:
-        """Offer what is warm. A device that is draining takes only what no other device could answer."""
+        """Offer warm variants. A draining device takes only applications that no other device has warm."""
         states = {device: state for device, state in self.executors.states().items() if state is not None}
-        menus = {device: self._menus.of(device, state.warm) for device, state in states.items()}
+        menus = {device: self._options.of(device, state.warm) for device, state in states.items()}
         elsewhere = {one.application for device, some in menus.items() if not states[device].draining for one in some}
         for device, some in menus.items():
             if states[device].draining:
@@ -143,7 +143,7 @@ class Rollout:
         for variant in state.warm:
             warm.setdefault(variant.application, set()).add(variant.id)
         known = {application: frozenset(ids) for application, ids in warm.items()}
-        first = not self._adoption.knows(device)
+        first = not self._adoption.reported(device)
         changed = self._adoption.warm(device, known) or state.draining is not self._draining.get(device)
         self._draining[device] = state.draining
         if first:
@@ -155,10 +155,10 @@ class Rollout:
         self.core.heard(device, state, now)
 
     def executor_lost(self, device: str, reason: str) -> None:
-        """An executor is gone: offer the others' first, then bind anew what it had."""
+        """An executor is lost: update the others' options, then bind its queries anew."""
         logger.warning("executor_lost", device=device, reason=reason)
         self._draining.pop(device, None)
-        self._adoption.gone(device)
+        self._adoption.lost(device)
         self._step(time.monotonic())
         self.core.lost(device, reason)
 

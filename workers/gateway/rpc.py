@@ -29,7 +29,7 @@ from .in_flight import Answer, InFlightQuery, Outcome
 from .metadata import Metadata
 from .metrics import GatewayMetrics
 from .responses import Responses
-from .rpc_stream import Streaming, Submit, Waits
+from .rpc_stream import Receiver, Streaming, Submit
 
 logger = log.get("gateway.grpc")
 
@@ -135,8 +135,10 @@ class Rpc:
 
     # --- infer ---
 
-    def _submit(self, data: Buffer, left_s: float | None, read_at: float, waits: Waits, client: str) -> InFlightQuery:
-        """Submit a serialised query; ``waits`` gets its serialised response or error, perhaps before this returns.
+    def _submit(
+        self, data: Buffer, left_s: float | None, read_at: float, receiver: Receiver, client: str
+    ) -> InFlightQuery:
+        """Submit a serialised query; ``receiver`` gets its serialised response or error, perhaps before this returns.
 
         Raises:
             GatewayError: it is not a valid query.
@@ -154,7 +156,7 @@ class Rpc:
             left_s -= min(RETURN_S + ROUNDED * left_s, MOST_OFF * left_s)
             if query.latency_s is None or left_s < query.latency_s:
                 query.latency_s = left_s
-        return front.submit(spec, query, variant, read_at, self._answer, waits, client)
+        return front.submit(spec, query, variant, read_at, self._answer, receiver, client)
 
     def _read(self, fields: grpc.Fields) -> tuple[Query, tuple[ApplicationSpec, str | None]]:
         """The query, its application, and the variant that it names. Raises GatewayError and V2Error."""
@@ -167,16 +169,16 @@ class Rpc:
 
     def _answered(self, flight: InFlightQuery, outcome: Outcome) -> None:
         """Settle a query's call. Raises ModelFailed if the result could not be rendered and the client got that."""
-        waits: Waits = flight.context
+        receiver: Receiver = flight.context
         if isinstance(outcome, GatewayError):
-            waits.settle(outcome)
+            receiver.settle(outcome)
             return
         try:
             response = self._responses.response(flight, outcome)
         except GatewayError as error:
-            waits.settle(error)
+            receiver.settle(error)
             raise
-        waits.settle(response)
+        receiver.settle(response)
 
     def stop(self) -> None:
         """The gateway stops: streams take no more queries."""

@@ -1,4 +1,4 @@
-"""``ModelStreamInfer`` calls: queries one after the other on one stream, over the same handler as single ones."""
+"""``ModelStreamInfer`` calls: many queries on one stream, submitted like single ones."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from .in_flight import InFlightQuery
 
 logger = log.get("gateway.grpc")
 
-#: queries of one stream that may be under way; beyond, the stream is read no further. After so many that were answered
-#: at once others have their turn
-QUERIES = 64
-#: bytes of them, counted by query and answer whichever is larger: beyond, the stream is read no further either. One
-#: query is always let in, whatever its size
-BYTES = 16 * 1024 * 1024
-#: what a query that waits for room is counted with beside its bytes: it takes memory however few these are
-EACH = 64
+#: queries of one stream in flight; beyond it the stream is not read. Also the number of immediate answers after which
+#: other connections get the event loop
+MAX_QUERIES = 64
+#: bytes of these queries, each counted as the larger of query and response; beyond it the stream is not read. A single
+#: query may exceed it
+MAX_BYTES = 16 * 1024 * 1024
+#: bytes charged for each waiting query on top of its own
+WAITING_BYTES = 64
 
-#: a serialised answer, or why there is none
+#: a serialised response, or the error that takes its place
 Rendered = Buffer | GatewayError
 
 
-class Waits(Protocol):
-    """Who waits for a query's outcome."""
+class Receiver(Protocol):
+    """Receives a query's outcome."""
 
     def settle(self, outcome: Rendered) -> None:
-        """Take it; called once."""
+        """The outcome; called once."""
 
 
-#: takes a serialised query, the time left (s) or None, when it was read, and who waits for its outcome. Raises
-#: GatewayError.
-Submit = Callable[[Buffer, float | None, float, Waits, str], InFlightQuery]
+#: submits a serialised query: the seconds left or None, when it was read, the receiver of its outcome, and the hash of
+#: its API key. Raises GatewayError
+Submit = Callable[[Buffer, float | None, float, Receiver, str], InFlightQuery]
 
 
-class _Asked:
+class _StreamQuery:
     """A query of a stream. ``counted``: bytes."""
 
     __slots__ = ("_stream", "counted", "flight", "id", "outcome")
@@ -57,8 +57,8 @@ class _Asked:
         self.outcome: Rendered | None = None
 
     def settle(self, outcome: Rendered) -> None:
-        """See :class:`Waits`."""
-        # Nothing goes round in a circle any more.
+        """See :class:`Receiver`."""
+        # Without reference cycles, the query is freed now.
         stream, self._stream, self.flight = self._stream, None, None
         self.outcome = outcome
         if stream is not None:
@@ -66,13 +66,11 @@ class _Asked:
 
 
 class Streaming(Endpoint):
-    """The :class:`~workers.net.grpc.Endpoint` of such calls. Answers a stream's queries in the order in which they
-    came. An error is one query's, not the stream's.
+    """The endpoint of these calls. Queries of a stream are answered in order; an error ends a query, not the stream.
 
     Args:
-        submit: hands a query on.
-        refused: told of each error that ``submit`` raised.
-        cancel: forgets a query whose client is gone.
+        refused: called with each error that ``submit`` raised.
+        cancel: withdraws a query whose client left.
     """
 
     streams = True
@@ -99,61 +97,60 @@ class Streaming(Endpoint):
         call.waiter.end(None)
 
     def gone(self, call: Call) -> None:
-        """The client is gone, and with it whoever would have read the rest."""
+        """The client left."""
         call.waiter.forget()
 
     def drained(self, call: Call) -> None:
-        """The client takes answers again."""
-        call.waiter.tell()
+        """The client reads again."""
+        call.waiter.flush()
 
     def stop(self) -> None:
-        """Take nothing more; what is under way is answered, then the streams end."""
+        """Take no more queries; streams end once those in flight are answered."""
         for stream in list(self.open):
             stream.end(Unavailable(Unavailable.STOPPING))
 
 
 class _Stream:
-    """One call. Without room its client is read no further, so that one that does not take its answers fills no
-    memory."""
+    """One call. It is not read beyond its limits, so that a client that does not read responses fills no memory."""
 
     def __init__(self, streaming: Streaming, call: Call):
         self._streaming = streaming
         self._call: Call | None = call
-        self._asked: deque[_Asked] = deque()
+        self._asked: deque[_StreamQuery] = deque()
         self._bytes = 0
-        #: largest answer of this stream so far: what a query must be expected to become
+        #: bytes of the largest response so far, which is what each query may become
         self._largest = 0
-        #: bytes of answers whose turn has not come
+        #: bytes of responses that wait for earlier ones
         self._answers = 0
-        #: read, but without room so far, and what they count for
+        #: queries that were read beyond the limits, and their bytes
         self._waiting: deque[Buffer] = deque()
         self._waiting_bytes = 0
-        #: how many were answered at once since others had their turn, and whether they are about to have it
+        #: immediate answers in this turn of the event loop, and whether the next turn goes on
         self._quick, self._later = 0, False
         self._ended = False
         self._error: GatewayError | None = None
-        self._telling = False
+        self._flushing = False
 
     def take(self, data: Buffer) -> None:
         """A query came."""
         if self._ended:
             return
         self._waiting.append(data)
-        self._waiting_bytes += EACH + len(data)
+        self._waiting_bytes += WAITING_BYTES + len(data)
         self._begin(self._call.connection.touched)
 
     def end(self, error: GatewayError | None) -> None:
-        """No more queries are taken; the stream ends once all are answered, in the error if there is one."""
+        """Take no more queries; end the stream once all are answered, with the error if there is one."""
         if self._call is None:
             return
         if error is not None:
             self._error = error
             self._drop()
         self._ended = True
-        self.tell()
+        self.flush()
 
     def forget(self) -> None:
-        """Nobody waits for the rest any more."""
+        """Cancel everything: the client left."""
         call, self._call = self._call, None
         if call is None:
             return
@@ -167,22 +164,22 @@ class _Stream:
                 self._streaming.cancel(flight)
 
     def _drop(self) -> None:
-        """What waits is not wanted any more."""
+        """Drop the queries that wait."""
         self._waiting.clear()
         self._waiting_bytes = 0
 
     def _begin(self, read_at: float) -> None:
-        """Hand on what there is room for. ``read_at``: from when on its time counts."""
+        """Submit waiting queries within the limits. ``read_at``: start of their time."""
         call = self._call
         asked = self._asked
-        while self._waiting and not (asked and (len(asked) >= QUERIES or self._bytes + self._largest > BYTES)):
-            if self._quick >= QUERIES:
+        while self._waiting and not (asked and (len(asked) >= MAX_QUERIES or self._bytes + self._largest > MAX_BYTES)):
+            if self._quick >= MAX_QUERIES:
                 if not self._later:
                     self._later = True
                     asyncio.get_running_loop().call_soon(self._go_on)
                 break
             data = self._waiting.popleft()
-            self._waiting_bytes -= EACH + len(data)
+            self._waiting_bytes -= WAITING_BYTES + len(data)
             self._ask(data, call, read_at)
         if self._keep(call) and call.held != bool(self._waiting):
             if call.held:
@@ -191,33 +188,33 @@ class _Stream:
                 call.held = True
 
     def _go_on(self) -> None:
-        """Others had their turn."""
+        """Go on in a later turn of the event loop."""
         self._quick, self._later = 0, False
         if self._call is not None:
             self._begin(time.monotonic())
 
     def _keep(self, call: Call) -> bool:
-        """Have what is kept here counted; False: it was too much, and the stream has ended."""
+        """Have the server count the bytes that are kept here; False: too many, and the stream has ended."""
         if call.keep(self._waiting_bytes, self._answers):
             return True
         self.forget()
         return False
 
-    def settled(self, one: _Asked) -> None:
+    def settled(self, one: _StreamQuery) -> None:
         """A query has its outcome."""
         if self._call is None:
             return
         if not isinstance(one.outcome, GatewayError):
             self._answers += len(one.outcome)
-        self.tell()
+        self.flush()
 
     def _ask(self, data: Buffer, call: Call, read_at: float) -> None:
         counted = max(len(data), self._largest)
-        one = _Asked(self, counted)
+        one = _StreamQuery(self, counted)
         self._asked.append(one)
         self._bytes += counted
-        # What is answered at once is told once its id is known.
-        telling, self._telling = self._telling, True
+        # An immediate answer is sent once its id is known.
+        flushing, self._flushing = self._flushing, True
         try:
             flight = self._streaming.submit(data, call.left_s(read_at), read_at, one, call.client)
             one.id = flight.query.id
@@ -226,31 +223,31 @@ class _Stream:
         except GatewayError as error:
             self._streaming.refused(error)
             one.id = _id(data)
-            # Where it was raised knows of this query: no circle is to be left for the collector.
+            # The frames that raised it hold this query: without them there is no reference cycle.
             one.settle(error.with_traceback(None))
         except Exception:
             logger.exception("grpc_handler_failed")
             one.settle(ModelFailed("internal error"))
         finally:
-            self._telling = telling
+            self._flushing = flushing
         if one.outcome is not None:
             self._quick += 1
-            self.tell()
+            self.flush()
 
-    def tell(self) -> None:
-        """Send the answers that are there and whose turn it is, as far as the client takes them."""
-        if self._telling:
-            # An answer made room for the next query, and that is answered already: whoever is at it below goes on.
+    def flush(self) -> None:
+        """Send responses in order, as far as they are there and the client reads."""
+        if self._flushing:
+            # A response made room for a query that was answered at once: the outer call goes on with it.
             return
-        self._telling = True
+        self._flushing = True
         try:
-            self._tell()
+            self._flush()
         finally:
-            self._telling = False
+            self._flushing = False
         if self._call is not None:
             self._keep(self._call)
 
-    def _tell(self) -> None:
+    def _flush(self) -> None:
         call, asked = self._call, self._asked
         while call is not None and call.outbox is None and asked and asked[0].outcome is not None:
             one = asked.popleft()
@@ -266,7 +263,7 @@ class _Stream:
                 self.forget()
                 return
             if self._waiting:
-                # Its turn has come just now, whenever its client last said anything.
+                # The time of these queries starts now, whenever they were read.
                 self._begin(time.monotonic())
             call = self._call
         if call is not None and self._ended and not asked and not self._waiting and call.outbox is None:
@@ -280,7 +277,7 @@ class _Stream:
 
 
 def _id(data: Buffer) -> str:
-    """The id of a query that was refused, as far as it can be read."""
+    """The id of a rejected query, if it can be read."""
     try:
         return grpc.split(data).id[:MAX_ID]
     except V2Error:

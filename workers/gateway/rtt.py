@@ -1,4 +1,4 @@
-"""How much of a query's time the way to a device and back takes: a running high quantile. Pure."""
+"""Round trip time to a device and back: a running high quantile. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,15 @@ from collections import deque
 class RttEstimator:
     """A high quantile of the time around the executor's own work, over the latest ``window`` queries.
 
-    A sample is the gateway's round trip less the executor's queue and run times (seconds). Until enough is known the
-    margin is ``initial_s``; ``longest_s`` bounds what a moment of trouble may cost later queries.
+    A sample is the core's round trip less the executor's queue and run times (seconds).
+
+    Args:
+        every: samples between two updates of the estimate.
+        initial_s: estimate before the first update.
+        longest_s: upper bound, so that outliers cannot hold up later queries.
+
+    Attributes:
+        seconds: the estimate.
     """
 
     def __init__(
@@ -29,8 +36,7 @@ class RttEstimator:
         self.seconds = initial_s
 
     def add(self, sample_s: float) -> None:
-        """Take in one round trip; the quantile is renewed once in ``every`` samples, and four times a window once that
-        is full, so that this costs nothing."""
+        """Add a sample. Sorting is rare: every ``every`` samples, and four times a window once that is full."""
         samples = self._samples
         samples.append(sample_s if sample_s > 0.0 else 0.0)
         self._new += 1

@@ -13,7 +13,7 @@ from workers.settings import Settings
 
 from .gateway import CannotListen, CoreProcess, Gateway, GatewayOptions, Siblings
 
-#: queries under way get this long to end once the process is told to
+#: seconds for queries in flight to end on shutdown
 GRACE_S = 3.0
 
 logger = log.get("gateway")
@@ -68,7 +68,7 @@ async def serve(settings: Settings, number: int = 1, core: bool = False) -> int:
     gc.collect()
     gc.freeze()
     gc.set_threshold(5_000, 20, 50)
-    # Linked once it listens: if it is started twice, the second must not take over the first one's link.
+    # Linked once it listens: a second start must not take over the link of the first.
     linking = _keep_linked(link) if link is not None else None
     await stop.wait()
     await gateway.stop(GRACE_S)
@@ -105,5 +105,5 @@ def _keep_linked(link: MemberLink) -> asyncio.Task:
 
 def _link_ended(task: asyncio.Task) -> None:
     if not task.cancelled() and task.exception() is not None:
-        # Serving goes on with the last plan; only news from the control plane ends.
+        # Serving goes on with the last plan, without the control plane.
         logger.error("link_failed", exc_info=task.exception())

@@ -1,9 +1,9 @@
-"""Queries that were under way when an executor crashed or a run was stopped. Pure.
+"""Queries in flight when an executor crashed or a run was stopped. Pure.
 
-One of them may be the cause, and sent on as if nothing had happened it would take device after device. So each is a
-suspect: it is tried once more, alone, one suspect of an application at a time, until one crashes again: that clears the
-others of the same incident. Meanwhile inputs are known by their digest, so that the same query sent again does no
-further harm, and a key whose queries crash devices repeatedly is throttled for that application.
+One of them may be the cause, and would crash device after device if it were simply sent again. So each is a suspect: it
+is tried once more, alone, one suspect of an application at a time, until one crashes again, which clears the others of
+the incident. Meanwhile inputs are recognised by their digest, so that the same query does no further harm, and a key
+whose queries crash devices repeatedly is throttled for that application.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from .errors import GatewayError, ModelFailed, Throttled, Unavailable
 from .in_flight import InFlightQuery
 
-#: seconds for which inputs that were seen at a crash are remembered
+#: seconds for which inputs in flight at a crash are remembered
 REMEMBERED_S = 300.0
-#: digests that are remembered; beyond, the oldest go
+#: remembered digests; beyond it, the oldest is forgotten
 MOST_INPUTS = 4096
-#: bytes at both ends of an input by which most are told apart
+#: bytes at both ends of an input, which differ in most inputs
 _ENDS = 32
-#: poisonous queries within KEY_WINDOW_S from which a key is throttled
+#: incidents within KEY_WINDOW_S from which a key is throttled
 KEY_CRASHES = 3
 #: seconds in which these count
 KEY_WINDOW_S = 600.0
@@ -32,8 +32,8 @@ KEY_INTERVAL_S = 1.0
 
 @dataclass(slots=True)
 class _Input:
-    """Inputs that were seen at a crash, the latest of which was ``incident``. ``ends``: a quick hash of them.
-    ``confirmed``: they crashed a device alone."""
+    """Inputs in flight at a crash, the latest of which was ``incident``. ``ends``: a quick hash of them. ``confirmed``:
+    they crashed a device alone."""
 
     ends: int
     incident: int
@@ -43,9 +43,8 @@ class _Input:
 
 @dataclass(slots=True)
 class _Key:
-    """``crashes``: when queries of the key to one application crashed devices or did not end.
-    ``incident``: the latest of these, whose query may crash a second device. ``next_at``: when its next query is
-    taken."""
+    """``crashes``: times of incidents by queries of the key to one application. ``incident``: the latest, whose query
+    may crash a second device. ``next_at``: when the key's next query is admitted."""
 
     crashes: deque[float] = field(default_factory=lambda: deque(maxlen=KEY_CRASHES))
     incident: int = 0
@@ -56,10 +55,10 @@ class _Key:
 
 
 class Suspects:
-    """Suspects by application: those that wait for their trial, at most one that is on trial, and what is remembered.
+    """Suspects by application: any number that wait for their trial, at most one on trial, and remembered inputs.
 
     Attributes:
-        active: whether there are any, or anything is remembered, so that arriving queries must be judged.
+        active: there are suspects or remembered inputs or keys, so that arriving queries must be judged.
     """
 
     def __init__(self) -> None:
@@ -69,12 +68,12 @@ class Suspects:
         self._inputs: dict[bytes, _Input] = {}
         #: how many remembered inputs have these ends
         self._ends: dict[int, int] = {}
-        #: by hash and application: what one model does says nothing of others
+        #: by hash and application
         self._keys: dict[tuple[str, str], _Key] = {}
         self._incidents = itertools.count(1)
 
     def throttled(self, flight: InFlightQuery, now: float) -> bool:
-        """Whether the key that the query came with is throttled for its application."""
+        """Whether the query's key is throttled for its application."""
         key = self._keys.get((flight.client, flight.spec.name))
         return key is not None and key.throttled(now)
 
@@ -105,7 +104,7 @@ class Suspects:
             return _refusal(flight, known, now)
         flight.incident = known.incident
         flight.error = Unavailable(
-            f"model {flight.spec.name!r}: this input was under way when a device crashed", known.until - now
+            f"model {flight.spec.name!r}: this input was in flight when a device crashed", known.until - now
         )
         return None
 
@@ -115,7 +114,7 @@ class Suspects:
         return _refusal(flight, known, now) if known is not None and known.confirmed else None
 
     def _known(self, flight: InFlightQuery, now: float) -> _Input | None:
-        # Most inputs differ somewhere at their ends: only those that do not are hashed whole.
+        # Only inputs with equal ends are hashed whole.
         if not self._ends.get(_ends(flight)):
             return None
         known = self._inputs.get(_digest(flight))
@@ -128,7 +127,7 @@ class Suspects:
         return next(self._incidents)
 
     def add(self, flight: InFlightQuery, incident: int, now: float) -> None:
-        """Remember the inputs of a query that was under way at a crash."""
+        """Remember the inputs of a query that was in flight at a crash."""
         flight.incident = incident
         self._remember(flight, now, confirmed=False)
 
@@ -141,7 +140,7 @@ class Suspects:
         self._waiting.setdefault(flight.spec.name, deque()).appendleft(flight)
 
     def applications(self) -> list[str]:
-        """Those with suspects that wait for their trial."""
+        """Applications whose suspects wait for their trial."""
         return list(self._waiting)
 
     def next(self, application: str) -> InFlightQuery | None:
@@ -159,7 +158,7 @@ class Suspects:
         self._on_trial[flight.spec.name] = flight
 
     def end(self, flight: InFlightQuery) -> None:
-        """The trial ends, whatever came of it; also of a suspect that still waits for one."""
+        """End the trial, also of a suspect that still waits for one."""
         if self._on_trial.get(flight.spec.name) is flight:
             del self._on_trial[flight.spec.name]
         self.withdraw(flight)
@@ -174,13 +173,16 @@ class Suspects:
                 del self._waiting[name]
 
     def clear(self, flight: InFlightQuery) -> None:
-        """The suspect ran and did no harm."""
+        """The suspect ran without a crash: forget its inputs."""
         self._forget(_digest(flight))
 
     def confirm(self, flight: InFlightQuery, now: float) -> list[InFlightQuery]:
-        """The suspect crashed a device alone, or its run did not end; those that this clears while they still wait for
-        their trial. They are suspects no more. Nobody is cleared who has the same inputs, or a key that is throttled by
-        now: there may be more of the same."""
+        """The suspect crashed a device alone, or its run did not end.
+
+        Returns:
+            Queries of the incident that waited for their trial and are suspects no more: not those with the same
+            inputs, and none if the key is throttled by now.
+        """
         incident = flight.incident
         self._remember(flight, now, confirmed=True)
         self.blame(flight, now)
@@ -188,8 +190,8 @@ class Suspects:
             return []
         for digest in [d for d, known in self._inputs.items() if known.incident == incident and not known.confirmed]:
             self._forget(digest)
-        mates = [other for other in self.waiting() if other.incident == incident]
-        cleared = [other for other in mates if self.confirmed(other, now) is None]
+        others = [other for other in self.waiting() if other.incident == incident]
+        cleared = [other for other in others if self.confirmed(other, now) is None]
         for other in cleared:
             self.end(other)
             other.incident = 0
@@ -210,7 +212,7 @@ class Suspects:
         return [flight for flights in self._waiting.values() for flight in flights]
 
     def sweep(self, now: float) -> None:
-        """Forget what was remembered long enough."""
+        """Forget old inputs and keys."""
         if not self.active:
             return
         for digest in [digest for digest, known in self._inputs.items() if known.until <= now]:
@@ -256,7 +258,7 @@ def _ends(flight: InFlightQuery) -> int:
 
 
 def _digest(flight: InFlightQuery) -> bytes:
-    """A digest that queries of one application with the same inputs share, however they were encoded."""
+    """A digest of application and inputs, whatever the query's encoding."""
     found = hashlib.blake2b(repr((flight.spec.name, flight.query.terms.form.inputs)).encode(), digest_size=16)
     for part in flight.query.parts:
         found.update(part)

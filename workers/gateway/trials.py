@@ -1,7 +1,7 @@
-"""Suspects tried alone: which device can be spared, and what becomes of the query and of others by the outcome.
+"""Trials of suspects: the choice of a device, and what happens to queries by the outcome.
 
-A device on which a suspect is tried gets nothing else from late binding, and the trial begins once it is idle: a crash
-costs nobody else an answer and has only one possible cause. It is never the application's last device.
+A device is reserved for a trial, which begins once it is idle: a crash then costs no other query its answer and has
+only one possible cause. It is never the application's last device.
 """
 
 from __future__ import annotations
@@ -23,19 +23,18 @@ from .suspects import Suspects
 
 logger = log.get("gateway.trials")
 
-#: seconds beyond the watchdog's limit and grace after which a trial that nobody answered is over
+#: seconds beyond the watchdog's limit and grace after which a trial without an answer is over
 SLACK_S = 2.0
 
 
 class Trials:
-    """Carries out what :class:`~.suspects.Suspects` keeps account of.
+    """Carries out the trials of :class:`~.suspects.Suspects`.
 
     Args:
         resume: holds a flight that is no suspect any more.
 
     Attributes:
-        reserved: devices that get nothing else, as a suspect is tried there or will be; with the suspect, and when its
-            trial is over at the latest.
+        reserved: suspects by the device where each is or will be tried alone, with the end of the reservation.
     """
 
     def __init__(
@@ -60,17 +59,17 @@ class Trials:
         self._next(flight.spec.name, now)
 
     def withdraw(self, flight: InFlightQuery) -> None:
-        """Forget a suspect that waits for its trial; one that is on trial stays so until its run is over."""
+        """Forget a suspect that waits for its trial; a trial in progress goes on."""
         self.suspects.withdraw(flight)
         self._unreserve(flight, time.monotonic())
 
     def progress(self, now: float) -> None:
-        """Begin trials whose device may be idle by now."""
+        """Begin trials whose device may be idle now."""
         for name in self.suspects.applications():
             self._next(name, now)
 
     def sweep(self, now: float) -> None:
-        """End suspects whose time is over before their trial, and forget what was remembered long enough."""
+        """End suspects whose time is over before their trial, and forget old inputs."""
         suspects = self.suspects
         if not suspects.active:
             return
@@ -85,10 +84,10 @@ class Trials:
         self.progress(now)
         suspects.sweep(now)
 
-    # --- what becomes of queries --------------------------------------------------------------------------------------
+    # --- outcomes -----------------------------------------------------------------------------------------------------
 
     def lost(self, device: str) -> InFlightQuery | None:
-        """The device is gone; the suspect that was tried there alone, if there was one."""
+        """The device is lost; the suspect that was tried there alone, if there was one."""
         flight, _ = self.reserved.pop(device, (None, 0.0))
         return flight if flight is not None and flight.device in (None, device) and flight.tried_alone else None
 
@@ -104,8 +103,8 @@ class Trials:
         """The device's executor crashed.
 
         Args:
-            flights: the queries that were under way there.
-            withdrawn: those that may have been, but nobody waits for.
+            flights: the queries in flight there.
+            withdrawn: cancelled queries that may have been in flight.
             on_trial: the suspect that was tried there.
         """
         suspected = [flight for flight in (*flights, *withdrawn) if flight is not on_trial]
@@ -115,7 +114,7 @@ class Trials:
                 self._confirm(on_trial, f"device {device}: crashed with this query alone ({reason})", now)
                 self.progress(now)
                 return
-            # Something else was sent there meanwhile: nobody knows which of them it was.
+            # Another query was sent there meanwhile, and either may be the cause.
             suspected.append(on_trial)
             on_trial.tried_alone = False
         incident = self.suspects.incident()
@@ -124,7 +123,7 @@ class Trials:
         if len(suspected) == 1:
             self.suspects.blame(suspected[0], now)
         for flight in flights:
-            flight.error = Unavailable(f"device {device}: crashed with the query under way ({reason})")
+            flight.error = Unavailable(f"device {device}: crashed with the query in flight ({reason})")
             self.suspects.wait(flight)
         logger.warning("device_crashed", device=device, reason=reason, suspects=len(suspected))
         self._judge_held({flight.spec.name for flight in suspected}, now)
@@ -133,8 +132,8 @@ class Trials:
     def stopped(
         self, device: str, flight: InFlightQuery, under_way: InFlightBatch | None, refusal: Refusal, now: float
     ) -> None:
-        """The run of the query was stopped by the watchdog; if it had other queries, too, each of them is a suspect.
-        ``under_way``: its batch, where that was one of the dispatcher's."""
+        """The watchdog stopped the query's run; other queries of the run are suspects, too. ``under_way``: its batch,
+        if a binding dispatched it."""
         text = f"device {device}: {refusal.message}"
         on_trial = self._tried_at(device, flight)
         if on_trial or not refusal.retryable:
@@ -156,7 +155,7 @@ class Trials:
             self.submit(flight, now)
 
     def answered(self, device: str, flight: InFlightQuery, now: float) -> None:
-        """A suspect ran to its end: it did no harm."""
+        """A suspect's run ended: it is cleared."""
         self.suspects.clear(flight)
         self.undecided(device, flight, now)
 
@@ -223,10 +222,10 @@ class Trials:
             device = self._spare(flight)
             if device is None:
                 if self.reserved:
-                    # Another application's trial may give a device back in time.
+                    # Another trial may release a device in time.
                     self.suspects.put_back(flight)
                     return
-                self._give_up(flight, "no other device can be spared to try it alone")
+                self._give_up(flight, "no other device is free to try it alone")
                 continue
             self._reserve(device, flight, now)
             if not self._sent.alone_with(device, now):
@@ -256,8 +255,7 @@ class Trials:
             self._driver.refresh(device, now)
 
     def _spare(self, flight: InFlightQuery) -> str | None:
-        """Where a suspect may be tried; None where that might cost the application its last device, or all that may be
-        spared are reserved."""
+        """The device for a suspect's trial; None if it would be the application's last one, or all are reserved."""
         for device, (known, _) in self.reserved.items():
             if known is flight:
                 return device
@@ -266,7 +264,7 @@ class Trials:
         able = {one.device for one in self._able(flight)}.intersection(free)
         if len(free) < 2 or not able:
             return None
-        # Preferably not where it was, nor another application's last device, nor where others are served.
+        # Preferably not one that it was sent to, nor another application's last device, nor a busy one.
         others, outstanding = self._executors.only_devices(self.reserved), self._sent.outstanding
         return min(able, key=lambda one: (one in flight.tried, one in others, outstanding.get(one, 0), one))
 
@@ -279,7 +277,7 @@ class Trials:
         ]
 
     def _choose(self, device: str, flight: InFlightQuery, now: float) -> tuple[int, int]:
-        """A variant's id and the rows that one run takes: the most accurate one in time, else the quickest."""
+        """Id and largest batch of a variant: the most accurate one in time, else the fastest."""
         left, name = flight.due - now, flight.spec.name
         here = [one for one in self._able(flight) if one.device == device]
         in_time = [one for one in here if one.seconds is not None and one.seconds < left]

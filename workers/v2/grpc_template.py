@@ -1,4 +1,4 @@
-"""Responses over gRPC: what equal ones share is rendered once. Pure."""
+"""Responses over gRPC as templates that are rendered once. Pure."""
 
 from __future__ import annotations
 

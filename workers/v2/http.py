@@ -17,12 +17,12 @@ from . import tensors
 from .query import Input, Query, Request, V2Error, check, wanted
 from .tensors import TensorError
 
-#: the header that tells where the JSON part of a body ends
+#: header with the length of the JSON part of a body
 HEADER_LENGTH = "Inference-Header-Content-Length"
 
 
 class IndexRequest(msgspec.Struct):
-    """What is asked of the repository's index: ``ready`` models only, or all."""
+    """A request for the repository's index. ``ready``: only ready models."""
 
     ready: bool = False
 
@@ -70,7 +70,7 @@ def read(
 
 
 def _check_json_outputs(query: Query, signature: Signature) -> None:
-    """Refuse what could not be rendered before it costs a run."""
+    """Reject outputs that could not be rendered before they cost a run."""
     datatypes = {spec.name: spec.datatype for spec in signature.outputs}
     for name, binary in query.outputs:
         if not binary and datatypes[name] == "BF16":
@@ -78,8 +78,8 @@ def _check_json_outputs(query: Query, signature: Signature) -> None:
 
 
 class _Binary:
-    """The binary part of a body, of which each input with a size takes the next piece. ``places``: begin and end of
-    these pieces by input."""
+    """The binary part of a body: the data of each input with a size, one behind the other. ``places``: begin and end by
+    input."""
 
     def __init__(self, data: memoryview):
         self._data = data

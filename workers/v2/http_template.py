@@ -1,4 +1,4 @@
-"""Responses over HTTP whose outputs are all binary data: what equal ones share is rendered once. Pure."""
+"""Responses over HTTP with binary outputs only, as templates that are rendered once. Pure."""
 
 from __future__ import annotations
 

@@ -1,16 +1,15 @@
-"""Open Inference Protocol (V2) queries: what is checked however they are spelled.
+"""V2 queries (Open Inference Protocol) and their checks, common to all spellings.
 
 :func:`check` turns a :class:`Request` into a :class:`Query` that fits an application's signature, tensors packed as
 executors take them; :func:`wanted` picks a query's outputs. Every mistake is a :class:`V2Error` that names the field
 and its limit.
 
 Dialect: https://github.com/kserve/open-inference-protocol and Triton's extensions ``binary_tensor_data`` and
-``parameters``. Sequences, shared memory and classification are refused, not ignored: a client that asks for them
-would misread the answer.
+``parameters``. Sequences, shared memory and classification are rejected, not ignored: a client that asks for them
+would misread the response.
 
-The first dimension counts rows, and a query has at least one: without rows there is nothing to run, and nothing that an
-answer's variant and batch size could tell of. Other dimensions may be 0 where the signature leaves them open (an empty
-sequence, say). BF16 travels as binary data only; FP16 in JSON too, as numbers that FP16 holds.
+The first dimension counts rows, of which a query has at least one. Other dimensions may be 0 where the signature leaves
+them open (an empty sequence). BF16 is sent as binary data only; FP16 in JSON too, as numbers that FP16 can represent.
 """
 
 from __future__ import annotations
@@ -43,11 +42,14 @@ class V2Error(ValueError):
 
 
 class Terms(msgspec.Struct, eq=False):
-    """What a query asks for, apart from its data; queries that are spelled alike share one.
+    """A query without its id and data; repeated queries share one.
 
-    ``form``: what executors are told of it: rows, inputs in the signature's order, and the outputs wanted. ``outputs``:
-    (name, binary) in the order wanted. ``latency_s`` and ``min_accuracy`` (percent) are None unless the client asked.
-    ``nbytes``: of all inputs. ``key`` and ``size``: kept by whoever decides what may run together; None and 0 at first.
+    Attributes:
+        form: rows, inputs in the signature's order, and wanted outputs, as executors get them.
+        outputs: (name, as binary data) of wanted outputs, in the order wanted.
+        nbytes: of all inputs.
+        latency_s, min_accuracy: in percent; None unless the client asked.
+        key, size: the gateway's own: what queries must share to run together, and the size class.
     """
 
     form: Form
@@ -61,8 +63,8 @@ class Terms(msgspec.Struct, eq=False):
 
 
 class Query(msgspec.Struct):
-    """A checked query: what it asks for, its inputs' packed data in the signature's order, and the seconds that it may
-    take where that is told: less than in its terms if a call has a deadline of its own."""
+    """A valid query. ``parts``: packed data of its inputs, in the signature's order; ``latency_s``: as in its terms, or
+    less if its call has a deadline of its own."""
 
     id: str
     terms: Terms
@@ -87,7 +89,7 @@ class Query(msgspec.Struct):
 
 
 class Input(msgspec.Struct):
-    """One input as the client describes it. ``data``: HTTP's JSON form."""
+    """One input as the client describes it. ``data``: only in JSON."""
 
     name: str
     shape: list[int]
@@ -112,20 +114,20 @@ class Request(msgspec.Struct):
     outputs: list[Output] = []
 
 
-#: the packed data of an input, by its place in the request, its name in errors, and its description; checked to be as
-#: long as its shape takes. Raises TensorError or V2Error.
+#: returns the packed data of an input, of the size that its shape needs, by its place in the request, its name in
+#: errors and its description. Raises TensorError or V2Error.
 Take = Callable[[int, str, Input], Buffer]
 
 
 def check(request: Request, signature: Signature, max_rows: int, take: Take) -> Query:
-    """A request as a query for ``signature``, whatever it came in.
+    """The query for ``signature`` that a request describes.
 
     Args:
         max_rows: most rows that one query may have.
-        take: gives the inputs' data, called once for each in the request's order.
+        take: called once for each input, in the request's order.
 
     Raises:
-        V2Error: anything that a client can get wrong.
+        V2Error: the query is not valid.
     """
     if len(request.id) > MAX_ID:
         raise V2Error(f"id: at most {MAX_ID} characters")
@@ -162,7 +164,7 @@ def _parameters(parameters: dict[str, Any]) -> tuple[bool, float | None, float |
         elif name == "min_accuracy":
             min_accuracy = _number("parameters.min_accuracy", value, None, 100.0)
         elif name == "priority":
-            # Advice in Triton too; here deadlines alone order the queue.
+            # Accepted and ignored: deadlines alone order the queue.
             _number("parameters.priority", value, None, None)
         elif name.startswith("sequence_"):
             raise V2Error(f"parameters.{name}: sequences (stateful models) are not supported")

@@ -1,7 +1,7 @@
-"""Tensors of the V2 protocol between their two shapes: JSON lists and packed bytes (the binary extension's layout).
+"""Tensors of the V2 protocol as JSON lists and as packed bytes (the binary extension's layout).
 
-Packed: row-major, little-endian; BYTES elements with a u32 length before each. Conversion is strict: nothing is
-rounded, wrapped or guessed; what does not fit is a :class:`TensorError` whose text names the limit.
+Packed: row-major, little-endian; BYTES elements with a u32 length before each. Conversion is strict: values that do not
+fit raise :class:`TensorError`, whose text names the limit, instead of being rounded or wrapped.
 """
 
 from __future__ import annotations

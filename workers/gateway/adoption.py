@@ -13,7 +13,7 @@ Routes = dict[str, tuple[tuple[str, float], ...]]
 
 @dataclass(frozen=True)
 class _Planned:
-    """An application's part of a plan. ``shares`` by device; ``variants``: ids planned there, by device."""
+    """An application's part of a plan: its shares, and ids of its variants, by device."""
 
     shares: tuple[tuple[str, float], ...]
     variants: Mapping[str, frozenset[int]]
@@ -23,7 +23,7 @@ _NOTHING = _Planned((), {})
 
 
 def planned_applications(plan: Plan) -> dict[str, _Planned]:
-    """What ``plan`` says of each application that it routes."""
+    """The part of each application that ``plan`` routes."""
     residents: dict[tuple[str, str], set[int]] = {}
     for device in plan.devices:
         for resident in device.residents:
@@ -43,12 +43,17 @@ def planned_applications(plan: Plan) -> dict[str, _Planned]:
 
 
 class Adoption:
-    """Which routes hold now, given the plans offered and what devices say is warm.
+    """The present routes, by the plans that were offered and the variants that are warm.
 
     An application moves to the newest plan when every device that the plan routes it to has its planned variants warm,
     or, ``limit_s`` after the plan was first due, with those devices that can serve it. It moves sooner when its old
     routes no longer work. An application that the new plan leaves out keeps its old routes until all others have
-    moved. Whatever the plan, a device is routed to only while it says that some variant of the application is warm.
+    moved. Routes lead only to devices on which some variant of the application is warm.
+
+    Attributes:
+        target: the newest plan offered.
+        adopted: the version that all applications follow; None while some still move.
+        routes: by application, ((device, share), ...) with a sum of 1; other warm devices stand by with share 0.
     """
 
     def __init__(self, limit_s: float = 5.0):
@@ -58,15 +63,12 @@ class Adoption:
         self._pending: dict[str, _Planned] = {}
         self._pending_since: dict[str, float] = {}
         self.target = Plan(version=0)
-        """the newest plan offered"""
         self.adopted: int | None = None
-        """the version that all applications follow; None while some still move"""
         self.routes: Routes = {}
-        """application -> ((device, share), ...), shares summing to 1; other warm devices stand by with share 0"""
 
     def offer(self, plan: Plan, now: float) -> None:
-        """Make ``plan`` the target. An application still on its way keeps its time limit, so that a quick succession
-        of plans cannot hold it back for ever."""
+        """Make ``plan`` the target. An application still on its way keeps its time limit, so that frequent
+        plans cannot hold it back for ever."""
         self.target = plan
         self.adopted = None
         wanted = planned_applications(plan)
@@ -74,22 +76,22 @@ class Adoption:
         self._pending_since = {name: self._pending_since.get(name, now) for name in self._pending}
 
     def warm(self, device: str, variants: Mapping[str, frozenset[int]]) -> bool:
-        """What a device says: ids of warm variants by application. True: it is news, and :meth:`step` is due."""
+        """Take a device's report: ids of warm variants by application. True: it changed, and :meth:`step` is due."""
         if self._warm.get(device) == variants:
             return False
         self._warm[device] = dict(variants)
         return True
 
-    def knows(self, device: str) -> bool:
-        """Whether the device has told anything since it was last gone."""
+    def reported(self, device: str) -> bool:
+        """Whether the device has sent a report since it was last lost."""
         return device in self._warm
 
-    def gone(self, device: str) -> None:
-        """The device's connection is lost: nothing is known to be warm there."""
+    def lost(self, device: str) -> None:
+        """Forget what was warm on a device whose connection is lost."""
         self._warm.pop(device, None)
 
     def step(self, now: float) -> list[str]:
-        """Move what may move, renew :attr:`routes`; the applications that moved."""
+        """Move applications that may move, and update :attr:`routes`; the applications that moved."""
         moved = [name for name, planned in self._pending.items() if planned.shares and self._may_move(name, now)]
         for name in moved:
             self._move(name)
@@ -103,7 +105,7 @@ class Adoption:
         return moved
 
     def due(self) -> float:
-        """When :meth:`step` may change something without news from a device (inf: never)."""
+        """When :meth:`step` may change something without a report from a device (inf: never)."""
         return min((self._pending_since[name] + self._limit_s for name in self._pending), default=math.inf)
 
     @property

@@ -1,7 +1,7 @@
-"""What each device can run for each application: what plans say of it, as far as it is warm there. Pure.
+"""Serving options of each device: planned variants that are warm there. Pure.
 
-Each size class of an application (:mod:`workers.protocol.shapes`) has a menu of its own, with what its batches take:
-short queries may run on what would be too slow for long ones.
+Each size class of an application (:mod:`workers.protocol.shapes`) has options of its own, by the latencies of its
+batches: short queries may run on variants that are too slow for long ones.
 """
 
 from __future__ import annotations
@@ -16,16 +16,12 @@ from workers.protocol import shapes
 from workers.protocol.frames import WarmVariant
 from workers.protocol.specs import ApplicationSpec, Plan, ProfilePoint, Resident
 
-#: seconds that a batch holds a device beyond its run: waking up, putting inputs together, taking outputs apart. The
-#: least that executors see; what is more on a device the dispatcher learns with the rest
+#: seconds that a batch occupies a device around its run: the least that executors measure. Late binding learns the rest
 AROUND_S = 0.0002
 
 
-class Menus:
-    """Options by device, from the newest plan; and from older ones for applications that have not moved to it yet.
-
-    ``rows``: the most rows that one batch may have, whatever its profile says.
-    """
+class DeviceOptions:
+    """Options by device, of the newest plan, and of older ones for applications that have not moved to it yet."""
 
     def __init__(self) -> None:
         self._rows = 1
@@ -37,13 +33,13 @@ class Menus:
         self._made: dict[str, tuple[tuple[WarmVariant, ...], dict[QueryClass, Menu]]] = {}
 
     def configure(self, applications: Mapping[str, ApplicationSpec], rows: int) -> None:
-        """Take over applications, with their SLOs and weights."""
+        """Replace the applications, with their SLOs and weights. ``rows``: of the largest batch."""
         self._applications, self._rows = applications, rows
         self._options.clear()
         self._made.clear()
 
     def plan(self, plan: Plan) -> None:
-        """A new plan: what it keeps on each device, be it planned there or standing by."""
+        """Replace the newest plan, with the residents and standbys of each device."""
         for device, residents in self._newest.items():
             self._older.setdefault(device, {}).update(residents)
         self._newest = {
@@ -53,7 +49,7 @@ class Menus:
         self._made.clear()
 
     def moved(self, still_moving: Callable[[str], bool]) -> None:
-        """Forget what older plans said of applications that follow the newest plan by now."""
+        """Forget older plans of applications that follow the newest one by now."""
         for device, residents in list(self._older.items()):
             left = {id: r for id, r in residents.items() if still_moving(r.variant.application)}
             if len(left) < len(residents):
@@ -64,8 +60,7 @@ class Menus:
                 del self._older[device]
 
     def of(self, device: str, warm: tuple[WarmVariant, ...]) -> dict[QueryClass, Menu]:
-        """By application, each size class for itself, what the device can run now; those for which it has nothing are
-        left out. The same object as long as nothing changes."""
+        """Options of the device by class of queries, without empty ones; the same object until something changes."""
         made = self._made.get(device)
         if made is not None and made[0] == warm:
             return made[1]
@@ -95,7 +90,7 @@ class Menus:
 
 
 def alone_s(profile: Sequence[ProfilePoint], rows: int) -> float | None:
-    """Seconds that a query of so many rows takes by itself, as expected; None: not known."""
+    """Estimated seconds of a query of ``rows`` rows alone; None: there is no profile."""
     points = [(p.batch, p.p50_s + AROUND_S) for p in profile if p.batch >= 1 and 0 < p.p50_s < math.inf]
     if not points:
         return None
@@ -112,12 +107,10 @@ def option(
     rows: int,
     planned: bool = True,
 ) -> Option | None:
-    """A variant as bindings know it; None: it has no profile, or not even one row is in time.
+    """A resident as an option; None: it has no profile, or not even one row is in time.
 
-    Late binding counts on the median. What comes on top (noise, neighbours, a profile that was too good) it learns
-    from each device's batches, by a factor that is never below 1: so it can correct what was expected upwards only, and
-    a mean that one stall during profiling has raised would stay for ever. Published policies count on the 95th
-    percentile.
+    Late binding plans with the median: its latency correction is at least 1, so that it could never correct a mean that
+    one stall during profiling has raised. Published policies plan with the 95th percentile.
     """
     known = [p for p in profile if p.batch >= 1 and 0 < p.p50_s < math.inf]
     if not known:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from workers.dispatch.binding import QueryClass
-from workers.gateway.menus import AROUND_S, Menus
+from workers.gateway.device_options import AROUND_S, DeviceOptions
 from workers.protocol.frames import WarmVariant
 from workers.protocol.specs import (
     ApplicationSpec,
@@ -23,18 +23,18 @@ from workers.protocol.specs import (
 
 @dataclasses.dataclass
 class World:
-    """Menus over two plans of one device."""
+    """Options over two plans of one device."""
 
-    menus: Menus
+    options: DeviceOptions
     moving: set[str]
 
     def plan(self, version: int, *planned: Resident, relief: tuple[Resident, ...] = ()) -> None:
-        self.menus.plan(Plan(version, (DevicePlan("d0", "unix:/d0", planned, relief=relief),)))
+        self.options.plan(Plan(version, (DevicePlan("d0", "unix:/d0", planned, relief=relief),)))
         self.moving = {"app", "other"}
 
     def offered(self, *warm: tuple[int, str]) -> dict[str, list]:
-        self.menus.moved(self.moving.__contains__)
-        made = self.menus.of("d0", tuple(WarmVariant(id, f"v{id}", name, 90.0, True) for id, name in warm))
+        self.options.moved(self.moving.__contains__)
+        made = self.options.of("d0", tuple(WarmVariant(id, f"v{id}", name, 90.0, True) for id, name in warm))
         return {name.application: [(o.variant, o.max_rows) for o in menu.options] for name, menu in made.items()}
 
 
@@ -51,9 +51,9 @@ def resident(
 
 @pytest.fixture
 def world() -> World:
-    menus = Menus()
-    menus.configure({"app": application(), "other": application("other")}, 512)
-    return World(menus, set())
+    options = DeviceOptions()
+    options.configure({"app": application(), "other": application("other")}, 512)
+    return World(options, set())
 
 
 def test_what_is_planned_or_stands_by_is_offered_once_it_is_warm(world):
@@ -67,22 +67,22 @@ def test_batches_end_within_the_slo_and_within_what_executors_take(world):
     world.plan(1, resident(1, 0.1), resident(2, 0.4), resident(3, 0.29, name="other"))
     # Three rows are not profiled; between two and four the time rises evenly.
     assert world.offered((1, "app"), (2, "app"), (3, "other")) == {"app": [(1, 2)], "other": [(3, 1)]}
-    world.menus.configure({"app": application(slo_s=5.0)}, 3)
+    world.options.configure({"app": application(slo_s=5.0)}, 3)
     assert world.offered((1, "app"), (2, "app")) == {"app": [(1, 3)]}
 
 
 def test_expected_is_the_median_and_what_a_batch_needs_around_its_run(world):
     world.plan(1, resident(1))
-    (option,) = world.menus.of("d0", (WarmVariant(1, "v1", "app", 90.0, True),))[QueryClass("app")].options
+    (option,) = world.options.of("d0", (WarmVariant(1, "v1", "app", 90.0, True),))[QueryClass("app")].options
     assert [option.seconds(rows) for rows in (1, 2, 8)] == pytest.approx(
         [0.01 + AROUND_S, 0.02 + AROUND_S, 0.08 + AROUND_S]
     )
 
 
 def test_an_application_is_worth_its_weight(world):
-    world.menus.configure({"app": application(weight=3.0)}, 512)
+    world.options.configure({"app": application(weight=3.0)}, 512)
     world.plan(1, resident(1, accuracy=50.0))
-    (option,) = world.menus.of("d0", (WarmVariant(1, "v1", "app", 90.0, True),))[QueryClass("app")].options
+    (option,) = world.options.of("d0", (WarmVariant(1, "v1", "app", 90.0, True),))[QueryClass("app")].options
     assert option.worth == 150.0
 
 
@@ -111,7 +111,7 @@ def test_a_profile_that_says_nothing_offers_nothing(world):
 def test_nothing_is_made_anew_while_nothing_changes(world):
     world.plan(1, resident(1))
     warm = (WarmVariant(1, "v1", "app", 90.0, True),)
-    made = world.menus.of("d0", warm)
-    assert world.menus.of("d0", tuple(warm)) is made
-    world.menus.configure({"app": application(slo_s=0.05)}, 512)
-    assert world.menus.of("d0", warm)[QueryClass("app")].options[0].max_rows == 4
+    made = world.options.of("d0", warm)
+    assert world.options.of("d0", tuple(warm)) is made
+    world.options.configure({"app": application(slo_s=0.05)}, 512)
+    assert world.options.of("d0", warm)[QueryClass("app")].options[0].max_rows == 4

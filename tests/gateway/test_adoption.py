@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from workers.gateway.plan import Adoption
+from workers.gateway.adoption import Adoption
 
 from .conftest import VARIANTS, plan
 
@@ -87,7 +87,7 @@ def test_old_routes_that_no_longer_work_are_not_waited_for():
     adoption = serving()
     offered(adoption, 2, 1.0, d1=[("numbers", "small")], d2=[("numbers", "small")])
     heard(adoption, "d1", 2.0, numbers=[SMALL])
-    adoption.gone("d0")
+    adoption.lost("d0")
     adoption.step(2.1)
     assert adoption.routes == {"numbers": (("d1", 1.0),)}
 
@@ -115,10 +115,10 @@ def test_a_device_that_is_gone_is_left_out_and_taken_back():
     offered(adoption, 1, 0.0, d0=[("numbers", "big")], d1=[("numbers", "big")])
     heard(adoption, "d0", 0.0, numbers=[BIG])
     heard(adoption, "d1", 0.0, numbers=[BIG])
-    adoption.gone("d0")
+    adoption.lost("d0")
     adoption.step(1.0)
     assert adoption.routes == {"numbers": (("d1", 1.0),)}
-    adoption.gone("d1")
+    adoption.lost("d1")
     adoption.step(2.0)
     assert adoption.cold == ["numbers"]
     heard(adoption, "d0", 3.0, numbers=[BIG])

@@ -21,7 +21,7 @@ from workers.gateway.metrics import GatewayMetrics
 from workers.protocol.control import GatewayConfig
 from workers.protocol.frames import Form, Results, ResultTensor, TensorHeader
 from workers.protocol.specs import Plan
-from workers.v2.query import Query, Terms
+from workers.v2.query import Terms, V2Query
 
 from .conftest import application
 
@@ -57,7 +57,7 @@ async def test_answered_refused_and_cancelled_queries_leave_no_circles():
         body = memoryview(b"x" * 16)
         bodies.add(body)
         terms = Terms(Form(1, (TensorHeader("x", "FP32", (1, 4), 16),)), 1, (("y", True),), 16, latency_s)
-        query = Query(str(next(ids)), terms, (body,), latency_s)
+        query = V2Query(str(next(ids)), terms, (body,), latency_s)
         return front.submit(spec, query, None, now, lambda flight, outcome: ended.append(type(outcome)))
 
     gc.collect()

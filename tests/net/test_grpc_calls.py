@@ -88,7 +88,7 @@ def test_what_is_no_message_is_refused_before_it_is_there(data, words, too_large
         ([prefixed(b"a"), prefixed(b"b")], "message: one is taken, two came"),
         ([prefixed(b"a") + prefixed(b"b")], "message: one is taken, two came"),
         ([b"\x07" + prefixed(b"")], "message: its first byte must be"),
-        ([prefixed(b"a", 1)], "message: is compressed, and grpc-encoding does not say how"),
+        ([prefixed(b"a", 1)], "message: is compressed, and grpc-encoding is missing"),
     ],
 )
 async def test_a_call_that_takes_one_message_says_what_is_wrong_with_it(frames, words):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from workers.protocol.specs import Signature, TensorSpec
 from workers.v2 import http
-from workers.v2.query import Query, V2Error
+from workers.v2.query import V2Error, V2Query
 
 TWO = Signature(
     (TensorSpec("a", "FP32", (-1, 2)), TensorSpec("b", "BYTES", (-1,))),
@@ -127,7 +127,7 @@ def test_bf16_without_binary_data_is_refused_before_it_runs():
 TOKENS = Signature((TensorSpec("ids", "INT64", (-1, -1), most=512),), (TensorSpec("y", "FP32", (-1, 2)),))
 
 
-def tokens(shape: list[int]) -> Query:
+def tokens(shape: list[int]) -> V2Query:
     described = {"name": "ids", "datatype": "INT64", "shape": shape, "data": [1] * max(0, math.prod(shape))}
     return http.parse(json.dumps({"inputs": [described]}).encode(), None, TOKENS, 64)
 

@@ -15,7 +15,7 @@ from workers.protocol.datatypes import NUMPY
 from workers.protocol.frames import TensorHeader
 from workers.protocol.specs import Signature, TensorSpec
 from workers.v2 import grpc, http
-from workers.v2.query import Query, V2Error
+from workers.v2.query import V2Error, V2Query
 
 TWO = Signature(
     (TensorSpec("a", "FP32", (-1, 2)), TensorSpec("b", "BYTES", (-1,))),
@@ -42,7 +42,7 @@ def one(datatype: str) -> Signature:
     return Signature((TensorSpec("x", datatype, (-1, 2)),), (TensorSpec("y", "FP32", (-1,)),))
 
 
-def query(message: pb.ModelInferRequest, signature: Signature = TWO, max_rows: int = 64) -> Query:
+def query(message: pb.ModelInferRequest, signature: Signature = TWO, max_rows: int = 64) -> V2Query:
     fields = grpc.split(message.SerializeToString())
     return grpc.query(fields.parse(), fields.contents, signature, max_rows)
 

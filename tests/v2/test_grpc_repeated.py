@@ -11,9 +11,9 @@ from tritonclient.grpc import service_pb2 as pb
 from workers.protocol.frames import TensorHeader
 from workers.protocol.specs import Signature, TensorSpec
 from workers.v2 import grpc
-from workers.v2.grpc_memory import Memory
+from workers.v2.grpc_memory import GrpcMemory
 from workers.v2.grpc_template import GrpcTemplate
-from workers.v2.query import COPY_BYTES, LONGEST, MAX_ID, MOST, Query, V2Error
+from workers.v2.query import COPY_BYTES, LONGEST, MAX_ID, MOST, V2Error, V2Query
 
 TWO = Signature(
     (TensorSpec("a", "FP32", (-1, 2)), TensorSpec("b", "INT16", (-1, -1))),
@@ -89,7 +89,7 @@ CHANGES = st.sampled_from(
 BYTES = st.builds(lambda message, change: change(message.SerializeToString()), MESSAGES, CHANGES)
 
 
-def full(data: bytes) -> tuple[Query, str]:
+def full(data: bytes) -> tuple[V2Query, str]:
     """As protobuf alone reads it."""
     try:
         message = pb.ModelInferRequest.FromString(data)
@@ -110,8 +110,8 @@ def outcome(read, data) -> object:
 
 
 def remembered(
-    memory: Memory, fields: grpc.Fields, signature: Signature, owner: object
-) -> tuple[Query, pb.ModelInferRequest]:
+    memory: GrpcMemory, fields: grpc.RequestFields, signature: Signature, owner: object
+) -> tuple[V2Query, pb.ModelInferRequest]:
     message = fields.parse()
     query = grpc.query(message, fields.contents, signature, 1000)
     memory.remember(fields, message, query, owner)
@@ -120,10 +120,10 @@ def remembered(
 
 class Remembering:
     def __init__(self) -> None:
-        self.memory = Memory()
+        self.memory = GrpcMemory()
         self.found = 0
 
-    def read(self, data) -> tuple[Query, str]:
+    def read(self, data) -> tuple[V2Query, str]:
         fields = grpc.split(data)
         known = self.memory.find(fields)
         if known is not None:
@@ -182,7 +182,7 @@ def test_large_contents_are_not_copied():
     message = pb.ModelInferRequest(model_name="m", inputs=[{"name": "a", "datatype": "FP32", "shape": [600, 2]}])
     message.raw_input_contents.append(bytes(4800))
     assert len(message.raw_input_contents[0]) > COPY_BYTES
-    memory, data = Memory(), message.SerializeToString()
+    memory, data = GrpcMemory(), message.SerializeToString()
     remembered(memory, grpc.split(data), wide, None)
     query, _ = memory.find(grpc.split(data))
     assert isinstance(query.parts[0], memoryview)
@@ -190,7 +190,7 @@ def test_large_contents_are_not_copied():
 
 
 def test_what_bytes_can_get_wrong_is_looked_at_each_time():
-    memory = Memory()
+    memory = GrpcMemory()
     message = pb.ModelInferRequest(inputs=[{"name": "f", "datatype": "BOOL", "shape": [1]}], raw_input_contents=[b"\1"])
     data = message.SerializeToString()
     remembered(memory, grpc.split(data), FLAGS, None)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from workers.protocol.frames import TensorHeader
 from workers.protocol.specs import Signature, TensorSpec
 from workers.v2 import http
-from workers.v2.http_memory import Reader
+from workers.v2.http_memory import HttpReader
 from workers.v2.http_template import HttpTemplate
 from workers.v2.query import LONGEST, MAX_ID, MOST, V2Error
 
@@ -66,7 +66,7 @@ def outcome(parse) -> object:
 
 @given(st.lists(BODIES, min_size=1, max_size=12))
 def test_each_is_read_as_if_it_were_the_first(bodies):
-    reader = Reader(TWO, 64)
+    reader = HttpReader(TWO, 64)
     for request, data in bodies:
         text = json.dumps(request).encode()
         for body in (text + data, memoryview(text + data)):
@@ -104,7 +104,7 @@ PIECES = st.lists(
 
 @given(st.lists(PIECES, min_size=1, max_size=12))
 def test_keys_that_are_given_twice_are_judged_the_same_each_time(requests):
-    reader = Reader(TWO, 64)
+    reader = HttpReader(TWO, 64)
     for pieces in requests:
         for text in (("{" + ",".join(one) + "}").encode() for one in (pieces, pieces, pieces[::-1])):
             body = text + bytes(14)
@@ -114,7 +114,7 @@ def test_keys_that_are_given_twice_are_judged_the_same_each_time(requests):
 
 @pytest.mark.parametrize("name", ["", '"id":"one",'])
 def test_a_first_value_that_is_wrong_is_refused_however_well_the_last_one_is_known(name):
-    reader = Reader(TWO, 64)
+    reader = HttpReader(TWO, 64)
     inputs = json.dumps([tensor("a", 1, 2, 8), tensor("b", 1, 3, 6)])
     right = f'{{{name}"inputs":{inputs}}}'.encode()
     wrong = f'{{{name}"inputs":5,"inputs":{inputs}}}'.encode()
@@ -126,7 +126,7 @@ def test_a_first_value_that_is_wrong_is_refused_however_well_the_last_one_is_kno
 
 @pytest.mark.parametrize("broken", [b'"\xff"', b'"\\q"', b'"a\nb"', b"5", b"null", b'"' + b"x" * 1025 + b'"'])
 def test_an_id_that_is_wrong_is_refused_however_well_the_rest_is_known(broken):
-    reader = Reader(TWO, 64)
+    reader = HttpReader(TWO, 64)
     around = b'{"id":', b',"inputs":%s}' % json.dumps([tensor("a", 1, 2, 8), tensor("b", 1, 3, 6)]).encode()
     for name in (b'"a"', b'"b"'):
         text = name.join(around)
@@ -137,7 +137,7 @@ def test_an_id_that_is_wrong_is_refused_however_well_the_rest_is_known(broken):
 
 
 def test_those_that_are_alike_share_their_terms_whatever_their_ids():
-    reader = Reader(TWO, 64)
+    reader = HttpReader(TWO, 64)
     inputs = [tensor("a", 1, 2, 8), tensor("b", 1, 3, 6)]
     texts = [json.dumps({"id": id, "inputs": inputs}).encode() for id in ("", "x", "y", "")]
     queries = [reader.parse(text + bytes([i] * 14), len(text)) for i, text in enumerate(texts)]
@@ -147,7 +147,7 @@ def test_those_that_are_alike_share_their_terms_whatever_their_ids():
 
 
 def test_what_elements_hold_is_looked_at_each_time():
-    reader = Reader(FLAGS, 64)
+    reader = HttpReader(FLAGS, 64)
     described = {"name": "f", "datatype": "BOOL", "shape": [2], "parameters": {"binary_data_size": 2}}
     text = json.dumps({"inputs": [described]}).encode()
     assert bytes(reader.parse(text + b"\0\1", len(text)).parts[0]) == b"\0\1"
@@ -156,7 +156,7 @@ def test_what_elements_hold_is_looked_at_each_time():
 
 
 def test_who_never_spells_alike_fills_no_memory():
-    reader = Reader(TWO, 64)
+    reader = HttpReader(TWO, 64)
     for i in range(3 * MOST):
         inputs = [tensor("a", 1, 2, 8), tensor("b", 1, 3, 6)]
         text = json.dumps({"inputs": inputs, "parameters": {"latency_ms": i + 1}}).encode()

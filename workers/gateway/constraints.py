@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from workers.protocol.frames import ExecutorState
 from workers.protocol.specs import ApplicationSpec
-from workers.v2.query import Query
+from workers.v2.query import V2Query
 
 from .catalog import Catalog
 from .device_options import alone_s
@@ -129,7 +129,7 @@ class Constraints:
         ids = {id for id, its_name, accuracy in known if variant in (None, its_name) and accuracy >= least}
         return frozenset(ids) if ids < {id for id, _, _ in known} else None
 
-    def never(self, spec: ApplicationSpec, query: Query) -> str | None:
+    def never(self, spec: ApplicationSpec, query: V2Query) -> str | None:
         """Why even idle devices could not meet the query's latency; None: they could, or it has none."""
         terms = query.terms
         if query.latency_s is not None and (able := self.able(spec.name, terms.rows)):

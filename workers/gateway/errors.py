@@ -59,7 +59,7 @@ class UnsupportedMethod(GatewayError):
     status, code, outcome = 404, Code.UNIMPLEMENTED, None
 
 
-class TooLarge(GatewayError):
+class BodyTooLarge(GatewayError):
     """The body, decompressed, is larger than the limit. Permanent."""
 
     status, code, outcome = 413, Code.RESOURCE_EXHAUSTED, None

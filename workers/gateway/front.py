@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from workers import log
 from workers.protocol.results import Answer as PackedAnswer
 from workers.protocol.specs import ApplicationSpec
-from workers.v2.query import Query
+from workers.v2.query import V2Query
 
 from .accounts import Accounts
 from .catalog import Catalog
@@ -56,7 +56,7 @@ class Front:
     def submit(
         self,
         spec: ApplicationSpec,
-        query: Query,
+        query: V2Query,
         variant: str | None,
         read_at: float,
         answer: Callable[[InFlightQuery, Outcome], None],

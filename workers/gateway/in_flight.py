@@ -10,7 +10,7 @@ from workers.dispatch.binding import Dispatch, QueryClass
 from workers.protocol import shapes
 from workers.protocol.frames import Buffer, TensorHeader
 from workers.protocol.specs import ApplicationSpec
-from workers.v2.query import Query
+from workers.v2.query import V2Query
 
 from .errors import GatewayError
 
@@ -104,7 +104,7 @@ class InFlightQuery:
         self,
         id: int,
         spec: ApplicationSpec,
-        query: Query,
+        query: V2Query,
         variant: str | None,
         read_at: float,
         answer: Callable[[InFlightQuery, Outcome], None],

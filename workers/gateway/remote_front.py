@@ -15,7 +15,7 @@ from workers.protocol.fronts import Answered, Ask, Configure, Failed, FrontStats
 from workers.protocol.gateways import CoreStatus
 from workers.protocol.results import Answer as PackedAnswer
 from workers.protocol.specs import ApplicationSpec, ApplicationStats
-from workers.v2.query import Query, Terms
+from workers.v2.query import Terms, V2Query
 
 from .core import Core
 from .errors import GatewayError, NotFound
@@ -59,7 +59,7 @@ class RemoteFront:
             if terms is None:
                 nbytes = sum(header.nbytes for header in form.inputs)
                 terms = self._terms[key] = Terms(form, form.rows, (), nbytes, None, min_accuracy)
-            query = Query("", terms, parts, within_s)
+            query = V2Query("", terms, parts, within_s)
             flight = InFlightQuery(next(_ids), spec, query, variant, now - age_s, _waits, number)
             flight.front, flight.client = self, client
             flight.expires = flight.due + _grace_s(spec)

@@ -19,17 +19,17 @@ from workers.net.http1 import Exchange, RequestHead, Response
 from workers.protocol.frames import Buffer
 from workers.protocol.specs import ApplicationSpec
 from workers.v2 import http
-from workers.v2.http_memory import Reader
+from workers.v2.http_memory import HttpReader
 from workers.v2.http_template import HttpTemplate
 from workers.v2.query import V2Error
 
 from .catalog import Catalog, parse_version
 from .errors import (
+    BodyTooLarge,
     GatewayError,
     Invalid,
     MethodNotAllowed,
     NotFound,
-    TooLarge,
     UnsupportedEncoding,
 )
 from .front import Front
@@ -77,7 +77,7 @@ class _Infer:
     catalog: Catalog
     spec: ApplicationSpec
     variant: str | None
-    reader: Reader
+    reader: HttpReader
 
 
 class Rest:
@@ -91,7 +91,7 @@ class Rest:
         self._responses = Responses(HttpTemplate, _render)
         self._answer = self._answered
         #: by application of one catalog
-        self._readers: dict[str, Reader] = {}
+        self._readers: dict[str, HttpReader] = {}
         self._readers_of: Catalog | None = None
         get, post = ("GET", "HEAD"), ("POST",)
         #: path -> handler, without a key
@@ -224,7 +224,7 @@ class Rest:
         try:
             return compression.decompress(admitted.encoding, body, self._max_body_bytes)
         except compression.CompressionError as error:
-            raise (TooLarge if error.too_large else Invalid)(f"body: {error}") from None
+            raise (BodyTooLarge if error.too_large else Invalid)(f"body: {error}") from None
 
     def _resolve(self, admitted: _Admitted) -> _Infer:
         front = self._front
@@ -236,7 +236,7 @@ class Rest:
             self._readers.clear()
         reader = self._readers.get(spec.name)
         if reader is None:
-            reader = self._readers[spec.name] = Reader(spec.signature, front.accounts.limits.query_rows)
+            reader = self._readers[spec.name] = HttpReader(spec.signature, front.accounts.limits.query_rows)
         return _Infer(catalog, spec, variant, reader)
 
     def _answered(self, flight: InFlightQuery, outcome: Outcome) -> None:
@@ -323,7 +323,7 @@ def _no_body(head: RequestHead) -> None:
         if name in head.headers:
             raise Invalid(f"{name.decode()}: not allowed; this method and path take no body")
     if head.length is None or head.length > UNUSED_BODY_BYTES:
-        raise TooLarge(f"body: at most {UNUSED_BODY_BYTES} bytes; this method and path take none")
+        raise BodyTooLarge(f"body: at most {UNUSED_BODY_BYTES} bytes; this method and path take none")
 
 
 def _header_length(headers: dict[bytes, bytes]) -> int | None:

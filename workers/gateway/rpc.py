@@ -18,9 +18,9 @@ from workers.net.http2 import HeaderList
 from workers.protocol.frames import Buffer
 from workers.protocol.specs import ApplicationSpec
 from workers.v2 import grpc
-from workers.v2.grpc_memory import Memory
+from workers.v2.grpc_memory import GrpcMemory
 from workers.v2.grpc_template import GrpcTemplate
-from workers.v2.query import Query, V2Error
+from workers.v2.query import V2Error, V2Query
 
 from .catalog import Catalog, parse_version
 from .errors import GatewayError, Invalid, NotFound, UnsupportedEncoding, UnsupportedMethod
@@ -52,7 +52,7 @@ class Rpc:
         self._answer = self._answered
         self._responses = Responses(GrpcTemplate, _render)
         #: queries to applications of one catalog
-        self._memory = Memory()
+        self._memory = GrpcMemory()
         self._memory_of: Catalog | None = None
         self._streaming = Streaming(self._submit, self.rejected, front.cancel)
         self._open: dict[bytes, Endpoint] = {
@@ -146,7 +146,7 @@ class Rpc:
         front = self._front
         if self._memory_of is not front.catalog:
             self._memory_of = front.catalog
-            self._memory = Memory()
+            self._memory = GrpcMemory()
         try:
             fields = grpc.split(data)
             query, (spec, variant) = self._memory.find(fields) or self._read(fields)
@@ -158,7 +158,7 @@ class Rpc:
                 query.latency_s = left_s
         return front.submit(spec, query, variant, read_at, self._answer, receiver, client)
 
-    def _read(self, fields: grpc.Fields) -> tuple[Query, tuple[ApplicationSpec, str | None]]:
+    def _read(self, fields: grpc.RequestFields) -> tuple[V2Query, tuple[ApplicationSpec, str | None]]:
         """The query, its application, and the variant that it names. Raises GatewayError and V2Error."""
         front, message = self._front, fields.parse()
         spec = front.catalog.application(message.model_name)

@@ -74,7 +74,7 @@ class Http2Limits:
     #: flow control: bytes that a client may send before the stream or the connection has consumed them
     stream_window_bytes: int = 1024 * 1024
     connection_window_bytes: int = 8 * 1024 * 1024
-    #: one DATA frame, in either direction; larger pieces would sit in socket buffers that nobody counts
+    #: one DATA frame, in either direction; larger pieces would sit in socket buffers, which are not counted
     data_frame_bytes: int = 256 * 1024
     #: a header list, as RFC 9113 counts it (names, values and 32 bytes a field), and a header block
     header_bytes: int = 16 * 1024

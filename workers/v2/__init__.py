@@ -2,6 +2,6 @@
 
 :mod:`.query` checks queries, however they are spelled. :mod:`.http` and :mod:`.grpc` parse and render the two
 spellings; their ``_memory`` modules recognise queries that are spelled as earlier ones, and their ``_template`` modules
-render the common part of responses once. Entry points: ``http_memory.Reader`` and ``grpc_memory.Memory``. Imports
-``workers.protocol`` only.
+render the common part of responses once. Entry points: ``http_memory.HttpReader`` and
+``grpc_memory.GrpcMemory``. Imports ``workers.protocol`` only.
 """

@@ -24,7 +24,7 @@ from workers.protocol.frames import Buffer, TensorHeader
 from workers.protocol.specs import Signature
 
 from . import tensors
-from .query import COPY_BYTES, Input, Output, Query, Request, V2Error, check, wanted
+from .query import COPY_BYTES, Input, Output, Request, V2Error, V2Query, check, wanted
 
 #: fields at the top level of a message, one for each input, output, contents and parameter: more would take seconds
 FIELDS = 4096
@@ -51,7 +51,7 @@ _CONTENTS = {
 }
 
 
-class Fields(msgspec.Struct):
+class RequestFields(msgspec.Struct):
     """A serialised ModelInferRequest in parts.
 
     Attributes:
@@ -71,7 +71,7 @@ class Fields(msgspec.Struct):
         return message
 
 
-def split(data: Buffer) -> Fields:
+def split(data: Buffer) -> RequestFields:
     """The parts of a serialised ModelInferRequest.
 
     Raises:
@@ -106,20 +106,20 @@ def split(data: Buffer) -> Fields:
         if offset < size:
             raise V2Error(f"message: has more than {FIELDS} fields at its top level")
         rest.append(view[begin:])
-        return Fields(b"".join(rest), id, contents)
+        return RequestFields(b"".join(rest), id, contents)
     except IndexError:
         raise V2Error("message: is not a valid inference.ModelInferRequest; it is cut off") from None
     except UnicodeDecodeError:
         raise V2Error("message: is not a valid inference.ModelInferRequest; its id is not UTF-8") from None
 
 
-def _split_by_protobuf(data: Buffer) -> Fields:
+def _split_by_protobuf(data: Buffer) -> RequestFields:
     """Split a message with fields that no ModelInferRequest has."""
     message = _parse(data)
     id, contents = message.id, message.raw_input_contents[:]
     message.ClearField("id")
     message.ClearField("raw_input_contents")
-    return Fields(message.SerializeToString(), id, contents)
+    return RequestFields(message.SerializeToString(), id, contents)
 
 
 def _parse(data: Buffer) -> pb.ModelInferRequest:
@@ -145,7 +145,7 @@ def _varint(data: Buffer, offset: int) -> tuple[int, int]:
 # --- queries --------------------------------------------------------------------------------------------------------
 
 
-def query(message: pb.ModelInferRequest, contents: Sequence[Buffer], signature: Signature, max_rows: int) -> Query:
+def query(message: pb.ModelInferRequest, contents: Sequence[Buffer], signature: Signature, max_rows: int) -> V2Query:
     """A query for ``signature`` of at most ``max_rows`` rows.
 
     Args:
@@ -234,7 +234,7 @@ def _typed(field: str, item: Input, contents: pb.InferTensorContents) -> bytes:
 
 
 def render(
-    query: Query,
+    query: V2Query,
     model: str,
     version: str,
     parameters: Mapping[str, str | bool | int | float],

@@ -10,18 +10,18 @@ from typing import Any
 
 from tritonclient.grpc import service_pb2 as pb
 
-from .grpc import Fields
-from .query import ANY_BYTES, LONGEST, MAX_ID, MOST, Query, Terms
+from .grpc import RequestFields
+from .query import ANY_BYTES, LONGEST, MAX_ID, MOST, Terms, V2Query
 
 
-class Memory:
+class GrpcMemory:
     """Queries that were valid, by their other fields; each with an ``owner``, the caller's own."""
 
     def __init__(self) -> None:
         #: terms, sizes of raw contents, their order in the signature, owner
         self._known: dict[bytes, tuple[Terms, list[int], list[int], Any]] = {}
 
-    def find(self, fields: Fields) -> tuple[Query, Any] | None:
+    def find(self, fields: RequestFields) -> tuple[V2Query, Any] | None:
         """The query and the owner that was remembered with one like it; None: there was none."""
         known = self._known.get(fields.rest)
         if known is None:
@@ -31,9 +31,9 @@ class Memory:
         if [len(data) for data in contents] != sizes or len(fields.id) > MAX_ID:
             return None
         parts = contents if len(order) == 1 else [contents[place] for place in order]
-        return Query(fields.id, terms, parts, terms.latency_s), owner
+        return V2Query(fields.id, terms, parts, terms.latency_s), owner
 
-    def remember(self, fields: Fields, message: pb.ModelInferRequest, query: Query, owner: Any) -> None:
+    def remember(self, fields: RequestFields, message: pb.ModelInferRequest, query: V2Query, owner: Any) -> None:
         """Remember a valid query, if its bytes alone can be recognised."""
         sizes = [len(data) for data in fields.contents]
         if not sizes or len(fields.rest) > LONGEST or not ANY_BYTES.issuperset(one.datatype for one in query.tensors):

@@ -14,7 +14,7 @@ from workers.protocol.frames import Buffer, TensorHeader
 from workers.protocol.specs import Signature
 
 from . import tensors
-from .query import Input, Query, Request, V2Error, check, wanted
+from .query import Input, Request, V2Error, V2Query, check, wanted
 from .tensors import TensorError
 
 #: header with the length of the JSON part of a body
@@ -31,7 +31,7 @@ _decoder = msgspec.json.Decoder(Request)
 _encoder = msgspec.json.Encoder()
 
 
-def parse(body: Buffer, header_length: int | None, signature: Signature, max_rows: int) -> Query:
+def parse(body: Buffer, header_length: int | None, signature: Signature, max_rows: int) -> V2Query:
     """A request body as a query for ``signature``.
 
     Args:
@@ -47,7 +47,7 @@ def parse(body: Buffer, header_length: int | None, signature: Signature, max_row
 
 def read(
     body: Buffer, header_length: int | None, signature: Signature, max_rows: int
-) -> tuple[Query, dict[str, tuple[int, int]]]:
+) -> tuple[V2Query, dict[str, tuple[int, int]]]:
     """As :func:`parse`; also where the data of each input begins and ends behind the JSON, unless it is in the JSON."""
     view = memoryview(body)
     if header_length is None:
@@ -69,7 +69,7 @@ def read(
     return query, binary.places
 
 
-def _check_json_outputs(query: Query, signature: Signature) -> None:
+def _check_json_outputs(query: V2Query, signature: Signature) -> None:
     """Reject outputs that could not be rendered before they cost a run."""
     datatypes = {spec.name: spec.datatype for spec in signature.outputs}
     for name, binary in query.outputs:
@@ -125,7 +125,7 @@ def _binary_size(field: str, parameters: dict[str, Any]) -> int | None:
 
 
 def render(
-    query: Query,
+    query: V2Query,
     model: str,
     version: str,
     parameters: dict[str, Any],

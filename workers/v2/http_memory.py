@@ -12,7 +12,7 @@ from workers.protocol.frames import Buffer
 from workers.protocol.specs import Signature
 
 from . import http
-from .query import ANY_BYTES, COPY_BYTES, LONGEST, MAX_ID, MOST, Query, Terms
+from .query import ANY_BYTES, COPY_BYTES, LONGEST, MAX_ID, MOST, Terms, V2Query
 
 
 class _Named(msgspec.Struct):
@@ -23,7 +23,7 @@ _read_id = msgspec.json.Decoder(_Named).decode
 _read_string = msgspec.json.Decoder(str).decode
 
 
-class Reader:
+class HttpReader:
     """Reads the queries of one application; as :func:`.http.parse`, but faster."""
 
     def __init__(self, signature: Signature, max_rows: int):
@@ -34,7 +34,7 @@ class Reader:
         #: id, else by what stands before and behind the id
         self._known: dict[bytes | tuple[bytes, bytes], tuple[Terms, list[tuple[int, int]]]] = {}
 
-    def parse(self, body: Buffer, header_length: int | None) -> Query:
+    def parse(self, body: Buffer, header_length: int | None) -> V2Query:
         """See :func:`.http.parse`.
 
         Raises:
@@ -52,11 +52,11 @@ class Reader:
         terms, places = known
         view = body if terms.nbytes <= COPY_BYTES else memoryview(body)
         if len(places) == 1:
-            return Query(id, terms, (view[header_length:],), terms.latency_s)
+            return V2Query(id, terms, (view[header_length:],), terms.latency_s)
         parts = tuple([view[header_length + begin : header_length + end] for begin, end in places])
-        return Query(id, terms, parts, terms.latency_s)
+        return V2Query(id, terms, parts, terms.latency_s)
 
-    def _remember(self, key: bytes | tuple[bytes, bytes], body: Buffer, header_length: int) -> Query:
+    def _remember(self, key: bytes | tuple[bytes, bytes], body: Buffer, header_length: int) -> V2Query:
         query, places = http.read(body, header_length, self._signature, self._max_rows)
         if len(places) == len(query.parts):
             if len(self._known) >= MOST:

@@ -1,6 +1,6 @@
 """V2 queries (Open Inference Protocol) and their checks, common to all spellings.
 
-:func:`check` turns a :class:`Request` into a :class:`Query` that fits an application's signature, tensors packed as
+:func:`check` turns a :class:`Request` into a :class:`V2Query` that fits an application's signature, tensors packed as
 executors take them; :func:`wanted` picks a query's outputs. Every mistake is a :class:`V2Error` that names the field
 and its limit.
 
@@ -62,7 +62,7 @@ class Terms(msgspec.Struct, eq=False):
     size: int = 0
 
 
-class Query(msgspec.Struct):
+class V2Query(msgspec.Struct):
     """A valid query. ``parts``: packed data of its inputs, in the signature's order; ``latency_s``: as in its terms, or
     less if its call has a deadline of its own."""
 
@@ -119,7 +119,7 @@ class Request(msgspec.Struct):
 Take = Callable[[int, str, Input], Buffer]
 
 
-def check(request: Request, signature: Signature, max_rows: int, take: Take) -> Query:
+def check(request: Request, signature: Signature, max_rows: int, take: Take) -> V2Query:
     """The query for ``signature`` that a request describes.
 
     Args:
@@ -146,7 +146,7 @@ def check(request: Request, signature: Signature, max_rows: int, take: Take) -> 
         raise V2Error(f"inputs: {rows} rows (first dimension); must be 1 to {max_rows}")
     form = Form(rows, headers, tuple([name for name, _ in outputs]))
     nbytes = sum([header.nbytes for header in headers])
-    return Query(request.id, Terms(form, rows, outputs, nbytes, latency_s, min_accuracy), parts, latency_s)
+    return V2Query(request.id, Terms(form, rows, outputs, nbytes, latency_s, min_accuracy), parts, latency_s)
 
 
 # --- parameters -----------------------------------------------------------------------------------------------------
@@ -277,7 +277,7 @@ def _quote(text: str) -> str:
 
 
 def wanted(
-    query: Query, headers: Sequence[TensorHeader], parts: Sequence[Buffer]
+    query: V2Query, headers: Sequence[TensorHeader], parts: Sequence[Buffer]
 ) -> Iterator[tuple[str, bool, TensorHeader, Buffer]]:
     """(name, as binary data, header, packed data) of each output that the query wants, in its order.
 

@@ -1,13 +1,13 @@
 """gRPC for servers over HTTP/2 (https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md).
 
-A :class:`GrpcServer` listens, asks a :class:`Service` which :class:`Endpoint` answers a call by its headers, and hands
-that endpoint each message as bytes; errors are :class:`StatusError`. No protobuf, no threads, no task a call. Entry
-point: :class:`GrpcServer`. Imports numpy and ``workers.net`` only.
+A :class:`GrpcServer` listens, asks a :class:`GrpcService` which :class:`Endpoint` answers a call by its headers, and
+hands that endpoint each message as bytes; errors are :class:`StatusError`. No protobuf, no threads, no task a call.
+Entry point: :class:`GrpcServer`. Imports numpy and ``workers.net`` only.
 """
 
 from .call import Admitted, Call, Endpoint, parse_timeout
 from .messages import MessageParser
-from .server import GrpcServer, Service
+from .server import GrpcServer, GrpcService
 from .status import Code, StatusError
 
 __all__ = [
@@ -16,8 +16,8 @@ __all__ = [
     "Code",
     "Endpoint",
     "GrpcServer",
+    "GrpcService",
     "MessageParser",
-    "Service",
     "StatusError",
     "parse_timeout",
 ]

@@ -52,7 +52,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The meaning of request headers; remembered with them while :meth:`~.server.Service.current` says so.
+    """The meaning of request headers; remembered with them while :meth:`~.server.GrpcService.current` says so.
 
     Attributes:
         config: the application's own, to recognise outdated decisions.
@@ -94,7 +94,7 @@ class Call(Http2Stream):
         self._parser: MessageParser | None = None
         #: it is in progress and public
         self._public = False
-        #: the message of a unary call, until the client has said that it is the only one
+        #: the message of a unary call, until the client has ended its stream
         self._whole: Buffer | None = None
         #: bytes counted as being read, and those of them that the endpoint keeps
         self._counted = self._kept = 0
@@ -122,7 +122,7 @@ class Call(Http2Stream):
             admitted = self.headers.state = server.service.admit(self.headers)
         self._admitted = admitted
         if admitted.error is not None:
-            # Before the message is read: nobody can make the server read what it would reject anyway.
+            # Before the message is read: clients cannot make the server read what it would reject anyway.
             self.reject(admitted.error)
         elif not admitted.client:
             self._public = True
@@ -206,7 +206,7 @@ class Call(Http2Stream):
             raise StatusError(Code.UNIMPLEMENTED, text)
         encoding, most = self._admitted.encoding, self._server.limits.message_bytes
         if encoding == b"identity":
-            raise invalid("message: is compressed, and grpc-encoding does not say how")
+            raise invalid("message: is compressed, and grpc-encoding is missing")
         try:
             return decompress(encoding, message, most)
         except CompressionError as error:

@@ -108,7 +108,7 @@ class MessageParser:
             raise StatusError(Code.RESOURCE_EXHAUSTED, text)
 
     def _fill(self, data: Buffer) -> Buffer:
-        """Copy into place what belongs there; return the rest."""
+        """Copy bytes of the message into place; return the rest."""
         piece = data[: len(self._place) - self._filled]
         self._place[self._filled : self._filled + len(piece)] = piece
         self._filled += len(piece)

@@ -14,7 +14,7 @@ from .call import OVERLOADED_READING, OVERLOADED_UNSENT, Admitted, Call
 from .status import StatusError, overloaded
 
 
-class Service(Protocol):
+class GrpcService(Protocol):
     """The application behind a server."""
 
     def admit(self, headers: HeaderList) -> Admitted:
@@ -39,7 +39,7 @@ class GrpcServer:
         reading, unsent: bytes of messages that are being read, and of responses that clients have not read.
     """
 
-    def __init__(self, service: Service, limits: GrpcLimits):
+    def __init__(self, service: GrpcService, limits: GrpcLimits):
         self.service = service
         self.limits = limits
         self.reading = self.unsent = self.streams = 0

@@ -71,7 +71,7 @@ class HttpConnection(asyncio.Protocol):
         self._direct = False
         #: the rejection that follows the responses to earlier requests
         self._rejection: Response | None = None
-        #: the last response was written, and what arrives is discarded
+        #: the last response was written, and arriving bytes are discarded
         self._lingering = False
         self._closing = False
         self._write_paused = False
@@ -129,7 +129,7 @@ class HttpConnection(asyncio.Protocol):
         self._parser.feed(data)
 
     def body_read(self, size: int) -> None:
-        """So many bytes of a large body were read into place."""
+        """``size`` bytes of a large body were read into place."""
         self.touched = time.monotonic()
         self._handled = False
         if len(self._parser.space) == size:
@@ -341,7 +341,7 @@ class HttpConnection(asyncio.Protocol):
             self.close()
 
     def abort(self) -> None:
-        """Close at once, and lose what was not sent."""
+        """Close at once, and lose unsent bytes."""
         self._count_unsent(0)
         if self._transport is not None:
             self._transport.abort()
@@ -355,7 +355,7 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def unsent(self) -> bool:
-        """Some of what was written has not been sent."""
+        """Some written bytes have not been sent."""
         return self._transport is not None and self._transport.get_write_buffer_size() > 0
 
     def count_unsent(self) -> None:

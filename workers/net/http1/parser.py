@@ -23,7 +23,7 @@ _FRAMING = (b"content-length", b"transfer-encoding")
 
 
 class RequestSink(Protocol):
-    """Receives what a parser finds, in order. Each call may stop the parser."""
+    """Receives the results of a parser, in order. Each call may stop the parser."""
 
     def on_begin(self) -> None:
         """The first bytes of a request arrived; not called for a request that arrives whole behind a known head."""
@@ -32,7 +32,7 @@ class RequestSink(Protocol):
         """A head is complete that is not known yet. Unless the parser is stopped here, it may be remembered."""
 
     def on_body(self, size: int) -> None:
-        """So many more bytes of the body arrived; not called for a request that arrives whole behind a known head."""
+        """``size`` more bytes of the body arrived; not called for a request that arrives whole behind a known head."""
 
     def on_large_body(self) -> None:
         """Much of the body is missing: it may be read into :attr:`RequestParser.space` instead of being fed."""
@@ -117,7 +117,7 @@ class RequestParser:
         self._parse(data)
 
     def stop(self) -> None:
-        """Ignore everything from now on, and release what was read of a request."""
+        """Ignore everything from now on, and release an unfinished request."""
         self.stopped = True
         self.head = self._place = self._raw = None
         self._body = bytearray()
@@ -135,7 +135,7 @@ class RequestParser:
         return self._place[self._filled :]
 
     def filled(self, size: int) -> None:
-        """So many bytes of :attr:`space` were written."""
+        """``size`` bytes of :attr:`space` were written."""
         self._filled += size
         self._sink.on_body(size)
         if not self.stopped and self._filled == len(self._place):
@@ -254,7 +254,7 @@ class RequestParser:
             self._known.remember(raw, head)
 
     def _finish_head(self, head: RequestHead) -> bool:
-        """Fill in what the head says as a whole; False: it is not acceptable."""
+        """Complete a head from all its headers; False: it is not acceptable."""
         version = self._llhttp.get_http_version()
         if version not in ("1.0", "1.1"):
             return self._fail(505, f"HTTP version {version}: not supported; supported are 1.0 and 1.1")

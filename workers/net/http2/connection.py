@@ -83,7 +83,7 @@ class Http2Connection(asyncio.Protocol):
         self._closing = self._stopping = False
         #: the highest stream number so far
         self._last = 0
-        #: bytes of data since the client was last granted more
+        #: bytes of data since the last update of the window
         self._unread = 0
 
     # --- called by the transport ---
@@ -183,7 +183,7 @@ class Http2Connection(asyncio.Protocol):
             stream.reading = False
         stream.received(payload, end)
         if stream.unread >= limits.stream_window_bytes // 2:
-            self.grant(stream)
+            self.reopen_window(stream)
 
     def _data_on_closed(self, number: int, stream: Http2Stream | None, payload: Buffer) -> None:
         if number > self._last or not number & 1:
@@ -193,7 +193,7 @@ class Http2Connection(asyncio.Protocol):
         if not payload:
             self._control()
 
-    def grant(self, stream: Http2Stream) -> None:
+    def reopen_window(self, stream: Http2Stream) -> None:
         """Open the window of a stream again, unless it is held."""
         if stream.reading and not stream.held and not stream.done and stream.unread:
             self.write(h2.window_update(stream.number, stream.unread))
@@ -359,7 +359,7 @@ class Http2Connection(asyncio.Protocol):
             self._transport.writelines(pieces)
 
     def pump(self) -> None:
-        """Send what is blocked, one frame of each stream in turn."""
+        """Send blocked data, one frame of each stream in turn."""
         blocked = self.blocked
         while blocked and self.window > 0 and not self.paused and not self._closing:
             number = next(iter(blocked))
@@ -394,7 +394,7 @@ class Http2Connection(asyncio.Protocol):
         self._closing = self._parser.stopped = True
 
     def _fail(self, code: int, message: str) -> None:
-        """End the connection with an error, and discard what still arrives."""
+        """End the connection with an error, and discard arriving bytes."""
         if self._transport is None or self._closing:
             return
         self._end_reading()
@@ -423,7 +423,7 @@ class Http2Connection(asyncio.Protocol):
 
     @property
     def unsent(self) -> bool:
-        """Some of what was written has not been sent."""
+        """Some written bytes have not been sent."""
         return self._transport is not None and self._transport.get_write_buffer_size() > 0
 
     def stop(self) -> None:

@@ -14,7 +14,7 @@ from .frames import Buffer, Http2Error
 
 
 class FrameSink(Protocol):
-    """Receives what a parser finds, in order. Each call may raise Http2Error or set :attr:`FrameParser.stopped`."""
+    """Receives the results of a parser, in order. Each call may raise Http2Error or set :attr:`FrameParser.stopped`."""
 
     def on_preface(self) -> None:
         """The client speaks HTTP/2."""
@@ -57,8 +57,8 @@ class FrameParser:
         self._block: tuple[int, bool, bytearray] | None = None
 
     def feed(self, data: bytes, now: float, sink: FrameSink) -> None:
-        """Parse what was left and what arrived now. The sink is not kept: it keeps the parser, and that would be a
-        reference cycle.
+        """Parse bytes that were left and those that arrived now. The sink is not kept: it keeps the parser, and that
+        would be a reference cycle.
 
         Raises:
             Http2Error: the bytes break the protocol.

@@ -21,8 +21,8 @@ class Http2Stream:
 
     Attributes:
         window: bytes that the client accepts on this stream.
-        unread: bytes of the request since the client was last granted more.
-        held: the client is granted nothing more for now.
+        unread: bytes of the request since the last update of the window.
+        held: the window is not updated for now.
         reading: the client may send more.
         missing: bytes of the body that its ``content-length`` still promises; None: it has none.
         moved: ``time.monotonic()`` of the latest progress in either direction.
@@ -153,12 +153,12 @@ class Http2Stream:
             self.connection.finished(self)
 
     def proceed(self) -> None:
-        """Grant the client more after :attr:`held` was set."""
+        """Let the client send again after :attr:`held` was set."""
         self.held = False
         # The time during which the client could not send is not its own.
         self.moved = time.monotonic()
         if not self.done:
-            self.connection.grant(self)
+            self.connection.reopen_window(self)
 
     def _append_trailers(self, out: list[Buffer], block: bytes) -> None:
         out.append(h2.frame(h2.HEADERS, h2.END_STREAM | h2.END_HEADERS, self.number, block))

@@ -32,37 +32,26 @@ class CapableVariant:
     seconds: float | None
 
 
-class Unmet(ValueError):
-    """No warm variant meets a constraint; the text names the parameter and the nearest variant."""
-
-
-def fitting(
-    able: Sequence[CapableVariant], min_accuracy: float | None, latency_s: float | None
-) -> list[CapableVariant]:
-    """Those that meet both constraints.
-
-    Raises:
-        Unmet: there is none.
-    """
+def unmet(able: Sequence[CapableVariant], min_accuracy: float | None, latency_s: float | None) -> str | None:
+    """Why none of these variants meets both constraints, with the parameter and the nearest variant; None: some do."""
     enough = [one for one in able if min_accuracy is None or one.accuracy >= min_accuracy]
     if not enough:
         best = max((one.accuracy for one in able), default=None)
         now = "nothing is warm now" if best is None else f"the best available now is {best:g}"
-        raise Unmet(f"parameters.min_accuracy: {min_accuracy:g} cannot be met; {now}")
-    found = [one for one in enough if latency_s is None or one.seconds is None or one.seconds <= latency_s]
-    if found:
-        return found
+        return f"parameters.min_accuracy: {min_accuracy:g} cannot be met; {now}"
+    if any(latency_s is None or one.seconds is None or one.seconds <= latency_s for one in enough):
+        return None
     nearest = min(enough, key=lambda one: one.seconds)
     text = (
         f"parameters.latency_ms: {latency_s * 1e3:g} is too short for every variant that is warm now; the nearest is "
         f"{nearest.variant!r} with an accuracy of {nearest.accuracy:g} in about {nearest.seconds * 1e3:.3g} ms"
     )
     if min_accuracy is not None:
-        quick = [one for one in able if one.seconds is None or one.seconds <= latency_s]
-        if quick:
-            other = max(quick, key=lambda one: one.accuracy)
+        fast = [one for one in able if one.seconds is None or one.seconds <= latency_s]
+        if fast:
+            other = max(fast, key=lambda one: one.accuracy)
             text += f"; within that time the best is {other.variant!r} with {other.accuracy:g}"
-    raise Unmet(text)
+    return text
 
 
 class Constraints:
@@ -117,10 +106,9 @@ class Constraints:
         named = [one for one in able if variant in (None, one.variant)]
         if not named and variant is not None:
             raise Unavailable(f"version {variant!r}: no device has this variant of {name} warm now")
-        try:
-            fitting(named, min_accuracy, latency_s)
-        except Unmet as error:
-            raise Unavailable(str(error)) from None
+        why = unmet(named, min_accuracy, latency_s)
+        if why is not None:
+            raise Unavailable(why)
         known = {(one.id, one.variant, one.accuracy) for one in able}
         for _, resident in self._catalog.residents(name):
             planned = resident.variant
@@ -133,10 +121,7 @@ class Constraints:
         """Why even idle devices could not meet the query's latency; None: they could, or it has none."""
         terms = query.terms
         if query.latency_s is not None and (able := self.able(spec.name, terms.rows)):
-            try:
-                fitting(able, terms.min_accuracy, query.latency_s)
-            except Unmet as error:
-                return str(error)
+            return unmet(able, terms.min_accuracy, query.latency_s)
         return None
 
     def max_rows(self, application: str, device: str, variant: int) -> int:

@@ -61,19 +61,19 @@ class Catalog:
         """The application's planned variants by name."""
         return {resident.variant.name: resident.variant for _, resident in self.residents(application)}
 
-    def variant(self, application: str, name: str) -> VariantSpec:
-        """Raises NotFound."""
-        variants = self.variants(application)
-        if name not in variants:
+    def resolve(self, model: str, version: str | None) -> tuple[ApplicationSpec, str | None]:
+        """An application, and the planned variant that a version names (None: any).
+
+        Raises:
+            NotFound: no such application or planned variant.
+        """
+        spec = self.application(model)
+        if version is None:
+            return spec, None
+        if not version:
+            raise NotFound("version: is empty")
+        variants = self.variants(model)
+        if version not in variants:
             has = ", ".join(sorted(variants)) or "none"
-            raise NotFound(f"version {name[:80]!r}: the plan has no such variant of {application}; it has {has}")
-        return variants[name]
-
-
-def parse_version(catalog: Catalog, spec: ApplicationSpec, version: str | None) -> str | None:
-    """A URL's version as a planned variant's name; raises NotFound."""
-    if version is None:
-        return None
-    if not version:
-        raise NotFound("version: is empty")
-    return catalog.variant(spec.name, version).name
+            raise NotFound(f"version {version[:80]!r}: the plan has no such variant of {model}; it has {has}")
+        return spec, version

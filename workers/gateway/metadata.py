@@ -8,9 +8,9 @@ from typing import Any
 
 from workers import __version__
 from workers.protocol.gateways import CoreStatus
-from workers.protocol.specs import ApplicationSpec, TensorSpec
+from workers.protocol.specs import TensorSpec
 
-from .catalog import NOT_CONFIGURED, parse_version
+from .catalog import NOT_CONFIGURED
 from .front import Front
 from .metrics import GatewayMetrics
 from .shared_stats import ByApplication, added
@@ -50,8 +50,7 @@ class Metadata:
 
     def model_not_ready(self, model: str, version: str | None) -> str:
         """Why an application (or one variant of it) is not ready; empty when it is. Raises NotFound."""
-        spec = self._front.catalog.application(model)
-        variant = parse_version(self._front.catalog, spec, version)
+        _, variant = self._front.catalog.resolve(model, version)
         if not self._core().routes.get(model):
             return f"model {model!r}: no device has a variant of it warm now"
         ready = [device for device in self._core().devices.values() if not device.draining]
@@ -67,11 +66,10 @@ class Metadata:
 
     def model(self, model: str, version: str | None) -> dict[str, Any]:
         """Model metadata; its versions are the planned variants. Raises NotFound."""
-        spec = self._front.catalog.application(model)
-        variant = parse_version(self._front.catalog, spec, version)
+        spec, variant = self._front.catalog.resolve(model, version)
         return {
             "name": model,
-            "versions": self._versions(spec, variant),
+            "versions": [variant] if variant is not None else sorted(self._front.catalog.variants(model)),
             "platform": PLATFORM,
             "inputs": [_tensor(tensor) for tensor in spec.signature.inputs],
             "outputs": [_tensor(tensor) for tensor in spec.signature.outputs],
@@ -79,8 +77,7 @@ class Metadata:
 
     def config(self, model: str, version: str | None) -> dict[str, Any]:
         """The part of Triton's model configuration that has a meaning here. Raises NotFound."""
-        spec = self._front.catalog.application(model)
-        parse_version(self._front.catalog, spec, version)
+        spec, _ = self._front.catalog.resolve(model, version)
         return {
             "name": model,
             "platform": PLATFORM,
@@ -113,7 +110,7 @@ class Metadata:
         """
         catalog = self._front.catalog
         if model is not None:
-            parse_version(catalog, catalog.application(model), version)
+            catalog.resolve(model, version)
         names = sorted(catalog.applications) if model is None else [model]
         elsewhere = self._elsewhere()
         return {"model_stats": [self._model_statistics(name, elsewhere) for name in names]}
@@ -141,9 +138,6 @@ class Metadata:
             },
             "batch_stats": [],
         }
-
-    def _versions(self, spec: ApplicationSpec, variant: str | None) -> list[str]:
-        return [variant] if variant is not None else sorted(self._front.catalog.variants(spec.name))
 
     # --- operators ---
 

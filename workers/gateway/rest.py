@@ -23,7 +23,7 @@ from workers.v2.http_memory import HttpReader
 from workers.v2.http_template import HttpTemplate
 from workers.v2.query import V2Error
 
-from .catalog import Catalog, parse_version
+from .catalog import Catalog
 from .errors import (
     BodyTooLarge,
     GatewayError,
@@ -229,8 +229,7 @@ class Rest:
     def _resolve(self, admitted: _Admitted) -> _Infer:
         front = self._front
         catalog = front.catalog
-        spec = catalog.application(admitted.model)
-        variant = parse_version(catalog, spec, admitted.version)
+        spec, variant = catalog.resolve(admitted.model, admitted.version)
         if self._readers_of is not catalog:
             self._readers_of = catalog
             self._readers.clear()

@@ -22,7 +22,7 @@ from workers.v2.grpc_memory import GrpcMemory
 from workers.v2.grpc_template import GrpcTemplate
 from workers.v2.query import V2Error, V2Query
 
-from .catalog import Catalog, parse_version
+from .catalog import Catalog
 from .errors import GatewayError, Invalid, NotFound, UnsupportedEncoding, UnsupportedMethod
 from .front import Front
 from .in_flight import Answer, InFlightQuery, Outcome
@@ -161,8 +161,7 @@ class Rpc:
     def _read(self, fields: grpc.RequestFields) -> tuple[V2Query, tuple[ApplicationSpec, str | None]]:
         """The query, its application, and the variant that it names. Raises GatewayError and V2Error."""
         front, message = self._front, fields.parse()
-        spec = front.catalog.application(message.model_name)
-        variant = parse_version(front.catalog, spec, message.model_version or None)
+        spec, variant = front.catalog.resolve(message.model_name, message.model_version or None)
         query = grpc.query(message, fields.contents, spec.signature, front.accounts.limits.query_rows)
         self._memory.remember(fields, message, query, (spec, variant))
         return query, (spec, variant)

@@ -46,8 +46,8 @@ class GatewayTotals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A device as the core knows it. ``plan_version``: None where it is not connected; ``warm``: (application, variant)
-    of all that could run now; ``outstanding``: queries sent and not yet answered."""
+    """The core's view of a device. ``plan_version``: None where it is not connected; ``warm``: (application, variant)
+    of all that could run now; ``outstanding``: queries in flight there."""
 
     connected: bool
     plan_version: int | None
@@ -57,7 +57,7 @@ class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CoreStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What fronts tell operators and clients about the core.
+    """The state of the core, for operators and clients.
 
     Attributes:
         adopted: version of the plan that all applications follow; None while some still move.
@@ -65,7 +65,7 @@ class CoreStatus(msgspec.Struct, frozen=True, kw_only=True):
         cold: applications of the newest plan that no device can serve now.
         routes: by application, (device, share) of those that serve it.
         held: queries that wait.
-        suspect_inputs: inputs that are remembered, as they were under way when a device crashed.
+        suspect_inputs: remembered inputs that were in flight at a crash.
     """
 
     adopted: int | None = None

@@ -1,15 +1,15 @@
 """What a shared device should hold: one turn at most of each application, within its cycle, memory and residents.
 
 A multiple-choice knapsack: gains are exact for one turn an application, because applications do not compete once the
-counts are given (see :mod:`.board`).
+counts are given (see :mod:`.device_counts`).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from .board import Board, Shared
-from .menu import TurnTable
+from .device_counts import Board, Shared
+from .device_options import TurnTable
 
 
 def most_shared(board: Board, g: int, gap_s: float) -> float:

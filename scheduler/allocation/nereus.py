@@ -2,10 +2,12 @@
 
 1. The relaxed problem (:mod:`.relaxation`) bounds every plan and prices devices' time.
 2. Devices are counted out to applications, from the relaxed solution rounded down and from the plan in force, by
-   exchanges valued exactly (:mod:`.board`); what dedicated devices strand goes to shared ones (:mod:`.refine`).
-3. The counts become residents and rates (:mod:`.deal`), on the devices that have them loaded (:mod:`.assign`). Of
-   several counts the one that is worth most is taken, what it has to load paid for (:mod:`.loads`). Where a few
-   devices leave out what the bound says could be served, SCIP searches for it (:mod:`.sharing`).
+   exchanges valued exactly (:mod:`.device_counts`); what dedicated devices strand goes to shared ones
+   (:mod:`.sharing_search`).
+3. The counts become residents and rates (:mod:`.disaggregation`), on the devices that have them loaded
+   (:mod:`.assign`). Of several counts the one that is worth most is taken, what it has to load paid for
+   (:mod:`.switching_cost`). Where a few devices leave out what the bound says could be served, SCIP searches for it
+   (:mod:`.sharing`).
 4. Pinned variants get a place (:mod:`.pins`).
 
 The certified gap is that between the plan as packed and the bound. Differences from Proteus' Eq. 1 to 7: a device is
@@ -19,18 +21,18 @@ from dataclasses import replace
 import numpy as np
 
 from . import sharing
-from .board import Board, Shared
-from .climb import climb
-from .deal import employ_idle
+from .concrete import Seating, allocation_of, nothing_planned, seated
+from .device_counts import Board, Shared
+from .device_options import FLOOR, SERVED, Menu
+from .disaggregation import employ_idle
 from .groups import grouped
-from .loads import Loads
-from .menu import FLOOR, SERVED, Menu
+from .local_search import climb
 from .pins import bins_of, reservations
 from .problem import Allocation, Device, Problem
-from .refine import Refinement, fill
 from .relaxation import Relaxation, relax
-from .seating import Seating, allocation_of, nothing_planned, seated
-from .turns import turn_gaps
+from .sharing_search import Refinement, fill
+from .switching_cost import Loads
+from .time_slices import turn_gaps
 
 #: Gap asked for where the problem asks for none: a tenth of a point of accuracy.
 GAP = 1e-3

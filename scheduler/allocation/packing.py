@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .groups import Group
+from .matching import best_assignment
 from .problem import Device
 from .proteus import Option
-from .seats import Seat, dedicated_seat
+from .residents import Seat, dedicated_seat
 from .sharing_model import Choices, dedicated_names, shared_names
-from .spread import best_assignment
-from .turns import TurnOption, cycle_s
+from .time_slices import TurnOption, cycle_s
 
 
 @dataclass

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from .capacity import profile_on
-from .deal import Bin, Seat
+from .disaggregation import Bin, Seat
 from .groups import usable
 from .problem import Allocation, Device, Placement, Problem, Variant
 

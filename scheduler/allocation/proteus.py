@@ -23,10 +23,10 @@ from pyscipopt import Model, quicksum
 
 from .capacity import Capacity, dedicated_capacity, profile_on
 from .groups import Group, grouped
+from .matching import keep_loaded
 from .problem import Allocation, Problem, Variant
-from .seats import Seat, assemble, dedicated_seat
+from .residents import Seat, assemble, dedicated_seat
 from .solver import Budget, Solution, maximise, names, new_model
-from .spread import keep_loaded
 
 #: Points of accuracy (percent) that all loads together may cost at most.
 PRICE_OF_ALL_LOADS = 0.05

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from pyscipopt import LP
 
-from .menu import Menu
+from .device_options import Menu
 
 _INFINITE = 1e20
 #: How far (relative) later stages may fall behind what earlier ones reached: the LP solver's own tolerance.

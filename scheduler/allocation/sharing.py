@@ -1,9 +1,9 @@
 """Device sharing: an allocation in which a device may hold several variants that take turns.
 
 For when dedicating devices cannot serve everything: more applications than devices, or demand that rounding to whole
-devices strands. See :mod:`.turns` for the rules, :mod:`.sharing_model` for the MILP.
+devices strands. See :mod:`.time_slices` for the rules, :mod:`.sharing_model` for the MILP.
 
-All solves start from the better of a plan without sharing and one built by hand (:mod:`.construct`). Small problems
+All solves start from the better of a plan without sharing and one built by hand (:mod:`.greedy_start`). Small problems
 are solved over concrete devices, which is exact. Larger ones are solved over groups of identical devices first; the
 counts are packed, and the rest of the time goes into a MILP over concrete devices that starts from the best plan so far
 and may exchange variants where they are. The certified gap compares the plan, as packed, with a bound.
@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .construct import construct
+from .greedy_start import construct
 from .groups import grouped, singles
 from .packing import pack, seats_of
 from .problem import Allocation, Problem
 from .proteus import SERVED_TOLERANCE, Option, relative_gap
-from .seats import Seat, assemble
+from .residents import Seat, assemble
 from .sharing_model import Choices, SharingModel, choices, dedicated_names, load_price, shared_names
 from .solver import Budget, Solution, maximise, relaxed_bound, time_ran_out
 

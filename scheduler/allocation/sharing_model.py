@@ -1,6 +1,6 @@
 """The MILP of device sharing over groups of identical devices.
 
-Per group g, turn gap D and variant m (see :mod:`.turns` for what makes it safe):
+Per group g, turn gap D and variant m (see :mod:`.time_slices` for what makes it safe):
 
 - n[g,D]: devices of the group with that turn gap, integer; x[g,m]: devices dedicated to m, as in Eq. 1 and 5;
 - r[g,D,m]: residents, integer; w[g,D,m]: the rows of all their turns together, integer;
@@ -22,7 +22,7 @@ from .groups import Group
 from .problem import Problem
 from .proteus import PRICE_OF_ALL_LOADS, SERVED_TOLERANCE, Option, dedicated_options
 from .solver import hurry, names, new_model
-from .turns import TurnOption, cycle_s, turn_gaps, turn_options
+from .time_slices import TurnOption, cycle_s, turn_gaps, turn_options
 
 
 @dataclass(frozen=True)

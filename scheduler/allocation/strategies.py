@@ -9,12 +9,12 @@ from dataclasses import replace
 from . import nereus, proteus, sharing
 from .baselines import BASELINES
 from .capacity import dedicated_capacity
-from .check import faults
 from .pins import with_pinned
 from .problem import Allocation, Problem
-from .residency import with_residents
-from .seats import Seat, dedicated_seat
+from .residents import Seat, dedicated_seat
 from .solver import watched
+from .standby import with_residents
+from .verification import faults
 
 Strategy = Callable[[Problem], Allocation]
 _registry: dict[str, Strategy] = {}
@@ -70,7 +70,7 @@ def names() -> tuple[str, ...]:
 def get(name: str) -> Strategy:
     """The strategy of that name.
 
-    Strategies raise :class:`UnusableProblem` for a problem with :func:`scheduler.allocation.check.faults`.
+    Strategies raise :class:`UnusableProblem` for a problem with :func:`scheduler.allocation.verification.faults`.
 
     Raises:
         UnknownStrategy: the message lists the names there are.

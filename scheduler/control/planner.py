@@ -13,9 +13,9 @@ from django.db import transaction
 from registry import models as registry
 from scheduler import telemetry
 from scheduler.allocation import strategies
-from scheduler.allocation.check import violations
 from scheduler.allocation.problem import Allocation, Problem
 from scheduler.allocation.reasons import explained
+from scheduler.allocation.verification import violations
 from scheduler.control import choices, sizes
 from scheduler.control.assemble import assemble, available_devices
 from scheduler.control.demand import HISTORY_S, estimate

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from scheduler.allocation import strategies
 from scheduler.allocation.baselines.arrivals import trigger_of
 from scheduler.allocation.blocking import blocking
-from scheduler.allocation.check import violations
 from scheduler.allocation.problem import Allocation, Application, Device, Problem
+from scheduler.allocation.verification import violations
 from scheduler.control.demand import FLOOR, HISTORY_S, bands, estimate
 from scheduler.control.relief import relief
 from workers.gateway.bursts import BurstDetector

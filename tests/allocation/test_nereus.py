@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 
 from scheduler.allocation import nereus, proteus
 from scheduler.allocation.assign import assign
-from scheduler.allocation.board import Board
-from scheduler.allocation.check import violations
-from scheduler.allocation.climb import climb
-from scheduler.allocation.deal import deal
+from scheduler.allocation.device_counts import Board
+from scheduler.allocation.device_options import FLOOR, SERVED, Menu
+from scheduler.allocation.disaggregation import deal
 from scheduler.allocation.groups import grouped
 from scheduler.allocation.knapsack import best_shared, most_shared
-from scheduler.allocation.menu import FLOOR, SERVED, Menu
+from scheduler.allocation.local_search import climb
 from scheduler.allocation.problem import Allocation, Application, Device, Problem, Profile, Variant
 from scheduler.allocation.relaxation import most_points
-from scheduler.allocation.residency import with_residents
+from scheduler.allocation.standby import with_residents
 from scheduler.allocation.strategies import get, names
-from scheduler.allocation.turns import turn_gaps
+from scheduler.allocation.time_slices import turn_gaps
+from scheduler.allocation.verification import violations
 
 from .worlds import GIB, line, problems, published, variant, with_loaded
 

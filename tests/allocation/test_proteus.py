@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 
 from scheduler.allocation import proteus
-from scheduler.allocation.check import violations
 from scheduler.allocation.problem import Application, Device, Problem
+from scheduler.allocation.verification import violations
 
 from .worlds import GIB, line, problems, published, variant, with_loaded
 

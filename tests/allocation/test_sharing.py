@@ -6,10 +6,10 @@ from itertools import product
 import pytest
 
 from scheduler.allocation import sharing
-from scheduler.allocation.check import violations
 from scheduler.allocation.problem import Application, Device, Problem
 from scheduler.allocation.strategies import get
-from scheduler.allocation.turns import FILL, MOST_GAPS, turn_gaps
+from scheduler.allocation.time_slices import FILL, MOST_GAPS, turn_gaps
+from scheduler.allocation.verification import violations
 
 from .worlds import GIB, line, variant, with_loaded
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduler.allocation.matching import best_assignment, keep_loaded
 from scheduler.allocation.problem import Device
-from scheduler.allocation.spread import best_assignment, keep_loaded
 
 VARIANTS = "abc"
 

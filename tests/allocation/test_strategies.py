@@ -8,11 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from pyscipopt import quicksum
 
 from scheduler.allocation import nereus
-from scheduler.allocation.check import faults, violations
 from scheduler.allocation.problem import Allocation, Application, Device, Placement, Problem, Profile
 from scheduler.allocation.reasons import explained, reasons
 from scheduler.allocation.solver import maximise, new_model, watched
 from scheduler.allocation.strategies import UnknownStrategy, UnusableProblem, get, names, register
+from scheduler.allocation.verification import faults, violations
 
 from .worlds import GIB, line, problems, variant
 

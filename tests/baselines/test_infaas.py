@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scheduler.allocation.baselines.arrivals import HeadroomTrigger, trigger_of
-from scheduler.allocation.check import violations
 from scheduler.allocation.problem import Application, Device, Problem
 from scheduler.allocation.strategies import get, names
+from scheduler.allocation.verification import violations
 from scheduler.simulation import simulate
 from scheduler.simulation.scenario import Control
 from tests.allocation.worlds import line, problems, variant

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scheduler.allocation.baselines.seating import Seating
-from scheduler.allocation.baselines.start import first_placement
-from scheduler.allocation.check import violations
+from scheduler.allocation.baselines.dedicated import Seating
+from scheduler.allocation.baselines.first_placement import first_placement
 from scheduler.allocation.problem import Application, Device
 from scheduler.allocation.strategies import get
+from scheduler.allocation.verification import violations
 from tests.allocation.worlds import line, problems, variant
 
 from .worlds import DEVICES, VARIANTS, again, hosts, in_force, rates, sides, small

@@ -1,8 +1,8 @@
 """The systems and ablations that Nereus is compared with, as Proteus' evaluation defines them.
 
 Source: Ahmad et al., "Proteus" (ASPLOS '24), Section 6.1.1 (baselines) and Section 6.5 (ablations). All of them
-dedicate a device to one variant (Eq. 5), and keep the rules of :mod:`scheduler.allocation.check` as any strategy does.
-Their batching and routing stand in :mod:`workers.dispatch.stacks`.
+dedicate a device to one variant (Eq. 5), and keep the rules of :mod:`scheduler.allocation.verification` as any strategy
+does. Their batching and routing stand in :mod:`workers.dispatch.stacks`.
 
 Exclusions and pins are heeded for all strategies where these are registered; floors, which none of these systems has,
 are left aside. None has a clock or a memory of its own: what a static one keeps, it reads from ``Problem.previous``.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from ..problem import Allocation, Problem
-from .seating import Seating
+from .dedicated import Seating
 
 #: INFaaS' slack-threshold: capacity over load below which instances are scaled (Romero et al., Section 5)
 SLACK = 1.05

@@ -2,8 +2,8 @@
 
 Each application has one variant, with high throughput the least accurate one, with high accuracy the most accurate one,
 among those that some device can run within half of the SLO. The MILP places them once, for the whole cluster (see
-:mod:`.start`); afterwards only rates follow the demand, in constant proportions. Clipper's batching is a policy of its
-own.
+:mod:`.first_placement`); afterwards only rates follow the demand, in constant proportions. Clipper's batching is a
+policy of its own.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..problem import Allocation, Problem, Variant
-from .seating import Seating, evenly, in_force, settled
-from .start import first_placement
+from .dedicated import Seating, evenly, in_force, settled
+from .first_placement import first_placement
 
 
 def clipper_ht(problem: Problem) -> Allocation:

@@ -22,8 +22,8 @@ from dataclasses import replace
 
 from ..groups import grouped
 from ..problem import Allocation, Application, Device, Problem
-from ..seats import Seat
-from .seating import NOTHING, Seating, best_first, settled
+from ..residents import Seat
+from .dedicated import NOTHING, Seating, best_first, settled
 
 #: A drop must fall by more than this part of the largest one there can be. Without that a rest that is nothing but
 #: rounding would be served by an instance that serves nothing, which would be released and loaded again without end.

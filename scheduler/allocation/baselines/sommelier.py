@@ -1,10 +1,10 @@
 """Placement fixed, variants chosen: Sommelier (Guo et al., SIGMOD '22) and Proteus without model placement.
 
 Source: Proteus, Sections 6.1.1 and 6.5. The first placement says which application each device serves, for good (see
-:mod:`.start`). Proteus' authors take both for the same system; here they differ in who chooses. With Sommelier, which
-knows one server and one model, each device keeps the share of its application's queries that it had at first and takes
-the most accurate variant that carries it. Without model placement, Proteus' MILP chooses variants and shares of all the
-application's devices together.
+:mod:`.first_placement`). Proteus' authors take both for the same system; here they differ in who chooses. With
+Sommelier, which knows one server and one model, each device keeps the share of its application's queries that it had at
+first and takes the most accurate variant that carries it. Without model placement, Proteus' MILP chooses variants and
+shares of all the application's devices together.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import replace
 
 from .. import proteus
 from ..problem import Allocation, Problem
-from ..seats import Seat
+from ..residents import Seat
 from ..solver import Budget
-from .seating import Seating, in_force, settled
-from .start import first_placement
+from .dedicated import Seating, in_force, settled
+from .first_placement import first_placement
 
 
 def sommelier(problem: Problem) -> Allocation:

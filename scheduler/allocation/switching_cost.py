@@ -8,7 +8,7 @@ time costs a little, so that among equal plans the one that moves least wins.
 
 from __future__ import annotations
 
-from .menu import Menu
+from .device_options import Menu
 from .relaxation import Relaxation
 
 #: Seconds over which a load must pay: about the time to the next plan.

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from ..capacity import Capacity, dedicated_capacity, profile_on
 from ..groups import usable
 from ..problem import Allocation, Device, Placement, Problem, Variant
-from ..seats import Seat, dedicated_seat
-from .sentences import sentences
+from ..residents import Seat, dedicated_seat
+from .explanations import sentences
 
 #: a rate that misses the demand by less (relative) serves all of it
 ROUNDING = 1e-9

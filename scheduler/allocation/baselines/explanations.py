@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from ..groups import usable
 from ..problem import Allocation, Problem
-from ..seats import Seat
+from ..residents import Seat
 
 
 def sentences(

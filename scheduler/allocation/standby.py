@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median_low
 
+from .concrete import PRECISION
 from .nereus import GAP
 from .problem import Allocation, Device, Problem, Variant
-from .room import fill
-from .seating import PRECISION
+from .standby_fill import fill
 
 #: multiples of the demand to provide for, the most important first, where a device may hold 1, 2 or more variants. The
 #: first is lowered to what the devices can do at all, but not below :data:`LEAST`

@@ -4,8 +4,8 @@ A device dedicated to an *application* may run several of its variants: with eve
 for at most the batch under way and runs in the next one, whichever variants they use. So its time is divisible among
 them at no loss, and what it can give is the concave hull over Eq. 5's points (rate, accuracy) of single variants.
 
-A device shared by several applications goes by turns (see :mod:`.turns`): there each resident has a fixed number of
-rows every turn gap.
+A device shared by several applications goes by turns (see :mod:`.time_slices`): there each resident has a fixed number
+of rows every turn gap.
 
 Everything here follows from profiles, SLOs and weights, not from demand, so it is kept between solves: it is found
 again as long as variants with the very same profiles are asked about.
@@ -21,7 +21,7 @@ import numpy as np
 from .capacity import dedicated_capacity, profile_on
 from .groups import Group
 from .problem import Application, Variant
-from .turns import cycle_s
+from .time_slices import cycle_s
 
 #: Points that serving one more weighted item is worth in the search, far above what accuracy can be: queries come
 #: first. Floors come before all else.

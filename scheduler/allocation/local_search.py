@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .board import Board
+from .device_counts import Board
 
 #: Devices of one group that one of another may be exchanged for where single ones bring nothing more: types differ in
 #: speed by such factors.

@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from pyscipopt import Model, quicksum
 
 from ..groups import Group, grouped
+from ..matching import keep_loaded
 from ..problem import Application, Problem
-from ..seats import Seat
+from ..residents import Seat
 from ..solver import Budget, maximise, names, new_model
-from ..spread import keep_loaded
-from .seating import NOTHING, Seating
+from .dedicated import NOTHING, Seating
 
 #: Relative gap at which a placement that nobody will change may stop.
 GAP = 1e-3

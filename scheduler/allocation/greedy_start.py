@@ -15,10 +15,10 @@ from .groups import Group
 from .packing import Bin
 from .problem import Application, Device, Problem
 from .proteus import Option
-from .seats import Seat, dedicated_seat
+from .residents import Seat, dedicated_seat
 from .sharing_model import Choices
 from .solver import Budget, time_ran_out
-from .turns import TurnOption, cycle_s
+from .time_slices import TurnOption, cycle_s
 
 _ENOUGH = 1e-9
 

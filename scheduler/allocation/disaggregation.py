@@ -1,8 +1,8 @@
 """From counts to concrete devices: which variants share which device, at what rates, keeping what is loaded.
 
-The value of counts (see :mod:`.board`) is reached by a plan in which, for each application, at most one device mixes
-two of its variants: all options above the price p* at which the value is least are used in full, those below it not at
-all, and those at p* as far as demand asks.
+The value of counts (see :mod:`.device_counts`) is reached by a plan in which, for each application, at most one device
+mixes two of its variants: all options above the price p* at which the value is least are used in full, those below it
+not at all, and those at p* as far as demand asks.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .board import Board
+from .device_counts import Board
+from .device_options import Offer
 from .groups import Group
-from .menu import Offer
 from .problem import Variant
 
 _NEAR = 1e-9

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .assign import assign
-from .board import Board
-from .deal import Bin, deal
+from .device_counts import Board
+from .device_options import Menu
+from .disaggregation import Bin, deal
 from .groups import usable
-from .loads import Loads
-from .menu import Menu
 from .pins import pin, placements_of
 from .problem import Allocation, Problem
 from .relaxation import Relaxation, most_points
+from .switching_cost import Loads
 
 #: What is served is the demand, within this relative tolerance.
 EXACT = 1e-6

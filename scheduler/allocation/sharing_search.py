@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
-from .board import Board, Shared
-from .climb import climb
+from .device_counts import Board, Shared
 from .knapsack import best_shared, most_shared
+from .local_search import climb
 
 #: Table cells (turns x prices) that exchanges may look through: some 20 ms of work. Unlike a clock it ends a search at
 #: the same point each time.

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .menu import FLOOR, SERVED, Menu, Turn
+from .device_options import FLOOR, SERVED, Menu, Turn
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,8 @@ class Shared:
 
 
 class Board:
-    """Counts and what they are worth (points/s, with :data:`~.menu.SERVED` points for each weighted item served).
+    """Counts and what they are worth (points/s, with :data:`~.device_options.SERVED` points for each weighted item
+    served).
 
     ``dedicated``: devices by application and group. ``shared``: the devices that are shared.
     """

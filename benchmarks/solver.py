@@ -21,7 +21,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from scheduler.allocation import nereus, proteus
-from scheduler.allocation.problem import Allocation, Application, Device, Problem, Profile, Variant
+from scheduler.allocation.problem import (
+    Allocation,
+    ApplicationDemand,
+    CandidateVariant,
+    DeviceResources,
+    LatencyProfile,
+    Problem,
+)
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "shared" / "data" / "proteus" / "profiles.csv"
 #: share of devices by type
@@ -76,7 +83,7 @@ class Row:
     reached: bool
 
 
-def published() -> dict[str, list[Variant]]:
+def published() -> dict[str, list[CandidateVariant]]:
     """The published variants by application.
 
     Raises:
@@ -89,10 +96,10 @@ def published() -> dict[str, list[Variant]]:
                 key = (row["application"], row["variant"], float(row["accuracy_normalized"]))
                 by_type = points.setdefault(key, {})
                 by_type.setdefault(row["device_type"], []).append((int(row["batch"]), float(row["p50_ms"]) / 1000))
-    found: dict[str, list[Variant]] = {}
+    found: dict[str, list[CandidateVariant]] = {}
     for (application, name, accuracy), by_type in points.items():
-        profiles = {kind: Profile(tuple(sorted(p)), load_s=1.0) for kind, p in by_type.items()}
-        found.setdefault(application, []).append(Variant(name, application, accuracy, profiles))
+        profiles = {kind: LatencyProfile(tuple(sorted(p)), load_s=1.0) for kind, p in by_type.items()}
+        found.setdefault(application, []).append(CandidateVariant(name, application, accuracy, profiles))
     return found
 
 
@@ -102,7 +109,7 @@ def problem(world: World, seed: int = SEED, demand: float = 1.0) -> Problem:
     by_application = list(published().values())
     devices = []
     for kind, share in TYPES.items():
-        devices += [Device(f"{kind}-{i}", kind) for i in range(round(world.devices * share))]
+        devices += [DeviceResources(f"{kind}-{i}", kind) for i in range(round(world.devices * share))]
     applications, variants = [], []
     zipf = [1 / (rank + 1) for rank in range(world.applications)]
     for i in range(world.applications):
@@ -113,14 +120,14 @@ def problem(world: World, seed: int = SEED, demand: float = 1.0) -> Problem:
             original = originals[j % len(originals)]
             factor, less = (1.0, 0.0) if j < len(originals) else (rng.uniform(0.6, 1.4), rng.uniform(0.0, 4.0))
             variants.append(
-                Variant(
+                CandidateVariant(
                     f"{name}/{j}",
                     name,
                     original.accuracy - less,
                     {kind: _scaled(profile, speed * factor) for kind, profile in original.profiles.items()},
                 )
             )
-        applications.append(Application(name, SLO_S, zipf[i] / sum(zipf)))
+        applications.append(ApplicationDemand(name, SLO_S, zipf[i] / sum(zipf)))
     total = LOAD * demand * _most(devices, applications, variants)
     return Problem(
         tuple(devices),
@@ -130,11 +137,13 @@ def problem(world: World, seed: int = SEED, demand: float = 1.0) -> Problem:
     )
 
 
-def _scaled(profile: Profile, factor: float) -> Profile:
+def _scaled(profile: LatencyProfile, factor: float) -> LatencyProfile:
     return replace(profile, points=tuple((batch, seconds * factor) for batch, seconds in profile.points))
 
 
-def _most(devices: list[Device], applications: list[Application], variants: list[Variant]) -> float:
+def _most(
+    devices: list[DeviceResources], applications: list[ApplicationDemand], variants: list[CandidateVariant]
+) -> float:
     """Items/s of which fluid demand, split so, can just be served (to a part in a thousand)."""
     low, high = 0.0, 1e3 * len(devices)
     while high - low > 1e-3 * high:

@@ -73,7 +73,7 @@ def by_device(plan: Plan) -> list[dict[str, Any]]:
             {
                 "device": device["device"],
                 "type": types.get(device["device"], ""),
-                "turn_gap_ms": device.get("turn_gap_s", 0.0) * 1000,
+                "revisit_ms": device.get("revisit_s", 0.0) * 1000,
                 "time_share": sum(resident["time_share"] for resident in hosted),
                 "residents": hosted,
             }

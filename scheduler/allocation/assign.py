@@ -1,8 +1,8 @@
-"""Which device gets which residents, so that what has to be loaded costs least: an assignment problem by kinds.
+"""Assign residents to devices at the least switching cost: a transportation problem between classes.
 
-Devices of a group that have the same variants loaded are one kind, and bins with the same residents are one kind, so
-that thousands of devices make a small transportation problem. Its linear program has whole solutions (its matrix is
-totally unimodular), and SCIP's LP solver finds one.
+Devices of a group with the same variants loaded are one class, and so are bins with the same residents, so that
+thousands of devices make a small problem. Its linear program has integer solutions (its matrix is totally unimodular),
+and SCIP's LP solver finds one.
 """
 
 from __future__ import annotations
@@ -11,25 +11,27 @@ from collections.abc import Callable, Sequence
 
 from pyscipopt import LP
 
-from .problem import Device
+from .problem import DeviceResources
 
 
-def assign(devices: Sequence[Device], bins: Sequence[frozenset[str]], worth: Callable[[str], float]) -> list[Device]:
+def assign(
+    devices: Sequence[DeviceResources], bins: Sequence[frozenset[str]], saving: Callable[[str], float]
+) -> list[DeviceResources]:
     """The device for each bin (a set of variant ids), no more bins than devices.
 
-    ``worth``: what keeping a loaded variant saves, above 0. Among equals, devices that have least loaded take what is
-    new, in the devices' order.
+    ``saving``: what keeping a loaded variant saves, above 0. Of equal choices, the devices with the fewest loaded
+    variants take new ones, in the devices' order.
     """
     wanted = frozenset().union(*bins) if bins else frozenset()
-    kinds: dict[frozenset[str], list[Device]] = {}
+    kinds: dict[frozenset[str], list[DeviceResources]] = {}
     for device in devices:
         kinds.setdefault(device.loaded & wanted, []).append(device)
     asked: dict[frozenset[str], int] = {}
     for bin_ in bins:
         asked[bin_] = asked.get(bin_, 0) + 1
-    flow = _flow([(kind, len(some)) for kind, some in kinds.items()], list(asked.items()), worth)
+    flow = _flow([(kind, len(some)) for kind, some in kinds.items()], list(asked.items()), saving)
     queues = {kind: sorted(some, key=lambda d: len(d.loaded)) for kind, some in kinds.items()}
-    given: dict[frozenset[str], list[Device]] = {bin_: [] for bin_ in asked}
+    given: dict[frozenset[str], list[DeviceResources]] = {bin_: [] for bin_ in asked}
     for (kind, bin_), count in flow.items():
         given[bin_] += queues[kind][:count]
         del queues[kind][:count]
@@ -44,11 +46,11 @@ def assign(devices: Sequence[Device], bins: Sequence[frozenset[str]], worth: Cal
 
 
 def _flow(
-    kinds: list[tuple[frozenset[str], int]], asked: list[tuple[frozenset[str], int]], worth: Callable[[str], float]
+    kinds: list[tuple[frozenset[str], int]], asked: list[tuple[frozenset[str], int]], saving: Callable[[str], float]
 ) -> dict[tuple[frozenset[str], frozenset[str]], int]:
-    """How many devices of each kind take bins of each kind, where that keeps anything."""
+    """How many devices of each class take bins of each class, where that keeps a variant loaded."""
     pairs = [
-        (i, j, sum(worth(v) for v in sorted(loaded & bin_)))
+        (i, j, sum(saving(v) for v in sorted(loaded & bin_)))
         for i, (loaded, _) in enumerate(kinds)
         if loaded
         for j, (bin_, _) in enumerate(asked)
@@ -57,7 +59,7 @@ def _flow(
     if not pairs:
         return {}
     if len(kinds) == 1 or len(asked) == 1:
-        return _in_turn(kinds, asked, pairs)
+        return _greedy(kinds, asked, pairs)
     lp = LP(sense="maximize")
     sides = [float(n) for _, n in kinds] + [float(n) for _, n in asked]
     lp.addRows([[]] * len(sides), [0.0] * len(sides), sides)
@@ -72,8 +74,8 @@ def _flow(
     return {(kinds[i][0], asked[j][0]): round(x) for (i, j, _), x in zip(pairs, lp.getPrimal(), strict=True) if x > 0.5}
 
 
-def _in_turn(kinds, asked, pairs) -> dict[tuple[frozenset[str], frozenset[str]], int]:
-    """With one kind on either side the best pairs come first."""
+def _greedy(kinds, asked, pairs) -> dict[tuple[frozenset[str], frozenset[str]], int]:
+    """With one class on either side, taking the best pairs first is optimal."""
     have, need = [n for _, n in kinds], [n for _, n in asked]
     flow = {}
     for i, j, _ in sorted(pairs, key=lambda p: -p[2]):

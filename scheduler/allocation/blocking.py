@@ -1,8 +1,8 @@
-"""Which residents would keep others waiting too long, and so are not to be run for the moment. Pure.
+"""Blocking residents: standby variants whose runs would make a device's planned queries late. Pure.
 
-A run cannot be interrupted. An application with a long SLO that the plan serves on devices of its own, or not at all,
-would fill with its long runs also those of an application with a short one, if it could be run there. What is blocking
-stays loaded, for the next plan may want it.
+A run cannot be interrupted. An application with a long SLO that the plan serves on other devices, or not at all, would
+occupy the devices of applications with short SLOs with its long runs. Blocking residents stay loaded for the next plan,
+but are not run.
 """
 
 from __future__ import annotations
@@ -11,21 +11,23 @@ from collections.abc import Sequence
 
 from .problem import Allocation, Problem
 
-#: an SLO is another one's so many times before its runs are kept apart
+#: factor between two SLOs from which runs of the longer one may block
 LONGER = 2.0
-#: an application of which the plan leaves out more than this part is left out on purpose
+#: part of the demand from which an application counts as left out by the plan
 LEFT_OUT = 0.01
 
 
 def blocking(problem: Problem, plan: Allocation) -> dict[str, frozenset[str]]:
-    """Variants by device among ``plan.residents``, never such as are placed there: their shortest run takes more than
-    half of the SLO of something that is, and their own SLO is far longer."""
+    """Blocking variants by device, among ``plan.residents`` that are not placed there.
+
+    Their shortest run takes more than half of the SLO of a variant that is placed there, and their own SLO is at least
+    :data:`LONGER` times as long."""
     applications = {application.id: application for application in problem.applications}
     variants = {variant.id: variant for variant in problem.variants}
     placed: dict[str, set[str]] = {device.id: set() for device in problem.devices}
     for placement in plan.placements:
         placed[placement.device].add(placement.variant)
-    # One that the plan has no place for only because hardly anything is asked of it may be asked something yet.
+    # An application without a placement for lack of demand may still get queries, so it does not count.
     decided = {variants[variant].application for here in placed.values() for variant in here}
     decided |= {a.id for a in problem.applications if plan.left_out.get(a.id, 0.0) > LEFT_OUT * a.demand}
 

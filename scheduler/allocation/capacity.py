@@ -1,23 +1,22 @@
-"""What one device can do with one variant: the constants of the allocation MILPs, as pure functions of a profile.
+"""Capacity of one device with one variant: the constants of the allocation MILPs, as pure functions of a profile.
 
 Source: Ahmad et al., "Proteus: A High-Throughput Inference-Serving System with Accuracy Scaling" (ASPLOS '24),
-Section 4, "Estimation of throughput capacity". Only profiled batch sizes are considered: what was not measured is not
-promised.
+Section 4, "Estimation of throughput capacity". Only profiled batch sizes are considered.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .problem import Device, Profile, Variant
+from .problem import CandidateVariant, DeviceResources, LatencyProfile
 
-#: Queries on a dedicated device may find a batch just begun, so they wait for up to one batch and run in the next one.
+#: Longest batch on a dedicated device as a share of the SLO: a query waits for one batch and runs in the next one.
 DEDICATED_SHARE_OF_SLO = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """A dedicated device's capacity. ``batch``: b*, rows a turn; ``latency_s``: of b*; ``rate``: P, items/s."""
+    """A dedicated device's capacity. ``batch``: b*, rows; ``latency_s``: of b*; ``rate``: P, items/s."""
 
     batch: int
     latency_s: float
@@ -25,8 +24,8 @@ class Capacity:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnCost:
-    """The time that a turn of ``rows`` takes, never under-estimated: ``alpha_s`` + ``beta_s`` * rows, seconds, for
+class SliceCost:
+    """Upper bound on the time that a slice of ``rows`` takes: ``alpha_s`` + ``beta_s`` * rows, seconds, for
     1 <= rows <= ``max_rows``."""
 
     alpha_s: float
@@ -37,25 +36,25 @@ class TurnCost:
         return self.alpha_s + self.beta_s * rows
 
 
-def fits_memory(profile: Profile, device: Device) -> bool:
+def fits_memory(profile: LatencyProfile, device: DeviceResources) -> bool:
     """Whether the variant alone fits into the device's memory."""
     return device.memory_bytes is None or profile.memory_bytes <= device.memory_bytes
 
 
-def profile_on(variant: Variant, device: Device) -> Profile | None:
+def profile_on(variant: CandidateVariant, device: DeviceResources) -> LatencyProfile | None:
     """The variant's profile there; None where it does not run or does not fit into memory."""
     profile = variant.profiles.get(device.type)
     return profile if profile is not None and profile.points and fits_memory(profile, device) else None
 
 
-def dedicated_capacity(profile: Profile, slo_s: float) -> Capacity | None:
+def dedicated_capacity(profile: LatencyProfile, slo_s: float) -> Capacity | None:
     """P(d,m,q) of Eq. 5: b* / latency(b*), items/s, for a device that hosts nothing else (and is wholly available).
 
     b* is the *fastest* batch, the largest b / latency(b), among those with latency <= SLO / 2. The paper takes the
-    largest one, which is slower in some profiles; a turn never takes more than b* rows for the same reason (two turns
-    of b* finish before one turn of twice as many, by its definition). Equally fast batches: the smaller, which
-    answers sooner. None: not even the smallest batch is quick enough. Where batches take different times, it is the
-    longest that must be quick enough and their mean that makes the rate.
+    largest one, which is slower in some profiles; a batch never takes more than b* rows for the same reason (two
+    batches of b* finish before one of twice as many rows). Of equally fast batches the smaller one, which answers
+    sooner. None: the smallest batch exceeds SLO / 2. Where batches of one size take different times, the longest must
+    be within SLO / 2, and the mean gives the rate.
     """
     best: Capacity | None = None
     for (batch, latency_s), (_, longest_s) in zip(profile.points, profile.longest, strict=True):
@@ -67,13 +66,13 @@ def dedicated_capacity(profile: Profile, slo_s: float) -> Capacity | None:
     return best
 
 
-def turn_cost(profile: Profile, limit_s: float) -> TurnCost | None:
-    """The tightest safe line above the latencies of the batches whose turn takes at most ``limit_s`` seconds.
+def slice_cost(profile: LatencyProfile, limit_s: float) -> SliceCost | None:
+    """The tightest safe line above the latencies of the batches that take at most ``limit_s`` seconds.
 
     Batches count up to the first one that takes too long. Between profiled sizes latency is linear, so that a line
     above the profiled points is above everything between; below the smallest profiled size it costs the smallest.
-    Of the lines (alpha, beta >= 0) above all points, the one with the least sum of over-estimates. None: not even the
-    smallest batch is quick enough. Any turn may be of the longest ones.
+    Of the lines (alpha, beta >= 0) above all points, the one with the least sum of over-estimates. None: the
+    smallest batch exceeds the limit. Slices are bounded by the longest batches of each size.
     """
     points: list[tuple[int, float]] = []
     for batch, latency_s in profile.longest:
@@ -96,4 +95,4 @@ def turn_cost(profile: Profile, limit_s: float) -> TurnCost | None:
         if alpha >= 0 and beta >= 0 and all(alpha + beta * b >= s * (1 - 1e-9) for b, s in points)
     ]
     _, alpha, beta = min(safe)
-    return TurnCost(alpha, beta, points[-1][0])
+    return SliceCost(alpha, beta, points[-1][0])

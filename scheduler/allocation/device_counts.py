@@ -1,13 +1,14 @@
-"""A plan in counts, valued exactly: devices dedicated to applications by group, and shared devices with their turns.
+"""Device counts and their exact value: devices dedicated to applications by group, and shared devices with slices.
 
 Given the counts, applications do not compete any more, and the most that one of them can earn is a small linear
-program: each device of group g runs a mix of the application's options, each resident of a shared device has a rate it
-cannot pass, and all rates add up to what is served. Its dual has one variable, a price p of the application's items:
+program: each device of group g runs a mix of the application's options, each resident of a shared device has a rate
+limit, and all rates add up to what is served. Its dual has one variable, a price p of the application's items:
 
     V = min over p of  serve(p) + sum_g n[g] * max_o rate_o * (accuracy_o - p)^+  +  sum_j rate_j * (accuracy_j - p)^+
 
-which is piecewise linear, so that the least value lies at one of the prices on the application's card. A change of one
-device changes one row of a table (application x price), and every change of that kind is tried at once.
+which is piecewise linear, so that the least value lies at one of the application's break points
+(:class:`~.device_options.ApplicationOptions`). A change of one device changes one row of a table (application x price);
+all changes of one kind are evaluated at once.
 """
 
 from __future__ import annotations
@@ -17,52 +18,54 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .device_options import FLOOR, SERVED, Menu, Turn
+from .device_options import FLOOR, SERVED, DeviceOptions, TimeSlice
 
 
 @dataclass(frozen=True, eq=False)
-class Shared:
-    """A shared device: its group, its turn gap, and (application, turn, what it earns at each price) by resident."""
+class SharedDevice:
+    """A shared device: group, revisit period, and (application, slice, points/s at each price) by resident."""
 
     group: int
-    gap_s: float
-    residents: tuple[tuple[int, Turn, np.ndarray], ...]
+    revisit_s: float
+    residents: tuple[tuple[int, TimeSlice, np.ndarray], ...]
 
 
-class Board:
+class DeviceCounts:
     """Counts and what they are worth (points/s, with :data:`~.device_options.SERVED` points for each weighted item
     served).
 
     ``dedicated``: devices by application and group. ``shared``: the devices that are shared.
     """
 
-    def __init__(self, menu: Menu):
-        self.menu = menu
-        queries, groups = len(menu.applications), len(menu.groups)
-        self.sizes = np.array([len(group) for group in menu.groups])
-        widest = max(len(card.prices) for card in menu.cards)
-        # Prices beyond an application's own repeat its last one, where nothing is earned. So do tables of turns.
-        self.prices = np.array([np.pad(c.prices, (0, widest - len(c.prices)), mode="edge") for c in menu.cards])
+    def __init__(self, options: DeviceOptions):
+        self.options = options
+        queries, groups = len(options.applications), len(options.groups)
+        self.sizes = np.array([len(group) for group in options.groups])
+        widest = max(len(own.prices) for own in options.by_application)
+        # Rows are padded with the application's last price, where nothing is earned; slice tables likewise.
+        self.prices = np.array(
+            [np.pad(c.prices, (0, widest - len(c.prices)), mode="edge") for c in options.by_application]
+        )
         self.earns = np.zeros((queries, groups, widest))
-        for q, card in enumerate(menu.cards):
-            self.earns[q, :, : len(card.prices)] = card.dedicated
-        demand = np.array([a.demand for a in menu.applications])[:, None]
-        weight = np.array([a.weight for a in menu.applications])[:, None]
-        floor = np.array([a.floor for a in menu.applications])[:, None]
+        for q, own in enumerate(options.by_application):
+            self.earns[q, :, : len(own.prices)] = own.dedicated
+        demand = np.array([a.demand for a in options.applications])[:, None]
+        weight = np.array([a.weight for a in options.applications])[:, None]
+        floor = np.array([a.floor for a in options.applications])[:, None]
         in_floor = demand * floor * (FLOOR * weight + self.prices)
         beyond = demand * (1 - floor) * (SERVED * weight + self.prices)
         self._serve = np.maximum(np.maximum(in_floor, in_floor + beyond), 0.0)
         self.dedicated = np.zeros((queries, groups), dtype=int)
-        self.shared: list[Shared] = []
+        self.shared: list[SharedDevice] = []
         self.table = self._serve.copy()
 
-    def copy(self) -> Board:
-        other = object.__new__(Board)
+    def copy(self) -> DeviceCounts:
+        other = object.__new__(DeviceCounts)
         other.__dict__.update(self.__dict__)
         other.dedicated, other.shared, other.table = self.dedicated.copy(), list(self.shared), self.table.copy()
         return other
 
-    def set(self, dedicated: np.ndarray, shared: Iterable[Shared] = ()) -> None:
+    def set(self, dedicated: np.ndarray, shared: Iterable[SharedDevice] = ()) -> None:
         self.dedicated = dedicated.astype(int)
         self.shared = list(shared)
         self._refresh(range(len(self.table)))
@@ -80,7 +83,7 @@ class Board:
         return float(self.table.min(axis=1).sum())
 
     def free(self) -> np.ndarray:
-        """Devices without any use, by group."""
+        """Unused devices, by group."""
         used = self.dedicated.sum(axis=0)
         for device in self.shared:
             used[device.group] += 1
@@ -93,34 +96,34 @@ class Board:
         self.dedicated[q, g] += count
         self.table[q] += count * self.earns[q, g]
 
-    def share(self, device: Shared) -> None:
+    def share(self, device: SharedDevice) -> None:
         self.shared.append(device)
         for q, _, earns in device.residents:
             self.table[q] += earns
 
-    def unshare(self, index: int) -> Shared:
+    def unshare(self, index: int) -> SharedDevice:
         device = self.shared.pop(index)
         self._refresh({q for q, _, _ in device.residents})
         return device
 
-    # --- what changes would bring ------------------------------------------------------------------------------------
+    # --- what changes would gain ------------------------------------------------------------------------------------
 
-    def worth(self) -> np.ndarray:
-        """Points/s of each application."""
+    def utility(self) -> np.ndarray:
+        """Points/s by application."""
         return self.table.min(axis=1)
 
     def gains(self) -> np.ndarray:
-        """Of one more device of each group (application x group)."""
-        return (self.table[:, None] + self.earns).min(axis=2) - self.worth()[:, None]
+        """Gain of one more device (application x group)."""
+        return (self.table[:, None] + self.earns).min(axis=2) - self.utility()[:, None]
 
     def losses(self) -> np.ndarray:
-        """Of one device less (application x group), at least 0; infinite where there is none."""
-        lost = self.worth()[:, None] - (self.table[:, None] - self.earns).min(axis=2)
+        """Loss by one device less (application x group), at least 0; infinite where there is none."""
+        lost = self.utility()[:, None] - (self.table[:, None] - self.earns).min(axis=2)
         return np.where(self.dedicated > 0, lost, np.inf)
 
-    def trades(self, queries: np.ndarray, groups: np.ndarray, less: int, more: int) -> np.ndarray:
-        """What each of the pairs of application and group gains by ``less`` devices of the group less and ``more`` of
-        another one (pair x other group); minus infinity where it has not so many."""
+    def exchange_gains(self, queries: np.ndarray, groups: np.ndarray, less: int, more: int) -> np.ndarray:
+        """Gain of each (application, group) pair by ``less`` fewer devices of its group and ``more`` of another
+        (pair x other group); minus infinity where it has fewer than ``less``."""
         kept = self.table[queries] - less * self.earns[queries, groups]
-        gained = (kept[:, None] + more * self.earns[queries]).min(axis=2) - self.worth()[queries][:, None]
+        gained = (kept[:, None] + more * self.earns[queries]).min(axis=2) - self.utility()[queries][:, None]
         return np.where((self.dedicated[queries, groups] >= less)[:, None], gained, -np.inf)

@@ -1,14 +1,14 @@
-"""What each group of identical devices can do for each application: the options that `nereus` chooses from.
+"""Device options: what each group of identical devices can do for each application.
 
 A device dedicated to an *application* may run several of its variants: with every batch within SLO / 2, a query waits
-for at most the batch under way and runs in the next one, whichever variants they use. So its time is divisible among
-them at no loss, and what it can give is the concave hull over Eq. 5's points (rate, accuracy) of single variants.
+for at most the running batch and runs in the next one, whichever variants they use. Its time is divisible among them
+without loss, so its capacity is the concave hull over Eq. 5's points (rate, accuracy) of single variants.
 
-A device shared by several applications goes by turns (see :mod:`.time_slices`): there each resident has a fixed number
-of rows every turn gap.
+A device shared by several applications runs in time slices (:mod:`.time_slices`): each resident has a fixed number of
+rows in each revisit period.
 
-Everything here follows from profiles, SLOs and weights, not from demand, so it is kept between solves: it is found
-again as long as variants with the very same profiles are asked about.
+Options follow from profiles, SLOs and weights, not from demand, so they are cached between solves, by the identity of
+profiles.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from .capacity import dedicated_capacity, profile_on
-from .groups import Group
-from .problem import Application, Variant
-from .time_slices import cycle_s
+from .groups import DeviceGroup
+from .problem import ApplicationDemand, CandidateVariant
+from .time_slices import slice_budget_s
 
-#: Points that serving one more weighted item is worth in the search, far above what accuracy can be: queries come
-#: first. Floors come before all else.
+#: Points for each weighted item served, far above any accuracy: serving comes first.
+#: Points for each weighted item below a floor: floors come before all else.
 SERVED = 1e4
 FLOOR = 1e7
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Offer:
+class OperatingPoint:
     """A variant on a device dedicated to its application. ``rate``: items/s of all the time that queries may use."""
 
-    variant: Variant
+    variant: CandidateVariant
     batch: int
     latency_s: float
     rate: float
@@ -41,10 +41,10 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Turn:
-    """A resident of a shared device: up to ``rows`` rows, in ``seconds``, once every turn gap; ``rate``: items/s."""
+class TimeSlice:
+    """A resident of a shared device: up to ``rows`` rows, in ``seconds``, once a revisit period; ``rate``: items/s."""
 
-    variant: Variant
+    variant: CandidateVariant
     rows: int
     seconds: float
     rate: float
@@ -52,38 +52,43 @@ class Turn:
 
 
 @dataclass(frozen=True, eq=False)
-class Card:
-    """One application's options. ``offers`` by group, least accurate last, none dominated.
+class ApplicationOptions:
+    """One application's options over G groups.
 
-    ``prices`` (K): where the best use of any option changes, as points for an item of the application, ascending.
-    ``dedicated`` (G x K): points/s that a device of a group earns beyond the price, at each price.
+    Attributes:
+        operating_points: by group, least accurate last, none dominated.
+        prices: (K) break points, ascending: prices of an item (points) at which the best use of an option changes.
+        dedicated: (G x K) points/s that a device of a group earns beyond the price, at each price.
     """
 
-    offers: tuple[tuple[Offer, ...], ...]
+    operating_points: tuple[tuple[OperatingPoint, ...], ...]
     prices: np.ndarray
     dedicated: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
-class TurnTable:
-    """The turns that residents may have on a group's devices in one class of turn gaps, of all applications (J turns).
+class SliceTable:
+    """The J slices that residents may have on a group's devices in one revisit period, of all applications.
 
-    ``owner``: index of the application. ``earns`` (J x K): points/s at each price of the owner's card, the last one
-    repeated. ``seconds``: as a share of the cycle. ``memory``: as a share of the device's.
+    Attributes:
+        owner: (J) index of the application.
+        earns: (J x K) points/s at each of the owner's prices, the last one repeated.
+        seconds: (J) as a share of the slice budget.
+        memory: (J) as a share of the device's.
     """
 
-    turns: tuple[Turn, ...]
+    slices: tuple[TimeSlice, ...]
     owner: np.ndarray
     earns: np.ndarray
     seconds: np.ndarray
     memory: np.ndarray
 
 
-class Menu:
+class DeviceOptions:
     """The options of all applications with demand, over groups of devices.
 
     Args:
-        groups: devices that may host something.
+        groups: usable devices.
         applications: those with demand.
         variants: all; excluded ones are left out.
         loaded_only: only what is loaded on some device of a group counts there.
@@ -91,85 +96,89 @@ class Menu:
 
     def __init__(
         self,
-        groups: Sequence[Group],
-        applications: Sequence[Application],
-        variants: tuple[Variant, ...],
+        groups: Sequence[DeviceGroup],
+        applications: Sequence[ApplicationDemand],
+        variants: tuple[CandidateVariant, ...],
         loaded_only: bool = False,
     ):
         self.groups = list(groups)
         self.applications = list(applications)
-        self._known = _known(variants)
+        self._cached = _cached(variants)
         self._only = [frozenset().union(*(d.loaded for d in g.devices)) if loaded_only else None for g in self.groups]
         self._keys = tuple(
             (g.one.type, g.one.memory_bytes, g.one.available, only)
             for g, only in zip(self.groups, self._only, strict=True)
         )
-        self.cards = [self._card(a) for a in self.applications]
+        self.by_application = [self._application_options(a) for a in self.applications]
 
-    def _card(self, application: Application) -> Card:
+    def _application_options(self, application: ApplicationDemand) -> ApplicationOptions:
         key = (application.id, application.slo_s, application.weight, self._keys)
-        card = self._known.cards.get(key)
-        if card is None:
-            mine = self._known.by_application.get(application.id, ())
-            card = self._known.cards[key] = _card(application, self.groups, self._only, mine)
-        return card
+        own = self._cached.by_application.get(key)
+        if own is None:
+            mine = self._cached.variants_of.get(application.id, ())
+            own = self._cached.by_application[key] = _application_options(application, self.groups, self._only, mine)
+        return own
 
-    def variants(self, application: str) -> Sequence[Variant]:
+    def variants(self, application: str) -> Sequence[CandidateVariant]:
         """The application's variants that may be placed."""
-        return self._known.by_application.get(application, ())
+        return self._cached.variants_of.get(application, ())
 
-    def turns(self, g: int, gap_s: float) -> TurnTable:
-        """What devices of group ``g`` may hold in class ``gap_s``; perhaps nothing."""
-        key = (tuple((a.id, a.slo_s, a.weight) for a in self.applications), self._keys, g, gap_s)
-        table = self._known.turns.get(key)
+    def slices(self, g: int, revisit_s: float) -> SliceTable:
+        """Slices that devices of group ``g`` may hold in revisit period ``revisit_s``; may be empty."""
+        key = (tuple((a.id, a.slo_s, a.weight) for a in self.applications), self._keys, g, revisit_s)
+        table = self._cached.slices.get(key)
         if table is None:
-            able = self._only[g]
-            turns = [
-                _turns(a, self.groups[g], [v for v in self.variants(a.id) if able is None or v.id in able], gap_s)
+            allowed = self._only[g]
+            slices = [
+                _time_slices(
+                    a, self.groups[g], [v for v in self.variants(a.id) if allowed is None or v.id in allowed], revisit_s
+                )
                 for a in self.applications
             ]
-            table = self._known.turns[key] = _table(self.applications, self.cards, self.groups[g], turns, gap_s)
+            table = self._cached.slices[key] = _table(
+                self.applications, self.by_application, self.groups[g], slices, revisit_s
+            )
         return table
 
 
-class _Known:
-    """What was worked out about variants."""
+class _OptionCache:
+    """Options cached for one set of variants."""
 
-    def __init__(self, variants: tuple[Variant, ...], signature: tuple):
+    def __init__(self, variants: tuple[CandidateVariant, ...], signature: tuple):
         self.variants = variants
         self.signature = signature
-        self.by_application: dict[str, list[Variant]] = {}
+        self.variants_of: dict[str, list[CandidateVariant]] = {}
         for variant in variants:
             if not variant.excluded:
-                self.by_application.setdefault(variant.application, []).append(variant)
-        self.cards: dict[tuple, Card] = {}
-        self.turns: dict[tuple, TurnTable] = {}
+                self.variants_of.setdefault(variant.application, []).append(variant)
+        self.by_application: dict[tuple, ApplicationOptions] = {}
+        self.slices: dict[tuple, SliceTable] = {}
 
 
-#: What is known about the latest variants. It goes by the identity of profiles, which are held here and never change.
-_latest: list[_Known] = []
+#: Caches for the latest sets of variants; keyed by the identity of profiles, which they keep alive.
+_latest: list[_OptionCache] = []
 _KEPT = 4
-#: Cards beyond which what is known is worked out anew: SLOs and weights are seldom changed, but may be for years.
-_MOST_CARDS = 20_000
+#: Entries at which a cache is replaced: SLOs and weights change seldom, but a process may run for years.
+_MAX_ENTRIES = 20_000
 
 
-def _known(variants: tuple[Variant, ...]) -> _Known:
+def _cached(variants: tuple[CandidateVariant, ...]) -> _OptionCache:
     signature = None
     for known in _latest:
-        if len(known.cards) > _MOST_CARDS or len(known.turns) > _MOST_CARDS:
+        if len(known.by_application) > _MAX_ENTRIES or len(known.slices) > _MAX_ENTRIES:
             continue
         if known.variants is variants:
             return known
         signature = signature or _signature(variants)
         if known.signature == signature:
             return known
-    known = _Known(variants, signature or _signature(variants))
+    known = _OptionCache(variants, signature or _signature(variants))
     _latest.insert(0, known)
     del _latest[_KEPT:]
     return known
 
 
-def _signature(variants: tuple[Variant, ...]) -> tuple:
+def _signature(variants: tuple[CandidateVariant, ...]) -> tuple:
     return tuple(
         [
             (v.id, v.application, v.accuracy, v.excluded, tuple([(kind, id(p)) for kind, p in v.profiles.items()]))
@@ -178,25 +187,25 @@ def _signature(variants: tuple[Variant, ...]) -> tuple:
     )
 
 
-def _card(
-    application: Application,
-    groups: Sequence[Group],
+def _application_options(
+    application: ApplicationDemand,
+    groups: Sequence[DeviceGroup],
     only: Sequence[frozenset[str] | None],
-    variants: Sequence[Variant],
-) -> Card:
+    variants: Sequence[CandidateVariant],
+) -> ApplicationOptions:
     weight = application.weight
-    offers = tuple(
-        _frontier(application, group, [v for v in variants if able is None or v.id in able])
-        for group, able in zip(groups, only, strict=True)
+    operating_points = tuple(
+        _frontier(application, group, [v for v in variants if allowed is None or v.id in allowed])
+        for group, allowed in zip(groups, only, strict=True)
     )
     accuracies = {v.accuracy * weight for v in variants}
     prices = {-SERVED * weight, -FLOOR * weight, *accuracies}
-    for mine in offers:
+    for mine in operating_points:
         for i, one in enumerate(mine):
             for two in mine[i + 1 :]:
                 if one.rate == two.rate:
                     continue
-                # Where the faster option begins to earn more than the more accurate one.
+                # The price at which the faster point earns as much as the more accurate one.
                 price = (
                     weight * (two.rate * two.variant.accuracy - one.rate * one.variant.accuracy) / (two.rate - one.rate)
                 )
@@ -204,76 +213,86 @@ def _card(
                     prices.add(price)
     ladder = np.array(sorted(prices))
     earns = np.zeros((len(groups), len(ladder)))
-    for g, mine in enumerate(offers):
+    for g, mine in enumerate(operating_points):
         if mine:
             rate = np.array([o.rate for o in mine])[:, None]
             value = np.array([o.variant.accuracy * weight for o in mine])[:, None]
             earns[g] = np.maximum(rate * (value - ladder), 0.0).max(axis=0)
-    return Card(offers, ladder, earns)
+    return ApplicationOptions(operating_points, ladder, earns)
 
 
-def _frontier(application: Application, group: Group, variants: Sequence[Variant]) -> tuple[Offer, ...]:
+def _frontier(
+    application: ApplicationDemand, group: DeviceGroup, variants: Sequence[CandidateVariant]
+) -> tuple[OperatingPoint, ...]:
     found = []
     for variant in variants:
         profile = profile_on(variant, group.one)
         capacity = dedicated_capacity(profile, application.slo_s) if profile is not None else None
         if capacity is not None:
             rate = capacity.rate * group.one.available
-            found.append(Offer(variant, capacity.batch, capacity.latency_s, rate, profile.memory_bytes))
-    # Where memory is short a variant that needs less of it is of use beside a faster and more accurate one.
+            found.append(OperatingPoint(variant, capacity.batch, capacity.latency_s, rate, profile.memory_bytes))
+    # With limited memory a smaller variant may be useful beside a faster and more accurate one.
     short = group.one.memory_bytes is not None
     found.sort(key=lambda o: (-o.variant.accuracy, -o.rate, o.memory_bytes))
-    useful: list[Offer] = []
-    for offer in found:
-        rivals = (o for o in useful if o.rate * (1 + 1e-9) >= offer.rate)
-        if not any(not short or o.memory_bytes <= offer.memory_bytes for o in rivals):
-            useful.append(offer)
+    useful: list[OperatingPoint] = []
+    for point in found:
+        rivals = (o for o in useful if o.rate * (1 + 1e-9) >= point.rate)
+        if not any(not short or o.memory_bytes <= point.memory_bytes for o in rivals):
+            useful.append(point)
     return tuple(useful)
 
 
-def _turns(application: Application, group: Group, variants: Sequence[Variant], gap_s: float) -> list[Turn]:
-    """Useful turns of one application, quickest first: none is dominated in seconds, rate, accuracy and memory."""
-    limit_s = min(gap_s, application.slo_s - gap_s, cycle_s(group, gap_s))
-    found: list[Turn] = []
+def _time_slices(
+    application: ApplicationDemand, group: DeviceGroup, variants: Sequence[CandidateVariant], revisit_s: float
+) -> list[TimeSlice]:
+    """Slices of one application, quickest first; none dominated in seconds, rate, accuracy and memory."""
+    limit_s = min(revisit_s, application.slo_s - revisit_s, slice_budget_s(group, revisit_s))
+    found: list[TimeSlice] = []
     for variant in variants:
         profile = profile_on(variant, group.one)
         if profile is None:
             continue
         longest = 0.0
         for rows, latency_s in profile.longest:
-            # A turn may take fewer rows than its most; where those are slower, they are what must fit.
+            # A slice may run fewer rows than its maximum; where those are slower, they must fit.
             longest = max(longest, latency_s)
             if longest > limit_s:
                 break
-            found.append(Turn(variant, rows, longest, rows / gap_s, profile.memory_bytes))
+            found.append(TimeSlice(variant, rows, longest, rows / revisit_s, profile.memory_bytes))
     found.sort(key=lambda t: (t.seconds, -t.variant.accuracy, -t.rate, t.memory_bytes))
-    useful: list[Turn] = []
-    for turn in found:
+    useful: list[TimeSlice] = []
+    for slice_ in found:
         if not any(
-            other.rate >= turn.rate
-            and other.variant.accuracy >= turn.variant.accuracy
-            and other.memory_bytes <= turn.memory_bytes
+            other.rate >= slice_.rate
+            and other.variant.accuracy >= slice_.variant.accuracy
+            and other.memory_bytes <= slice_.memory_bytes
             for other in useful
         ):
-            useful.append(turn)
+            useful.append(slice_)
     return useful
 
 
 def _table(
-    applications: Sequence[Application], cards: Sequence[Card], group: Group, turns: list[list[Turn]], gap_s: float
-) -> TurnTable:
-    owner = np.array([q for q, mine in enumerate(turns) for _ in mine], dtype=int)
-    flat = tuple(turn for mine in turns for turn in mine)
-    widest = max(len(card.prices) for card in cards)
+    applications: Sequence[ApplicationDemand],
+    by_application: Sequence[ApplicationOptions],
+    group: DeviceGroup,
+    slices: list[list[TimeSlice]],
+    revisit_s: float,
+) -> SliceTable:
+    owner = np.array([q for q, mine in enumerate(slices) for _ in mine], dtype=int)
+    flat = tuple(slice_ for mine in slices for slice_ in mine)
+    widest = max(len(own.prices) for own in by_application)
     earns = np.zeros((len(flat), widest))
-    for j, (q, turn) in enumerate(zip(owner, flat, strict=True)):
-        prices = cards[q].prices
-        earns[j, : len(prices)] = turn.rate * np.maximum(turn.variant.accuracy * applications[q].weight - prices, 0.0)
+    for j, (q, slice_) in enumerate(zip(owner, flat, strict=True)):
+        prices = by_application[q].prices
+        earns[j, : len(prices)] = slice_.rate * np.maximum(
+            slice_.variant.accuracy * applications[q].weight - prices, 0.0
+        )
     memory = group.one.memory_bytes
-    return TurnTable(
+    return SliceTable(
         flat,
         owner,
         earns,
-        np.array([t.seconds for t in flat]) / cycle_s(group, gap_s),
+        np.array([t.seconds for t in flat]) / slice_budget_s(group, revisit_s),
         np.array([t.memory_bytes / max(memory, 1) if memory is not None else 0.0 for t in flat]),
     )

@@ -1,4 +1,4 @@
-"""From counts to concrete devices: which variants share which device, at what rates, keeping what is loaded.
+"""Disaggregation: from device counts to the residents of each device and their rates.
 
 The value of counts (see :mod:`.device_counts`) is reached by a plan in which, for each application, at most one device
 mixes two of its variants: all options above the price p* at which the value is least are used in full, those below it
@@ -12,19 +12,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .device_counts import Board
-from .device_options import Offer
-from .groups import Group
-from .problem import Variant
+from .device_counts import DeviceCounts
+from .device_options import OperatingPoint
+from .groups import DeviceGroup
+from .problem import CandidateVariant
 
 _NEAR = 1e-9
 
 
 @dataclass(eq=False, slots=True)
-class Seat:
-    """A variant resident on a device to be. ``rate``: items/s. ``share``: of the device's time, 0 to 1."""
+class PlannedResident:
+    """A variant resident on a device. ``rate``: items/s. ``share``: of the device's time, 0 to 1."""
 
-    variant: Variant
+    variant: CandidateVariant
     rate: float
     batch: int
     share: float
@@ -32,66 +32,76 @@ class Seat:
 
 
 @dataclass(eq=False, slots=True)
-class Bin:
-    """A device to be: ``gap_s`` 0 where it is dedicated to one application."""
+class DeviceContent:
+    """A device's residents. ``revisit_s``: 0 where it is dedicated to one application."""
 
-    gap_s: float
-    seats: list[Seat] = field(default_factory=list)
-
-
-def deal(board: Board) -> list[list[Bin]]:
-    """The board's devices with their residents, by group. Shares and rates are those of the board's value, but where
-    memory or the residents allowed keep two variants apart the faster one serves."""
-    bins: list[list[Bin]] = [[] for _ in board.menu.groups]
-    shared = [Bin(device.gap_s) for device in board.shared]
-    for device, bin_ in zip(board.shared, shared, strict=True):
-        bins[device.group].append(bin_)
-    for q in range(len(board.menu.applications)):
-        _deal_application(board, q, bins, shared)
-    return [[b for b in mine if b.seats] for mine in bins]
+    revisit_s: float
+    residents: list[PlannedResident] = field(default_factory=list)
 
 
-def _deal_application(board: Board, q: int, bins: list[list[Bin]], shared: list[Bin]) -> None:
-    menu, application = board.menu, board.menu.applications[q]
-    card, weight = menu.cards[q], application.weight
-    price = float(board.prices[q, int(board.table[q].argmin())])
+def disaggregate(counts: DeviceCounts) -> list[list[DeviceContent]]:
+    """Residents of each counted device, by group, at the shares and rates of the counts' value.
+
+    Where two variants do not fit on one device together, the faster one serves."""
+    contents: list[list[DeviceContent]] = [[] for _ in counts.options.groups]
+    shared = [DeviceContent(device.revisit_s) for device in counts.shared]
+    for device, content in zip(counts.shared, shared, strict=True):
+        contents[device.group].append(content)
+    for q in range(len(counts.options.applications)):
+        _disaggregate_application(counts, q, contents, shared)
+    return [[content for content in mine if content.residents] for mine in contents]
+
+
+def _disaggregate_application(
+    counts: DeviceCounts, q: int, contents: list[list[DeviceContent]], shared: list[DeviceContent]
+) -> None:
+    options, application = counts.options, counts.options.applications[q]
+    own, weight = options.by_application[q], application.weight
+    price = float(counts.prices[q, int(counts.table[q].argmin())])
     slack = max(abs(price), 1.0) * _NEAR
-    turns = [
-        (shared[i], turn) for i, device in enumerate(board.shared) for owner, turn, _ in device.residents if owner == q
+    slices = [
+        (shared[i], slice_)
+        for i, device in enumerate(counts.shared)
+        for owner, slice_, _ in device.residents
+        if owner == q
     ]
-    counts = board.dedicated[q]
-    slow: list[Offer | None] = []
-    fast: list[Offer | None] = []
-    for g, offers in enumerate(card.offers):
-        above, at = _sides(offers, weight, price, slack) if counts[g] else (None, None)
+    dedicated = counts.dedicated[q]
+    slow: list[OperatingPoint | None] = []
+    fast: list[OperatingPoint | None] = []
+    for g, operating_points in enumerate(own.operating_points):
+        above, at = _marginal_points(operating_points, weight, price, slack) if dedicated[g] else (None, None)
         slow.append(above)
         fast.append(at)
-    full = sum(turn.rate for _, turn in turns if turn.variant.accuracy * weight > price + slack)
-    full += sum(n * o.rate for n, o in zip(counts, slow, strict=True) if o is not None)
-    extra = sum(turn.rate for _, turn in turns if abs(turn.variant.accuracy * weight - price) <= slack)
+    full = sum(slice_.rate for _, slice_ in slices if slice_.variant.accuracy * weight > price + slack)
+    full += sum(n * o.rate for n, o in zip(dedicated, slow, strict=True) if o is not None)
+    extra = sum(slice_.rate for _, slice_ in slices if abs(slice_.variant.accuracy * weight - price) <= slack)
     extra += sum(
         n * (two.rate - (one.rate if one is not None else 0.0))
-        for n, one, two in zip(counts, slow, fast, strict=True)
+        for n, one, two in zip(dedicated, slow, fast, strict=True)
         if two is not None
     )
     missing = application.demand - full
-    # Above what is asked for there is a surplus: everything is used as much less.
+    # With a surplus everything is used in proportion to the demand.
     part = min(1.0, max(0.0, missing / extra)) if extra > 0 else 0.0
     thin = min(1.0, application.demand / full) if full > 0 else 1.0
-    for bin_, turn in turns:
-        value = turn.variant.accuracy * weight
+    for content, slice_ in slices:
+        value = slice_.variant.accuracy * weight
         if value > price + slack:
-            rate = turn.rate * thin
+            rate = slice_.rate * thin
         elif value >= price - slack:
-            rate = turn.rate * part
+            rate = slice_.rate * part
         else:
             continue
         if rate > 0:
-            bin_.seats.append(Seat(turn.variant, float(rate), turn.rows, turn.seconds / bin_.gap_s, turn.memory_bytes))
+            content.residents.append(
+                PlannedResident(
+                    slice_.variant, float(rate), slice_.rows, slice_.seconds / content.revisit_s, slice_.memory_bytes
+                )
+            )
     # A switch from one variant to another takes whole devices first: only the last group touched has a mixed one.
     switching = [g for g, (one, two) in enumerate(zip(slow, fast, strict=True)) if one is not None and two is not None]
-    wanted = part * sum(counts[g] * (fast[g].rate - slow[g].rate) for g in switching)
-    for g, count in enumerate(counts):
+    wanted = part * sum(dedicated[g] * (fast[g].rate - slow[g].rate) for g in switching)
+    for g, count in enumerate(dedicated):
         if not count:
             continue
         one, two = slow[g], fast[g]
@@ -99,70 +109,79 @@ def _deal_application(board: Board, q: int, bins: list[list[Bin]], shared: list[
             step = two.rate - one.rate
             switched = min(count, wanted / step) if step > 0 else 0.0
             wanted -= switched * step
-            bins[g] += _mixed(menu.groups[g], one, two, int(count), switched, thin)
+            contents[g] += _mixed(options.groups[g], one, two, int(count), switched, thin)
         elif two is not None:
-            bins[g] += [_alone(menu.groups[g], two, part) for _ in range(count)]
+            contents[g] += [_alone(options.groups[g], two, part) for _ in range(count)]
         elif one is not None:
-            bins[g] += [_alone(menu.groups[g], one, thin) for _ in range(count)]
+            contents[g] += [_alone(options.groups[g], one, thin) for _ in range(count)]
 
 
-def employ_idle(board: Board) -> None:
-    """Dedicate each device without any use to the application that is busiest, if it can serve it as accurately there.
+def use_idle_devices(counts: DeviceCounts) -> None:
+    """Dedicate each unused device to the busiest application that it serves at the same accuracy.
 
-    That serves no more and no better, but halves queues."""
-    menu, free = board.menu, board.free()
+    This serves no more items but shortens queues."""
+    options, free = counts.options, counts.free()
     if not free.any():
         return
-    capacity = np.zeros(len(menu.applications))
-    each = np.zeros((len(menu.applications), len(menu.groups)))
-    for q, (application, card) in enumerate(zip(menu.applications, menu.cards, strict=True)):
-        price = float(board.prices[q, int(board.table[q].argmin())])
+    capacity = np.zeros(len(options.applications))
+    each = np.zeros((len(options.applications), len(options.groups)))
+    for q, (application, own) in enumerate(zip(options.applications, options.by_application, strict=True)):
+        price = float(counts.prices[q, int(counts.table[q].argmin())])
         slack = max(abs(price), 1.0) * _NEAR
-        for g, offers in enumerate(card.offers):
-            one, two = _sides(offers, application.weight, price, slack) if offers else (None, None)
+        for g, operating_points in enumerate(own.operating_points):
+            one, two = (
+                _marginal_points(operating_points, application.weight, price, slack)
+                if operating_points
+                else (None, None)
+            )
             each[q, g] = max((o.rate for o in (one, two) if o is not None), default=0.0)
-        capacity[q] = float(each[q] @ board.dedicated[q])
-        for device in board.shared:
-            for owner, turn, _ in device.residents:
-                if owner == q and turn.variant.accuracy * application.weight >= price - slack:
-                    capacity[q] += turn.rate
-    demand = np.array([a.demand for a in menu.applications])
+        capacity[q] = float(each[q] @ counts.dedicated[q])
+        for device in counts.shared:
+            for owner, slice_, _ in device.residents:
+                if owner == q and slice_.variant.accuracy * application.weight >= price - slack:
+                    capacity[q] += slice_.rate
+    demand = np.array([a.demand for a in options.applications])
     for g in range(len(free)):
         for _ in range(free[g]):
             load = np.where(each[:, g] > 0, demand / np.maximum(capacity, 1e-12), -1.0)
             q = int(load.argmax())
             if load[q] <= 0:
                 break
-            board.dedicate(q, g)
+            counts.dedicate(q, g)
             capacity[q] += each[q, g]
 
 
-def _sides(offers: Sequence[Offer], weight: float, price: float, slack: float) -> tuple[Offer | None, Offer | None]:
-    """The options that earn most just above the price, and just below it where that is another one. Above the price
-    none may earn anything."""
-    best = max(offer.rate * (offer.variant.accuracy * weight - price) for offer in offers)
+def _marginal_points(
+    operating_points: Sequence[OperatingPoint], weight: float, price: float, slack: float
+) -> tuple[OperatingPoint | None, OperatingPoint | None]:
+    """The points that earn most just above and just below the price; None where none earns, or both are the same."""
+    best = max(point.rate * (point.variant.accuracy * weight - price) for point in operating_points)
     near = [
-        offer
-        for offer in offers
-        if offer.rate * (offer.variant.accuracy * weight - price) >= best - offer.rate * slack
-        and offer.variant.accuracy * weight >= price - slack
+        point
+        for point in operating_points
+        if point.rate * (point.variant.accuracy * weight - price) >= best - point.rate * slack
+        and point.variant.accuracy * weight >= price - slack
     ]
     if not near:
         return None, None
-    above = [offer for offer in near if offer.variant.accuracy * weight > price + slack]
+    above = [point for point in near if point.variant.accuracy * weight > price + slack]
     one = min(above, key=lambda o: o.rate, default=None)
     two = max(near, key=lambda o: o.rate)
     return one, two if two is not one else None
 
 
-def _alone(group: Group, offer: Offer, part: float) -> Bin:
+def _alone(group: DeviceGroup, point: OperatingPoint, part: float) -> DeviceContent:
     available = group.one.available
     part = float(part)
-    return Bin(0.0, [Seat(offer.variant, offer.rate * part, offer.batch, part * available, offer.memory_bytes)])
+    return DeviceContent(
+        0.0, [PlannedResident(point.variant, point.rate * part, point.batch, part * available, point.memory_bytes)]
+    )
 
 
-def _mixed(group: Group, one: Offer, two: Offer, count: int, switched: float, thin: float) -> list[Bin]:
-    """``switched`` of ``count`` devices' time goes to ``two``, the faster one."""
+def _mixed(
+    group: DeviceGroup, one: OperatingPoint, two: OperatingPoint, count: int, switched: float, thin: float
+) -> list[DeviceContent]:
+    """``switched`` of ``count`` devices' time goes to ``two``, the faster point."""
     if abs(switched - round(switched)) < 1e-6:
         switched = float(round(switched))
     fast, slow = int(np.floor(switched)), int(np.floor(count - switched))
@@ -175,9 +194,9 @@ def _mixed(group: Group, one: Offer, two: Offer, count: int, switched: float, th
             together = one.memory_bytes + two.memory_bytes <= device.memory_bytes
         if together:
             first, second = _alone(group, one, (1 - share) * thin), _alone(group, two, share * thin)
-            made.append(Bin(0.0, first.seats + second.seats))
+            made.append(DeviceContent(0.0, first.residents + second.residents))
         else:
-            # The faster one does what both would have done, in less than the whole of its time.
+            # The faster one serves what both would have served, in part of the time.
             rate = (one.rate * (1 - share) + two.rate * share) * thin
             made.append(_alone(group, two, rate / two.rate))
     return made

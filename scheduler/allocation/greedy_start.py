@@ -1,8 +1,8 @@
-"""A shared allocation built by hand, so that there always is a sensible one and the solver has where to start.
+"""Greedy start: a shared allocation without a solver, as a fallback and as the solver's starting solution.
 
-First every application gets the cheapest room there is for its demand (time per item, over devices, turn gaps and
-variants), then residents are exchanged for more accurate variants where the turn gap still holds. Several orders of
-applications and choices of turn gaps are tried; the one that serves the most weighted items wins, then accuracy.
+First every application gets the cheapest device time for its demand (time per item, over devices, revisit periods and
+variants), then residents are exchanged for more accurate variants where the revisit period still holds. Several orders
+of applications and choices of revisit periods are tried; most weighted items served wins, then accuracy.
 """
 
 from __future__ import annotations
@@ -11,33 +11,33 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from .groups import Group
+from .groups import DeviceGroup
 from .packing import Bin
-from .problem import Application, Device, Problem
-from .proteus import Option
-from .residents import Seat, dedicated_seat
+from .problem import ApplicationDemand, DeviceResources, Problem
+from .proteus import DedicatedOption
+from .residents import ResidentCapacity, dedicated_resident
 from .sharing_model import Choices
 from .solver import Budget, time_ran_out
-from .time_slices import TurnOption, cycle_s
+from .time_slices import SliceOption, slice_budget_s
 
 _ENOUGH = 1e-9
 
 
 @dataclass
-class _Place:
+class _OpenDevice:
     """A device being filled; ``rates``: items/s meant for each resident, in the bin's order."""
 
-    device: Device
+    device: DeviceResources
     group: int
     bin: Bin | None = None
     rates: list[float] = field(default_factory=list)
 
 
-def construct(problem: Problem, offered: Choices, budget: Budget) -> list[Seat]:
-    """Seats of the best plan built while the budget lasts (at least one is)."""
+def greedy_start(problem: Problem, offered: Choices, budget: Budget) -> list[ResidentCapacity]:
+    """Residents of the best plan built within the budget (at least one is built)."""
     demand = [a for a in problem.applications if a.demand > 0]
-    shared: dict[tuple[int, str], list[TurnOption]] = defaultdict(list)
-    dedicated: dict[tuple[int, str], list[Option]] = defaultdict(list)
+    shared: dict[tuple[int, str], list[SliceOption]] = defaultdict(list)
+    dedicated: dict[tuple[int, str], list[DedicatedOption]] = defaultdict(list)
     for option in offered.shared:
         shared[option.group, option.variant.application].append(option)
     for option in offered.dedicated:
@@ -46,26 +46,26 @@ def construct(problem: Problem, offered: Choices, budget: Budget) -> list[Seat]:
     demand = [a for a in demand if math.isfinite(cost[a.id])]
     hardest = sorted(demand, key=lambda a: (-cost[a.id] * a.demand, a.id))
     worthiest = sorted(demand, key=lambda a: (cost[a.id] / a.weight, a.id))
-    # Where there is time for one try only: the tightest first, so that turn gaps are opened that admit them.
+    # Tightest SLOs first, so that the first try opens revisit periods that admit them.
     tightest = sorted(demand, key=lambda a: (a.slo_s, -cost[a.id] * a.demand, a.id))
-    gaps = sorted({o.gap_s for o in offered.shared})
-    best: tuple[tuple[float, float], list[_Place]] | None = None
-    for allowed in (set(gaps), *({gap} for gap in gaps)):
+    periods = sorted({o.revisit_s for o in offered.shared})
+    best: tuple[tuple[float, float], list[_OpenDevice]] | None = None
+    for allowed in (set(periods), *({gap} for gap in periods)):
         for order in (tightest, hardest, worthiest):
             if best is not None and budget.left() <= 0:
                 time_ran_out()
                 break
-            places = [_Place(d, g) for g, group in enumerate(offered.groups) for d in group.devices]
+            open_devices = [_OpenDevice(d, g) for g, group in enumerate(offered.groups) for d in group.devices]
             for application in order:
-                _serve(application, places, offered.groups, shared, dedicated, allowed)
-            _improve(places, offered.groups, shared, dedicated)
-            score = _score(demand, places)
+                _serve(application, open_devices, offered.groups, shared, dedicated, allowed)
+            _improve(open_devices, offered.groups, shared, dedicated)
+            score = _score(demand, open_devices)
             if best is None or score > best[0]:
-                best = (score, places)
-    return [] if best is None else _seats(best[1])
+                best = (score, open_devices)
+    return [] if best is None else _residents(best[1])
 
 
-def _least_cost(application: Application, offered: Choices) -> float:
+def _least_cost(application: ApplicationDemand, offered: Choices) -> float:
     """Least share of any device's time that an item/s of the application takes; inf: it cannot run."""
     costs = [1 / o.rate for o in offered.dedicated if o.variant.application == application.id]
     costs += [
@@ -76,46 +76,48 @@ def _least_cost(application: Application, offered: Choices) -> float:
     return min(costs, default=math.inf)
 
 
-def _serve(application, places, groups, shared, dedicated, allowed) -> None:
+def _serve(application, open_devices, groups, shared, dedicated, allowed) -> None:
     left = application.demand
     while left > application.demand * _ENOUGH:
         best: tuple | None = None
         seen_empty: set[int] = set()
-        for i, place in enumerate(places):
-            key = (place.group, application.id)
-            if place.bin is None:
-                if place.group in seen_empty:
+        for i, filling in enumerate(open_devices):
+            key = (filling.group, application.id)
+            if filling.bin is None:
+                if filling.group in seen_empty:
                     continue
-                seen_empty.add(place.group)
+                seen_empty.add(filling.group)
                 for option in dedicated[key]:
                     served = min(left, option.rate)
                     best = min(
                         best or (math.inf,), (1 / served, -option.variant.accuracy, i, 0, option, served), key=_rank
                     )
-            elif place.bin.dedicated is not None:
+            elif filling.bin.dedicated is not None:
                 continue
             for option in shared[key]:
-                if option.gap_s not in allowed or (place.bin is not None and place.bin.gap_s != option.gap_s):
+                if option.revisit_s not in allowed or (
+                    filling.bin is not None and filling.bin.revisit_s != option.revisit_s
+                ):
                     continue
-                room = (place.bin or Bin(option.gap_s)).rows_that_fit(groups[place.group], option)
-                rows = min(room, math.ceil(left * option.gap_s * (1 - _ENOUGH)))
+                fitting_rows = (filling.bin or Bin(option.revisit_s)).rows_that_fit(groups[filling.group], option)
+                rows = min(fitting_rows, math.ceil(left * option.revisit_s * (1 - _ENOUGH)))
                 if rows < 1:
                     continue
-                served = min(left, rows / option.gap_s)
-                share = option.cost.seconds(rows) / cycle_s(groups[place.group], option.gap_s)
+                served = min(left, rows / option.revisit_s)
+                share = option.cost.seconds(rows) / slice_budget_s(groups[filling.group], option.revisit_s)
                 best = min(
                     best or (math.inf,), (share / served, -option.variant.accuracy, i, rows, option, served), key=_rank
                 )
         if best is None:
             return
         _, _, i, rows, option, served = best
-        place = places[i]
+        filling = open_devices[i]
         if rows == 0:
-            place.bin = Bin(0.0, dedicated=option)
+            filling.bin = Bin(0.0, dedicated=option)
         else:
-            place.bin = place.bin or Bin(option.gap_s)
-            place.bin.residents.append((option, rows))
-        place.rates.append(served)
+            filling.bin = filling.bin or Bin(option.revisit_s)
+            filling.bin.residents.append((option, rows))
+        filling.rates.append(served)
         left -= served
 
 
@@ -123,58 +125,60 @@ def _rank(candidate: tuple) -> tuple:
     return candidate[:4]
 
 
-def _improve(places, groups: list[Group], shared, dedicated) -> None:
+def _improve(open_devices, groups: list[DeviceGroup], shared, dedicated) -> None:
     """Exchange residents for more accurate ones of the same application, the largest gain first, while any fits."""
-    for place in places:
-        if place.bin is None:
+    for filling in open_devices:
+        if filling.bin is None:
             continue
-        if place.bin.dedicated is not None:
-            rivals = dedicated[place.group, place.bin.dedicated.variant.application]
-            able = [o for o in rivals if o.rate >= place.rates[0] * (1 - _ENOUGH)]
-            place.bin.dedicated = max(able, key=lambda o: (o.variant.accuracy, o.rate), default=place.bin.dedicated)
+        if filling.bin.dedicated is not None:
+            rivals = dedicated[filling.group, filling.bin.dedicated.variant.application]
+            able = [o for o in rivals if o.rate >= filling.rates[0] * (1 - _ENOUGH)]
+            filling.bin.dedicated = max(able, key=lambda o: (o.variant.accuracy, o.rate), default=filling.bin.dedicated)
             continue
         while True:
             best = None
-            for i, (now, _) in enumerate(place.bin.residents):
-                others = Bin(place.bin.gap_s, place.bin.residents[:i] + place.bin.residents[i + 1 :])
-                for option in shared[place.group, now.variant.application]:
-                    gain = (option.variant.accuracy - now.variant.accuracy) * place.rates[i]
-                    if option.gap_s != now.gap_s or gain <= 0:
+            for i, (now, _) in enumerate(filling.bin.residents):
+                others = Bin(filling.bin.revisit_s, filling.bin.residents[:i] + filling.bin.residents[i + 1 :])
+                for option in shared[filling.group, now.variant.application]:
+                    gain = (option.variant.accuracy - now.variant.accuracy) * filling.rates[i]
+                    if option.revisit_s != now.revisit_s or gain <= 0:
                         continue
-                    needed = math.ceil(place.rates[i] * option.gap_s * (1 - _ENOUGH))
-                    fits = others.rows_that_fit(groups[place.group], option) >= max(needed, 1)
+                    needed = math.ceil(filling.rates[i] * option.revisit_s * (1 - _ENOUGH))
+                    fits = others.rows_that_fit(groups[filling.group], option) >= max(needed, 1)
                     if fits and (best is None or gain > best[0]):
                         best = (gain, i, option, max(needed, 1))
             if best is None:
                 break
             _, i, option, rows = best
-            place.bin.residents[i] = (option, rows)
+            filling.bin.residents[i] = (option, rows)
 
 
-def _score(applications: list[Application], places: list[_Place]) -> tuple[float, float]:
+def _score(applications: list[ApplicationDemand], open_devices: list[_OpenDevice]) -> tuple[float, float]:
     weight = {a.id: a.weight for a in applications}
     served = accuracy = 0.0
-    for place in places:
-        if place.bin is None:
+    for filling in open_devices:
+        if filling.bin is None:
             continue
-        options = [o for o, _ in place.bin.residents] if place.bin.dedicated is None else [place.bin.dedicated]
-        for option, rate in zip(options, place.rates, strict=True):
+        options = [o for o, _ in filling.bin.residents] if filling.bin.dedicated is None else [filling.bin.dedicated]
+        for option, rate in zip(options, filling.rates, strict=True):
             served += weight[option.variant.application] * rate
             accuracy += weight[option.variant.application] * rate * option.variant.accuracy
     return round(served, 9), accuracy
 
 
-def _seats(places: list[_Place]) -> list[Seat]:
-    seats = []
-    for place in places:
-        if place.bin is None:
+def _residents(open_devices: list[_OpenDevice]) -> list[ResidentCapacity]:
+    residents = []
+    for filling in open_devices:
+        if filling.bin is None:
             continue
-        if place.bin.dedicated is not None:
-            seats.append(dedicated_seat(place.device, place.bin.dedicated.variant, place.bin.dedicated.capacity))
+        if filling.bin.dedicated is not None:
+            residents.append(
+                dedicated_resident(filling.device, filling.bin.dedicated.variant, filling.bin.dedicated.capacity)
+            )
             continue
-        gap_s = place.bin.gap_s
-        seats += [
-            Seat(place.device, o.variant, rows / gap_s, rows, turn_gap_s=gap_s, cost=o.cost)
-            for o, rows in place.bin.residents
+        revisit_s = filling.bin.revisit_s
+        residents += [
+            ResidentCapacity(filling.device, o.variant, rows / revisit_s, rows, revisit_s=revisit_s, cost=o.cost)
+            for o, rows in filling.bin.residents
         ]
-    return seats
+    return residents

@@ -1,68 +1,70 @@
-"""Counts improved by exchanges of dedicated devices, the best one first; all of a kind are valued at once."""
+"""Local search (hill climbing) over device counts: the best exchange of dedicated devices first.
+
+All exchanges of one kind are valued at once, as arrays.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from .device_counts import Board
+from .device_counts import DeviceCounts
 
-#: Devices of one group that one of another may be exchanged for where single ones bring nothing more: types differ in
-#: speed by such factors.
+#: Most devices of one group exchanged for one of another: device types differ in speed by such factors.
 MOST_FOR_ONE = 4
 
 
-def climb(board: Board, least: float, enough: float = np.inf) -> None:
-    """Improve the board while a change gains more than ``least``.
+def hill_climb(counts: DeviceCounts, min_gain: float, target: float = np.inf) -> None:
+    """Improve the counts while a change gains more than ``min_gain``.
 
-    Changes: a free device is dedicated; one goes from an application to another; two applications exchange a device of
-    one group for one of another. Where none of these helps and the board is not worth ``enough`` yet also: one device
-    is exchanged for several, and a device goes to an application that passes one of another group on to a third.
+    Changes: dedicate a free device; move a device to another application; exchange a device of one group for one of
+    another between two applications. Where none of these gains and the value is below ``target``: exchange one device
+    for several; chain a device to a second application, which passes one of another group on to a third.
     """
     while True:
-        if _use_free(board, least) or _move(board, least) or _exchange(board, least, 1):
+        if _use_free(counts, min_gain) or _move(counts, min_gain) or _exchange(counts, min_gain, 1):
             continue
-        if board.value >= enough or not (_exchange(board, least, MOST_FOR_ONE) or _pass_on(board, least)):
+        if counts.value >= target or not (_exchange(counts, min_gain, MOST_FOR_ONE) or _pass_on(counts, min_gain)):
             return
 
 
-def _use_free(board: Board, least: float) -> bool:
-    free = board.free()
+def _use_free(counts: DeviceCounts, min_gain: float) -> bool:
+    free = counts.free()
     if not free.any():
         return False
-    offered = np.where((free > 0)[None, :], board.gains(), -np.inf)
+    offered = np.where((free > 0)[None, :], counts.gains(), -np.inf)
     best = int(offered.argmax())
-    if offered.flat[best] <= least:
+    if offered.flat[best] <= min_gain:
         return False
-    board.dedicate(*divmod(best, len(free)))
+    counts.dedicate(*divmod(best, len(free)))
     return True
 
 
-def _move(board: Board, least: float) -> bool:
+def _move(counts: DeviceCounts, min_gain: float) -> bool:
     """One device from an application to another."""
-    gains, losses = board.gains(), board.losses()
-    queries, groups = np.nonzero(board.dedicated)
-    # Row: who gives; column: who gets.
+    gains, losses = counts.gains(), counts.losses()
+    queries, groups = np.nonzero(counts.dedicated)
+    # Row: the application that gives; column: the one that receives.
     moved = gains[:, groups].T - losses[queries, groups][:, None]
     moved[np.arange(len(queries)), queries] = -np.inf
     best = int(moved.argmax()) if moved.size else 0
-    if not moved.size or not moved.flat[best] > least:
+    if not moved.size or not moved.flat[best] > min_gain:
         return False
     i, taker = divmod(best, moved.shape[1])
     giver, g = queries[i], groups[i]
-    board.dedicate(giver, g, -1)
-    board.dedicate(taker, g)
+    counts.dedicate(giver, g, -1)
+    counts.dedicate(taker, g)
     return True
 
 
-def _exchange(board: Board, least: float, most: int) -> bool:
+def _exchange(counts: DeviceCounts, min_gain: float, most: int) -> bool:
     """One device of a group for one or several of another, between two applications."""
-    queries, groups = np.nonzero(board.dedicated)
+    queries, groups = np.nonzero(counts.dedicated)
     same = queries[:, None] == queries[None, :]
-    best, chosen = least, None
+    best, chosen = min_gain, None
     for k in range(1, most + 1):
-        # Row: who gives one and gets k; column: who gives k and gets one.
-        one = board.trades(queries, groups, 1, k)[:, groups]
-        several = board.trades(queries, groups, k, 1)[:, groups].T
+        # Row: gives one device for k; column: gives k for one.
+        one = counts.exchange_gains(queries, groups, 1, k)[:, groups]
+        several = counts.exchange_gains(queries, groups, k, 1)[:, groups].T
         both = np.where(same, -np.inf, one + several)
         i = int(both.argmax()) if both.size else 0
         if both.size and both.flat[i] > best:
@@ -70,24 +72,24 @@ def _exchange(board: Board, least: float, most: int) -> bool:
     if chosen is None:
         return False
     k, i, j = chosen
-    board.dedicate(queries[i], groups[i], -1)
-    board.dedicate(queries[i], groups[j], k)
-    board.dedicate(queries[j], groups[j], -k)
-    board.dedicate(queries[j], groups[i])
+    counts.dedicate(queries[i], groups[i], -1)
+    counts.dedicate(queries[i], groups[j], k)
+    counts.dedicate(queries[j], groups[j], -k)
+    counts.dedicate(queries[j], groups[i])
     return True
 
 
-def _pass_on(board: Board, least: float) -> bool:
+def _pass_on(counts: DeviceCounts, min_gain: float) -> bool:
     """One application gives a device to a second, which passes one of another group on to a third."""
-    queries, groups = np.nonzero(board.dedicated)
-    if len(board.dedicated) < 3 or not len(queries):
+    queries, groups = np.nonzero(counts.dedicated)
+    if len(counts.dedicated) < 3 or not len(queries):
         return False
-    passed = board.trades(queries, groups, 1, 1)
-    gains, losses = board.gains(), board.losses()
-    # Of the three best on either side one at least is neither the second nor on the other side.
+    passed = counts.exchange_gains(queries, groups, 1, 1)
+    gains, losses = counts.gains(), counts.losses()
+    # Three candidates a side suffice: the three applications of a chain must differ.
     takers, givers = np.argsort(-gains, axis=0)[:3], np.argsort(losses, axis=0)[:3]
-    others = np.arange(board.dedicated.shape[1])
-    best, chosen = least, None
+    others = np.arange(counts.dedicated.shape[1])
+    best, chosen = min_gain, None
     for taker in takers:
         third = taker[groups][:, None]
         for giver in givers:
@@ -102,8 +104,8 @@ def _pass_on(board: Board, least: float) -> bool:
         return False
     i, h, taker, giver = chosen
     g = groups[i]
-    board.dedicate(giver[h], h, -1)
-    board.dedicate(queries[i], h)
-    board.dedicate(queries[i], g, -1)
-    board.dedicate(taker[g], g)
+    counts.dedicate(giver[h], h, -1)
+    counts.dedicate(queries[i], h)
+    counts.dedicate(queries[i], g, -1)
+    counts.dedicate(taker[g], g)
     return True

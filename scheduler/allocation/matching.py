@@ -1,19 +1,21 @@
-"""Spreading counts back over concrete devices so that as few variants as possible are loaded anew."""
+"""Matching of counted variants to concrete devices with the fewest loads."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from .problem import Device
+from .problem import DeviceResources
 
 
-def keep_loaded(devices: Sequence[Device], counts: Mapping[str, int]) -> dict[str, str]:
-    """Which device hosts which variant, one each: ``counts[m]`` devices get m (at most ``len(devices)`` in all).
+def keep_loaded(devices: Sequence[DeviceResources], counts: Mapping[str, int]) -> dict[str, str]:
+    """Assign one variant to each device: ``counts[m]`` devices get m (at most ``len(devices)`` in all).
 
-    The devices are identical but for what they have loaded, so the fewest loads are a maximum matching between devices
-    and the copies of variants that they have loaded. It is found exactly by augmenting paths (Berge: a matching that
-    has none is maximum); greedy choice alone would not do where a device has several variants loaded. Returns device
-    id -> variant; devices left idle are absent.
+    The devices differ only in what they have loaded, so the fewest loads are a maximum matching between devices and
+    the copies of variants that they have loaded. Augmenting paths find it exactly (Berge: a matching without one is
+    maximum); a greedy choice is not exact where a device has several variants loaded.
+
+    Returns:
+        Variant by device id; idle devices are absent.
     """
     copies = [variant for variant, count in counts.items() for _ in range(count)]
     if len(copies) > len(devices):
@@ -22,7 +24,7 @@ def keep_loaded(devices: Sequence[Device], counts: Mapping[str, int]) -> dict[st
     wanted = [[c for c, variant in enumerate(copies) if variant in device.loaded] for device in devices]
 
     def augment(device: int, seen: set[int]) -> bool:
-        # Copies that nobody has yet first: it keeps the recursion shallow where many devices have the same loaded.
+        # Free copies first: this keeps the recursion shallow where many devices have the same variants loaded.
         for copy in sorted(wanted[device], key=lambda c: host[c] is not None):
             if copy in seen:
                 continue
@@ -35,7 +37,7 @@ def keep_loaded(devices: Sequence[Device], counts: Mapping[str, int]) -> dict[st
     for device in range(len(devices)):
         augment(device, set())
     keeping = {d for d in host if d is not None}
-    # A device with nothing loaded takes what is new, before one that would have to unload something.
+    # New variants go to devices with nothing loaded before those that would have to evict.
     free = sorted((d for d in range(len(devices)) if d not in keeping), key=lambda d: (len(devices[d].loaded), d))
     for copy, device in enumerate(host):
         if device is None:

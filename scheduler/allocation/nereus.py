@@ -1,17 +1,16 @@
 """`nereus`: the most weighted queries first, then accuracy, on devices whose time is divided.
 
 1. The relaxed problem (:mod:`.relaxation`) bounds every plan and prices devices' time.
-2. Devices are counted out to applications, from the relaxed solution rounded down and from the plan in force, by
-   exchanges valued exactly (:mod:`.device_counts`); what dedicated devices strand goes to shared ones
-   (:mod:`.sharing_search`).
-3. The counts become residents and rates (:mod:`.disaggregation`), on the devices that have them loaded
-   (:mod:`.assign`). Of several counts the one that is worth most is taken, what it has to load paid for
-   (:mod:`.switching_cost`). Where a few devices leave out what the bound says could be served, SCIP searches for it
-   (:mod:`.sharing`).
-4. Pinned variants get a place (:mod:`.pins`).
+2. Local search (:mod:`.local_search`) over device counts (:mod:`.device_counts`) decides how many devices of each group
+   serve each application. It starts from the relaxed solution rounded down, and from the plan in force. Devices that
+   whole counts cannot use well are shared (:mod:`.sharing_search`).
+3. Counts are disaggregated into residents and rates (:mod:`.disaggregation`) and assigned to the devices that have them
+   loaded (:mod:`.assign`). The counts of the highest value less switching cost (:mod:`.switching_cost`) win. Where few
+   devices leave out demand that the bound allows to serve, SCIP searches for a better plan (:mod:`.sharing`).
+4. Pinned variants are placed (:mod:`.pins`).
 
 The certified gap is that between the plan as packed and the bound. Differences from Proteus' Eq. 1 to 7: a device is
-dedicated to an application rather than to a variant, and devices may be shared between applications in turns.
+dedicated to an application rather than to a variant, and devices may be shared between applications in time slices.
 """
 
 from __future__ import annotations
@@ -21,24 +20,24 @@ from dataclasses import replace
 import numpy as np
 
 from . import sharing
-from .concrete import Seating, allocation_of, nothing_planned, seated
-from .device_counts import Board, Shared
-from .device_options import FLOOR, SERVED, Menu
-from .disaggregation import employ_idle
+from .concrete import ConcretePlan, allocation_of, nothing_planned, on_devices
+from .device_counts import DeviceCounts, SharedDevice
+from .device_options import FLOOR, SERVED, DeviceOptions
+from .disaggregation import use_idle_devices
 from .groups import grouped
-from .local_search import climb
-from .pins import bins_of, reservations
-from .problem import Allocation, Device, Problem
+from .local_search import hill_climb
+from .pins import contents_of, reservations
+from .problem import Allocation, DeviceResources, Problem
 from .relaxation import Relaxation, relax
-from .sharing_search import Refinement, fill
-from .switching_cost import Loads
-from .time_slices import turn_gaps
+from .sharing_search import SharingSearch, use_free_devices
+from .switching_cost import SwitchingCosts
+from .time_slices import revisit_periods
 
 #: Gap asked for where the problem asks for none: a tenth of a point of accuracy.
 GAP = 1e-3
-#: Devices up to which what the counts leave out is sought for exactly.
+#: Number of devices up to which SCIP searches for demand that the counts leave out.
 EXACT_DEVICES = 6
-#: Changes that gain less than this share of the weighted demand, in points, are not worth a step.
+#: Smallest gain of a search step, in points, as a share of the weighted demand.
 STEP = 1e-6
 
 
@@ -47,7 +46,7 @@ def solve(problem: Problem) -> Allocation:
     accuracy / weighted demand."""
     plan, missing = _solve(problem, {})
     if missing:
-        # Pinned variants found no room: they get theirs first, and the plan what they leave.
+        # Reserve memory for the pinned variants that did not fit, and plan with what remains.
         reserved = reservations(problem, missing)
         if reserved:
             plan, _ = _solve(problem, reserved)
@@ -60,27 +59,27 @@ def relaxed(problem: Problem) -> Relaxation | None:
     return _relaxed(problem, {})[1]
 
 
-def _relaxed(problem: Problem, reserved: dict[str, Device]) -> tuple[Menu, Relaxation | None]:
+def _relaxed(problem: Problem, reserved: dict[str, DeviceResources]) -> tuple[DeviceOptions, Relaxation | None]:
     groups = grouped(reserved.get(device.id, device) for device in problem.devices)
-    menu = Menu(groups, [a for a in problem.applications if a.demand > 0], problem.variants)
-    return menu, relax(menu) if groups and menu.applications else None
+    options = DeviceOptions(groups, [a for a in problem.applications if a.demand > 0], problem.variants)
+    return options, relax(options) if groups and options.applications else None
 
 
-def _solve(problem: Problem, reserved: dict[str, Device]) -> tuple[Allocation, list[str]]:
-    """The allocation and the pinned variants without room in it. ``reserved``: by id, devices as far as plans go."""
-    menu, bound = _relaxed(problem, reserved)
+def _solve(problem: Problem, reserved: dict[str, DeviceResources]) -> tuple[Allocation, list[str]]:
+    """The allocation, and the pinned variants that do not fit. ``reserved``: by id, devices less reservations."""
+    options, bound = _relaxed(problem, reserved)
     if bound is None:
         return nothing_planned(problem)
-    loads = Loads(menu, bound)
-    seatings = []
-    for board in _counts(problem, menu, bound, loads):
-        employ_idle(board)
-        seatings.append(seated(board, loads))
-    best = max(seatings, key=lambda s: s.value)
-    plan, missing = allocation_of(problem, menu, bound, best, max(problem.gap, GAP))
-    if _worth_searching(problem, bound, plan):
-        found = _searched(problem, menu, reserved)
-        other, other_missing = allocation_of(problem, menu, bound, found, max(problem.gap, GAP))
+    switching = SwitchingCosts(options, bound)
+    plans = []
+    for counts in _counts(problem, options, bound, switching):
+        use_idle_devices(counts)
+        plans.append(on_devices(counts, switching))
+    best = max(plans, key=lambda s: s.value)
+    plan, missing = allocation_of(problem, options, bound, best, max(problem.gap, GAP))
+    if _search_pays(problem, bound, plan):
+        found = _searched(problem, options, reserved)
+        other, other_missing = allocation_of(problem, options, bound, found, max(problem.gap, GAP))
         if _left_out(problem, other) < _left_out(problem, plan):
             return other, other_missing
     return plan, missing
@@ -90,9 +89,8 @@ def _left_out(problem: Problem, plan: Allocation) -> float:
     return sum(a.weight * plan.left_out[a.id] for a in problem.applications)
 
 
-def _worth_searching(problem: Problem, bound: Relaxation, plan: Allocation) -> bool:
-    """Whether a few devices leave something out that they could serve for all that is known. Floors are beyond the
-    exact search."""
+def _search_pays(problem: Problem, bound: Relaxation, plan: Allocation) -> bool:
+    """Whether few devices leave out demand that the bound allows to serve. The exact search does not model floors."""
     demand = sum(a.weight * a.demand for a in problem.applications)
     return (
         len(problem.devices) <= EXACT_DEVICES
@@ -102,70 +100,78 @@ def _worth_searching(problem: Problem, bound: Relaxation, plan: Allocation) -> b
     )
 
 
-def _searched(problem: Problem, menu: Menu, reserved: dict[str, Device]) -> Seating:
-    """Dedicated variants and turns, by SCIP over concrete devices."""
+def _searched(problem: Problem, options: DeviceOptions, reserved: dict[str, DeviceResources]) -> ConcretePlan:
+    """The plan that SCIP finds over concrete devices, dedicated and shared."""
     devices = tuple(reserved.get(device.id, device) for device in problem.devices)
-    variants = tuple(v for a in menu.applications for v in menu.variants(a.id))
+    variants = tuple(v for a in options.applications for v in options.variants(a.id))
     found = sharing.solve(replace(problem, devices=devices, variants=variants))
-    return Seating({device.id: bin_ for device, bin_ in bins_of(replace(problem, variants=variants), found)}, 0.0)
+    return ConcretePlan(
+        {device.id: content for device, content in contents_of(replace(problem, variants=variants), found)}, 0.0
+    )
 
 
-def _counts(problem: Problem, menu: Menu, relaxed: Relaxation, loads: Loads) -> list[Board]:
-    """The counts to choose from, at least one; the plan in force's first."""
-    least = STEP * sum(a.weight * a.demand for a in menu.applications)
-    # The most that there could be, in the board's terms.
+def _counts(
+    problem: Problem, options: DeviceOptions, relaxed: Relaxation, switching: SwitchingCosts
+) -> list[DeviceCounts]:
+    """Candidate counts, at least one; those of the plan in force first."""
+    min_gain = STEP * sum(a.weight * a.demand for a in options.applications)
+    # The bound in the units of DeviceCounts.value.
     bound = relaxed.points + SERVED * relaxed.served + (FLOOR - SERVED) * relaxed.floors
-    enough = bound - max(problem.gap, GAP) * relaxed.points
+    target = bound - max(problem.gap, GAP) * relaxed.points
     found = []
-    if problem.previous is not None and loads.cost_time:
-        kept = _in_force(Menu(menu.groups, menu.applications, problem.variants, loaded_only=True), problem.previous)
-        if kept.value >= enough:
+    if problem.previous is not None and switching.loads_take_time:
+        kept = _counts_in_force(
+            DeviceOptions(options.groups, options.applications, problem.variants, loaded_only=True), problem.previous
+        )
+        if kept.value >= target:
             return [kept]
-        climb(kept, least, enough)
+        hill_climb(kept, min_gain, target)
         found.append(kept)
-    board = Board(menu)
-    board.set(np.floor(relaxed.time + 1e-6))
-    climb(board, least, enough)
-    if board.value < enough:
-        gaps = turn_gaps(menu.applications) if any(_shareable(group.one) for group in menu.groups) else []
-        shared = Board(menu)
+    counts = DeviceCounts(options)
+    counts.set(np.floor(relaxed.time + 1e-6))
+    hill_climb(counts, min_gain, target)
+    if counts.value < target:
+        periods = (
+            revisit_periods(options.applications) if any(_shareable(group.one) for group in options.groups) else []
+        )
+        shared = DeviceCounts(options)
         shared.set(np.floor(relaxed.time + 1e-6))
-        fill(shared, gaps, least)
-        board = max((board, shared), key=lambda b: b.value)
-        Refinement(board, gaps, least, enough).run()
-    return [*found, board]
+        use_free_devices(shared, periods, min_gain)
+        counts = max((counts, shared), key=lambda c: c.value)
+        SharingSearch(counts, periods, min_gain, target).run()
+    return [*found, counts]
 
 
-def _shareable(device: Device) -> bool:
+def _shareable(device: DeviceResources) -> bool:
     return device.max_resident is None or device.max_resident > 1
 
 
-def _in_force(menu: Menu, previous: Allocation) -> Board:
-    """The counts of an earlier plan, as far as they still apply."""
-    group_of = {device.id: g for g, group in enumerate(menu.groups) for device in group.devices}
-    index = {a.id: q for q, a in enumerate(menu.applications)}
-    owner = {v.id: index[a.id] for a in menu.applications for v in menu.variants(a.id)}
+def _counts_in_force(options: DeviceOptions, previous: Allocation) -> DeviceCounts:
+    """The counts of the plan in force, as far as its devices and variants still exist."""
+    group_of = {device.id: g for g, group in enumerate(options.groups) for device in group.devices}
+    index = {a.id: q for q, a in enumerate(options.applications)}
+    owner = {v.id: index[a.id] for a in options.applications for v in options.variants(a.id)}
     working: dict[str, list] = {}
     for placement in previous.placements:
         if placement.rate > 0 and placement.device in group_of and placement.variant in owner:
             working.setdefault(placement.device, []).append(placement)
-    dedicated = np.zeros((len(menu.applications), len(menu.groups)), dtype=int)
+    dedicated = np.zeros((len(options.applications), len(options.groups)), dtype=int)
     shared = []
     for device, residents in working.items():
-        g, gap_s = group_of[device], previous.turn_gap_s.get(device, 0.0)
-        if not gap_s:
+        g, revisit_s = group_of[device], previous.revisit_s.get(device, 0.0)
+        if not revisit_s:
             q = owner[residents[0].variant]
-            dedicated[q, g] += bool(menu.cards[q].offers[g])
+            dedicated[q, g] += bool(options.by_application[q].operating_points[g])
             continue
         wanted = {(p.variant, p.max_batch) for p in residents}
-        table = menu.turns(g, gap_s)
-        turns = [
-            (int(q), turn, earns)
-            for q, turn, earns in zip(table.owner, table.turns, table.earns, strict=True)
-            if (turn.variant.id, turn.rows) in wanted
+        table = options.slices(g, revisit_s)
+        slices = [
+            (int(q), slice_, earns)
+            for q, slice_, earns in zip(table.owner, table.slices, table.earns, strict=True)
+            if (slice_.variant.id, slice_.rows) in wanted
         ]
-        if turns:
-            shared.append(Shared(g, gap_s, tuple(turns)))
-    board = Board(menu)
-    board.set(dedicated, shared)
-    return board
+        if slices:
+            shared.append(SharedDevice(g, revisit_s, tuple(slices)))
+    counts = DeviceCounts(options)
+    counts.set(dedicated, shared)
+    return counts

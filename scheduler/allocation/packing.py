@@ -1,4 +1,4 @@
-"""Packing counts of residents onto concrete devices: within the cycle, the memory and the residents allowed."""
+"""Packing counts of residents onto concrete devices: within slice budget, memory and residents allowed."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .groups import Group
+from .groups import DeviceGroup
 from .matching import best_assignment
-from .problem import Device
-from .proteus import Option
-from .residents import Seat, dedicated_seat
+from .problem import DeviceResources
+from .proteus import DedicatedOption
+from .residents import ResidentCapacity, dedicated_resident
 from .sharing_model import Choices, dedicated_names, shared_names
-from .time_slices import TurnOption, cycle_s
+from .time_slices import SliceOption, slice_budget_s
 
 
 @dataclass
 class Bin:
-    """One device to be: its turn gap (0: dedicated) and residents with their rows a turn."""
+    """A device being packed: its revisit period (0: dedicated) and residents with the rows of their slices."""
 
-    gap_s: float
-    residents: list[tuple[TurnOption, int]] = field(default_factory=list)
-    dedicated: Option | None = None
+    revisit_s: float
+    residents: list[tuple[SliceOption, int]] = field(default_factory=list)
+    dedicated: DedicatedOption | None = None
 
     @property
     def variants(self) -> set[str]:
@@ -29,8 +29,8 @@ class Bin:
             return {self.dedicated.variant.id}
         return {option.variant.id for option, _ in self.residents}
 
-    def rows_that_fit(self, group: Group, option: TurnOption) -> int:
-        """Rows a turn that ``option`` could still get here; 0: it does not fit."""
+    def rows_that_fit(self, group: DeviceGroup, option: SliceOption) -> int:
+        """Rows of a slice that ``option`` could still get here; 0: it does not fit."""
         device = group.one
         if any(o.variant.application == option.variant.application for o, _ in self.residents):
             return 0
@@ -39,18 +39,19 @@ class Bin:
         memory = option.memory_bytes + sum(o.memory_bytes for o, _ in self.residents)
         if device.memory_bytes is not None and memory > device.memory_bytes:
             return 0
-        left = cycle_s(group, self.gap_s) * (1 + 1e-9) - sum(o.cost.seconds(rows) for o, rows in self.residents)
+        left = slice_budget_s(group, self.revisit_s) * (1 + 1e-9) - sum(
+            o.cost.seconds(rows) for o, rows in self.residents
+        )
         if left < option.cost.seconds(1):
             return 0
         if option.cost.beta_s <= 0:
             return option.cost.max_rows
         return min(option.cost.max_rows, math.floor((left - option.cost.alpha_s) / option.cost.beta_s * (1 + 1e-12)))
 
-    def use_what_is_left(self, group: Group) -> None:
-        """Let turns take more rows while the cycle lasts: the gap holds as well, and bursts are absorbed. The resident
-        that gains most, relative to what it has, first."""
+    def use_what_is_left(self, group: DeviceGroup) -> None:
+        """Give slices more rows while the slice budget allows, to absorb bursts; the largest relative gain first."""
         while True:
-            left = cycle_s(group, self.gap_s) - sum(o.cost.seconds(rows) for o, rows in self.residents)
+            left = slice_budget_s(group, self.revisit_s) - sum(o.cost.seconds(rows) for o, rows in self.residents)
             growing = [
                 (1 / rows, -i)
                 for i, (o, rows) in enumerate(self.residents)
@@ -65,54 +66,56 @@ class Bin:
 
 def pack(offered: Choices, values: Mapping[str, float]) -> dict[int, list[Bin]]:
     """Bins by group from the counts of a solution. Exact for groups of one device; otherwise first-fit decreasing,
-    where a resident that finds no bin large enough takes fewer rows in the one with the most left, or goes."""
+    where a resident that fits no bin takes fewer rows in the emptiest one, or is dropped."""
     bins: dict[int, list[Bin]] = {g: [] for g in range(len(offered.groups))}
     for option in offered.dedicated:
         x_name, y_name = dedicated_names(option)
         if values.get(y_name, 0.0) > 0:
             bins[option.group] += [Bin(0.0, dedicated=option) for _ in range(round(values.get(x_name, 0.0)))]
-    items: dict[tuple[int, float], list[tuple[TurnOption, int]]] = {}
+    items: dict[tuple[int, float], list[tuple[SliceOption, int]]] = {}
     for option in offered.shared:
         r_name, w_name, y_name = shared_names(option)
         residents, rows = round(values.get(r_name, 0.0)), round(values.get(w_name, 0.0))
         if residents < 1 or values.get(y_name, 0.0) <= 0:
             continue
         each, more = divmod(rows, residents)
-        items.setdefault((option.group, option.gap_s), []).extend(
+        items.setdefault((option.group, option.revisit_s), []).extend(
             (option, max(1, min(option.cost.max_rows, each + (i < more)))) for i in range(residents)
         )
-    for (g, gap_s), wanted in items.items():
+    for (g, revisit_s), wanted in items.items():
         group = offered.groups[g]
-        mine = [Bin(gap_s) for _ in range(round(values.get(f"n_{g}_{gap_s}", 0.0)))]
+        mine = [Bin(revisit_s) for _ in range(round(values.get(f"n_{g}_{revisit_s}", 0.0)))]
         wanted.sort(key=lambda item: (-item[0].cost.seconds(item[1]), item[0].variant.id))
         for option, rows in wanted:
-            room = [(b.rows_that_fit(group, option), -i) for i, b in enumerate(mine)]
-            enough = [(-i, r) for r, i in room if r >= rows]
+            fitting = [(b.rows_that_fit(group, option), -i) for i, b in enumerate(mine)]
+            enough = [(-i, r) for r, i in fitting if r >= rows]
             if enough:
                 mine[min(enough)[0]].residents.append((option, rows))
-            elif room and max(room)[0] > 0:
-                fewer, i = max(room)
+            elif fitting and max(fitting)[0] > 0:
+                fewer, i = max(fitting)
                 mine[-i].residents.append((option, fewer))
         bins[g] += [b for b in mine if b.residents]
     return bins
 
 
-def seats_of(offered: Choices, bins: Mapping[int, list[Bin]]) -> list[Seat]:
-    """Bins dealt out to each group's devices so that the most loaded variants stay where they are."""
-    seats: list[Seat] = []
+def residents_of(offered: Choices, bins: Mapping[int, list[Bin]]) -> list[ResidentCapacity]:
+    """Assign bins to each group's devices so that the most loaded variants stay in place."""
+    residents: list[ResidentCapacity] = []
     for g, group in enumerate(offered.groups):
         mine = bins.get(g, [])
         gain = [[float(len(b.variants & device.loaded)) for device in group.devices] for b in mine]
         for b, index in zip(mine, best_assignment(gain), strict=True):
-            seats += _seats(group, group.devices[index], b)
-    return seats
+            residents += _residents(group, group.devices[index], b)
+    return residents
 
 
-def _seats(group: Group, device: Device, packed: Bin) -> list[Seat]:
+def _residents(group: DeviceGroup, device: DeviceResources, packed: Bin) -> list[ResidentCapacity]:
     if packed.dedicated is not None:
-        return [dedicated_seat(device, packed.dedicated.variant, packed.dedicated.capacity)]
+        return [dedicated_resident(device, packed.dedicated.variant, packed.dedicated.capacity)]
     packed.use_what_is_left(group)
     return [
-        Seat(device, option.variant, rows / packed.gap_s, rows, turn_gap_s=packed.gap_s, cost=option.cost)
+        ResidentCapacity(
+            device, option.variant, rows / packed.revisit_s, rows, revisit_s=packed.revisit_s, cost=option.cost
+        )
         for option, rows in packed.residents
     ]

@@ -1,7 +1,7 @@
-"""Pinned variants: each is resident on one device at least, wherever that is possible.
+"""Pinned variants: each is resident on at least one device, where possible.
 
-One that the plan works with is. Others stand by, with no rate and no time, where there is room; where there is none,
-room is reserved for them before the plan is made.
+Those that serve demand are resident already. Others stand by, with no rate and no time share, where memory allows;
+otherwise memory is reserved for them and the plan is made again.
 """
 
 from __future__ import annotations
@@ -10,24 +10,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from .capacity import profile_on
-from .disaggregation import Bin, Seat
+from .disaggregation import DeviceContent, PlannedResident
 from .groups import usable
-from .problem import Allocation, Device, Placement, Problem, Variant
+from .problem import Allocation, CandidateVariant, DeviceResources, Placement, Problem
 
 
-def pin(problem: Problem, hosts: Sequence[tuple[Device, Bin]]) -> list[str]:
-    """Let each pinned variant that works nowhere stand by on one device with room for it, one that has it loaded if
-    there is one. Returns those for which there is no room now, though it could run on one of the devices."""
-    resident = {seat.variant.id for _, bin_ in hosts for seat in bin_.seats}
+def pin(problem: Problem, hosts: Sequence[tuple[DeviceResources, DeviceContent]]) -> list[str]:
+    """Add each pinned variant that is not resident to a device where it fits, one that has it loaded if possible.
+
+    Returns the ids of those that fit nowhere now, though a device could run them."""
+    placed = {resident.variant.id for _, content in hosts for resident in content.residents}
     missing = []
     for variant in problem.variants:
-        if not variant.pinned or variant.excluded or variant.id in resident:
+        if not variant.pinned or variant.excluded or variant.id in placed:
             continue
         able = [host for host in hosts if profile_on(variant, host[0]) is not None]
-        for device, bin_ in sorted(able, key=lambda host: variant.id not in host[0].loaded):
-            if _fits(variant, device, bin_):
+        for device, content in sorted(able, key=lambda host: variant.id not in host[0].loaded):
+            if _fits(variant, device, content):
                 profile = variant.profiles[device.type]
-                bin_.seats.append(Seat(variant, 0.0, profile.points[0][0], 0.0, profile.memory_bytes))
+                content.residents.append(PlannedResident(variant, 0.0, profile.points[0][0], 0.0, profile.memory_bytes))
                 break
         else:
             if able:
@@ -36,52 +37,56 @@ def pin(problem: Problem, hosts: Sequence[tuple[Device, Bin]]) -> list[str]:
 
 
 def with_pinned(problem: Problem, allocation: Allocation) -> Allocation:
-    """The allocation, and pinned variants that it leaves away standing by where there is room."""
-    resident = {placement.variant for placement in allocation.placements}
-    if all(v.id in resident for v in problem.variants if v.pinned and not v.excluded):
+    """The allocation, with pinned variants that it does not place standing by where they fit."""
+    placed = {placement.variant for placement in allocation.placements}
+    if all(v.id in placed for v in problem.variants if v.pinned and not v.excluded):
         return allocation
-    hosts = bins_of(problem, allocation)
+    hosts = contents_of(problem, allocation)
     pin(problem, hosts)
     placements, moves = placements_of(hosts)
     status = "optimal" if allocation.status == "empty" and placements else allocation.status
     return replace(allocation, placements=placements, moves=moves, status=status)
 
 
-def bins_of(problem: Problem, allocation: Allocation) -> list[tuple[Device, Bin]]:
+def contents_of(problem: Problem, allocation: Allocation) -> list[tuple[DeviceResources, DeviceContent]]:
     """The allocation's residents by usable device, in the problem's order."""
     variants = {v.id: v for v in problem.variants}
-    hosts = [(device, Bin(allocation.turn_gap_s.get(device.id, 0.0))) for device in problem.devices if usable(device)]
-    by_id = {device.id: (device, bin_) for device, bin_ in hosts}
+    hosts = [
+        (device, DeviceContent(allocation.revisit_s.get(device.id, 0.0)))
+        for device in problem.devices
+        if usable(device)
+    ]
+    by_id = {device.id: (device, content) for device, content in hosts}
     for p in allocation.placements:
-        device, bin_ = by_id[p.device]
+        device, content = by_id[p.device]
         memory = variants[p.variant].profiles[device.type].memory_bytes
-        bin_.seats.append(Seat(variants[p.variant], p.rate, p.max_batch, p.time_share, memory))
+        content.residents.append(PlannedResident(variants[p.variant], p.rate, p.max_batch, p.time_share, memory))
     return hosts
 
 
-def placements_of(hosts: Sequence[tuple[Device, Bin]]) -> tuple[tuple[Placement, ...], int]:
-    """Device by device, what works before what stands by, and how many variants have to be loaded."""
+def placements_of(hosts: Sequence[tuple[DeviceResources, DeviceContent]]) -> tuple[tuple[Placement, ...], int]:
+    """Placements device by device, working residents before standby, and the number of variants to load."""
     made = []
     moves = 0
-    for device, bin_ in hosts:
-        for seat in bin_.seats:
-            made.append(Placement(device.id, seat.variant.id, seat.rate, seat.batch, seat.share))
-            moves += seat.variant.id not in device.loaded
+    for device, content in hosts:
+        for resident in content.residents:
+            made.append(Placement(device.id, resident.variant.id, resident.rate, resident.batch, resident.share))
+            moves += resident.variant.id not in device.loaded
     return tuple(made), moves
 
 
-def _fits(variant: Variant, device: Device, bin_: Bin) -> bool:
-    if device.max_resident is not None and len(bin_.seats) >= device.max_resident:
+def _fits(variant: CandidateVariant, device: DeviceResources, content: DeviceContent) -> bool:
+    if device.max_resident is not None and len(content.residents) >= device.max_resident:
         return False
-    memory = variant.profiles[device.type].memory_bytes + sum(seat.memory_bytes for seat in bin_.seats)
+    memory = variant.profiles[device.type].memory_bytes + sum(resident.memory_bytes for resident in content.residents)
     return device.memory_bytes is None or memory <= device.memory_bytes
 
 
-def reservations(problem: Problem, pinned: Sequence[str]) -> dict[str, Device]:
-    """Devices, by id, less the room of the pinned variants, each on the device that has it loaded or most room."""
+def reservations(problem: Problem, pinned: Sequence[str]) -> dict[str, DeviceResources]:
+    """Devices, by id, less memory for the pinned variants: each on a device that has it loaded, else the largest."""
     variants = {v.id: v for v in problem.variants}
     devices = {d.id: d for d in problem.devices if usable(d)}
-    changed: dict[str, Device] = {}
+    changed: dict[str, DeviceResources] = {}
     for name in pinned:
         variant = variants[name]
         able = [d for d in devices.values() if usable(d) and profile_on(variant, d) is not None]

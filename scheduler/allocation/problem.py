@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Device:
+class DeviceResources:
     """``available``: share of the device's time that queries may use (1 less what is reserved, for profiling say).
     ``loaded``: variants loaded there now, which cost nothing to keep. ``memory_bytes`` None: not limited."""
 
@@ -26,9 +26,9 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Application:
-    """``demand``: items/s to plan for (margins included). ``weight``: worth of one served item. ``floor``: share of
-    the demand (0 to 1) that is served before anything beyond other applications' floors is."""
+class ApplicationDemand:
+    """``demand``: items/s to plan for (margins included). ``weight``: relative value of one served item. ``floor``:
+    share of the demand (0 to 1) that is served before anything beyond other applications' floors is."""
 
     id: str
     slo_s: float
@@ -38,11 +38,11 @@ class Application:
 
 
 @dataclass(frozen=True)
-class Profile:
+class LatencyProfile:
     """Latency (p95, live) by batch, ascending, of one variant on one device type, and its memory while resident.
 
-    ``slowest``: where batches take different times by the size of their queries, those that take longest, for the same
-    batches; ``points`` are the mean then. Empty: they all take the same."""
+    ``slowest``: where batches of one size take different times by the size of their queries, the longest ones, for the
+    same batches; ``points`` are the mean then. Empty: they all take the same time."""
 
     points: tuple[tuple[int, float], ...]
     memory_bytes: int = 0
@@ -51,21 +51,20 @@ class Profile:
 
     @property
     def longest(self) -> tuple[tuple[int, float], ...]:
-        """What a single batch may take, which decides whether its queries are in time; how many items a second add up
-        to is a matter of ``points``."""
+        """The longest time of a batch, which decides whether its queries are in time; rates follow from ``points``."""
         return self.slowest or self.points
 
 
 @dataclass(frozen=True)
-class Variant:
-    """``profiles`` by device type; a missing type means that it does not run there. ``name``: for sentences, where the
-    id says nothing to people. ``pinned``: to be resident on one device at least, wherever that is possible.
+class CandidateVariant:
+    """``profiles`` by device type; a missing type means that it does not run there. ``name``: for explanations, where
+    the id means nothing to people. ``pinned``: to be resident on one device at least, wherever that is possible.
     ``excluded``: not to be placed."""
 
     id: str
     application: str
     accuracy: float
-    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    profiles: Mapping[str, LatencyProfile] = field(default_factory=dict)
     name: str = ""
     pinned: bool = False
     excluded: bool = False
@@ -77,13 +76,13 @@ class Variant:
 
 @dataclass(frozen=True)
 class Problem:
-    """Everything a strategy may know. ``time_limit_s`` bounds the solver; ``gap`` is the relative gap asked for.
-    ``previous``: the allocation in force, where this same strategy made it; None: this is its first. A strategy that
-    keeps something of its earlier answers has no other memory."""
+    """A strategy's whole input. ``time_limit_s`` bounds the solver; ``gap`` is the relative gap asked for.
+    ``previous``: the allocation in force, where this same strategy made it; None: this is its first. Strategies
+    have no other memory."""
 
-    devices: tuple[Device, ...]
-    applications: tuple[Application, ...]
-    variants: tuple[Variant, ...]
+    devices: tuple[DeviceResources, ...]
+    applications: tuple[ApplicationDemand, ...]
+    variants: tuple[CandidateVariant, ...]
     time_limit_s: float = 10.0
     gap: float = 0.0
     previous: Allocation | None = None
@@ -91,7 +90,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Placement:
-    """A resident variant. ``rate``: items/s planned for it here. ``max_batch``: rows a turn. ``time_share``: of the
+    """A resident variant. ``rate``: items/s planned for it here. ``max_batch``: rows. ``time_share``: of the
     device's time that the rate takes."""
 
     device: str
@@ -105,18 +104,18 @@ class Placement:
 class Allocation:
     """A strategy's answer.
 
-    ``served`` and ``left_out``: items/s by application, which add up to the demand. ``turn_gap_s`` by shared device:
-    the longest time between two turns of a resident. ``accuracy``: mean normalised accuracy of what is served.
+    ``served`` and ``left_out``: items/s by application, which add up to the demand. ``revisit_s`` by shared device:
+    the longest time between two slices of a resident. ``accuracy``: mean normalised accuracy of what is served.
     ``gap``: certified relative gap between this allocation, as packed on devices, and the solver's bound.
     ``status``: ``optimal`` (the gap asked for is certified; where none is asked for, the strategy's own), ``feasible``
-    (it is not), ``heuristic`` (a rule that seeks no optimum; the bound is then that of all demand on the most accurate
+    (it is not), ``heuristic`` (a rule without optimality; the bound is then that of all demand on the most accurate
     variants) or ``empty`` (nothing can be placed).
-    ``cut_short``: whether the time limit ended a search on the way, whatever the status: the same problem may get
-    another answer on another machine then, and never otherwise. ``solve_s``, ``moves`` and this are set where
+    ``cut_short``: whether the time limit ended a search, whatever the status: only then may the same problem get
+    another answer on another machine. ``solve_s``, ``moves`` and this are set where
     strategies are called by their names (:mod:`scheduler.allocation.strategies`).
-    ``reasons``: sentences for the operator: what each device got and why, what is left out and why.
-    ``prices``: by device type, what a second of a device's time is worth (weighted items x normalised accuracy points;
-    the duals of the relaxed problem); empty where the strategy knows none. ``residents``: all variants to keep loaded
+    ``reasons``: explanations for the operator: what each device got and why, what is left out and why.
+    ``prices``: by device type, the price of a second of a device's time (weighted items x normalised accuracy points;
+    the duals of the relaxed problem); empty where the strategy has none. ``residents``: all variants to keep loaded
     by device, in the order of loading, those placed there among them; empty where the strategy keeps no others.
     ``provided``: the demand (items/s by application) that these were chosen for.
     """
@@ -125,7 +124,7 @@ class Allocation:
     served: Mapping[str, float]
     left_out: Mapping[str, float]
     accuracy: float
-    turn_gap_s: Mapping[str, float] = field(default_factory=dict)
+    revisit_s: Mapping[str, float] = field(default_factory=dict)
     objective: float = 0.0
     bound: float = 0.0
     gap: float = 0.0

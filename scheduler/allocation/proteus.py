@@ -3,15 +3,15 @@
 Source: Ahmad et al., "Proteus" (ASPLOS '24), Section 4. Differences from the printed formulation:
 
 - Identical devices are counted, not named: n[g,m] is the sum of x[d,m] over the devices of group g, an integer. Any
-  counts with sum_m n[g,m] <= |g| can be dealt out to the group's devices, so that nothing is lost, and the solver is
-  spared |g|! symmetric copies of each solution.
+  counts with sum_m n[g,m] <= |g| can be assigned to the group's devices, so nothing is lost, and the solver avoids
+  |g|! symmetric copies of each solution.
 - y[g,m] is the share of the application's demand that variant m serves in group g: the paper's y[d,q] restricted to
   the variant hosted (Eq. 3 is then built in), with z = y * s_q.
 - Eq. 7 as printed multiplies z, already in items/s, by s_q once more; the objective here is the sum of A * z.
-- Where no plan serves all demand the paper steps the demand down blindly. Here a first solve finds the most weighted
+- Where no plan serves all demand the paper lowers the demand step by step. Here a first solve finds the most weighted
   items that can be served, and a second the best accuracy while serving that much.
-- A small price on each load, together at most :data:`PRICE_OF_ALL_LOADS` points of accuracy, chooses among plans that
-  are as good the one that moves the fewest variants.
+- A small price on each load, together at most :data:`PRICE_OF_ALL_LOADS` points of accuracy, selects the plan with
+  the fewest loads among equal ones.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ from dataclasses import dataclass
 from pyscipopt import Model, quicksum
 
 from .capacity import Capacity, dedicated_capacity, profile_on
-from .groups import Group, grouped
+from .groups import DeviceGroup, grouped
 from .matching import keep_loaded
-from .problem import Allocation, Problem, Variant
-from .residents import Seat, assemble, dedicated_seat
+from .problem import Allocation, CandidateVariant, Problem
+from .residents import ResidentCapacity, assemble, dedicated_resident
 from .solver import Budget, Solution, maximise, names, new_model
 
 #: Points of accuracy (percent) that all loads together may cost at most.
 PRICE_OF_ALL_LOADS = 0.05
-#: How far below the most that can be served (relative) the second solve may go: the solver's own tolerance.
+#: Relative tolerance of the second solve on what is served: the solver's own.
 SERVED_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
-class Option:
+class DedicatedOption:
     """Variant ``variant`` dedicated on a device of group ``group`` (an index)."""
 
     group: int
-    variant: Variant
+    variant: CandidateVariant
     capacity: Capacity
     rate: float
     """items/s on one device of the group, its availability counted"""
 
 
 def dedicated_options(
-    problem: Problem, groups: list[Group], keep: Callable[[int, float, str], bool] | None = None
-) -> list[Option]:
+    problem: Problem, groups: list[DeviceGroup], keep: Callable[[int, float, str], bool] | None = None
+) -> list[DedicatedOption]:
     """Every useful way to dedicate a device: those of applications with demand, without dominated ones.
 
     In one group, for one application, a variant that is neither faster nor more accurate than another can be exchanged
-    for it without loss; it stays only where it is loaded, for it may be cheaper to keep.
+    for it without loss; it is kept only where it is loaded, since a load costs.
     ``keep(group, 0.0, variant id)`` narrows the options.
     """
     slo = {a.id: a.slo_s for a in problem.applications if a.demand > 0}
@@ -59,7 +59,7 @@ def dedicated_options(
     capacities: dict[tuple[int, float], Capacity | None] = {}
     for g, group in enumerate(groups):
         loaded = frozenset().union(*(d.loaded for d in group.devices))
-        mine: dict[str, list[Option]] = {}
+        mine: dict[str, list[DedicatedOption]] = {}
         for variant in problem.variants:
             if variant.application not in slo or (keep is not None and not keep(g, 0.0, variant.id)):
                 continue
@@ -72,7 +72,7 @@ def dedicated_options(
                 capacities[key] = dedicated_capacity(profile, slo[variant.application])
             capacity = capacities[key]
             if capacity is not None:
-                option = Option(g, variant, capacity, capacity.rate * group.one.available)
+                option = DedicatedOption(g, variant, capacity, capacity.rate * group.one.available)
                 mine.setdefault(variant.application, []).append(option)
         for rivals in mine.values():
             rivals.sort(key=lambda o: (-o.variant.accuracy, -o.rate))
@@ -85,9 +85,9 @@ def dedicated_options(
 
 
 class _Formulation:
-    """One SCIP model of the problem with its parts at hand."""
+    """One SCIP model of the problem: its variables, ``served`` and ``objective``."""
 
-    def __init__(self, problem: Problem, groups: list[Group], options: list[Option]):
+    def __init__(self, problem: Problem, groups: list[DeviceGroup], options: list[DedicatedOption]):
         self.model: Model = new_model()
         model = self.model
         demand = {a.id: a.demand for a in problem.applications if a.demand > 0}
@@ -101,7 +101,7 @@ class _Formulation:
             g, m, q = option.group, option.variant.id, option.variant.application
             n = model.addVar(names(("n", g, m)), vtype="I", lb=0, ub=len(groups[g]))
             y = model.addVar(names(("y", g, m)), lb=0, ub=1)
-            # Eq. 5, summed over the group; never more than the demand, which keeps the relaxation tight.
+            # Eq. 5, summed over the group; at most the demand, which keeps the relaxation tight.
             model.addCons(y <= min(option.rate / demand[q], 1.0) * n)
             hosted[g].append(n)
             self.shares[q].append(y)
@@ -166,12 +166,12 @@ def solve(problem: Problem) -> Allocation:
         second = maximise(formulation.model, formulation.objective, budget.left(), problem.gap, start=first.values)
     if second is None:
         second = Solution(first.values, 0.0, 100.0, False)
-    return _dealt_out(problem, groups, options, first, second)
+    return _on_devices(problem, groups, options, first, second)
 
 
-def _dealt_out(problem: Problem, groups, options, first: Solution | None, second: Solution) -> Allocation:
+def _on_devices(problem: Problem, groups, options, first: Solution | None, second: Solution) -> Allocation:
     demand = {a.id: a.demand for a in problem.applications}
-    seats: list[Seat] = []
+    residents: list[ResidentCapacity] = []
     rates: dict[str, float] = {}
     for g, group in enumerate(groups):
         mine = {o.variant.id: o for o in options if o.group == g}
@@ -184,10 +184,10 @@ def _dealt_out(problem: Problem, groups, options, first: Solution | None, second
                 rates[m] = rates.get(m, 0.0) + rate
         hosts = keep_loaded(group.devices, counts)
         by_id = {d.id: d for d in group.devices}
-        seats += [dedicated_seat(by_id[d], mine[m].variant, mine[m].capacity) for d, m in hosts.items()]
+        residents += [dedicated_resident(by_id[d], mine[m].variant, mine[m].capacity) for d, m in hosts.items()]
     return assemble(
         problem,
-        seats,
+        residents,
         rates,
         objective=second.objective,
         bound=max(second.bound, second.objective),
@@ -197,7 +197,7 @@ def _dealt_out(problem: Problem, groups, options, first: Solution | None, second
 
 
 def relative_gap(solution: Solution | None) -> float:
-    """(bound - objective) / objective; 0 below the solver's own precision, and 1 where there is nothing to compare."""
+    """(bound - objective) / objective; 0 below the solver's precision, and 1 where the objective is 0."""
     if solution is None or solution.bound <= 0:
         return 0.0
     if solution.objective <= 0:

@@ -1,4 +1,4 @@
-"""Sentences for operators: the demand that is left out, accuracy, and devices; with the reason and the remedy."""
+"""Explanations for operators: demand left out, accuracy, and devices; each with its reason and remedy."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import replace
 
 from .capacity import Capacity, dedicated_capacity, fits_memory, profile_on
 from .groups import usable
-from .problem import Allocation, Application, Device, Placement, Problem, Variant
+from .problem import Allocation, ApplicationDemand, CandidateVariant, DeviceResources, Placement, Problem
 
-#: points of accuracy below the best profiled variant from which a sentence gives the reason
-WORTH_SAYING = 0.05
+#: points of accuracy below the best profiled variant from which the reason is explained
+ACCURACY_LOSS = 0.05
 
 
 def reasons(problem: Problem, allocation: Allocation) -> tuple[str, ...]:
-    """Sentences in reading order: what is left out, accuracy by application, then device by device."""
+    """Explanations in reading order: demand left out, accuracy by application, then device by device."""
     return (*_left_out(problem, allocation), *_accuracy(problem, allocation), *_devices(problem, allocation))
 
 
 def explained(problem: Problem, allocation: Allocation) -> Allocation:
-    """The allocation with its reasons, unless it has some of its own."""
+    """The allocation with reasons: its own, or those made here."""
     return allocation if allocation.reasons else replace(allocation, reasons=reasons(problem, allocation))
 
 
@@ -31,7 +31,7 @@ def _ms(seconds: float) -> str:
     return f"{seconds * 1000:.0f} ms" if seconds >= 0.01 else f"{seconds * 1000:.1f} ms"
 
 
-def _best(variant: Variant, application: Application, devices: list[Device]) -> Capacity | None:
+def _best(variant: CandidateVariant, application: ApplicationDemand, devices: list[DeviceResources]) -> Capacity | None:
     """The variant's largest dedicated capacity on any of the devices."""
     found = []
     for device in devices:
@@ -54,7 +54,7 @@ def _left_out(problem: Problem, allocation: Allocation):
         )
 
 
-def _why_left_out(problem: Problem, application: Application, devices: list[Device]) -> str:
+def _why_left_out(problem: Problem, application: ApplicationDemand, devices: list[DeviceResources]) -> str:
     """The reason and its remedy."""
     variants = [v for v in problem.variants if v.application == application.id]
     profiles = [(v.profiles[d.type], d) for v in variants for d in devices if d.type in v.profiles]
@@ -88,7 +88,7 @@ def _accuracy(problem: Problem, allocation: Allocation):
             continue
         mean = sum(variants[v].accuracy * rate for v, rate in rates.items()) / total
         mine = [v for v in problem.variants if v.application == application.id]
-        better = [v for v in mine if v.accuracy > mean + WORTH_SAYING]
+        better = [v for v in mine if v.accuracy > mean + ACCURACY_LOSS]
         able = [v for v in better if _best(v, application, devices) is not None]
         unable = [v for v in better if v not in able]
         if unable:
@@ -116,18 +116,18 @@ def _devices(problem: Problem, allocation: Allocation):
     for p in allocation.placements:
         by_device[p.device].append(p)
     for device in problem.devices:
-        gap_s = allocation.turn_gap_s.get(device.id, 0.0)
+        revisit_s = allocation.revisit_s.get(device.id, 0.0)
         working = [p for p in by_device[device.id] if p.rate > 0 or p.time_share > 0]
         if not by_device[device.id]:
             if not usable(device):
-                why = "it has no time or room for variants now"
+                why = "all of its time is reserved, or it may hold no variants"
             elif not any(profile_on(v, device) for v in problem.variants):
                 why = "no variant is profiled on its type and fits into its memory"
             else:
                 why = "no application with demand has a variant that is fast enough here and worth running"
             yield f"{device.id}: idle, because {why}."
-        elif gap_s > 0:
-            yield f"{device.id}: shared by {len(working)} variants, each of which runs at least every {_ms(gap_s)}:"
+        elif revisit_s > 0:
+            yield f"{device.id}: shared by {len(working)} variants, each of which runs at least every {_ms(revisit_s)}:"
         elif len(working) > 1:
             yield f"{device.id}: runs {len(working)} variants of one application:"
         for p in by_device[device.id]:
@@ -136,17 +136,19 @@ def _devices(problem: Problem, allocation: Allocation):
             if p not in working:
                 kept = _kept(device, variant)
                 yield f"{device.id}: {variant.label} ({application.id}) stands by, without planned queries; {kept}."
-            elif gap_s > 0:
-                yield _shared(device, p, variant, application, gap_s)
+            elif revisit_s > 0:
+                yield _shared(device, p, variant, application, revisit_s)
             else:
                 yield _dedicated(device, p, variant, application, alone=len(working) == 1)
 
 
-def _kept(device: Device, variant: Variant) -> str:
+def _kept(device: DeviceResources, variant: CandidateVariant) -> str:
     return "already loaded" if variant.id in device.loaded else "to be loaded"
 
 
-def _dedicated(device: Device, p: Placement, variant: Variant, application: Application, alone: bool) -> str:
+def _dedicated(
+    device: DeviceResources, p: Placement, variant: CandidateVariant, application: ApplicationDemand, alone: bool
+) -> str:
     capacity = dedicated_capacity(variant.profiles[device.type], application.slo_s)
     reserve = f"; {1 - device.available:.0%} of the device's time is reserved" if device.available < 1 else ""
     share = device.available if alone else p.time_share
@@ -158,9 +160,11 @@ def _dedicated(device: Device, p: Placement, variant: Variant, application: Appl
     )
 
 
-def _shared(device: Device, p: Placement, variant: Variant, application: Application, gap_s: float) -> str:
+def _shared(
+    device: DeviceResources, p: Placement, variant: CandidateVariant, application: ApplicationDemand, revisit_s: float
+) -> str:
     return (
         f"{device.id}: {variant.label} ({application.id}) serves {_items(p.rate)} of at most "
-        f"{_items(p.max_batch / gap_s)} items/s in {p.time_share:.0%} of the time, in batches of up to {p.max_batch}; "
-        f"{_kept(device, variant)}."
+        f"{_items(p.max_batch / revisit_s)} items/s in {p.time_share:.0%} of the time, in batches of up to "
+        f"{p.max_batch}; {_kept(device, variant)}."
     )

@@ -1,12 +1,12 @@
 """The MILP of device sharing over groups of identical devices.
 
-Per group g, turn gap D and variant m (see :mod:`.time_slices` for what makes it safe):
+Per group g, revisit period D and variant m (safe by the rules of :mod:`.time_slices`):
 
-- n[g,D]: devices of the group with that turn gap, integer; x[g,m]: devices dedicated to m, as in Eq. 1 and 5;
-- r[g,D,m]: residents, integer; w[g,D,m]: the rows of all their turns together, integer;
+- n[g,D]: devices of the group with that revisit period, integer; x[g,m]: devices dedicated to m, as in Eq. 1 and 5;
+- r[g,D,m]: residents, integer; w[g,D,m]: the rows of all their slices together, integer;
 - y: the share of the application's demand, so that z = y * s <= w / D, or for dedicated devices Eq. 5.
 
-sum_m (alpha r + beta w) <= cycle(D) n, sum_m memory r <= memory n, sum_m r <= max_resident n, and at most one variant
+sum_m (alpha r + beta w) <= budget(D) n, sum_m memory r <= memory n, sum_m r <= max_resident n, and at most one variant
 of an application on a device: sum_{m of q} r <= n. With groups of one device this is exact. With larger groups it
 relaxes the packing onto devices, so its optimum is a bound and :mod:`.packing` makes the plan.
 """
@@ -18,42 +18,44 @@ from dataclasses import dataclass
 
 from pyscipopt import quicksum
 
-from .groups import Group
+from .groups import DeviceGroup
 from .problem import Problem
-from .proteus import PRICE_OF_ALL_LOADS, SERVED_TOLERANCE, Option, dedicated_options
-from .solver import hurry, names, new_model
-from .time_slices import TurnOption, cycle_s, turn_gaps, turn_options
+from .proteus import PRICE_OF_ALL_LOADS, SERVED_TOLERANCE, DedicatedOption, dedicated_options
+from .solver import favour_speed, names, new_model
+from .time_slices import SliceOption, revisit_periods, slice_budget_s, slice_options
 
 
 @dataclass(frozen=True)
 class Choices:
-    """What a model may choose from, over ``groups``."""
+    """Options of a model over ``groups``."""
 
-    groups: list[Group]
-    dedicated: list[Option]
-    shared: list[TurnOption]
+    groups: list[DeviceGroup]
+    dedicated: list[DedicatedOption]
+    shared: list[SliceOption]
 
     @property
     def size(self) -> int:
         return len(self.dedicated) + len(self.shared)
 
 
-def choices(problem: Problem, groups: list[Group], keep: Callable[[int, float, str], bool] | None = None) -> Choices:
-    """All useful options; ``keep(group, turn gap or 0, variant id)`` narrows them."""
-    gaps = turn_gaps([a for a in problem.applications if a.demand > 0])
+def choices(
+    problem: Problem, groups: list[DeviceGroup], keep: Callable[[int, float, str], bool] | None = None
+) -> Choices:
+    """All useful options; ``keep(group, revisit period or 0, variant id)`` narrows them."""
+    periods = revisit_periods([a for a in problem.applications if a.demand > 0])
     dedicated = dedicated_options(problem, groups, keep)
-    shared = turn_options(problem, groups, gaps, keep)
+    shared = slice_options(problem, groups, periods, keep)
     return Choices(groups, dedicated, shared)
 
 
-def dedicated_names(option: Option) -> tuple[str, str]:
+def dedicated_names(option: DedicatedOption) -> tuple[str, str]:
     """Names of the variables x and y of a dedicated option."""
     return names(("x", option.group, option.variant.id)), names(("y", option.group, 0, option.variant.id))
 
 
-def shared_names(option: TurnOption) -> tuple[str, str, str]:
+def shared_names(option: SliceOption) -> tuple[str, str, str]:
     """Names of the variables r, w and y of a shared option."""
-    key = (option.group, option.gap_s, option.variant.id)
+    key = (option.group, option.revisit_s, option.variant.id)
     return names(("r", *key)), names(("w", *key)), names(("y", *key))
 
 
@@ -62,21 +64,21 @@ class SharingModel:
 
     def __init__(self, problem: Problem, offered: Choices):
         self.model = model = new_model()
-        hurry(model)
+        favour_speed(model)
         groups = offered.groups
         demand = {a.id: a.demand for a in problem.applications if a.demand > 0}
-        worth = {a.id: a.demand * a.weight for a in problem.applications if a.demand > 0}
-        total = sum(worth.values())
+        weighted = {a.id: a.demand * a.weight for a in problem.applications if a.demand > 0}
+        total = sum(weighted.values())
         shares: dict[str, list] = {q: [] for q in demand}
-        classes: dict[tuple[int, float], list[tuple[TurnOption, object, object]]] = {}
+        classes: dict[tuple[int, float], list[tuple[SliceOption, object, object]]] = {}
         used: dict[int, list] = {}
         hosted: dict[tuple[int, str], list] = {}
         served, accuracy = [], []
 
-        def count(q: str, option: Option | TurnOption, y) -> None:
+        def count(q: str, option: DedicatedOption | SliceOption, y) -> None:
             shares[q].append(y)
-            served.append(worth[q] / total * y)
-            accuracy.append(worth[q] / total * option.variant.accuracy * y)
+            served.append(weighted[q] / total * y)
+            accuracy.append(weighted[q] / total * option.variant.accuracy * y)
 
         for option in offered.dedicated:
             q = option.variant.application
@@ -95,18 +97,20 @@ class SharingModel:
             y = model.addVar(y_name, lb=0, ub=1)
             model.addCons(w >= r)
             model.addCons(w <= option.cost.max_rows * r)
-            model.addCons(y <= 1 / (option.gap_s * demand[q]) * w)
+            model.addCons(y <= 1 / (option.revisit_s * demand[q]) * w)
             model.addCons(y <= min(option.most_rate / demand[q], 1.0) * r)
-            classes.setdefault((option.group, option.gap_s), []).append((option, r, w))
+            classes.setdefault((option.group, option.revisit_s), []).append((option, r, w))
             hosted.setdefault((option.group, option.variant.id), []).append(r)
             count(q, option, y)
-        for (g, gap_s), members in classes.items():
+        for (g, revisit_s), members in classes.items():
             group = groups[g]
-            n = model.addVar(names(("n", g, gap_s)), vtype="I", lb=0, ub=len(group))
+            n = model.addVar(names(("n", g, revisit_s)), vtype="I", lb=0, ub=len(group))
             used.setdefault(g, []).append(n)
-            cycle = cycle_s(group, gap_s)
-            # In units of the cycle: seconds would be close to the solver's feasibility tolerance.
-            model.addCons(quicksum(o.cost.alpha_s / cycle * r + o.cost.beta_s / cycle * w for o, r, w in members) <= n)
+            budget_s = slice_budget_s(group, revisit_s)
+            # In units of the slice budget: seconds would be close to the solver's feasibility tolerance.
+            model.addCons(
+                quicksum(o.cost.alpha_s / budget_s * r + o.cost.beta_s / budget_s * w for o, r, w in members) <= n
+            )
             if group.one.memory_bytes is not None:
                 model.addCons(quicksum(o.memory_bytes / max(group.one.memory_bytes, 1) * r for o, r, _ in members) <= n)
             if group.one.max_resident is not None:

@@ -1,6 +1,6 @@
-"""SCIP, set up the same way everywhere: one thread, silent, deterministic, bounded in time.
+"""SCIP with common settings: one thread, silent, deterministic, bounded in time.
 
-Identical models give identical solutions unless the time limit cuts a solve short; it is the only clock in here.
+Identical models give identical solutions unless the time limit, the only clock here, cuts a solve short.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 
 from pyscipopt import SCIP_PARAMSETTING, Model
 
-#: Nodes of the search without a better solution after which a hurried solve ends.
+#: Search nodes without a better solution after which a solve with :func:`favour_speed` ends.
 STALL_NODES = 50
 
 
 class Budget:
-    """Seconds that may still be spent."""
+    """Remaining seconds of a time limit."""
 
     def __init__(self, seconds: float):
         self._end = time.monotonic() + seconds
@@ -40,8 +40,7 @@ _watch: ContextVar[Watch | None] = ContextVar("watch", default=None)
 
 @contextmanager
 def watched() -> Iterator[Watch]:
-    """What becomes of the searches in this block. A strategy makes several, some of them on changed copies of the
-    problem and deep within one another, and each counts."""
+    """Watch all searches in this block: a strategy makes several, nested, on changed copies of the problem."""
     watch = Watch()
     token = _watch.set(watch)
     try:
@@ -51,7 +50,7 @@ def watched() -> Iterator[Watch]:
 
 
 def time_ran_out() -> None:
-    """Said by a search that its time limit ended."""
+    """Record that a time limit ended a search."""
     watch = _watch.get()
     if watch is not None:
         watch.cut_short = True
@@ -78,9 +77,9 @@ def new_model() -> Model:
     return model
 
 
-def hurry(model: Model) -> None:
-    """Settings for models whose root node would take most of the time: no probing, few rounds of cuts, and an end once
-    :data:`STALL_NODES` nodes brought nothing better (which, unlike time, stops at the same point each run)."""
+def favour_speed(model: Model) -> None:
+    """Settings for models whose root node dominates: no probing, few rounds of cuts, and an end after
+    :data:`STALL_NODES` nodes without a better solution (deterministic, unlike time)."""
     model.setPresolve(SCIP_PARAMSETTING.FAST)
     model.setParam("separating/maxroundsroot", 5)
     model.setParam("separating/maxrounds", 1)
@@ -100,7 +99,7 @@ def maximise(model: Model, objective: Any, seconds: float, gap: float, start: Ma
         solution = model.createSol()
         for variable in model.getVars():
             model.setSolVal(solution, variable, start.get(variable.name, 0.0))
-        # One that the model does not accept after all (by a rounding) is dropped; the solve then starts from nothing.
+        # The model may reject it because of rounding; the solve then starts without one.
         model.addSol(solution)
     model.optimize()
     if model.getStatus() == "timelimit":

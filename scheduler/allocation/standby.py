@@ -1,10 +1,9 @@
-"""Which variants to keep resident: what the plan uses, and beside it what the devices need in other moments.
+"""Standby: variants to keep loaded beside those that the plan uses, for demand other than the planned one.
 
-Where nothing limits what a device may hold, it holds whatever could be in time there. Elsewhere the room is filled by
-planning for multiples of the demand, one variant to a device each time: what a burst needs is loaded before it comes,
-each device has its part in it, and a change of demand is met by other shares of the same residents. Residents are
-chosen anew only when the demand has left the range that they were chosen for, since a load costs more than it takes:
-the device stands still, and what makes room for it is gone.
+A device without limits holds every variant that meets the SLO there. Elsewhere the remaining memory is filled by plans
+for multiples of the demand, one variant a device each time: what a burst needs is loaded before it arrives, and a
+change of demand changes only the shares of the same residents. Residents are chosen anew only when the demand leaves
+the range that they were chosen for, since a loading device serves nothing and evicts what it had.
 """
 
 from __future__ import annotations
@@ -15,41 +14,45 @@ from statistics import median_low
 
 from .concrete import PRECISION
 from .nereus import GAP
-from .problem import Allocation, Device, Problem, Variant
-from .standby_fill import fill
+from .problem import Allocation, CandidateVariant, DeviceResources, Problem
+from .standby_fill import fill_with_standby
 
-#: multiples of the demand to provide for, the most important first, where a device may hold 1, 2 or more variants. The
-#: first is lowered to what the devices can do at all, but not below :data:`LEAST`
+#: multiples of the demand to plan for, the most important first, where a device may hold 1, 2 or more variants; the
+#: first is lowered to the devices' capacity, but not below :data:`LEAST`
 MULTIPLES = ((4.0,), (6.0, 1.5), (8.0, 1.0, 3.0))
+#: smallest first multiple
 LEAST = 1.5
-#: a plan that serves this share of what it was asked for serves it
+#: share of the demand from which a plan counts as serving it
 NEARLY_ALL = 0.99
-#: share of the demand that every application gets in such a plan, however costly it is
+#: floor of every application in plans for multiples, as a share of its demand
 FLOOR = 0.5
-#: residents serve on while each application's demand is within these multiples of what they were chosen for
+#: residents are kept while each application's demand is within these multiples of what they were chosen for, where a
+#: device may hold 1, 2 or more variants
 RANGES = ((1 / 2.5, 1.6), (1 / 4, 2.5), (1 / 5, 3.0))
-#: demand below this (items/s) is as good as none: ratios of small numbers say little
+#: demands below this (items/s) count as equal: ratios of small rates are noise
 SMALL = 5.0
 
-#: residents are good enough that serve all but this part of what could be served, and lose no more points of accuracy
-AS_MUCH, AS_ACCURATE = 0.002, 3.0
+#: part of what could be served that kept residents may leave out
+SERVED_LOSS = 0.002
+#: points of accuracy that kept residents may lose
+ACCURACY_LOSS = 3.0
 
 Solve = Callable[[Problem], Allocation]
 Residents = Mapping[str, tuple[str, ...]]
 
 
-def with_residents(problem: Problem, solve: Solve) -> Allocation:
-    """An allocation by ``solve`` with residents on each device, among them all that it places.
+def with_standby(problem: Problem, solve: Solve) -> Allocation:
+    """An allocation by ``solve`` with the residents of each device, placed and standby.
 
-    In this order, what first serves nearly as much and as accurately as a plan that is free to choose: the residents in
-    force; those for multiples of the demand; those of the free plan, with what fits beside them. The bound is that of
-    the free plan, so that the gap tells what residents cost.
+    Takes the first of these that serves nearly as much and as accurately as an unrestricted plan: the residents in
+    force; those for multiples of the demand; those of the unrestricted plan with a standby fill. The bound is that of
+    the unrestricted plan, so that the gap includes the cost of keeping residents.
     """
     free = solve(problem)
     if _unlimited(problem):
         return replace(free, residents=_everything(problem))
-    room = _room(problem)
-    multiples, range_ = MULTIPLES[room - 1], RANGES[room - 1]
+    limit = _typical_limit(problem)
+    multiples, range_ = MULTIPLES[limit - 1], RANGES[limit - 1]
     demand = {application.id: application.demand for application in problem.applications}
     previous = problem.previous
     if previous is not None and _still_fit(problem, previous, range_):
@@ -66,9 +69,9 @@ def with_residents(problem: Problem, solve: Solve) -> Allocation:
 
 
 def _within(problem: Problem, residents: Residents, solve: Solve, free: Allocation) -> Allocation:
-    """The allocation that these residents allow."""
+    """The best allocation with these residents only."""
     found = solve(_restricted(problem, residents))
-    # Pinned variants are the strategy's business, and so may stand beside the others.
+    # The strategy places pinned variants itself, so they may be on a device beside its residents.
     placed: dict[str, list[str]] = {}
     for placement in found.placements:
         placed.setdefault(placement.device, []).append(placement.variant)
@@ -89,22 +92,23 @@ def _within(problem: Problem, residents: Residents, solve: Solve, free: Allocati
 def _good(problem: Problem, plan: Allocation, free: Allocation) -> bool:
     served = sum(a.weight * plan.served[a.id] for a in problem.applications)
     most = sum(a.weight * free.served[a.id] for a in problem.applications)
-    return served >= most * (1 - AS_MUCH) and plan.accuracy >= free.accuracy - AS_ACCURATE
+    return served >= most * (1 - SERVED_LOSS) and plan.accuracy >= free.accuracy - ACCURACY_LOSS
 
 
-def _room(problem: Problem) -> int:
-    """How many variants at least half of the devices may hold, as far as it matters. Each multiple is a plan for all
-    devices together, so there is one list for them all, and a few that differ do not choose it; those with less room
-    have their part in its first multiples."""
+def _typical_limit(problem: Problem) -> int:
+    """The number of variants that the median device may hold, up to the longest list of multiples.
+
+    Each multiple is one plan for all devices, so the list is chosen for all of them; devices that hold fewer variants
+    take part in its first multiples."""
     most = len(MULTIPLES)
-    rooms = [
+    limits = [
         most if d.max_resident is None else min(d.max_resident, most) for d in problem.devices if d.max_resident != 0
     ]
-    return median_low(rooms) if rooms else most
+    return median_low(limits) if limits else most
 
 
 def _unlimited(problem: Problem) -> bool:
-    """Nothing limits what devices hold, and it costs nothing."""
+    """Whether devices have no limits and loads take no time."""
     if any(device.max_resident is not None or device.memory_bytes is not None for device in problem.devices):
         return False
     return not any(profile.load_s for variant in problem.variants for profile in variant.profiles.values())
@@ -113,8 +117,8 @@ def _unlimited(problem: Problem) -> bool:
 def _still_fit(problem: Problem, previous: Allocation, range_: tuple[float, float]) -> bool:
     if {device.id for device in problem.devices} != previous.residents.keys():
         return False
-    known = {variant.id for variant in problem.variants if not variant.excluded}
-    if any(variant not in known for mine in previous.residents.values() for variant in mine):
+    present = {variant.id for variant in problem.variants if not variant.excluded}
+    if any(variant not in present for mine in previous.residents.values() for variant in mine):
         return False
     if any(v.pinned and not any(v.id in mine for mine in previous.residents.values()) for v in problem.variants):
         return False
@@ -131,7 +135,7 @@ def _still_fit(problem: Problem, previous: Allocation, range_: tuple[float, floa
 def _provided(
     problem: Problem, multiples: Sequence[float], solve: Solve, placed: Mapping[str, Sequence[str]]
 ) -> Residents:
-    """Residents for multiples of the demand, beside what is ``placed`` already."""
+    """Residents for multiples of the demand, beside those already ``placed``."""
     chosen = {device.id: list(placed.get(device.id, ())) for device in problem.devices}
     memory = {v.id: {kind: p.memory_bytes for kind, p in v.profiles.items()} for v in problem.variants}
     highest = multiples[0]
@@ -143,7 +147,7 @@ def _provided(
                 continue
             if left is not None:
                 left -= sum(memory[variant][device.type] for variant in here)
-            # What was chosen before costs nothing to use again, and leaves the room for the next multiple.
+            # Variants chosen before are used again at no cost, which leaves memory for the next multiple.
             part = None if device.max_resident is None else max(1, device.max_resident // len(multiples))
             loaded = device.loaded | frozenset(here)
             devices.append(replace(device, memory_bytes=left, max_resident=part, loaded=loaded))
@@ -154,17 +158,17 @@ def _provided(
             asked = sum(found.served.values()) + sum(found.left_out.values())
             part = sum(found.served.values()) / asked if asked > 0 else 1.0
             if part < NEARLY_ALL:
-                # Beyond what the devices can do at all, variants are chosen that do nobody any good.
+                # Planning beyond the devices' capacity would choose useless variants.
                 highest = max(LEAST, highest * part)
                 found = solve(_multiple(problem, devices, highest))
         for placement in found.placements:
             if placement.variant not in chosen[placement.device]:
                 chosen[placement.device].append(placement.variant)
-    fill(problem, problem.devices, chosen)
+    fill_with_standby(problem, problem.devices, chosen)
     return {device: tuple(variants) for device, variants in chosen.items()}
 
 
-def _multiple(problem: Problem, devices: Sequence[Device], scale: float) -> Problem:
+def _multiple(problem: Problem, devices: Sequence[DeviceResources], scale: float) -> Problem:
     return replace(
         problem,
         devices=tuple(devices),
@@ -178,7 +182,7 @@ def _multiple(problem: Problem, devices: Sequence[Device], scale: float) -> Prob
 
 
 def _everything(problem: Problem) -> Residents:
-    """All that could be in time."""
+    """Every variant that meets its SLO on the device's type, by device."""
     slo_s = {application.id: application.slo_s for application in problem.applications}
     able: dict[str, list[str]] = {device.type: [] for device in problem.devices}
     for variant in problem.variants:
@@ -191,16 +195,16 @@ def _everything(problem: Problem) -> Residents:
 
 
 def _restricted(problem: Problem, residents: Residents) -> Problem:
-    """The problem in which a device can run what is resident there, and what is pinned, and nothing else.
+    """The problem restricted to residents and pinned variants on each device.
 
-    Devices with the same residents are of one type then, so that they can still be counted rather than named."""
+    Devices with the same residents become one type, so that they can still be counted."""
     kinds: dict[tuple[str, frozenset[str]], str] = {}
     devices = []
     for device in problem.devices:
         key = (device.type, frozenset(residents[device.id]))
         kind = kinds.setdefault(key, f"{device.type}#{len(kinds)}")
         devices.append(replace(device, type=kind, loaded=device.loaded | key[1]))
-    variants: list[Variant] = []
+    variants: list[CandidateVariant] = []
     for variant in problem.variants:
         profiles = {
             kind: variant.profiles[type]

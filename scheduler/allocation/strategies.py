@@ -1,4 +1,4 @@
-"""The strategies by name. Each is a function :class:`Problem` -> :class:`Allocation`, the same live and simulated."""
+"""Allocation strategies by name: functions :class:`Problem` -> :class:`Allocation`, the same live and simulated."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .baselines import BASELINES
 from .capacity import dedicated_capacity
 from .pins import with_pinned
 from .problem import Allocation, Problem
-from .residents import Seat, dedicated_seat
+from .residents import ResidentCapacity, dedicated_resident
 from .solver import watched
-from .standby import with_residents
+from .standby import with_standby
 from .verification import faults
 
 Strategy = Callable[[Problem], Allocation]
@@ -33,11 +33,13 @@ class UnusableProblem(ValueError):
 
 
 def register(name: str) -> Callable[[Strategy], Strategy]:
-    """Make a strategy known as ``name``. It gets usable problems only, without variants that are excluded; pinned ones
-    that it left away stand by where there is room; its solve time is added, and whether time ran out on the way.
-    Reasons are made by those who read them (:func:`scheduler.allocation.reasons.explained`)."""
+    """Register a strategy as ``name``.
 
-    def known_as(strategy: Strategy) -> Strategy:
+    It gets usable problems only, without excluded variants. Pinned variants that it does not place are added as standby
+    where they fit; solve time and ``cut_short`` are set. Reasons are made on demand
+    (:func:`scheduler.allocation.reasons.explained`)."""
+
+    def decorate(strategy: Strategy) -> Strategy:
         if name in _registry:
             raise ValueError(f"name: the strategy {name!r} is registered already")
 
@@ -50,7 +52,7 @@ def register(name: str) -> Callable[[Strategy], Strategy]:
                 problem = replace(problem, variants=tuple(v for v in problem.variants if not v.excluded))
             with watched() as watch:
                 allocation = with_pinned(problem, strategy(problem))
-            # Counted here for all, since some strategies solve a changed copy of the problem.
+            # Counted here, since some strategies solve a changed copy of the problem.
             loaded = {device.id: device.loaded for device in problem.devices}
             moves = sum([p.variant not in loaded[p.device] for p in allocation.placements])
             return replace(allocation, moves=moves, cut_short=watch.cut_short, solve_s=time.monotonic() - began)
@@ -59,7 +61,7 @@ def register(name: str) -> Callable[[Strategy], Strategy]:
         _registry[name] = run
         return run
 
-    return known_as
+    return decorate
 
 
 def names() -> tuple[str, ...]:
@@ -86,45 +88,45 @@ for _name, _strategy in BASELINES.items():
 
 
 @register("nereus")
-def time_sharing(problem: Problem) -> Allocation:
-    """Devices divided among variants and applications: the most weighted queries first, then accuracy."""
-    return with_residents(problem, nereus.solve)
+def nereus_with_standby(problem: Problem) -> Allocation:
+    """Devices shared by variants and applications: weighted queries served first, then accuracy."""
+    return with_standby(problem, nereus.solve)
 
 
 @register("proteus")
 def proteus_with_sharing(problem: Problem) -> Allocation:
-    """Proteus' Eq. 1 to 7; where dedicated devices leave demand out, devices may be shared too.
+    """Proteus' Eq. 1 to 7; where dedicated devices leave demand out, devices may also be shared.
 
-    Of the two the one that serves more weighted items is taken, then the more accurate one, then the dedicated one.
+    The plan that serves more weighted items wins, then the more accurate one, then the dedicated one.
     """
     began = time.monotonic()
     dedicated = proteus.solve(replace(problem, time_limit_s=problem.time_limit_s * 0.4))
     if not any(dedicated.left_out.values()):
         return dedicated
     left = max(problem.time_limit_s - (time.monotonic() - began), 0.05)
-    shared = sharing.solve(replace(problem, time_limit_s=left), _seats(problem, dedicated))
-    if _worth(problem, shared) > _worth(problem, dedicated):
+    shared = sharing.solve(replace(problem, time_limit_s=left), _residents(problem, dedicated))
+    if _utility(problem, shared) > _utility(problem, dedicated):
         return shared
     if shared.status != "feasible":
         return dedicated
-    # Not proven: sharing might still do better, by as much as its gap says.
+    # Not proven: sharing may still be better, by at most its gap.
     return replace(dedicated, status="feasible", gap=max(dedicated.gap, shared.gap))
 
 
-def _seats(problem: Problem, dedicated: Allocation) -> list[Seat]:
+def _residents(problem: Problem, dedicated: Allocation) -> list[ResidentCapacity]:
     devices = {d.id: d for d in problem.devices}
     variants = {v.id: v for v in problem.variants}
     slo = {a.id: a.slo_s for a in problem.applications}
-    seats = []
+    residents = []
     for placement in dedicated.placements:
         device, variant = devices[placement.device], variants[placement.variant]
         capacity = dedicated_capacity(variant.profiles[device.type], slo[variant.application])
-        seats.append(dedicated_seat(device, variant, capacity))
-    return seats
+        residents.append(dedicated_resident(device, variant, capacity))
+    return residents
 
 
-def _worth(problem: Problem, allocation: Allocation) -> tuple[float, float]:
-    """Weighted items served and accuracy, to the digits that the solver's tolerance leaves."""
+def _utility(problem: Problem, allocation: Allocation) -> tuple[float, float]:
+    """Share of weighted demand served, and accuracy, rounded to the solver's tolerance."""
     demand = sum(a.weight * a.demand for a in problem.applications)
     served = sum(a.weight * allocation.served[a.id] for a in problem.applications)
     return round(served / demand, 5) if demand > 0 else 0.0, round(allocation.accuracy, 3)

@@ -1,48 +1,45 @@
-"""What loading a variant costs a plan, so that plans do not flap between about equally good ones.
+"""Switching cost: the price of loading a variant, so that plans do not flap between nearly equal ones.
 
-A device that loads stands still. Spread over the time until the next plan that loses load_s / horizon of its time,
-worth the price of time, and a part of what devices earn on the whole, for a device that stands still is one less
-to take a burst (as InfAdapter's loading cost; Salmani et al., EuroMLSys'23). Even a load that takes no
-time costs a little, so that among equal plans the one that moves least wins.
+A device serves nothing while it loads. Spread over the time until the next plan, a load takes load_s / horizon of the
+device's time, valued at the price of time plus a part of what a device earns on average, since a loading device cannot
+absorb a burst (loading cost as in InfAdapter; Salmani et al., EuroMLSys'23). A load that takes no time costs a little,
+so that of equal plans the one with the fewest loads wins.
 """
 
 from __future__ import annotations
 
-from .device_options import Menu
+from .device_options import DeviceOptions
 from .relaxation import Relaxation
 
-#: Seconds over which a load must pay: about the time to the next plan.
+#: Seconds over which a load must pay off: about the time to the next plan.
 HORIZON_S = 30.0
-#: Part of what a device earns on the average that its standing still puts at risk.
+#: Part of a device's average earnings that a load puts at risk.
 AT_RISK = 0.1
-#: Points of accuracy (of all the demand) that all loads together may cost beside.
+#: Points of accuracy (over all demand) that all loads together may cost in addition.
 PRICE_OF_ALL_LOADS = 0.01
 
 
-class Loads:
-    """Prices of loads, points/s.
+class SwitchingCosts:
+    """Costs of loading variants, points/s. ``loads_take_time``: whether any variant takes time to load."""
 
-    ``cost_time``: whether any of the variants that may be placed takes time to load.
-    """
-
-    def __init__(self, menu: Menu, relaxed: Relaxation):
-        demand = sum(a.weight * a.demand for a in menu.applications)
-        devices = sum(len(group) for group in menu.groups)
-        self._least = PRICE_OF_ALL_LOADS * demand / (devices + len(menu.applications))
+    def __init__(self, options: DeviceOptions, relaxed: Relaxation):
+        demand = sum(a.weight * a.demand for a in options.applications)
+        devices = sum(len(group) for group in options.groups)
+        self._least = PRICE_OF_ALL_LOADS * demand / (devices + len(options.applications))
         self._second = [(float(price) + AT_RISK * relaxed.points / devices) / HORIZON_S for price in relaxed.prices]
         self._load_s: list[dict[str, float]] = []
-        for group in menu.groups:
+        for group in options.groups:
             kind = group.one.type
             self._load_s.append(
                 {
                     variant.id: variant.profiles[kind].load_s
-                    for application in menu.applications
-                    for variant in menu.variants(application.id)
+                    for application in options.applications
+                    for variant in options.variants(application.id)
                     if kind in variant.profiles
                 }
             )
-        self.cost_time = any(seconds > 0 for mine in self._load_s for seconds in mine.values())
+        self.loads_take_time = any(seconds > 0 for mine in self._load_s for seconds in mine.values())
 
-    def price(self, g: int, variant: str) -> float:
-        """Of loading the variant on a device of group ``g``; above 0."""
+    def cost(self, g: int, variant: str) -> float:
+        """Cost of loading the variant on a device of group ``g``; above 0."""
         return self._least + self._second[g] * self._load_s[g].get(variant, 0.0)

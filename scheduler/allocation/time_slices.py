@@ -1,10 +1,10 @@
-"""Device sharing's constants: which turn gaps there are, and what a turn of each variant costs in them.
+"""Time slices on shared devices: revisit periods, and the cost of each variant's slice in them.
 
-A shared device serves its residents in turns, and no resident waits longer than the turn gap D between two of its
-own. A query that just missed a turn waits D at most and then runs in a batch of latency l, in time when D + l <= SLO.
-So class D admits applications with SLO > D, with batches of l(b) <= min(D, SLO - D). The gap holds by construction:
-the turns of all residents, each with the most rows it may take, add up to at most D. That bound counts whole rows (a
-turn cannot take half a row); the fluid form sum(alpha/D + beta*z) <= rho does not, and follows from it.
+A shared device runs its residents in time slices, and revisits each within the revisit period D. A query that just
+missed a slice waits at most D and then runs in a batch of latency l, in time when D + l <= SLO. So period D admits
+applications with SLO > D, with batches of l(b) <= min(D, SLO - D). The period holds by construction: the slices of all
+residents, each with its maximum rows, add up to at most D. This bound counts whole rows (a slice cannot take half a
+row); the fluid form sum(alpha/D + beta*z) <= rho follows from it.
 """
 
 from __future__ import annotations
@@ -12,85 +12,89 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .capacity import TurnCost, profile_on, turn_cost
-from .groups import Group
-from .problem import Application, Problem, Profile, Variant
+from .capacity import SliceCost, profile_on, slice_cost
+from .groups import DeviceGroup
+from .problem import ApplicationDemand, CandidateVariant, LatencyProfile, Problem
 
-#: Turn gaps tried, as fractions of the SLOs.
+#: Revisit periods tried, as fractions of the SLOs.
 FRACTIONS = (1 / 2, 2 / 3, 4 / 5)
-MOST_GAPS = 8
-#: Share of a shared device's available time that turns may fill: what lies between turns costs time too.
+#: Largest number of revisit periods tried.
+MAX_PERIODS = 8
+#: Share of a shared device's available time that slices may fill; the rest is overhead between slices.
 FILL = 0.95
 
 
 @dataclass(frozen=True)
-class TurnOption:
-    """Variant ``variant`` resident on devices of group ``group`` with turn gap ``gap_s``."""
+class SliceOption:
+    """Variant ``variant`` resident on devices of group ``group`` with revisit period ``revisit_s``."""
 
     group: int
-    gap_s: float
-    variant: Variant
-    cost: TurnCost
+    revisit_s: float
+    variant: CandidateVariant
+    cost: SliceCost
     memory_bytes: int
 
     @property
     def most_rate(self) -> float:
-        """items/s of one resident whose every turn is as large as it may be."""
-        return self.cost.max_rows / self.gap_s
+        """items/s of one resident whose every slice has its maximum rows."""
+        return self.cost.max_rows / self.revisit_s
 
 
-def turn_gaps(applications: list[Application]) -> list[float]:
-    """At most eight turn gaps, seconds, ascending; the smallest one, which admits every application, among them."""
-    gaps = sorted({round(a.slo_s * fraction, 6) for a in applications for fraction in FRACTIONS})
-    if len(gaps) <= MOST_GAPS:
-        return gaps
-    return [gaps[round(i * (len(gaps) - 1) / (MOST_GAPS - 1))] for i in range(MOST_GAPS)]
+def revisit_periods(applications: list[ApplicationDemand]) -> list[float]:
+    """At most :data:`MAX_PERIODS` revisit periods, seconds, ascending; the smallest admits every application."""
+    periods = sorted({round(a.slo_s * fraction, 6) for a in applications for fraction in FRACTIONS})
+    if len(periods) <= MAX_PERIODS:
+        return periods
+    return [periods[round(i * (len(periods) - 1) / (MAX_PERIODS - 1))] for i in range(MAX_PERIODS)]
 
 
-def cycle_s(group: Group, gap_s: float) -> float:
-    """Seconds of turns that may lie between two turns of a resident."""
-    return FILL * group.one.available * gap_s
+def slice_budget_s(group: DeviceGroup, revisit_s: float) -> float:
+    """Slice budget: seconds that all slices may take in one revisit period."""
+    return FILL * group.one.available * revisit_s
 
 
-def turn_options(
-    problem: Problem, groups: list[Group], gaps: list[float], keep: Callable[[int, float, str], bool] | None = None
-) -> list[TurnOption]:
-    """Every useful resident, by group and turn gap, of the applications with demand; dominated ones left away.
+def slice_options(
+    problem: Problem,
+    groups: list[DeviceGroup],
+    periods: list[float],
+    keep: Callable[[int, float, str], bool] | None = None,
+) -> list[SliceOption]:
+    """Every useful resident, by group and revisit period, of the applications with demand; none dominated.
 
     A variant is dominated by another of its application, in the same group and class, that is at least as accurate,
     costs no more at any number of rows, takes at least as many rows and no more memory; it stays where it is loaded.
-    ``keep(group, turn gap, variant id)`` narrows the options.
+    ``keep(group, revisit period, variant id)`` narrows the options.
     """
     applications = {a.id: a for a in problem.applications if a.demand > 0}
-    options: list[TurnOption] = []
-    costs: dict[tuple[int, float], TurnCost | None] = {}
+    options: list[SliceOption] = []
+    costs: dict[tuple[int, float], SliceCost | None] = {}
 
-    def cost_of(profile: Profile, limit_s: float) -> TurnCost | None:
-        # Profiles are shared by all devices of a type, and fitting them is the larger part of this function's work.
+    def cost_of(profile: LatencyProfile, limit_s: float) -> SliceCost | None:
+        # Profiles are shared by all devices of a type, and fitting them dominates this function's cost.
         key = (id(profile), limit_s)
         if key not in costs:
-            costs[key] = turn_cost(profile, limit_s)
+            costs[key] = slice_cost(profile, limit_s)
         return costs[key]
 
     for g, group in enumerate(groups):
         loaded = frozenset().union(*(d.loaded for d in group.devices))
-        for gap_s in gaps:
-            mine: dict[str, list[TurnOption]] = {}
+        for revisit_s in periods:
+            mine: dict[str, list[SliceOption]] = {}
             for variant in problem.variants:
-                if keep is not None and not keep(g, gap_s, variant.id):
+                if keep is not None and not keep(g, revisit_s, variant.id):
                     continue
                 application = applications.get(variant.application)
                 profile = profile_on(variant, group.one)
-                if application is None or profile is None or application.slo_s <= gap_s:
+                if application is None or profile is None or application.slo_s <= revisit_s:
                     continue
-                cost = cost_of(profile, min(gap_s, application.slo_s - gap_s))
-                if cost is not None and cost.seconds(1) <= cycle_s(group, gap_s):
+                cost = cost_of(profile, min(revisit_s, application.slo_s - revisit_s))
+                if cost is not None and cost.seconds(1) <= slice_budget_s(group, revisit_s):
                     mine.setdefault(application.id, []).append(
-                        TurnOption(g, gap_s, variant, cost, profile.memory_bytes)
+                        SliceOption(g, revisit_s, variant, cost, profile.memory_bytes)
                     )
             for rivals in mine.values():
                 rivals.sort(key=lambda o: (-o.variant.accuracy, o.cost.seconds(1), o.cost.beta_s, o.memory_bytes))
-                useful: list[TurnOption] = []
+                useful: list[SliceOption] = []
                 for option in rivals:
                     if option.variant.id in loaded or not any(_dominates(other, option) for other in useful):
                         useful.append(option)
@@ -98,7 +102,7 @@ def turn_options(
     return options
 
 
-def _dominates(one: TurnOption, other: TurnOption) -> bool:
+def _dominates(one: SliceOption, other: SliceOption) -> bool:
     return (
         one.variant.accuracy >= other.variant.accuracy
         and one.cost.seconds(1) <= other.cost.seconds(1)

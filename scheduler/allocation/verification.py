@@ -1,7 +1,7 @@
-"""An independent look at problems and allocations: written from the rules, not from the strategies' code.
+"""Verification of problems and allocations, written from the rules and independent of the strategies' code.
 
-:func:`faults` says what makes a problem unusable, :func:`violations` what an allocation breaks. The control loop asks
-before it pushes a plan, and the tests ask about every allocation that they make.
+:func:`faults` lists what makes a problem unusable, :func:`violations` the rules that an allocation breaks. The control
+loop verifies every plan before it is pushed; tests verify every allocation that they make.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from .problem import Allocation, Placement, Problem, Profile
+from .problem import Allocation, LatencyProfile, Placement, Problem
 
-#: Relative tolerance: what the solver may be off by, and rounding.
+#: Relative tolerance: the solver's and rounding.
 TOLERANCE = 1e-5
 
 
 def faults(problem: Problem) -> list[str]:
-    """What makes the problem unusable, a line each, naming the field and its limit; empty: nothing."""
+    """What makes the problem unusable: one line a fault, with the field and its limit."""
     found: list[str] = []
 
     def number(value: float, field: str, low: float, low_open: bool, high: float = math.inf) -> None:
@@ -44,9 +44,9 @@ def faults(problem: Problem) -> list[str]:
         number(application.demand, f"applications[{application.id}].demand", 0, False)
         number(application.weight, f"applications[{application.id}].weight", 0, True)
         number(application.floor, f"applications[{application.id}].floor", 0, False, 1)
-    known = {a.id for a in problem.applications}
+    applications = {a.id for a in problem.applications}
     for variant in problem.variants:
-        if variant.application not in known:
+        if variant.application not in applications:
             found.append(f"variants[{variant.id}].application: {variant.application!r} is not an application")
         number(variant.accuracy, f"variants[{variant.id}].accuracy", 0, False)
         for kind, profile in variant.profiles.items():
@@ -61,7 +61,7 @@ def faults(problem: Problem) -> list[str]:
                 if not (isinstance(latency_s, float) and 0 < latency_s < math.inf):
                     number(latency_s, f"{name}.slowest[{batch}]", 0, True)
             for batch, latency_s in profile.points:
-                # Asked about every plan, and there are hundreds of them: the name is made for the faulty ones alone.
+                # Hundreds of points in every problem: build the name only for faulty ones.
                 if not (isinstance(latency_s, float) and 0 < latency_s < math.inf):
                     number(latency_s, f"{name}.points[{batch}]", 0, True)
     number(problem.time_limit_s, "time_limit_s", 0, True)
@@ -70,15 +70,16 @@ def faults(problem: Problem) -> list[str]:
 
 
 def violations(problem: Problem, allocation: Allocation) -> list[str]:
-    """Every rule that the allocation breaks, a line each; empty: it may be used.
+    """Every rule that the allocation breaks, one line each; empty: it may be used.
 
     Rules: placements are of known devices and variants that are not excluded, each variant once a device; what is
     served and left out adds up to the demand, and the rates to what is served; memory and the residents allowed are
-    respected. A device without a turn gap is dedicated to one application: its batches take at most SLO / 2, and
-    the time that its rates take at those batches (Eq. 5) is at most what is available. On a shared device all turns at
-    their largest fit into the turn gap, a query that just missed a turn is in time after the next one, rates are what
-    the turns can carry, and no application has two turns. Residents that stand by, with no rate and no time, count in
-    memory and among the residents only, and must be able to answer within the SLO unless they are pinned.
+    respected. A device without a revisit period is dedicated to one application: its batches take at most SLO / 2,
+    and the time that its rates take at those batches (Eq. 5) is at most what is available. On a shared device all
+    slices at their largest fit into the revisit period, a query that just missed a slice is in time after the next one,
+    rates are within the slices' capacity, and no application has two slices. Residents that stand by, with no rate and
+    no time, count in memory and among the residents only, and must be able to answer within the SLO unless they are
+    pinned.
     """
     found: list[str] = []
     devices = {d.id: d for d in problem.devices}
@@ -100,8 +101,8 @@ def violations(problem: Problem, allocation: Allocation) -> list[str]:
         rates[variant.application] += placement.rate
         by_device.setdefault(placement.device, []).append(placement)
     found += _totals(problem, allocation, rates)
-    for device_id in allocation.turn_gap_s.keys() - by_device.keys():
-        found.append(f"{device_id}: has a turn gap and no resident")
+    for device_id in allocation.revisit_s.keys() - by_device.keys():
+        found.append(f"{device_id}: has a revisit period and no resident")
     for device_id, residents in by_device.items():
         device = devices[device_id]
         profiles = {p.variant: variants[p.variant].profiles[device.type] for p in residents}
@@ -120,25 +121,26 @@ def violations(problem: Problem, allocation: Allocation) -> list[str]:
                 f"{device_id}: time shares add up to {sum(p.time_share for p in residents):.6f}, "
                 f"the limit is {device.available:g}"
             )
-        gap_s = allocation.turn_gap_s.get(device_id, 0.0)
+        revisit_s = allocation.revisit_s.get(device_id, 0.0)
         working = [p for p in residents if p.rate > 0 or p.time_share > 0]
         hosted = Counter(variants[p.variant].application for p in working)
-        if gap_s > 0:
-            turns = sum(_latency(profiles[p.variant].longest, p.max_batch) for p in working)
-            if turns > gap_s * device.available * (1 + TOLERANCE):
+        if revisit_s > 0:
+            slices_s = sum(_latency(profiles[p.variant].longest, p.max_batch) for p in working)
+            if slices_s > revisit_s * device.available * (1 + TOLERANCE):
                 found.append(
-                    f"{device_id}: turns take up to {turns:.6f} s, the turn gap leaves {gap_s * device.available:.6f} s"
+                    f"{device_id}: slices take up to {slices_s:.6f} s, "
+                    f"the revisit period leaves {revisit_s * device.available:.6f} s"
                 )
             for application, count in hosted.items():
                 if count > 1:
-                    found.append(f"{device_id}: {count} turns of {application}, the limit is 1")
+                    found.append(f"{device_id}: {count} slices of {application}, the limit is 1")
         elif len(hosted) > 1:
-            found.append(f"{device_id}: works for {len(hosted)} applications and has no turn gap")
+            found.append(f"{device_id}: works for {len(hosted)} applications and has no revisit period")
         for placement in residents:
             slo_s = applications[variants[placement.variant].application].slo_s
             profile = profiles[placement.variant]
             if placement.rate > 0 or placement.time_share > 0:
-                found += _placement(placement, profile, slo_s, gap_s, device.available)
+                found += _placement(placement, profile, slo_s, revisit_s, device.available)
             else:
                 found += _standing_by(placement, profile, math.inf if variants[placement.variant].pinned else slo_s)
     return found
@@ -159,26 +161,29 @@ def _totals(problem: Problem, allocation: Allocation, rates: dict[str, float]) -
             yield f"{name}: rates add up to {rates[name]}, served is {served}"
 
 
-def _placement(p: Placement, profile: Profile, slo_s: float, gap_s: float, available: float) -> Iterable[str]:
+def _placement(
+    p: Placement, profile: LatencyProfile, slo_s: float, revisit_s: float, available: float
+) -> Iterable[str]:
     where = f"{p.variant} on {p.device}"
     if not profile.points or not 1 <= p.max_batch <= profile.points[-1][0]:
         yield f"{where}: max_batch {p.max_batch} must be from 1 to the largest profiled batch"
         return
     longest_s = _latency(profile.longest, p.max_batch)
-    if gap_s > 0:
-        if (gap_s + longest_s) > slo_s * (1 + TOLERANCE):
-            yield f"{where}: turn gap {gap_s:g} s and a batch of {longest_s:g} s exceed the SLO of {slo_s:g} s"
-        capacity = p.max_batch / gap_s
+    if revisit_s > 0:
+        if (revisit_s + longest_s) > slo_s * (1 + TOLERANCE):
+            both = f"revisit period {revisit_s:g} s and a batch of {longest_s:g} s"
+            yield f"{where}: {both} exceed the SLO of {slo_s:g} s"
+        capacity = p.max_batch / revisit_s
     else:
         if longest_s > slo_s / 2 * (1 + TOLERANCE):
             yield f"{where}: a batch of {longest_s:g} s exceeds half of the SLO of {slo_s:g} s"
-        # Of several variants each has its share of the time; all shares together are at most what is available.
+        # Each of several variants has its share of the time; the sum is checked above.
         capacity = p.max_batch / _latency(profile.points, p.max_batch) * min(p.time_share, available)
     if p.rate > capacity * (1 + TOLERANCE):
         yield f"{where}: rate {p.rate:g} exceeds its capacity of {capacity:g} items/s"
 
 
-def _standing_by(p: Placement, profile: Profile, slo_s: float) -> Iterable[str]:
+def _standing_by(p: Placement, profile: LatencyProfile, slo_s: float) -> Iterable[str]:
     where = f"{p.variant} on {p.device}"
     if not profile.points or not 1 <= p.max_batch <= profile.points[-1][0]:
         yield f"{where}: max_batch {p.max_batch} must be from 1 to the largest profiled batch"

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from registry import models as registry
 from registry.accuracy import normalized_accuracies
-from scheduler.allocation.problem import Application, Device, Problem, Variant
+from scheduler.allocation.problem import ApplicationDemand, CandidateVariant, DeviceResources, Problem
 from scheduler.control import sizes
 from scheduler.control.wire import profile_points
 from scheduler.members.presence import silence_counts
@@ -59,7 +59,7 @@ def assemble(
             if not profile.blocked
         }
         variants.append(
-            Variant(
+            CandidateVariant(
                 id=str(variant.pk),
                 name=variant.name,
                 application=variant.application.name,
@@ -73,7 +73,7 @@ def assemble(
     with_variants = {variant.application for variant in variants if variant.profiles}
     return Problem(
         devices=tuple(
-            Device(
+            DeviceResources(
                 id=device.ref,
                 type=device.type,
                 memory_bytes=device.memory_bytes or None,
@@ -83,7 +83,7 @@ def assemble(
             for device in sorted(devices, key=lambda device: device.ref)
         ),
         applications=tuple(
-            Application(
+            ApplicationDemand(
                 id=application.name,
                 slo_s=application.slo_ms / 1000,
                 demand=demand.get(application.name, 0.0) * settings.NEREUS.headroom,

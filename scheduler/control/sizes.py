@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from scheduler.allocation.problem import Profile
+from scheduler.allocation.problem import LatencyProfile
 from workers.protocol.shapes import of_class
 from workers.protocol.specs import ProfilePoint
 
@@ -59,7 +59,7 @@ def _shares(weights: dict[int, float]) -> dict[int, float]:
 
 def profile(
     points: Sequence[ProfilePoint], mix: Mapping[int, float], memory_bytes: int = 0, load_s: float = 0.0
-) -> Profile:
+) -> LatencyProfile:
     """A profile (p95) as strategies know it, without size classes; its batches are those that were measured in every
     class of the mix. ``mix``: shares by class, adding up to 1; some may be 0."""
     by_class = {size: {point.batch: point.p95_s for point in of_class(points, size)} for size in mix}
@@ -67,4 +67,4 @@ def profile(
     mean = tuple((b, sum(mix[size] * latencies[b] for size, latencies in by_class.items())) for b in common)
     slowest = tuple((b, max(latencies[b] for latencies in by_class.values())) for b in common)
     one = len({tuple(latencies.items()) for latencies in by_class.values()}) == 1
-    return Profile(slowest if one else mean, memory_bytes, load_s, slowest=() if one else slowest)
+    return LatencyProfile(slowest if one else mean, memory_bytes, load_s, slowest=() if one else slowest)

@@ -105,7 +105,7 @@ def wire_plan(
                     )
                     for p in here
                 ),
-                turn_gap_s=float(allocation.turn_gap_s.get(device.ref, 0.0)),
+                revisit_s=float(allocation.revisit_s.get(device.ref, 0.0)),
                 relief=tuple(_resident(variant, normalized, device.type, 1, 0.0, 0.0) for variant in others),
             )
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from scheduler.allocation import strategies
 from scheduler.allocation.baselines.arrivals import trigger_of
 from scheduler.allocation.blocking import blocking
-from scheduler.allocation.problem import Allocation, Application, Device, Problem
+from scheduler.allocation.problem import Allocation, ApplicationDemand, DeviceResources, Problem
 from scheduler.allocation.verification import violations
 from scheduler.control.demand import FLOOR, HISTORY_S, bands, estimate
 from scheduler.control.relief import relief
@@ -72,11 +72,13 @@ class Controller:
         demand = estimate(self._history, scenario.applications, int(now), observed, scenario.control.period_s)
         problem = Problem(
             devices=tuple(
-                Device(name, kind, loaded=frozenset(loaded[name]), max_resident=scenario.max_resident.get(kind))
+                DeviceResources(
+                    name, kind, loaded=frozenset(loaded[name]), max_resident=scenario.max_resident.get(kind)
+                )
                 for name, kind in scenario.devices
             ),
             applications=tuple(
-                Application(name, scenario.slo_s[name], demand[name] * scenario.control.headroom)
+                ApplicationDemand(name, scenario.slo_s[name], demand[name] * scenario.control.headroom)
                 for name in scenario.applications
             ),
             variants=self._variants,

@@ -19,7 +19,7 @@ import numpy as np
 from pyscipopt import LP
 
 from scheduler.allocation.capacity import DEDICATED_SHARE_OF_SLO, dedicated_capacity
-from scheduler.allocation.problem import Profile
+from scheduler.allocation.problem import LatencyProfile
 
 from .scenario import Scenario
 
@@ -99,7 +99,7 @@ def options(scenario: Scenario, share_of_slo: float) -> list[Option]:
     found = []
     for model in scenario.models:
         for kind, points in model.points.items():
-            capacity = dedicated_capacity(Profile(points), scenario.slo_s[model.application] * scale)
+            capacity = dedicated_capacity(LatencyProfile(points), scenario.slo_s[model.application] * scale)
             if capacity is not None:
                 found.append(Option(kind, index[model.application], model.accuracy, capacity.rate))
     return found

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scheduler.allocation.problem import Profile, Variant
+from scheduler.allocation.problem import CandidateVariant, LatencyProfile
 from workers.batching.latency import LatencyModel
 
 from .tables import ScenarioError, hint, reason
@@ -36,10 +36,10 @@ class Model:
         """A batch between two profiled sizes costs what the larger costs (it is padded)."""
         return LatencyModel(self.points[kind], interpolate=False)
 
-    def planned(self, load_time_s: float) -> Variant:
+    def planned(self, load_time_s: float) -> CandidateVariant:
         """As planners see it: profiles whose linear interpolation is the same padding (see :func:`padded`)."""
-        profiles = {kind: Profile(padded(points), load_s=load_time_s) for kind, points in self.points.items()}
-        return Variant(self.id, self.application, self.accuracy, profiles, name=self.name)
+        profiles = {kind: LatencyProfile(padded(points), load_s=load_time_s) for kind, points in self.points.items()}
+        return CandidateVariant(self.id, self.application, self.accuracy, profiles, name=self.name)
 
 
 def padded(points: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:

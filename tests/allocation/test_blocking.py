@@ -6,17 +6,17 @@ import pytest
 
 from scheduler.allocation import strategies
 from scheduler.allocation.blocking import blocking
-from scheduler.allocation.problem import Application, Device, Problem, Profile, Variant
+from scheduler.allocation.problem import ApplicationDemand, CandidateVariant, DeviceResources, LatencyProfile, Problem
 
 
 def problem(short_qps: float, long_qps: float, long_slo_s: float = 5.0, devices: int = 2) -> Problem:
     """Devices that run ``short`` (SLO 0.3 s) in 10 ms and ``long`` in 0.9 s; nothing limits what they hold."""
     return Problem(
-        devices=tuple(Device(f"cpu-{i}", "cpu") for i in range(devices)),
-        applications=(Application("short", 0.3, short_qps), Application("long", long_slo_s, long_qps)),
+        devices=tuple(DeviceResources(f"cpu-{i}", "cpu") for i in range(devices)),
+        applications=(ApplicationDemand("short", 0.3, short_qps), ApplicationDemand("long", long_slo_s, long_qps)),
         variants=(
-            Variant("short/v", "short", 100.0, {"cpu": Profile(((1, 0.01),))}),
-            Variant("long/v", "long", 100.0, {"cpu": Profile(((1, 0.9),))}),
+            CandidateVariant("short/v", "short", 100.0, {"cpu": LatencyProfile(((1, 0.01),))}),
+            CandidateVariant("long/v", "long", 100.0, {"cpu": LatencyProfile(((1, 0.9),))}),
         ),
     )
 

@@ -10,22 +10,29 @@ from hypothesis import strategies as st
 
 from scheduler.allocation import nereus, proteus
 from scheduler.allocation.assign import assign
-from scheduler.allocation.device_counts import Board
-from scheduler.allocation.device_options import FLOOR, SERVED, Menu
-from scheduler.allocation.disaggregation import deal
+from scheduler.allocation.device_counts import DeviceCounts
+from scheduler.allocation.device_options import FLOOR, SERVED, DeviceOptions
+from scheduler.allocation.disaggregation import disaggregate
 from scheduler.allocation.groups import grouped
 from scheduler.allocation.knapsack import best_shared, most_shared
-from scheduler.allocation.local_search import climb
-from scheduler.allocation.problem import Allocation, Application, Device, Problem, Profile, Variant
+from scheduler.allocation.local_search import hill_climb
+from scheduler.allocation.problem import (
+    Allocation,
+    ApplicationDemand,
+    CandidateVariant,
+    DeviceResources,
+    LatencyProfile,
+    Problem,
+)
 from scheduler.allocation.relaxation import most_points
-from scheduler.allocation.standby import with_residents
+from scheduler.allocation.standby import with_standby
 from scheduler.allocation.strategies import get, names
-from scheduler.allocation.time_slices import turn_gaps
+from scheduler.allocation.time_slices import revisit_periods
 from scheduler.allocation.verification import violations
 
 from .worlds import GIB, line, problems, published, variant, with_loaded
 
-CPUS = tuple(Device(f"d{i}", "cpu") for i in range(4))
+CPUS = tuple(DeviceResources(f"d{i}", "cpu") for i in range(4))
 
 
 def totals(problem: Problem, allocation: Allocation) -> tuple[float, float]:
@@ -34,9 +41,9 @@ def totals(problem: Problem, allocation: Allocation) -> tuple[float, float]:
     variants = {v.id: v for v in problem.variants}
     served = points = 0.0
     for p in allocation.placements:
-        worth = weight[variants[p.variant].application] * p.rate
-        served += worth
-        points += worth * variants[p.variant].accuracy
+        utility = weight[variants[p.variant].application] * p.rate
+        served += utility
+        points += utility * variants[p.variant].accuracy
     return served, points
 
 
@@ -75,8 +82,8 @@ def test_a_crowded_published_world_is_served_better_than_by_dedicated_variants(t
 def test_three_boxes_serve_twelve_applications_where_dedicated_ones_cannot():
     kinds = {"cpu": 1.0, "old": 0.4, "new": 0.16}
     problem = Problem(
-        tuple(Device(f"box-{kind}", kind) for kind in kinds),
-        tuple(Application(f"q{i}", (0.1, 0.2, 0.3, 0.5)[i % 4], 2.0 * (1 + i % 3)) for i in range(12)),
+        tuple(DeviceResources(f"box-{kind}", kind) for kind in kinds),
+        tuple(ApplicationDemand(f"q{i}", (0.1, 0.2, 0.3, 0.5)[i % 4], 2.0 * (1 + i % 3)) for i in range(12)),
         tuple(
             variant(f"q{i}{size}", f"q{i}", accuracy, **{k: line(cost * s, 2 * cost * s) for k, s in kinds.items()})
             for i in range(12)
@@ -92,13 +99,13 @@ def test_three_boxes_serve_twelve_applications_where_dedicated_ones_cannot():
 
 def test_a_bound_at_the_edge_of_what_can_be_served_is_a_number():
     """The linear program is infeasible there, by the solver's tolerance."""
-    devices = (Device("d0", "slow"), Device("d1", "quick"), Device("d2", "quick"))
-    profile = Profile(((1, 0.012229099055999322),))
-    application = Application("q0", 0.05, 129.38886068868334)
-    variants = (Variant("q0v0", "q0", 40.0, {}), Variant("q0v1", "q0", 40.0, {"slow": profile}))
-    menu = Menu(grouped(devices), [application], variants)
+    devices = (DeviceResources("d0", "slow"), DeviceResources("d1", "quick"), DeviceResources("d2", "quick"))
+    profile = LatencyProfile(((1, 0.012229099055999322),))
+    application = ApplicationDemand("q0", 0.05, 129.38886068868334)
+    variants = (CandidateVariant("q0v0", "q0", 40.0, {}), CandidateVariant("q0v1", "q0", 40.0, {"slow": profile}))
+    options = DeviceOptions(grouped(devices), [application], variants)
     served = 81.7721727022419
-    assert most_points(menu, served * (1 - 1e-5)) >= served * 40.0 * (1 - 1e-5)
+    assert most_points(options, served * (1 - 1e-5)) >= served * 40.0 * (1 - 1e-5)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -111,14 +118,16 @@ def test_no_strategy_passes_the_bound(problem):
             assert served == 0
             continue
         assert served <= bound.served * (1 + 1e-5) + 1e-9
-        menu = Menu(grouped(problem.devices), [a for a in problem.applications if a.demand > 0], problem.variants)
-        assert points <= most_points(menu, served * (1 - 1e-5)) * (1 + 1e-5) + 1e-9
+        options = DeviceOptions(
+            grouped(problem.devices), [a for a in problem.applications if a.demand > 0], problem.variants
+        )
+        assert points <= most_points(options, served * (1 - 1e-5)) * (1 + 1e-5) + 1e-9
 
 
 def test_a_device_mixes_an_applications_variants_without_loss():
     problem = Problem(
         CPUS[:1],
-        (Application("a", 0.2, 75.0),),
+        (ApplicationDemand("a", 0.2, 75.0),),
         (variant("good", "a", 100, cpu=line(0, 20)), variant("poor", "a", 60, cpu=line(0, 10))),
     )
     allocation = nereus.solve(problem)
@@ -131,8 +140,8 @@ def test_a_device_mixes_an_applications_variants_without_loss():
 
 def test_a_lighter_variant_is_used_where_memory_is_short():
     problem = Problem(
-        (Device("d", "cpu", 4 * GIB),),
-        (Application("a", 0.2, 5.0), Application("b", 0.2, 5.0)),
+        (DeviceResources("d", "cpu", 4 * GIB),),
+        (ApplicationDemand("a", 0.2, 5.0), ApplicationDemand("b", 0.2, 5.0)),
         (
             variant("big", "a", 100, cpu=line(0, 5, memory=3 * GIB)),
             variant("light", "a", 90, cpu=line(0, 6, memory=GIB)),
@@ -152,7 +161,7 @@ def two(weight: float = 1.0, floor: float = 0.0) -> Problem:
     """A costly and a cheap application whose demands do not fit together on one device."""
     return Problem(
         CPUS[:1],
-        (Application("cheap", 0.2, 100.0), Application("costly", 0.2, 40.0, weight=weight, floor=floor)),
+        (ApplicationDemand("cheap", 0.2, 100.0), ApplicationDemand("costly", 0.2, 40.0, weight=weight, floor=floor)),
         (variant("c", "cheap", 100, cpu=line(0, 10)), variant("x", "costly", 100, cpu=line(0, 20))),
     )
 
@@ -173,14 +182,14 @@ def test_a_floor_is_served_before_anything_beyond_it():
 
 
 def test_idle_time_costs_nothing():
-    problem = Problem(CPUS, (Application("a", 0.2, 10.0),), (variant("m", "a", 100, cpu=line(0, 10)),))
+    problem = Problem(CPUS, (ApplicationDemand("a", 0.2, 10.0),), (variant("m", "a", 100, cpu=line(0, 10)),))
     assert nereus.solve(problem).prices == {"cpu": 0.0}
 
 
 def test_scarce_time_costs_the_accuracy_that_more_of_it_would_bring():
     problem = Problem(
         CPUS[:2],
-        (Application("a", 0.2, 150.0),),
+        (ApplicationDemand("a", 0.2, 150.0),),
         (variant("good", "a", 100, cpu=line(0, 20)), variant("poor", "a", 60, cpu=line(0, 10))),
     )
     # A second more turns 50 good items into what took 100 poor ones' time: 40 points for 20 ms each exchanged by 10 ms.
@@ -188,7 +197,7 @@ def test_scarce_time_costs_the_accuracy_that_more_of_it_would_bring():
 
 
 def test_in_overload_time_costs_what_it_would_serve():
-    problem = Problem(CPUS[:1], (Application("a", 0.2, 500.0),), (variant("m", "a", 80, cpu=line(0, 10)),))
+    problem = Problem(CPUS[:1], (ApplicationDemand("a", 0.2, 500.0),), (variant("m", "a", 80, cpu=line(0, 10)),))
     assert nereus.solve(problem).prices["cpu"] == pytest.approx(80 / 0.010)
 
 
@@ -198,7 +207,7 @@ def test_prices_are_what_another_device_is_worth(total):
     before = nereus.relaxed(problem)
     # A sliver of a device more: the price holds at the margin.
     for kind, price in nereus.solve(problem).prices.items():
-        more = replace(problem, devices=(*problem.devices, Device("sliver", kind, available=0.001)))
+        more = replace(problem, devices=(*problem.devices, DeviceResources("sliver", kind, available=0.001)))
         assert nereus.relaxed(more).points - before.points == pytest.approx(price * 0.001, rel=0.02, abs=1e-3)
 
 
@@ -246,7 +255,7 @@ def test_a_load_is_paid_for_by_what_it_brings():
         problem = slow_to_load(
             Problem(
                 (replace(CPUS[0], loaded=frozenset({"poor"}), max_resident=1),),
-                (Application("a", 0.2, 20.0),),
+                (ApplicationDemand("a", 0.2, 20.0),),
                 (variant("good", "a", 100, cpu=line(0, 20)), variant("poor", "a", 99.5, cpu=line(0, 10))),
             ),
             load_s,
@@ -313,30 +322,36 @@ def test_what_is_dealt_out_is_worth_what_the_counts_are(problem, data):
     asked = [a for a in problem.applications if a.demand > 0]
     if not asked or not problem.devices:
         return
-    menu = Menu(grouped(problem.devices), asked, problem.variants)
-    board = Board(menu)
-    climb(board, 1e-6)
-    for g in range(len(menu.groups)):
+    options = DeviceOptions(grouped(problem.devices), asked, problem.variants)
+    counts = DeviceCounts(options)
+    hill_climb(counts, 1e-6)
+    for g in range(len(options.groups)):
         # Some of the devices go to other uses than the best one.
         for q in range(len(asked)):
-            if board.dedicated[q, g] and data.draw(st.booleans()):
-                board.dedicate(q, g, -1)
-                gap_s = data.draw(st.sampled_from(turn_gaps(asked)))
-                gain, shared = best_shared(board, g, gap_s)
-                assert gain <= most_shared(board, g, gap_s) * (1 + 1e-9) + 1e-9
+            if counts.dedicated[q, g] and data.draw(st.booleans()):
+                counts.dedicate(q, g, -1)
+                revisit_s = data.draw(st.sampled_from(revisit_periods(asked)))
+                gain, shared = best_shared(counts, g, revisit_s)
+                assert gain <= most_shared(counts, g, revisit_s) * (1 + 1e-9) + 1e-9
                 if shared is not None:
-                    before = board.value
-                    board.share(shared)
-                    assert board.value - before == pytest.approx(gain, rel=1e-6, abs=1e-3)
+                    before = counts.value
+                    counts.share(shared)
+                    assert counts.value - before == pytest.approx(gain, rel=1e-6, abs=1e-3)
     value = 0.0
     for q, application in enumerate(asked):
-        seats = [s for bins in deal(board) for b in bins for s in b.seats if s.variant.application == application.id]
-        rate = sum(s.rate for s in seats)
+        residents = [
+            s
+            for contents in disaggregate(counts)
+            for b in contents
+            for s in b.residents
+            if s.variant.application == application.id
+        ]
+        rate = sum(s.rate for s in residents)
         assert rate <= application.demand * (1 + 1e-9)
         in_floor = min(rate, application.demand * application.floor)
-        points = application.weight * sum(s.rate * s.variant.accuracy for s in seats)
+        points = application.weight * sum(s.rate * s.variant.accuracy for s in residents)
         value = points + application.weight * (FLOOR * in_floor + SERVED * (rate - in_floor))
-        assert value == pytest.approx(float(board.worth()[q]), rel=1e-6, abs=1e-3)
+        assert value == pytest.approx(float(counts.utility()[q]), rel=1e-6, abs=1e-3)
 
 
 @settings(max_examples=40, deadline=None)
@@ -346,37 +361,37 @@ def test_tables_keep_up_with_changes(problem):
     groups = grouped(problem.devices)
     if not asked or not groups:
         return
-    board = Board(Menu(groups, asked, problem.variants))
-    climb(board, 1e-6)
-    fresh = Board(board.menu)
-    fresh.set(board.dedicated, board.shared)
-    assert np.allclose(board.table, fresh.table)
-    assert (board.dedicated >= 0).all() and (board.free() >= 0).all()
+    counts = DeviceCounts(DeviceOptions(groups, asked, problem.variants))
+    hill_climb(counts, 1e-6)
+    fresh = DeviceCounts(counts.options)
+    fresh.set(counts.dedicated, counts.shared)
+    assert np.allclose(counts.table, fresh.table)
+    assert (counts.dedicated >= 0).all() and (counts.free() >= 0).all()
 
 
 @given(
     st.lists(st.frozensets(st.sampled_from("abc")), min_size=1, max_size=5),
     st.lists(st.frozensets(st.sampled_from("abc"), min_size=1), max_size=5),
 )
-def test_residents_go_where_most_of_them_are_loaded(loaded, bins):
-    bins = bins[: len(loaded)]
-    devices = [Device(f"d{i}", "cpu", loaded=has) for i, has in enumerate(loaded)]
-    worth = {"a": 1.0, "b": 2.0, "c": 4.0}
-    hosts = assign(devices, bins, worth.__getitem__)
-    assert len({d.id for d in hosts}) == len(bins)
-    kept = sum(worth[v] for bin_, d in zip(bins, hosts, strict=True) for v in bin_ & d.loaded)
+def test_residents_go_where_most_of_them_are_loaded(loaded, contents):
+    contents = contents[: len(loaded)]
+    devices = [DeviceResources(f"d{i}", "cpu", loaded=has) for i, has in enumerate(loaded)]
+    utility = {"a": 1.0, "b": 2.0, "c": 4.0}
+    hosts = assign(devices, contents, utility.__getitem__)
+    assert len({d.id for d in hosts}) == len(contents)
+    kept = sum(utility[v] for bin_, d in zip(contents, hosts, strict=True) for v in bin_ & d.loaded)
     most = max(
-        sum(worth[v] for bin_, d in zip(bins, order, strict=True) for v in bin_ & d.loaded)
-        for order in permutations(devices, len(bins))
+        sum(utility[v] for bin_, d in zip(contents, order, strict=True) for v in bin_ & d.loaded)
+        for order in permutations(devices, len(contents))
     )
     assert kept == pytest.approx(most)
 
 
 def test_profiles_that_change_are_seen_though_names_stay():
     def served(ms: float) -> float:
-        profile = Profile(((1, ms / 1000),))
+        profile = LatencyProfile(((1, ms / 1000),))
         problem = Problem(
-            CPUS[:1], (Application("a", 0.2, 1e3),), (replace(variant("m", "a", 100), profiles={"cpu": profile}),)
+            CPUS[:1], (ApplicationDemand("a", 0.2, 1e3),), (replace(variant("m", "a", 100), profiles={"cpu": profile}),)
         )
         return nereus.solve(problem).served["a"]
 
@@ -387,7 +402,7 @@ def test_profiles_that_change_are_seen_though_names_stay():
 def test_few_devices_leave_nothing_out_that_a_search_can_seat():
     problem = Problem(
         CPUS[:2],
-        (Application("a", 0.1, 77.0), Application("b", 0.1, 37.0), Application("c", 0.1, 68.0)),
+        (ApplicationDemand("a", 0.1, 77.0), ApplicationDemand("b", 0.1, 37.0), ApplicationDemand("c", 0.1, 68.0)),
         (
             variant("ma", "a", 90, cpu=line(8, 9)),
             variant("mb", "b", 91, cpu=line(11, 8)),
@@ -397,11 +412,11 @@ def test_few_devices_leave_nothing_out_that_a_search_can_seat():
     allocation = nereus.solve(problem)
     assert violations(problem, allocation) == []
     assert sum(allocation.left_out.values()) == 0
-    assert allocation.turn_gap_s
+    assert allocation.revisit_s
 
 
 def test_one_device_with_less_room_does_not_choose_for_how_much_the_others_provide():
-    def multiples(rooms: list[int | None]) -> list[float]:
+    def multiples(limits: list[int | None]) -> list[float]:
         """Of the demand, for which residents are chosen."""
         asked = []
 
@@ -409,12 +424,12 @@ def test_one_device_with_less_room_does_not_choose_for_how_much_the_others_provi
             asked.append(problem.applications[0].demand / 10)
             return nereus.solve(problem)
 
-        devices = tuple(Device(f"d{i}", "cpu", max_resident=room) for i, room in enumerate(rooms))
+        devices = tuple(DeviceResources(f"d{i}", "cpu", max_resident=limit) for i, limit in enumerate(limits))
         models = tuple(variant(f"m{i}", "q", 80 + 5 * i, cpu=line(2 + 6 * i, 1 + 2 * i)) for i in range(4))
-        with_residents(Problem(devices, (Application("q", 0.3, 10.0),), models), solve)
+        with_standby(Problem(devices, (ApplicationDemand("q", 0.3, 10.0),), models), solve)
         return list(dict.fromkeys(asked))
 
     assert multiples([3] * 8) == multiples([3] * 7 + [1]) == [1, 8, 3]
     assert multiples([1] * 8) == multiples([1] * 7 + [3]) == [1, 4]
-    # Where nothing but loads or memory limits a device, it has room for all multiples.
+    # Where nothing but loads or memory limits a device, it may hold variants for all multiples.
     assert multiples([None] * 7 + [1]) == [1, 8, 3]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from scheduler.allocation import proteus
-from scheduler.allocation.problem import Application, Device, Problem
+from scheduler.allocation.problem import ApplicationDemand, DeviceResources, Problem
 from scheduler.allocation.verification import violations
 
 from .worlds import GIB, line, problems, published, variant, with_loaded
@@ -66,8 +66,8 @@ def test_nothing_better_can_be_found_by_trying_everything(problem):
 
 def test_overload_serves_what_can_be_served_and_names_the_rest():
     problem = Problem(
-        (Device("d0", "cpu"), Device("d1", "cpu")),
-        (Application("a", 0.2, 1000.0),),
+        (DeviceResources("d0", "cpu"), DeviceResources("d1", "cpu")),
+        (ApplicationDemand("a", 0.2, 1000.0),),
         (variant("good", "a", 100, cpu=line(0, 20)), variant("poor", "a", 60, cpu=line(0, 10))),
     )
     allocation = proteus.solve(problem)
@@ -79,8 +79,8 @@ def test_overload_serves_what_can_be_served_and_names_the_rest():
 def test_accuracy_is_given_up_only_as_far_as_the_demand_asks():
     def at(demand):
         problem = Problem(
-            (Device("d0", "cpu"), Device("d1", "cpu")),
-            (Application("a", 0.2, demand),),
+            (DeviceResources("d0", "cpu"), DeviceResources("d1", "cpu")),
+            (ApplicationDemand("a", 0.2, demand),),
             (variant("good", "a", 100, cpu=line(0, 20)), variant("poor", "a", 60, cpu=line(0, 10))),
         )
         return proteus.solve(problem).accuracy
@@ -92,8 +92,8 @@ def test_accuracy_is_given_up_only_as_far_as_the_demand_asks():
 
 def test_heavier_items_are_served_first():
     problem = Problem(
-        (Device("d", "cpu"),),
-        (Application("light", 0.2, 50.0), Application("heavy", 0.2, 50.0, weight=3.0)),
+        (DeviceResources("d", "cpu"),),
+        (ApplicationDemand("light", 0.2, 50.0), ApplicationDemand("heavy", 0.2, 50.0, weight=3.0)),
         (variant("l", "light", 100, cpu=line(0, 10)), variant("h", "heavy", 100, cpu=line(0, 20))),
     )
     allocation = proteus.solve(problem)
@@ -101,16 +101,18 @@ def test_heavier_items_are_served_first():
 
 
 def test_memory_keeps_a_variant_off_a_device():
-    small, large = Device("small", "gpu", 2 * GIB), Device("large", "gpu", 8 * GIB)
+    small, large = DeviceResources("small", "gpu", 2 * GIB), DeviceResources("large", "gpu", 8 * GIB)
     big = variant("big", "a", 100, gpu=line(0, 1, memory=4 * GIB))
     tiny = variant("tiny", "a", 50, gpu=line(0, 1, memory=GIB))
-    allocation = proteus.solve(Problem((small, large), (Application("a", 0.2, 1500.0),), (big, tiny)))
+    allocation = proteus.solve(Problem((small, large), (ApplicationDemand("a", 0.2, 1500.0),), (big, tiny)))
     assert {(p.device, p.variant) for p in allocation.placements} == {("small", "tiny"), ("large", "big")}
 
 
 def test_reserved_time_is_not_sold():
     problem = Problem(
-        (Device("d", "cpu", available=0.95),), (Application("a", 0.2, 1e3),), (variant("m", "a", 100, cpu=line(0, 10)),)
+        (DeviceResources("d", "cpu", available=0.95),),
+        (ApplicationDemand("a", 0.2, 1e3),),
+        (variant("m", "a", 100, cpu=line(0, 10)),),
     )
     allocation = proteus.solve(problem)
     assert allocation.served["a"] == pytest.approx(95)
@@ -119,8 +121,8 @@ def test_reserved_time_is_not_sold():
 
 def test_a_spare_device_shares_the_busiest_variants_work():
     problem = Problem(
-        tuple(Device(f"d{i}", "cpu") for i in range(3)),
-        (Application("a", 0.2, 90.0), Application("b", 0.2, 10.0)),
+        tuple(DeviceResources(f"d{i}", "cpu") for i in range(3)),
+        (ApplicationDemand("a", 0.2, 90.0), ApplicationDemand("b", 0.2, 10.0)),
         (variant("ma", "a", 100, cpu=line(0, 10)), variant("mb", "b", 100, cpu=line(0, 10))),
     )
     allocation = proteus.solve(problem)
@@ -137,10 +139,10 @@ def test_a_plan_that_is_live_stays(problem):
 
 
 def test_equal_devices_keep_what_they_have():
-    devices = tuple(Device(f"d{i}", "cpu", loaded=frozenset({"mb" if i < 2 else "ma"})) for i in range(4))
+    devices = tuple(DeviceResources(f"d{i}", "cpu", loaded=frozenset({"mb" if i < 2 else "ma"})) for i in range(4))
     problem = Problem(
         devices,
-        (Application("a", 0.2, 150.0), Application("b", 0.2, 150.0)),
+        (ApplicationDemand("a", 0.2, 150.0), ApplicationDemand("b", 0.2, 150.0)),
         (variant("ma", "a", 100, cpu=line(0, 10)), variant("mb", "b", 100, cpu=line(0, 10))),
     )
     allocation = proteus.solve(problem)
@@ -150,12 +152,12 @@ def test_equal_devices_keep_what_they_have():
 
 def test_one_worn_device_among_equals_costs_one_load_at_most():
     problem = Problem(
-        tuple(Device(f"d{i}", "cpu", loaded=frozenset({"m"}) if i else frozenset()) for i in range(4)),
-        (Application("a", 0.2, 350.0),),
+        tuple(DeviceResources(f"d{i}", "cpu", loaded=frozenset({"m"}) if i else frozenset()) for i in range(4)),
+        (ApplicationDemand("a", 0.2, 350.0),),
         (variant("m", "a", 100, cpu=line(0, 10)),),
     )
     assert proteus.solve(problem).moves == 1
-    assert proteus.solve(replace(problem, applications=(Application("a", 0.2, 290.0),))).served["a"] == 290.0
+    assert proteus.solve(replace(problem, applications=(ApplicationDemand("a", 0.2, 290.0),))).served["a"] == 290.0
 
 
 @pytest.mark.parametrize("total", [100, 400, 800, 1200, 2000])

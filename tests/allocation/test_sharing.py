@@ -1,4 +1,4 @@
-"""Devices shared in turns."""
+"""Devices shared in time slices."""
 
 from dataclasses import replace
 from itertools import product
@@ -6,9 +6,9 @@ from itertools import product
 import pytest
 
 from scheduler.allocation import sharing
-from scheduler.allocation.problem import Application, Device, Problem
+from scheduler.allocation.problem import ApplicationDemand, DeviceResources, Problem
 from scheduler.allocation.strategies import get
-from scheduler.allocation.time_slices import FILL, MOST_GAPS, turn_gaps
+from scheduler.allocation.time_slices import FILL, MAX_PERIODS, revisit_periods
 from scheduler.allocation.verification import violations
 
 from .worlds import GIB, line, variant, with_loaded
@@ -31,9 +31,9 @@ def world(devices, applications, *, demand=2.0, kinds=("cpu",), memory=None, **l
         for i, q in enumerate(names)
         for size, accuracy, factor, cost in (("s", 85, 0.5, 1), ("m", 94 + i % 3, 1.2, 2), ("l", 100, 3.0, 6))
     ]
-    boxes = tuple(Device(f"d{i}", kinds[i % len(kinds)], memory, **limits) for i in range(devices))
+    boxes = tuple(DeviceResources(f"d{i}", kinds[i % len(kinds)], memory, **limits) for i in range(devices))
     slos = (0.1, 0.2, 0.3, 0.5)
-    asked = tuple(Application(q, slos[i % 4], demand * (1 + i % 3)) for i, q in enumerate(names))
+    asked = tuple(ApplicationDemand(q, slos[i % 4], demand * (1 + i % 3)) for i, q in enumerate(names))
     return Problem(boxes, asked, tuple(variants), time_limit_s=3.0)
 
 
@@ -42,7 +42,7 @@ def test_more_applications_than_devices_are_all_served():
     allocation = get("proteus")(problem)
     assert violations(problem, allocation) == []
     assert sum(allocation.left_out.values()) == 0
-    assert allocation.turn_gap_s
+    assert allocation.revisit_s
     assert allocation.accuracy > 95
 
 
@@ -79,28 +79,30 @@ def test_many_devices_and_applications_get_a_packed_plan_with_its_gap():
     assert allocation.bound >= allocation.objective
 
 
-def test_turn_gaps_admit_every_application_and_are_few():
-    applications = [Application(f"q{i}", 0.05 * (i + 1), 1.0) for i in range(9)]
-    gaps = turn_gaps(applications)
-    assert len(gaps) == MOST_GAPS
-    assert gaps[0] == 0.025
+def test_revisit_periods_admit_every_application_and_are_few():
+    applications = [ApplicationDemand(f"q{i}", 0.05 * (i + 1), 1.0) for i in range(9)]
+    periods = revisit_periods(applications)
+    assert len(periods) == MAX_PERIODS
+    assert periods[0] == 0.025
 
 
 def most_served(problem: Problem) -> float:
     """Items/s served by the best of all plans, by enumeration of what each device may hold: one variant an
-    application, all with linear profiles, all rows, all turn gaps."""
+    application, all with linear profiles, all rows, all revisit periods."""
     plans = []
     for device in problem.devices:
         mine = set()
-        for gap_s in turn_gaps(list(problem.applications)):
+        for revisit_s in revisit_periods(list(problem.applications)):
             rows = []
             for a, m in zip(problem.applications, problem.variants, strict=True):
                 points = m.profiles[device.type].points
-                able = a.slo_s > gap_s
-                rows.append([(0, 0.0)] + [(b, s) for b, s in points if able and s <= min(gap_s, a.slo_s - gap_s)])
+                able = a.slo_s > revisit_s
+                rows.append(
+                    [(0, 0.0)] + [(b, s) for b, s in points if able and s <= min(revisit_s, a.slo_s - revisit_s)]
+                )
             for chosen in product(*rows):
-                if sum(s for _, s in chosen) <= gap_s * device.available * FILL * (1 + 1e-9):
-                    mine.add(tuple(b / gap_s for b, _ in chosen))
+                if sum(s for _, s in chosen) <= revisit_s * device.available * FILL * (1 + 1e-9):
+                    mine.add(tuple(b / revisit_s for b, _ in chosen))
         for i, (a, m) in enumerate(zip(problem.applications, problem.variants, strict=True)):
             rate = max((b / s for b, s in m.profiles[device.type].points if s <= a.slo_s / 2), default=0.0)
             mine.add(tuple(rate * device.available if j == i else 0.0 for j in range(len(problem.applications))))
@@ -119,9 +121,9 @@ def most_served(problem: Problem) -> float:
 @pytest.mark.parametrize("seed", range(8))
 def test_as_much_is_served_as_enumeration_finds(seed):
     problem = Problem(
-        (Device("d0", "cpu"), Device("d1", "cpu", available=0.95)),
+        (DeviceResources("d0", "cpu"), DeviceResources("d1", "cpu", available=0.95)),
         tuple(
-            Application(f"q{i}", (0.1, 0.15, 0.3)[(i + seed) % 3], 15.0 + 23 * ((seed * 5 + i * 3) % 7))
+            ApplicationDemand(f"q{i}", (0.1, 0.15, 0.3)[(i + seed) % 3], 15.0 + 23 * ((seed * 5 + i * 3) % 7))
             for i in range(3)
         ),
         tuple(

@@ -8,7 +8,14 @@ from hypothesis import HealthCheck, given, settings
 from pyscipopt import quicksum
 
 from scheduler.allocation import nereus
-from scheduler.allocation.problem import Allocation, Application, Device, Placement, Problem, Profile
+from scheduler.allocation.problem import (
+    Allocation,
+    ApplicationDemand,
+    DeviceResources,
+    LatencyProfile,
+    Placement,
+    Problem,
+)
 from scheduler.allocation.reasons import explained, reasons
 from scheduler.allocation.solver import maximise, new_model, watched
 from scheduler.allocation.strategies import UnknownStrategy, UnusableProblem, get, names, register
@@ -56,13 +63,15 @@ def test_nereus_calls_optimal_what_is_within_the_gap_asked_for_and_nothing_else(
 
 def test_a_plan_tells_whether_time_ran_out_whatever_its_status():
     # More than dedicated devices can serve, so that sharing is tried, and a millisecond is no time for that.
-    applications = tuple(Application(f"q{i}", 0.3, 20.0) for i in range(12))
+    applications = tuple(ApplicationDemand(f"q{i}", 0.3, 20.0) for i in range(12))
     variants = tuple(
         variant(f"{a.id}v{j}", a.id, 80.0 + 5 * j, cpu=line(5 + 7 * j, 2 + 3 * j))
         for a in applications
         for j in range(4)
     )
-    problem = Problem(tuple(Device(f"d{i}", "cpu") for i in range(6)), applications, variants, time_limit_s=0.001)
+    problem = Problem(
+        tuple(DeviceResources(f"d{i}", "cpu") for i in range(6)), applications, variants, time_limit_s=0.001
+    )
     assert get("proteus")(problem).cut_short
     # One application on two devices is soon searched.
     small = replace(problem, devices=problem.devices[:2], applications=applications[:1], variants=variants[:4])
@@ -104,29 +113,34 @@ def test_a_name_is_registered_once():
 
 def good() -> Problem:
     return Problem(
-        (Device("d", "cpu"),), (Application("a", 0.2, 10.0),), (variant("m", "a", 100, cpu=line(0, 10, memory=10)),)
+        (DeviceResources("d", "cpu"),),
+        (ApplicationDemand("a", 0.2, 10.0),),
+        (variant("m", "a", 100, cpu=line(0, 10, memory=10)),),
     )
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"devices": (Device("d", "cpu"), Device("d", "cpu"))}, "devices[d].id: must be unique"),
-        ({"devices": (Device("d", "cpu", available=1.5),)}, "devices[d].available: must be at least 0 and at most 1"),
-        ({"devices": (Device("d", "cpu", memory_bytes=-1),)}, "devices[d].memory_bytes: must be at least 0"),
-        ({"devices": (Device("d", "cpu", max_resident=-1),)}, "devices[d].max_resident: must be at least 0"),
-        ({"applications": (Application("a", 0.0, 1.0),)}, "applications[a].slo_s: must be above 0"),
-        ({"applications": (Application("a", 0.2, -1.0),)}, "applications[a].demand: must be at least 0"),
-        ({"applications": (Application("a", 0.2, float("nan")),)}, "applications[a].demand: must be at least 0"),
-        ({"applications": (Application("a", 0.2, 1.0, weight=0.0),)}, "applications[a].weight: must be above 0"),
+        ({"devices": (DeviceResources("d", "cpu"), DeviceResources("d", "cpu"))}, "devices[d].id: must be unique"),
+        (
+            {"devices": (DeviceResources("d", "cpu", available=1.5),)},
+            "devices[d].available: must be at least 0 and at most 1",
+        ),
+        ({"devices": (DeviceResources("d", "cpu", memory_bytes=-1),)}, "devices[d].memory_bytes: must be at least 0"),
+        ({"devices": (DeviceResources("d", "cpu", max_resident=-1),)}, "devices[d].max_resident: must be at least 0"),
+        ({"applications": (ApplicationDemand("a", 0.0, 1.0),)}, "applications[a].slo_s: must be above 0"),
+        ({"applications": (ApplicationDemand("a", 0.2, -1.0),)}, "applications[a].demand: must be at least 0"),
+        ({"applications": (ApplicationDemand("a", 0.2, float("nan")),)}, "applications[a].demand: must be at least 0"),
+        ({"applications": (ApplicationDemand("a", 0.2, 1.0, weight=0.0),)}, "applications[a].weight: must be above 0"),
         ({"applications": ()}, "variants[m].application: 'a' is not an application"),
         ({"variants": (variant("m", "a", -1, cpu=line(0, 1)),)}, "variants[m].accuracy: must be at least 0"),
         (
-            {"variants": (variant("m", "a", 9, cpu=Profile(((2, 0.1), (1, 0.1)))),)},
+            {"variants": (variant("m", "a", 9, cpu=LatencyProfile(((2, 0.1), (1, 0.1)))),)},
             "variants[m].profiles[cpu].points: batches must be at least 1 and ascend",
         ),
         (
-            {"variants": (variant("m", "a", 9, cpu=Profile(((1, 0.0),))),)},
+            {"variants": (variant("m", "a", 9, cpu=LatencyProfile(((1, 0.0),))),)},
             "variants[m].profiles[cpu].points[1]: must be above 0",
         ),
         ({"time_limit_s": 0.0}, "time_limit_s: must be above 0"),
@@ -142,7 +156,7 @@ def test_an_unusable_problem_is_refused_naming_the_field(change, said):
 
 
 def test_the_checker_sees_what_is_broken():
-    problem = replace(good(), devices=(Device("d", "cpu", memory_bytes=10, max_resident=1, available=0.9),))
+    problem = replace(good(), devices=(DeviceResources("d", "cpu", memory_bytes=10, max_resident=1, available=0.9),))
     right = get("proteus")(problem)
     assert violations(problem, right) == []
     (placement,) = right.placements
@@ -160,14 +174,14 @@ def test_the_checker_sees_what_is_broken():
     assert "no such device" in broken(replace(placement, device="elsewhere"))
     twice = broken(replace(placement, rate=5.0), replace(placement, rate=5.0))
     assert "the limit is 10" in twice and "2 residents, the limit is 1" in twice and "m appears 2 times" in twice
-    assert "exceed the SLO" in broken(replace(placement, max_batch=8), turn_gap_s={"d": 0.15})
-    assert "the turn gap leaves" in broken(replace(placement, max_batch=8), turn_gap_s={"d": 0.08})
+    assert "exceed the SLO" in broken(replace(placement, max_batch=8), revisit_s={"d": 0.15})
+    assert "the revisit period leaves" in broken(replace(placement, max_batch=8), revisit_s={"d": 0.08})
 
 
 def test_the_checker_knows_whom_a_device_works_for():
     problem = Problem(
-        (Device("d", "cpu"),),
-        (Application("a", 0.2, 10.0), Application("b", 0.2, 10.0)),
+        (DeviceResources("d", "cpu"),),
+        (ApplicationDemand("a", 0.2, 10.0), ApplicationDemand("b", 0.2, 10.0)),
         (
             variant("ma", "a", 100, cpu=line(0, 10)),
             variant("mb", "b", 100, cpu=line(0, 10)),
@@ -183,7 +197,7 @@ def test_the_checker_knows_whom_a_device_works_for():
         return " ".join(violations(problem, replace(right, placements=(mine, *others), **changes)))
 
     served = {"served": {"a": 10.0, "b": 5.0}, "left_out": {"a": 0.0, "b": 5.0}}
-    assert "works for 2 applications and has no turn gap" in broken(Placement("d", "mb", 5.0, 1, 0.05), **served)
+    assert "works for 2 applications and has no revisit period" in broken(Placement("d", "mb", 5.0, 1, 0.05), **served)
     assert broken(Placement("d", "slow", 0.0, 1, 0.0)) == ""
     assert "slow on d: stands by with a batch of 0.3 s" in broken(Placement("d", "slow", 0.0, 2, 0.0))
     assert "no on d: is excluded" in broken(Placement("d", "no", 0.0, 1, 0.0))
@@ -198,19 +212,19 @@ def test_the_checker_knows_whom_a_device_works_for():
         ),
         (replace(good(), devices=()), "no device can run anything now. Check that the nodes are connected"),
         (
-            replace(good(), devices=(Device("d", "gpu"),)),
+            replace(good(), devices=(DeviceResources("d", "gpu"),)),
             "none of its 1 variants is profiled on the present device types. Profile one there.",
         ),
         (
-            replace(good(), devices=(Device("d", "cpu", 5),)),
+            replace(good(), devices=(DeviceResources("d", "cpu", 5),)),
             "no device has the memory for any of its variants. Upload a smaller one,",
         ),
         (
-            replace(good(), applications=(Application("a", 0.015, 10.0),)),
+            replace(good(), applications=(ApplicationDemand("a", 0.015, 10.0),)),
             "its fastest batch takes 10 ms, and plans allow half of the 15 ms SLO. Raise the SLO,",
         ),
         (
-            replace(good(), applications=(Application("a", 0.2, 150.0),)),
+            replace(good(), applications=(ApplicationDemand("a", 0.2, 150.0),)),
             "a: 50.0 of 150.0 items/s are left out: all devices are full. Add devices, or raise its weight",
         ),
         (good(), "d: m (a) serves 10.0 of at most 100.0 items/s, in batches of up to 1 (10 ms each); to be loaded."),
@@ -226,7 +240,7 @@ def test_the_checker_knows_whom_a_device_works_for():
             replace(
                 good(),
                 variants=(*good().variants, variant("big", "a", 120.0, cpu=line(0, 50))),
-                applications=(Application("a", 0.2, 60.0),),
+                applications=(ApplicationDemand("a", 0.2, 60.0),),
             ),
             "The devices have too little time to serve all 60.0 items/s with big (120.00%), which serves at most 20.0 "
             "items/s on one device. Add devices to raise accuracy.",
@@ -239,8 +253,8 @@ def test_operators_are_told_why(problem, said):
 
 def test_a_shared_device_says_so():
     problem = Problem(
-        (Device("d", "cpu", 8 * GIB),),
-        (Application("a", 0.2, 5.0), Application("b", 0.2, 5.0)),
+        (DeviceResources("d", "cpu", 8 * GIB),),
+        (ApplicationDemand("a", 0.2, 5.0), ApplicationDemand("b", 0.2, 5.0)),
         (variant("ma", "a", 100, cpu=line(1, 5)), variant("mb", "b", 100, cpu=line(1, 5))),
     )
     allocation = get("proteus")(problem)

@@ -9,19 +9,26 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from scheduler.allocation.problem import Allocation, Application, Device, Problem, Profile, Variant
+from scheduler.allocation.problem import (
+    Allocation,
+    ApplicationDemand,
+    CandidateVariant,
+    DeviceResources,
+    LatencyProfile,
+    Problem,
+)
 
 PUBLISHED = Path(__file__).parents[3] / "shared" / "data" / "proteus" / "profiles.csv"
 GIB = 1 << 30
 
 
-def line(alpha_ms: float, beta_ms: float, batches=(1, 2, 4, 8), memory: int = 0) -> Profile:
+def line(alpha_ms: float, beta_ms: float, batches=(1, 2, 4, 8), memory: int = 0) -> LatencyProfile:
     """A profile whose latency is alpha + beta * batch."""
-    return Profile(tuple((b, (alpha_ms + beta_ms * b) / 1000) for b in batches), memory_bytes=memory)
+    return LatencyProfile(tuple((b, (alpha_ms + beta_ms * b) / 1000) for b in batches), memory_bytes=memory)
 
 
-def variant(name: str, application: str, accuracy: float, /, **profiles: Profile) -> Variant:
-    return Variant(name, application, accuracy, profiles)
+def variant(name: str, application: str, accuracy: float, /, **profiles: LatencyProfile) -> CandidateVariant:
+    return CandidateVariant(name, application, accuracy, profiles)
 
 
 def with_loaded(problem: Problem, allocation: Allocation) -> Problem:
@@ -43,15 +50,15 @@ def published(total: float, counts: Mapping[str, int] | None = None) -> Problem:
                 types = points.setdefault(key, {})
                 types.setdefault(row["device_type"], []).append((int(row["batch"]), float(row["p50_ms"]) / 1000))
     variants = tuple(
-        Variant(m, q, accuracy, {t: Profile(tuple(sorted(p))) for t, p in types.items()})
+        CandidateVariant(m, q, accuracy, {t: LatencyProfile(tuple(sorted(p))) for t, p in types.items()})
         for (q, m, accuracy), types in points.items()
     )
     names = sorted({v.application for v in variants})
     zipf = [1 / (rank + 1) for rank in range(len(names))]
     counts = counts or {"cpu": 20, "pascal": 10, "ampere": 10}
     return Problem(
-        tuple(Device(f"{t}{i}", t) for t, n in counts.items() for i in range(n)),
-        tuple(Application(q, 0.3, total * share / sum(zipf)) for q, share in zip(names, zipf, strict=True)),
+        tuple(DeviceResources(f"{t}{i}", t) for t, n in counts.items() for i in range(n)),
+        tuple(ApplicationDemand(q, 0.3, total * share / sum(zipf)) for q, share in zip(names, zipf, strict=True)),
         variants,
     )
 
@@ -70,12 +77,12 @@ def problems(draw, devices: int = 4, applications: int = 5, variants: int = 3, r
                 steps = [draw(st.floats(-0.2, 1.5)) for _ in batches]
                 latencies = [base * (1 + max(-0.6, sum(steps[:i]))) / 1000 for i in range(len(batches))]
                 memory = draw(st.integers(0, 4)) * GIB
-                profiles[kind] = Profile(tuple(zip(batches, latencies, strict=True)), memory_bytes=memory)
-            found.append(Variant(f"{name}v{j}", name, draw(st.floats(40, 100)), profiles))
+                profiles[kind] = LatencyProfile(tuple(zip(batches, latencies, strict=True)), memory_bytes=memory)
+            found.append(CandidateVariant(f"{name}v{j}", name, draw(st.floats(40, 100)), profiles))
     loadable = st.frozensets(st.sampled_from([v.id for v in found]), max_size=2) if found else st.just(frozenset())
     return Problem(
         tuple(
-            Device(
+            DeviceResources(
                 f"d{i}",
                 draw(st.sampled_from(("slow", "quick"))),
                 draw(st.sampled_from((None, 3 * GIB, 6 * GIB))),
@@ -86,7 +93,7 @@ def problems(draw, devices: int = 4, applications: int = 5, variants: int = 3, r
             for i in range(draw(st.integers(0, devices)))
         ),
         tuple(
-            Application(
+            ApplicationDemand(
                 name,
                 draw(st.sampled_from((0.05, 0.1, 0.3, 1.0))),
                 draw(st.one_of(st.just(0.0), st.floats(0.01, 5), st.floats(5, 400))),

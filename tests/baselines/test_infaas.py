@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scheduler.allocation.baselines.arrivals import HeadroomTrigger, trigger_of
-from scheduler.allocation.problem import Application, Device, Problem
+from scheduler.allocation.problem import ApplicationDemand, DeviceResources, Problem
 from scheduler.allocation.strategies import get, names
 from scheduler.allocation.verification import violations
 from scheduler.simulation import simulate
@@ -32,8 +32,8 @@ def ladder(application: str) -> tuple:
 
 def cluster(devices: int, **demand: float) -> Problem:
     return Problem(
-        tuple(Device(f"d{i}", "cpu") for i in range(devices)),
-        tuple(Application(q, 0.2, rate) for q, rate in demand.items()),
+        tuple(DeviceResources(f"d{i}", "cpu") for i in range(devices)),
+        tuple(ApplicationDemand(q, 0.2, rate) for q, rate in demand.items()),
         tuple(v for q in demand for v in ladder(q)),
     )
 

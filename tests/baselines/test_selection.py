@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from scheduler.allocation import proteus
-from scheduler.allocation.problem import Application, Device, Problem, Profile
+from scheduler.allocation.problem import ApplicationDemand, DeviceResources, LatencyProfile, Problem
 from scheduler.allocation.strategies import get
 from tests.allocation.worlds import line, problems, variant
 
@@ -16,8 +16,8 @@ from .worlds import again, hosts, in_force, rates, small
 
 #: one application on two slow devices (50 items/s at 100%, 100 at 80%) and a quick one (200 and 400)
 ONE = Problem(
-    (Device("s0", "slow"), Device("s1", "slow"), Device("q", "quick")),
-    (Application("a", 0.2, 10.0),),
+    (DeviceResources("s0", "slow"), DeviceResources("s1", "slow"), DeviceResources("q", "quick")),
+    (ApplicationDemand("a", 0.2, 10.0),),
     (
         variant("fast", "a", 80, slow=line(0, 10), quick=line(0, 2.5)),
         variant("good", "a", 100, slow=line(0, 20), quick=line(0, 5)),
@@ -74,7 +74,9 @@ def test_without_model_selection_accuracy_never_gives_way():
 
 def test_without_adaptive_batching_capacity_is_that_of_single_rows():
     # A row alone takes 10 ms, eight together 45 ms: 100 items/s instead of 178.
-    problem = Problem((Device("d", "cpu"),), (Application("a", 0.2, 150.0),), (variant("m", "a", 100, cpu=line(5, 5)),))
+    problem = Problem(
+        (DeviceResources("d", "cpu"),), (ApplicationDemand("a", 0.2, 150.0),), (variant("m", "a", 100, cpu=line(5, 5)),)
+    )
     allocation = get("proteus-wo-ab")(problem)
     (placement,) = allocation.placements
     assert placement.max_batch == 1
@@ -83,8 +85,10 @@ def test_without_adaptive_batching_capacity_is_that_of_single_rows():
 
 
 def test_a_model_profiled_for_large_batches_only_takes_as_long_for_one_row():
-    profile = Profile(((4, 0.05), (8, 0.06)))
-    problem = Problem((Device("d", "cpu"),), (Application("a", 0.2, 150.0),), (variant("m", "a", 100, cpu=profile),))
+    profile = LatencyProfile(((4, 0.05), (8, 0.06)))
+    problem = Problem(
+        (DeviceResources("d", "cpu"),), (ApplicationDemand("a", 0.2, 150.0),), (variant("m", "a", 100, cpu=profile),)
+    )
     assert get("proteus-wo-ab")(problem).served["a"] == pytest.approx(20.0)
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scheduler.allocation.baselines.dedicated import Seating
+from scheduler.allocation.baselines.dedicated import DedicatedChoices
 from scheduler.allocation.baselines.first_placement import first_placement
-from scheduler.allocation.problem import Application, Device
+from scheduler.allocation.problem import ApplicationDemand, DeviceResources
 from scheduler.allocation.strategies import get
 from scheduler.allocation.verification import violations
 from tests.allocation.worlds import line, problems, variant
@@ -42,21 +42,21 @@ def test_an_excluded_variant_is_not_placed():
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2), st.integers(0, 3), st.floats(1, 100), st.floats(1, 100), st.sampled_from([2.0, 7.0, 30.0]))
 def test_the_first_placement_has_the_largest_multiple_of_the_mix_that_the_cluster_can_serve(slow, quick, a, b, ms):
-    devices = tuple(Device(f"{t}{i}", t) for t, n in (("slow", slow), ("quick", quick)) for i in range(n))
+    devices = tuple(DeviceResources(f"{t}{i}", t) for t, n in (("slow", slow), ("quick", quick)) for i in range(n))
     variants = (*VARIANTS[:4], variant("b2", "b", 100, slow=line(0, 50), quick=line(0, ms)))
     problem = small(a, b, devices=devices, variants=variants)
-    seating = Seating(problem)
+    choices = DedicatedChoices(problem)
 
-    def multiple(seats) -> float:
+    def multiple(residents) -> float:
         able = dict.fromkeys("ab", 0.0)
-        for seat in seats:
-            able[seat.variant.application] += seat.capacity
+        for resident in residents:
+            able[resident.variant.application] += resident.capacity
         return min(able["a"] / a, able["b"] / b)
 
-    placed = first_placement(problem, seating)
+    placed = first_placement(problem, choices)
     assert placed.keys() == {d.id for d in devices}
-    every = itertools.product(*([seating.fastest(d, q) for q in "ab"] for d in devices))
-    best = max((multiple(seats) for seats in every), default=0.0)
+    every = itertools.product(*([choices.fastest(d, q) for q in "ab"] for d in devices))
+    best = max((multiple(residents) for residents in every), default=0.0)
     assert multiple(placed.values()) >= best * (1 - 2e-3)
 
 
@@ -76,7 +76,7 @@ def test_everybody_gets_a_place_however_little_is_asked_for(name):
 
 
 def test_where_not_all_applications_find_a_device_the_most_weighted_items_do():
-    one = small(30.0, 10.0, devices=(Device("s", "slow"),))
+    one = small(30.0, 10.0, devices=(DeviceResources("s", "slow"),))
     assert sides(one, get("clipper-ht")(one)) == {"s": "a"}
     heavy = replace(one, applications=(one.applications[0], replace(one.applications[1], weight=9.0)))
     assert sides(one, get("clipper-ht")(heavy)) == {"s": "b"}
@@ -114,10 +114,10 @@ def test_rates_follow_the_demand_in_constant_proportions_up_to_the_capacity():
 @pytest.mark.parametrize(
     "change",
     [
-        {"devices": (*DEVICES, Device("q2", "quick"))},
+        {"devices": (*DEVICES, DeviceResources("q2", "quick"))},
         {"devices": DEVICES[1:]},
         {
-            "applications": (*small().applications, Application("c", 0.2, 1.0)),
+            "applications": (*small().applications, ApplicationDemand("c", 0.2, 1.0)),
             "variants": (*VARIANTS, variant("c1", "c", 100, slow=line(0, 10))),
         },
         {"variants": tuple(v for v in VARIANTS if v.id not in ("a1", "b2"))},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from scheduler.allocation.problem import Allocation, Application, Device, Problem
+from scheduler.allocation.problem import Allocation, ApplicationDemand, DeviceResources, Problem
 from scheduler.allocation.strategies import get
 from tests.allocation.worlds import line, variant, with_loaded
 
@@ -18,12 +18,12 @@ VARIANTS = (
     variant("b1", "b", 70, slow=line(0, 10), quick=line(0, 5)),
     variant("b2", "b", 100, slow=line(0, 50), quick=line(0, 10)),
 )
-DEVICES = (*(Device(f"s{i}", "slow") for i in range(3)), Device("q", "quick"))
+DEVICES = (*(DeviceResources(f"s{i}", "slow") for i in range(3)), DeviceResources("q", "quick"))
 
 
 def small(a: float = 10.0, b: float = 10.0, **changes) -> Problem:
     """``a``, ``b``: demands, items/s."""
-    applications = (Application("a", 0.2, a), Application("b", 0.2, b))
+    applications = (ApplicationDemand("a", 0.2, a), ApplicationDemand("b", 0.2, b))
     return replace(Problem(DEVICES, applications, VARIANTS, time_limit_s=20.0), **changes)
 
 

@@ -85,7 +85,7 @@ def add_plan(best: models.Variant, *, left_out: float = 0.0, trigger: str = "per
         allocation={"placements": [], "served": {name: 30.0}, "left_out": {name: left_out}},
         wire={
             "version": 1,
-            "devices": [{"device": "box/cpu0", "endpoint": "", "residents": [resident], "turn_gap_s": 0.0}],
+            "devices": [{"device": "box/cpu0", "endpoint": "", "residents": [resident], "revisit_s": 0.0}],
             "routes": [{"application": name, "device": "box/cpu0", "share": 1.0}],
             "bands": {name: {"low": 20.0, "high": 40.0}},
         },

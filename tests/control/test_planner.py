@@ -171,7 +171,7 @@ def test_more_applications_than_devices_all_get_a_place(digits):
         variant(application(name), "only", 95, 5)
     plan = make_plan("change")
     assert {route["application"] for route in plan.wire["routes"]} == {"digits", "second", "third"}
-    assert any(device["turn_gap_s"] > 0 for device in plan.wire["devices"])
+    assert any(device["revisit_s"] > 0 for device in plan.wire["devices"])
 
 
 def test_what_is_stored_is_what_gateways_get(digits):

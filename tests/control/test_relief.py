@@ -6,18 +6,26 @@ import dataclasses
 
 import pytest
 
-from scheduler.allocation.problem import Allocation, Application, Device, Placement, Problem, Profile, Variant
+from scheduler.allocation.problem import (
+    Allocation,
+    ApplicationDemand,
+    CandidateVariant,
+    DeviceResources,
+    LatencyProfile,
+    Placement,
+    Problem,
+)
 from scheduler.control.relief import MEMORY_SHARE, standing_by
 
 MIB = 2**20
 
 
-def variant(id: str, accuracy: float, seconds: float, memory: int = 10 * MIB) -> Variant:
-    return Variant(id, "app", accuracy, {"cpu": Profile(((1, seconds), (8, 2 * seconds)), memory)})
+def variant(id: str, accuracy: float, seconds: float, memory: int = 10 * MIB) -> CandidateVariant:
+    return CandidateVariant(id, "app", accuracy, {"cpu": LatencyProfile(((1, seconds), (8, 2 * seconds)), memory)})
 
 
-def problem(memory: int | None, *variants: Variant) -> Problem:
-    return Problem((Device("d0", "cpu", memory),), (Application("app", 0.3, 10.0),), variants)
+def problem(memory: int | None, *variants: CandidateVariant) -> Problem:
+    return Problem((DeviceResources("d0", "cpu", memory),), (ApplicationDemand("app", 0.3, 10.0),), variants)
 
 
 def allocation(placed: str, **fields) -> Allocation:
@@ -45,7 +53,7 @@ def test_stand_bys_leave_a_part_of_the_devices_memory_free(residents):
     world = problem(memory, BIG, MIDDLE, SMALL)
     (chosen,) = standing_by(world, allocation("big", residents=residents)).values()
     assert len(chosen) == 1
-    less = dataclasses.replace(world, devices=(Device("d0", "cpu", memory - 1),))
+    less = dataclasses.replace(world, devices=(DeviceResources("d0", "cpu", memory - 1),))
     assert standing_by(less, allocation("big", residents=residents)) == {}
 
 

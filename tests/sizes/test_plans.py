@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from registry import profiling
 from registry.models import ProfileLatency, Variant
 from scheduler import telemetry
-from scheduler.allocation.capacity import dedicated_capacity, turn_cost
+from scheduler.allocation.capacity import dedicated_capacity, slice_cost
 from scheduler.control import choices, sizes
 from scheduler.control.planner import make_plan
 from scheduler.control.wire import application_spec
@@ -73,7 +73,7 @@ def test_a_device_serves_what_the_mix_takes_in_batches_that_the_slowest_class_ha
     assert capacity.batch == 4
     assert capacity.rate == pytest.approx(4 / (2.5 * (0.25 * 0.04 + 0.75 * 0.005)))
     # The turns of a shared device may all be long ones.
-    assert turn_cost(profile, 0.1).seconds(4) == pytest.approx(0.1)
+    assert slice_cost(profile, 0.1).seconds(4) == pytest.approx(0.1)
 
 
 def test_a_class_that_nobody_asks_for_restricts_nothing():

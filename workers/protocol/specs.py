@@ -84,7 +84,7 @@ class Resident(msgspec.Struct, frozen=True):
 
 
 class DevicePlan(msgspec.Struct, frozen=True):
-    """One device's part of a plan. ``turn_gap_s``: longest wait between two turns of a resident (0: not shared).
+    """One device's part of a plan. ``revisit_s``: longest time between two slices of a resident (0: not shared).
     ``standby``: ids of variants that may stay loaded though no resident; None: any (a variant that is about to be
     deleted must go). ``relief``: variants to load, once the residents are and in this order, for moments that the
     residents do not fit: queries that are bound late may run on them, and batches that a resident could not end in
@@ -93,7 +93,7 @@ class DevicePlan(msgspec.Struct, frozen=True):
     device: str
     endpoint: str
     residents: tuple[Resident, ...]
-    turn_gap_s: float = 0.0
+    revisit_s: float = 0.0
     standby: tuple[int, ...] | None = None
     relief: tuple[Resident, ...] = ()
 

@@ -2,10 +2,10 @@
 
 Source: Ahmad et al., "Proteus" (ASPLOS '24), Section 6.1.1 (baselines) and Section 6.5 (ablations). All of them
 dedicate a device to one variant (Eq. 5), and keep the rules of :mod:`scheduler.allocation.verification` as any strategy
-does. Their batching and routing stand in :mod:`workers.dispatch.stacks`.
+does. Their batching and routing are defined in :mod:`workers.dispatch.stacks`.
 
-Exclusions and pins are heeded for all strategies where these are registered; floors, which none of these systems has,
-are left aside. None has a clock or a memory of its own: what a static one keeps, it reads from ``Problem.previous``.
+Exclusions and pins apply to all strategies where these are registered; floors, which none of these systems has, are
+ignored. None has a clock or a memory of its own: a static placement is read from ``Problem.previous``.
 """
 
 from __future__ import annotations

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .. import proteus
-from ..problem import Allocation, Problem, Profile, Variant
+from ..problem import Allocation, CandidateVariant, LatencyProfile, Problem
 from ..reasons import reasons
 from .clipper import only
 
 
 def without_model_selection(problem: Problem) -> Allocation:
     """Proteus w/o MS: Eq. 1 to 7 with each application's most accurate variant only (of those that run within half of
-    the SLO), so that accuracy never gives way and demand beyond it is left out."""
+    the SLO), so that accuracy never drops and demand beyond its capacity is left out."""
     return _solved(replace(problem, variants=only(problem, most_accurate=True)))
 
 
@@ -22,8 +22,8 @@ def without_adaptive_batching(problem: Problem) -> Allocation:
 
 
 def without_query_assignment(problem: Problem) -> Allocation:
-    """Proteus w/o QA: the placement of Eq. 1 to 7. What is taken away is the heed to its shares: it belongs with the
-    routing ``uniform``, which gives each of an application's devices as many queries whatever it can do."""
+    """Proteus w/o QA: the placement of Eq. 1 to 7. Its shares are ignored: it is used with
+    the routing ``uniform``, which gives each of an application's devices equally many queries."""
     return _solved(replace(problem, variants=tuple(v for v in problem.variants if not v.excluded)))
 
 
@@ -32,10 +32,10 @@ def _solved(narrowed: Problem) -> Allocation:
     return replace(allocation, reasons=reasons(narrowed, allocation))
 
 
-def _one_by_one(variant: Variant) -> Variant:
-    """With batches of one row; a model that was profiled for larger ones only takes as long for a single row."""
+def _one_by_one(variant: CandidateVariant) -> CandidateVariant:
+    """With batches of one row; where only larger batches were profiled, a single row takes as long as the smallest."""
     profiles = {
-        kind: Profile(
+        kind: LatencyProfile(
             ((1, profile.points[0][1]),),
             profile.memory_bytes,
             profile.load_s,

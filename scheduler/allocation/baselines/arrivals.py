@@ -1,7 +1,7 @@
-"""Strategies that decide when a query arrives, not when a period is over: what makes them decide. Pure.
+"""Triggers of strategies that decide at each arrival rather than once a period. Pure.
 
-The simulator asks at each arrival. Live, gateways' burst reports and the plan's period take this part, since a decision
-there is a solve in another process: a second's demand above the plan's band is noticed within a fraction of a second.
+The simulator calls them at each arrival. Live, where a decision is a solve in another process, gateways' burst reports
+and the planning period replace them: demand above the plan's band is reported within a fraction of a second.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from ..problem import Allocation, Problem
-from .dedicated import Seating
+from .dedicated import DedicatedChoices
 
 #: INFaaS' slack-threshold: capacity over load below which instances are scaled (Romero et al., Section 5)
 SLACK = 1.05
-#: seconds of arrivals that tell the load, and between two decisions on one and the same load: INFaaS' Model-Autoscaler
-#: looks once a second
+#: window of arrivals that the load is measured over, and least time between two decisions on the same load, seconds:
+#: INFaaS' Model-Autoscaler runs once a second
 WINDOW_S = 1.0
 
 
 class Trigger(Protocol):
-    """Tells at which arrivals a new plan is due."""
+    """Decides at which arrivals a new plan is due."""
 
     def planned(self, problem: Problem, allocation: Allocation) -> None:
         """A plan is in force, made for this problem."""
@@ -35,8 +35,7 @@ class HeadroomTrigger:
     """INFaaS' rule: scale when the running instances' saturation throughput is below load * :data:`SLACK`.
 
     The load is what arrived within the last :data:`WINDOW_S`. Where planning could not raise the throughput (the
-    cluster is full), the same load is no reason to plan again before a window is over: only one that is higher by the
-    slack is.
+    cluster is full), the same load triggers again only after a window; a load that is higher by the slack does at once.
     """
 
     def __init__(self) -> None:
@@ -45,10 +44,10 @@ class HeadroomTrigger:
         self._asked: dict[str, tuple[float, float]] = {}
 
     def planned(self, problem: Problem, allocation: Allocation) -> None:
-        seating = Seating(problem)
+        choices = DedicatedChoices(problem)
         self._capacity = dict.fromkeys((a.id for a in problem.applications), 0.0)
-        for seat in seating.seats(allocation.placements).values():
-            self._capacity[seat.variant.application] += seat.capacity
+        for resident in choices.residents(allocation.placements).values():
+            self._capacity[resident.variant.application] += resident.capacity
 
     def on_arrival(self, application: str, now: float) -> dict[str, float] | None:
         times = self._arrived.get(application)

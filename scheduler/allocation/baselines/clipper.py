@@ -3,15 +3,15 @@
 Each application has one variant, with high throughput the least accurate one, with high accuracy the most accurate one,
 among those that some device can run within half of the SLO. The MILP places them once, for the whole cluster (see
 :mod:`.first_placement`); afterwards only rates follow the demand, in constant proportions. Clipper's batching is a
-policy of its own.
+batch policy of its own.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from ..problem import Allocation, Problem, Variant
-from .dedicated import Seating, evenly, in_force, settled
+from ..problem import Allocation, CandidateVariant, Problem
+from .dedicated import DedicatedChoices, allocation_with, evenly, in_force
 from .first_placement import first_placement
 
 
@@ -25,33 +25,35 @@ def clipper_ha(problem: Problem) -> Allocation:
     return _static(replace(problem, variants=only(problem, most_accurate=True)), "most accurate")
 
 
-def only(problem: Problem, most_accurate: bool) -> tuple[Variant, ...]:
+def only(problem: Problem, most_accurate: bool) -> tuple[CandidateVariant, ...]:
     """Each application's most or least accurate variant that some device can run within half of the SLO; of equally
     accurate ones the one with the highest capacity on a device."""
-    seating = Seating(problem)
-    kept: dict[str, tuple[tuple[float, float], Variant]] = {}
+    choices = DedicatedChoices(problem)
+    kept: dict[str, tuple[tuple[float, float], CandidateVariant]] = {}
     types = {(d.type, d.available, d.memory_bytes, d.max_resident): d for d in problem.devices}
     for variant in problem.variants:
-        seats = [seat for device in types.values() if (seat := seating.seat(device, variant)) is not None]
-        if not seats:
+        residents = [
+            resident for device in types.values() if (resident := choices.resident(device, variant)) is not None
+        ]
+        if not residents:
             continue
         accuracy = variant.accuracy if most_accurate else -variant.accuracy
-        score = accuracy, max(seat.capacity for seat in seats)
+        score = accuracy, max(resident.capacity for resident in residents)
         if variant.application not in kept or score > kept[variant.application][0]:
             kept[variant.application] = score, variant
     return tuple(variant for _, variant in kept.values())
 
 
 def _static(problem: Problem, which: str) -> Allocation:
-    seating = Seating(problem)
-    seats = in_force(problem, seating)
+    choices = DedicatedChoices(problem)
+    residents = in_force(problem, choices)
     placed = "were placed by an earlier plan"
-    if seats is None:
-        seats, placed = first_placement(problem, seating), "are placed now"
-    return settled(
+    if residents is None:
+        residents, placed = first_placement(problem, choices), "are placed now"
+    return allocation_with(
         problem,
-        seats,
-        evenly(problem, seats),
+        residents,
+        evenly(problem, residents),
         f"Each application runs only its {which} variant. Variants {placed}, and stay where they are until devices, "
         "applications or variants change.",
         "This stack does not follow the demand: choose another one, or add devices.",

@@ -1,9 +1,9 @@
-"""The first placement of strategies that never place again: the whole cluster, in proportion to the first demand.
+"""The first placement of static strategies: the whole cluster, in proportion to the first demand.
 
-Proteus' baselines get their static placement from its MILP "at the start of the experiment" (Section 6.1.1), solved for
-a demand that whoever places must know beforehand. Nobody knows it here. A placement for the demand of the first moment
-would be a placement for a start-up; so the first demand counts as a *mix*, and the most of that mix is placed for that
-the cluster can serve: maximise L with capacity(q) >= L * demand(q) for every application q.
+Proteus' baselines get their static placement from its MILP "at the start of the experiment" (Section 6.1.1), for a
+demand known beforehand. Here it is unknown, and the first demand alone would give a placement for a start-up. So the
+first demand counts as a *mix*, and the cluster is placed for the largest multiple of it: maximise L with
+capacity(q) >= L * demand(q) for every application q.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ from collections.abc import Mapping
 
 from pyscipopt import Model, quicksum
 
-from ..groups import Group, grouped
+from ..groups import DeviceGroup, grouped
 from ..matching import keep_loaded
-from ..problem import Application, Problem
-from ..residents import Seat
+from ..problem import ApplicationDemand, Problem
+from ..residents import ResidentCapacity
 from ..solver import Budget, maximise, names, new_model
-from .dedicated import NOTHING, Seating
+from .dedicated import NOTHING, DedicatedChoices
 
-#: Relative gap at which a placement that nobody will change may stop.
+#: Relative gap of the placement.
 GAP = 1e-3
-#: An application counts for at least this part of the largest demand.
+#: Smallest demand of an application in the mix, as a part of the largest.
 LEAST_PART = 1e-3
 
 
-def first_placement(problem: Problem, seating: Seating) -> dict[str, Seat]:
-    """The fastest seats for the largest multiple of the demand's mix, by device.
+def first_placement(problem: Problem, choices: DedicatedChoices) -> dict[str, ResidentCapacity]:
+    """The fastest residents for the largest multiple of the demand's mix, by device.
 
-    Devices that the mix needs not go one by one to the application with the least capacity for its demand. Where no
-    multiple can be served (more applications than devices that suit them), the most weighted items of the demand as it
-    is are. Devices are left without a seat only where nothing can sit.
+    Devices that the mix does not need go one by one to the application with the least capacity for its demand. Where no
+    multiple can be served (more applications than devices that suit them), the placement serves the most weighted items
+    of the demand itself. A device is without a resident only where no variant can run.
     """
     groups = grouped(problem.devices)
     options = {
-        (g, a.id): seat
+        (g, a.id): resident
         for g, group in enumerate(groups)
         for a in problem.applications
-        if (seat := seating.fastest(group.one, a.id)) is not None
+        if (resident := choices.fastest(group.one, a.id)) is not None
     }
     if not options:
         return {}
@@ -47,19 +47,19 @@ def first_placement(problem: Problem, seating: Seating) -> dict[str, Seat]:
     counts = _most_of_the_mix(groups, options, mix, budget.left() * 0.6, gap)
     if counts is None:
         counts = _most_items(problem, groups, options, mix, budget.left(), gap)
-    return _dealt_out(groups, options, counts, mix, seating)
+    return _on_devices(groups, options, counts, mix, choices)
 
 
-def _mix(applications: list[Application]) -> dict[str, float]:
-    """Demand by application, at least :data:`LEAST_PART` of the largest, so that everybody gets a place; all the same
-    where there is none."""
+def _mix(applications: list[ApplicationDemand]) -> dict[str, float]:
+    """Demand by application, at least :data:`LEAST_PART` of the largest, so that each one is placed; equal where there
+    is no demand."""
     largest = max(a.demand for a in applications)
     if largest <= NOTHING:
         return {a.id: 1.0 for a in applications}
     return {a.id: max(a.demand, largest * LEAST_PART) for a in applications}
 
 
-def _model(groups: list[Group], options: Mapping[tuple[int, str], Seat]) -> tuple[Model, dict, dict]:
+def _model(groups: list[DeviceGroup], options: Mapping[tuple[int, str], ResidentCapacity]) -> tuple[Model, dict, dict]:
     """Devices are counted by group; returns the model, the counts' variables, and the capacities by application."""
     model = new_model()
     n = {(g, q): model.addVar(names(("n", g, q)), vtype="I", lb=0, ub=len(groups[g])) for g, q in options}
@@ -68,7 +68,8 @@ def _model(groups: list[Group], options: Mapping[tuple[int, str], Seat]) -> tupl
         if mine:
             model.addCons(quicksum(mine) <= len(group))
     capacity = {
-        q: quicksum(seat.capacity * n[g, p] for (g, p), seat in options.items() if p == q) for q in {q for _, q in n}
+        q: quicksum(resident.capacity * n[g, p] for (g, p), resident in options.items() if p == q)
+        for q in {q for _, q in n}
     }
     return model, n, capacity
 
@@ -77,7 +78,7 @@ def _most_of_the_mix(groups, options, mix: Mapping[str, float], seconds: float, 
     """Counts by (group, application) for the largest multiple of the mix; None where that is 0."""
     model, n, capacity = _model(groups, options)
     most = {q: sum(len(groups[g]) * s.capacity for (g, p), s in options.items() if p == q) for q in mix}
-    # In units of what the scarcest application could have of all devices, so that the multiple is at most 1.
+    # In units of the scarcest application's capacity on all devices, so that the multiple is at most 1.
     unit = min(most[q] / mix[q] for q in mix)
     multiple = model.addVar("multiple", lb=0, ub=1)
     for q in mix:
@@ -102,21 +103,23 @@ def _most_items(problem: Problem, groups, options, mix: Mapping[str, float], sec
     return {key: 0 if found is None else round(found.values[names(("n", *key))]) for key in n}
 
 
-def _dealt_out(groups: list[Group], options, counts, mix: Mapping[str, float], seating: Seating) -> dict[str, Seat]:
-    seats: dict[str, Seat] = {}
+def _on_devices(
+    groups: list[DeviceGroup], options, counts, mix: Mapping[str, float], choices: DedicatedChoices
+) -> dict[str, ResidentCapacity]:
+    residents: dict[str, ResidentCapacity] = {}
     for g, group in enumerate(groups):
         wanted = {options[key].variant.id: count for key, count in counts.items() if key[0] == g and count > 0}
         for device, variant in keep_loaded(group.devices, wanted).items():
-            seats[device] = seating.seat(seating.devices[device], seating.variants[variant])
+            residents[device] = choices.resident(choices.devices[device], choices.variants[variant])
     capacity = dict.fromkeys(mix, 0.0)
-    for seat in seats.values():
-        capacity[seat.variant.application] += seat.capacity
+    for resident in residents.values():
+        capacity[resident.variant.application] += resident.capacity
     for g, group in enumerate(groups):
         able = [q for h, q in options if h == g]
         for device in group.devices:
-            if device.id in seats or not able:
+            if device.id in residents or not able:
                 continue
             poorest = min(able, key=lambda q: (capacity[q] / mix[q], q))
-            seats[device.id] = seating.seat(device, options[g, poorest].variant)
+            residents[device.id] = choices.resident(device, options[g, poorest].variant)
             capacity[poorest] += options[g, poorest].capacity
-    return {device: seats[device] for device in seating.devices if device in seats}
+    return {device: residents[device] for device in choices.devices if device in residents}

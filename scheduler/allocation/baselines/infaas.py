@@ -1,14 +1,14 @@
 """INFaaS-Accuracy: INFaaS' greedy heuristic with the accuracy drop as its objective and the devices as its limit.
 
 Sources: Romero et al., "INFaaS" (Section 4.2.2, the heuristic in place of the ILP; Section 5, slack-threshold 1.05),
-and Proteus, Section 6.1.1, which exchanges objective and constraint and lets INFaaS decide on a query's arrival. When
-to decide is :mod:`.arrivals`' matter; this is what is decided then.
+and Proteus, Section 6.1.1, which exchanges objective and constraint and lets INFaaS decide on a query's arrival.
+:mod:`.arrivals` decides when; this module decides what.
 
-The instances that run are the state. Each application in turn takes the one action that lowers its accuracy drop the
+The running instances are the state. Each application in turn takes the one action that lowers its accuracy drop the
 most: replicate (a variant on a free device), upgrade or downgrade (another variant on a device that it has). Items
-left out count as a drop to zero, so throughput comes first. That goes round until nobody has such an action; then
-instances that serve nothing are released, and others may have their devices. No application gives up a device that it
-can use, nor exchanges several at once: that is the greedy heuristic's local optimum, as published.
+left out count as a drop to zero, so throughput comes first. This repeats until no application has such an action; then
+instances that serve nothing are released, and their devices are free for others. No application gives up a device that
+it can use, nor exchanges several at once: that is the greedy heuristic's local optimum, as published.
 
 Queries go to the most accurate running instances that are not at their peak (``getVariant``, Section 4.1): shares fill
 instances in the order of their accuracy. The slack is the margin that the control loop has put into the demand.
@@ -21,32 +21,32 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ..groups import grouped
-from ..problem import Allocation, Application, Device, Problem
-from ..residents import Seat
-from .dedicated import NOTHING, Seating, best_first, settled
+from ..problem import Allocation, ApplicationDemand, DeviceResources, Problem
+from ..residents import ResidentCapacity
+from .dedicated import NOTHING, DedicatedChoices, allocation_with, best_first
 
-#: A drop must fall by more than this part of the largest one there can be. Without that a rest that is nothing but
-#: rounding would be served by an instance that serves nothing, which would be released and loaded again without end.
+#: Smallest improvement of a drop, as a part of the largest possible one: otherwise a rounding error would be served by
+#: an instance without a rate, which would be released and loaded again endlessly.
 ROUNDING = 1e-9
 
 
 def infaas_accuracy(problem: Problem) -> Allocation:
     """Scale the instances in force, greedily, to the demand."""
-    seating = Seating(problem)
-    cluster = _Cluster(problem, seating)
+    choices = DedicatedChoices(problem)
+    cluster = _Cluster(problem, choices)
     while True:
         waiting = [a for a in problem.applications if a.demand > NOTHING]
         while waiting:
             waiting = [application for application in waiting if cluster.improve(application)]
-        rates = best_first(problem, cluster.seats)
+        rates = best_first(problem, cluster.residents)
         idle = [device for device, rate in rates.items() if rate <= 0]
         if not idle:
             break
         for device in idle:
-            del cluster.seats[device]
-    return settled(
+            del cluster.residents[device]
+    return allocation_with(
         problem,
-        {device: cluster.seats[device] for device in seating.devices if device in cluster.seats},
+        {device: cluster.residents[device] for device in choices.devices if device in cluster.residents},
         rates,
         "Variants are copied to free devices, or replaced by faster or more accurate ones, one step at a time.",
         "No device is free, and no faster variant would serve more: add devices.",
@@ -54,17 +54,17 @@ def infaas_accuracy(problem: Problem) -> Allocation:
 
 
 class _Cluster:
-    """Who runs what, and what an application could change."""
+    """The instances by device, and the actions that an application has."""
 
-    def __init__(self, problem: Problem, seating: Seating):
-        self._seating = seating
-        self.seats: dict[str, Seat] = {}
+    def __init__(self, problem: Problem, choices: DedicatedChoices):
+        self._dedicated = choices
+        self.residents: dict[str, ResidentCapacity] = {}
         if problem.previous is not None:
-            self.seats = seating.seats(problem.previous.placements)
+            self.residents = choices.residents(problem.previous.placements)
         self._groups = grouped(problem.devices)
         self._group = {device.id: g for g, group in enumerate(self._groups) for device in group.devices}
         self._choices = {
-            (g, a.id): seating.choices(group.one, a.id)
+            (g, a.id): choices.by_accuracy(group.one, a.id)
             for g, group in enumerate(self._groups)
             for a in problem.applications
         }
@@ -73,36 +73,38 @@ class _Cluster:
             for a in problem.applications
         }
 
-    def improve(self, application: Application) -> bool:
+    def improve(self, application: ApplicationDemand) -> bool:
         """Take the action that lowers the application's accuracy drop the most; False where none does."""
         mine = [
-            (s.variant.accuracy, s.capacity) for s in self.seats.values() if s.variant.application == application.id
+            (s.variant.accuracy, s.capacity) for s in self.residents.values() if s.variant.application == application.id
         ]
         lowest = self._drop(application, mine)
         least = application.demand * max(self._top[application.id], 1.0) * ROUNDING
-        best: tuple[Device, Seat] | None = None
-        for device, seat, others in self._actions(application):
-            drop = self._drop(application, [*others, (seat.variant.accuracy, seat.capacity)])
+        best: tuple[DeviceResources, ResidentCapacity] | None = None
+        for device, resident, others in self._actions(application):
+            drop = self._drop(application, [*others, (resident.variant.accuracy, resident.capacity)])
             if drop < lowest - least:
-                lowest, best = drop, (device, seat)
+                lowest, best = drop, (device, resident)
         if best is None:
             return False
-        device, seat = best
-        self.seats[device.id] = replace(seat, device=device)
+        device, resident = best
+        self.residents[device.id] = replace(resident, device=device)
         return True
 
-    def _actions(self, application: Application) -> Iterator[tuple[Device, Seat, list[tuple[float, float]]]]:
-        """(device, the seat there, the application's other instances): first on a free device of each group, then in
-        place of an instance of each group and variant. Capacities are those of any device of the group."""
-        mine = {d: s for d, s in self.seats.items() if s.variant.application == application.id}
+    def _actions(
+        self, application: ApplicationDemand
+    ) -> Iterator[tuple[DeviceResources, ResidentCapacity, list[tuple[float, float]]]]:
+        """(device, the resident there, the application's other instances): first on a free device of each group, then
+        in place of an instance of each group and variant. Capacities are those of any device of the group."""
+        mine = {d: s for d, s in self.residents.items() if s.variant.application == application.id}
         running = {d: (s.variant.accuracy, s.capacity) for d, s in mine.items()}
         for g, group in enumerate(self._groups):
-            free = [device for device in group.devices if device.id not in self.seats]
+            free = [device for device in group.devices if device.id not in self.residents]
             if free:
-                for seat in self._choices[g, application.id]:
-                    # One that has the variant loaded, if there is any.
-                    device = next((d for d in free if seat.variant.id in d.loaded), free[0])
-                    yield device, seat, list(running.values())
+                for resident in self._choices[g, application.id]:
+                    # A device that has the variant loaded, if there is one.
+                    device = next((d for d in free if resident.variant.id in d.loaded), free[0])
+                    yield device, resident, list(running.values())
         seen: Counter[tuple[int, str]] = Counter()
         for device, instance in mine.items():
             key = self._group[device], instance.variant.id
@@ -110,11 +112,11 @@ class _Cluster:
             if seen[key] > 1:
                 continue
             others = [state for d, state in running.items() if d != device]
-            for seat in self._choices[key[0], application.id]:
-                if seat.variant.id != instance.variant.id:
-                    yield instance.device, seat, others
+            for resident in self._choices[key[0], application.id]:
+                if resident.variant.id != instance.variant.id:
+                    yield instance.device, resident, others
 
-    def _drop(self, application: Application, instances: list[tuple[float, float]]) -> float:
+    def _drop(self, application: ApplicationDemand, instances: list[tuple[float, float]]) -> float:
         """Items/s times points of accuracy below the best, of the demand on these (accuracy, items/s) instances, the
         most accurate first; what is left out drops to zero."""
         left, drop, top = application.demand, 0.0, self._top[application.id]

@@ -13,30 +13,30 @@ from dataclasses import replace
 
 from .. import proteus
 from ..problem import Allocation, Problem
-from ..residents import Seat
+from ..residents import ResidentCapacity
 from ..solver import Budget
-from .dedicated import Seating, in_force, settled
+from .dedicated import DedicatedChoices, allocation_with, in_force
 from .first_placement import first_placement
 
 
 def sommelier(problem: Problem) -> Allocation:
-    """Each device by itself: the most accurate variant that can serve its share of the application's demand, or the
-    fastest one. Shares are in proportion to what the devices could do with their fastest variants."""
-    seating = Seating(problem)
-    fastest, placed = _fixed(problem, seating)
+    """Choose for each device alone: the most accurate variant that can serve its share of the application's demand, or
+    the fastest one. Shares are in proportion to what the devices could do with their fastest variants."""
+    choices = DedicatedChoices(problem)
+    fastest, placed = _fixed(problem, choices)
     demand = {a.id: a.demand for a in problem.applications}
     most = _capacity(problem, fastest)
-    seats: dict[str, Seat] = {}
+    residents: dict[str, ResidentCapacity] = {}
     rates: dict[str, float] = {}
     for device, quick in fastest.items():
         application = quick.variant.application
         share = demand[application] * quick.capacity / most[application]
-        able = [seat for seat in seating.choices(quick.device, application) if seat.capacity >= share]
-        seats[device] = able[0] if able else quick
-        rates[device] = min(share, seats[device].capacity)
-    return settled(
+        able = [resident for resident in choices.by_accuracy(quick.device, application) if resident.capacity >= share]
+        residents[device] = able[0] if able else quick
+        rates[device] = min(share, residents[device].capacity)
+    return allocation_with(
         problem,
-        seats,
+        residents,
         rates,
         f"Each device keeps the application that {placed}, and runs the most accurate variant that can serve its "
         "share.",
@@ -46,14 +46,16 @@ def sommelier(problem: Problem) -> Allocation:
 
 def without_model_placement(problem: Problem) -> Allocation:
     """Proteus' MILP (Eq. 1 to 7) for each application on the devices that it has for good."""
-    seating = Seating(problem)
-    fastest, placed = _fixed(problem, seating)
+    choices = DedicatedChoices(problem)
+    fastest, placed = _fixed(problem, choices)
     budget = Budget(problem.time_limit_s)
-    seats: dict[str, Seat] = {}
+    residents: dict[str, ResidentCapacity] = {}
     rates: dict[str, float] = {}
     left = len(problem.applications)
     for application in problem.applications:
-        mine = {device: seat for device, seat in fastest.items() if seat.variant.application == application.id}
+        mine = {
+            device: resident for device, resident in fastest.items() if resident.variant.application == application.id
+        }
         part = replace(
             problem,
             devices=tuple(d for d in problem.devices if d.id in mine),
@@ -64,13 +66,15 @@ def without_model_placement(problem: Problem) -> Allocation:
         )
         left -= 1
         answer = proteus.solve(part)
-        found = seating.seats(answer.placements)
+        found = choices.residents(answer.placements)
         # A device that the MILP has no use for keeps its application all the same.
-        seats |= {d: found[d] if d in found else seating.choices(s.device, application.id)[0] for d, s in mine.items()}
+        residents |= {
+            d: found[d] if d in found else choices.by_accuracy(s.device, application.id)[0] for d, s in mine.items()
+        }
         rates |= dict.fromkeys(mine, 0.0) | {p.device: p.rate for p in answer.placements}
-    return settled(
+    return allocation_with(
         problem,
-        seats,
+        residents,
         rates,
         f"Each device keeps the application that {placed}; variants and shares are chosen for all devices of an "
         "application together.",
@@ -78,18 +82,19 @@ def without_model_placement(problem: Problem) -> Allocation:
     )
 
 
-def _fixed(problem: Problem, seating: Seating) -> tuple[dict[str, Seat], str]:
-    """The fastest seats of the application that each device serves for good, and who placed it there, in words."""
-    placed = in_force(problem, seating)
+def _fixed(problem: Problem, choices: DedicatedChoices) -> tuple[dict[str, ResidentCapacity], str]:
+    """The fastest residents of the application that each device serves for good, and an explanation of when it was
+    placed."""
+    placed = in_force(problem, choices)
     if placed is None:
-        return first_placement(problem, seating), "this plan gives it"
+        return first_placement(problem, choices), "this plan gives it"
     return {
-        device: seating.fastest(seat.device, seat.variant.application) for device, seat in placed.items()
+        device: choices.fastest(resident.device, resident.variant.application) for device, resident in placed.items()
     }, "an earlier plan gave it"
 
 
-def _capacity(problem: Problem, seats: dict[str, Seat]) -> dict[str, float]:
+def _capacity(problem: Problem, residents: dict[str, ResidentCapacity]) -> dict[str, float]:
     capacity = dict.fromkeys((a.id for a in problem.applications), 0.0)
-    for seat in seats.values():
-        capacity[seat.variant.application] += seat.capacity
+    for resident in residents.values():
+        capacity[resident.variant.application] += resident.capacity
     return capacity

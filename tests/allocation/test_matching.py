@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.allocation.matching import best_assignment, keep_loaded
-from scheduler.allocation.problem import Device
+from scheduler.allocation.problem import DeviceResources
 
 VARIANTS = "abc"
 
@@ -18,7 +18,7 @@ VARIANTS = "abc"
 )
 def test_as_few_variants_as_possible_move(loaded, copies):
     copies = copies[: len(loaded)]
-    devices = [Device(f"d{i}", "cpu", loaded=has) for i, has in enumerate(loaded)]
+    devices = [DeviceResources(f"d{i}", "cpu", loaded=has) for i, has in enumerate(loaded)]
     counts = {m: copies.count(m) for m in VARIANTS}
     hosts = keep_loaded(devices, counts)
     assert {m: list(hosts.values()).count(m) for m in VARIANTS} == counts
@@ -29,13 +29,13 @@ def test_as_few_variants_as_possible_move(loaded, copies):
 
 
 def test_an_empty_device_takes_what_is_new_before_a_full_one():
-    devices = [Device("full", "cpu", loaded=frozenset("b")), Device("empty", "cpu")]
+    devices = [DeviceResources("full", "cpu", loaded=frozenset("b")), DeviceResources("empty", "cpu")]
     assert keep_loaded(devices, {"a": 1}) == {"empty": "a"}
 
 
 def test_more_copies_than_devices_are_refused():
     with pytest.raises(ValueError, match="2 copies for 1 devices"):
-        keep_loaded([Device("d", "cpu")], {"a": 2})
+        keep_loaded([DeviceResources("d", "cpu")], {"a": 2})
 
 
 @given(st.integers(1, 4).flatmap(lambda n: st.lists(st.lists(st.integers(0, 5), min_size=n, max_size=n), max_size=n)))

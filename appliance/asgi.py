@@ -14,7 +14,7 @@ django = get_asgi_application()
 from django.conf import settings  # noqa: E402
 from django.urls import path, re_path  # noqa: E402
 
-from appliance.websockets import Unavailable  # noqa: E402
+from appliance.websockets import CloseWithoutRedis  # noqa: E402
 from console.consumers import UnknownPath  # noqa: E402
 from console.routing import urlpatterns as browser_patterns  # noqa: E402
 from registry.api.body_limit import BodyLimit  # noqa: E402
@@ -32,4 +32,4 @@ websocket = URLRouter(
     ]
 )
 http = BodyLimit(django, settings.NEREUS.max_upload_bytes)
-application = ProtocolTypeRouter({"http": http, "websocket": Unavailable(websocket)})
+application = ProtocolTypeRouter({"http": http, "websocket": CloseWithoutRedis(websocket)})

@@ -15,7 +15,7 @@ logger = log.get("websockets")
 CLOSE_TRY_AGAIN = 1013
 
 
-class Unavailable:
+class CloseWithoutRedis:
     """ASGI middleware: a websocket that loses Redis is closed with a code that says so, in one line of the log; members
     and browsers come back by themselves."""
 

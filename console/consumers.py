@@ -19,7 +19,7 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from django.db import DatabaseError
 from redis.exceptions import RedisError
 
-from console.outbox import Outbox
+from console.outbox import BrowserOutbox
 from console.snapshot import snapshot
 from scheduler import live, telemetry
 from scheduler.live import CONSOLE_GROUP
@@ -46,7 +46,7 @@ RESYNC_EVERY_S = 1.0
 REJOIN_EVERY_S = 10.0
 
 
-class Command(msgspec.Struct, forbid_unknown_fields=True):
+class BrowserCommand(msgspec.Struct, forbid_unknown_fields=True):
     """What a browser may say. ``resync``: send history and snapshot again; ``snapshot``: the snapshot alone."""
 
     command: Literal["resync", "snapshot", "ping"]
@@ -76,7 +76,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self._outbox = Outbox()
+        self._outbox = BrowserOutbox()
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task] = []
         self._checked_at = 0.0
@@ -146,7 +146,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     async def _obey(self, text: str) -> None:
         try:
-            command = msgspec.json.decode(text, type=Command).command
+            command = msgspec.json.decode(text, type=BrowserCommand).command
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
             await self._refuse(CLOSE_MALFORMED, f"not a command: {error}")
             return

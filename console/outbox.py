@@ -13,7 +13,7 @@ from typing import Any
 LIMIT = 256
 
 
-class Outbox:
+class BrowserOutbox:
     """Messages in order. ``limit``: how many may wait; one more empties the outbox and asks for a resync."""
 
     def __init__(self, limit: int = LIMIT):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import IntegrityError, models, transaction
 
 from registry import events
-from registry.faults import Conflict
+from registry.errors import Conflict
 from registry.models import ApiKey, Gateway, JoinToken, Member, Node, hash_secret, new_secret
 
 

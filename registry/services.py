@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 
 from registry import events, profiling, storage, usage
-from registry.faults import Conflict, Fault, InvalidInput
+from registry.errors import Conflict, InputFault, InvalidInput
 from registry.inspection import sandbox
 from registry.models import Application, ProfileJob, ValidationSet, Variant
 from workers import log
@@ -184,7 +184,11 @@ def _check_new_variant(application: Application, name: str, accuracy: float | No
 def _check_measurable(application: Application, accuracy: float | None) -> None:
     if accuracy is None and not ValidationSet.objects.filter(application=application).exists():
         raise InvalidInput(
-            [Fault("accuracy", "is required (percent, 0 to 100): the application has no validation set to measure it")]
+            [
+                InputFault(
+                    "accuracy", "is required (percent, 0 to 100): the application has no validation set to measure it"
+                )
+            ]
         )
 
 

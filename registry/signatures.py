@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from registry.faults import Fault
+from registry.errors import InputFault
 from workers.protocol.datatypes import ONNXRUNTIME_TYPES
 
 #: Open Inference Protocol datatype -> bytes an element (BYTES: a rough string)
@@ -41,21 +41,23 @@ def from_onnxruntime(kind: str) -> str | None:
     return ONNXRUNTIME_TYPES.get(kind)
 
 
-def check(signature: Any) -> list[Fault]:
+def check(signature: Any) -> list[InputFault]:
     """Everything that is wrong with a signature ``{"inputs": [TENSOR...], "outputs": [...]}``; fields are relative.
 
     A TENSOR is ``{"name", "datatype", "shape"}`` with the batch dimension first (-1) and other dimensions -1 (any) or
     1 and more.
     """
     if not isinstance(signature, dict):
-        return [Fault("", "must be an object with inputs and outputs")]
+        return [InputFault("", "must be an object with inputs and outputs")]
     faults = [
-        Fault(str(key), "is not known; a signature has inputs and outputs") for key in signature if key not in _KINDS
+        InputFault(str(key), "is not known; a signature has inputs and outputs")
+        for key in signature
+        if key not in _KINDS
     ]
     for kind in _KINDS:
         tensors = signature.get(kind)
         if not isinstance(tensors, list) or not 1 <= len(tensors) <= MAX_TENSORS:
-            faults.append(Fault(kind, f"must be a list of 1 to {MAX_TENSORS} tensors"))
+            faults.append(InputFault(kind, f"must be a list of 1 to {MAX_TENSORS} tensors"))
             continue
         names: set[str] = set()
         for index, tensor in enumerate(tensors):
@@ -67,42 +69,42 @@ _KINDS = ("inputs", "outputs")
 _KEYS = ("name", "datatype", "shape")
 
 
-def _check_tensor(tensor: Any, where: str, names: set[str]) -> list[Fault]:
+def _check_tensor(tensor: Any, where: str, names: set[str]) -> list[InputFault]:
     if not isinstance(tensor, dict):
-        return [Fault(where, "must be an object with name, datatype and shape")]
+        return [InputFault(where, "must be an object with name, datatype and shape")]
     faults = [
-        Fault(f"{where}.{key}", "is not known; a tensor has name, datatype and shape")
+        InputFault(f"{where}.{key}", "is not known; a tensor has name, datatype and shape")
         for key in tensor
         if key not in _KEYS
     ]
     name = tensor.get("name")
     if not isinstance(name, str) or not 1 <= len(name) <= MAX_NAME or not name.isprintable():
-        faults.append(Fault(f"{where}.name", f"must be 1 to {MAX_NAME} printable characters"))
+        faults.append(InputFault(f"{where}.name", f"must be 1 to {MAX_NAME} printable characters"))
     elif name in names:
-        faults.append(Fault(f"{where}.name", f"{name!r} is there twice; names must differ"))
+        faults.append(InputFault(f"{where}.name", f"{name!r} is there twice; names must differ"))
     else:
         names.add(name)
     datatype = tensor.get("datatype")
     if not isinstance(datatype, str) or datatype not in DATATYPES:
-        faults.append(Fault(f"{where}.datatype", f"{datatype!r} is not one of {', '.join(DATATYPES)}"))
+        faults.append(InputFault(f"{where}.datatype", f"{datatype!r} is not one of {', '.join(DATATYPES)}"))
         datatype = None
     return faults + _check_shape(tensor.get("shape"), f"{where}.shape", datatype)
 
 
-def _check_shape(shape: Any, where: str, datatype: str | None) -> list[Fault]:
+def _check_shape(shape: Any, where: str, datatype: str | None) -> list[InputFault]:
     if not isinstance(shape, list) or not 1 <= len(shape) <= MAX_RANK:
-        return [Fault(where, f"must be a list of 1 to {MAX_RANK} dimensions, the batch dimension (-1) first")]
+        return [InputFault(where, f"must be a list of 1 to {MAX_RANK} dimensions, the batch dimension (-1) first")]
     if not all(isinstance(size, int) and not isinstance(size, bool) for size in shape):
-        return [Fault(where, "must hold whole numbers: -1 (any) or 1 and more")]
+        return [InputFault(where, "must hold whole numbers: -1 (any) or 1 and more")]
     if shape[0] != -1:
-        return [Fault(where, f"must begin with -1, the batch dimension; it begins with {shape[0]}")]
+        return [InputFault(where, f"must begin with -1, the batch dimension; it begins with {shape[0]}")]
     if any(size != -1 and size < 1 for size in shape):
-        return [Fault(where, "must hold dimensions of -1 (any) or 1 and more")]
+        return [InputFault(where, "must hold dimensions of -1 (any) or 1 and more")]
     row = DATATYPES[datatype] if datatype else 1
     for size in shape[1:]:
         row *= max(size, 1)
     if row > MAX_ROW_BYTES:
-        return [Fault(where, f"a row would take {row} bytes; the limit is {MAX_ROW_BYTES} bytes")]
+        return [InputFault(where, f"a row would take {row} bytes; the limit is {MAX_ROW_BYTES} bytes")]
     return []
 
 
@@ -110,35 +112,37 @@ def _open_inputs(signature: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {tensor["name"]: tensor for tensor in signature["inputs"] if -1 in tensor["shape"][1:]}
 
 
-def check_padding(padding: Any, signature: dict[str, Any]) -> list[Fault]:
+def check_padding(padding: Any, signature: dict[str, Any]) -> list[InputFault]:
     """Everything that is wrong with ``padding``, values by input, for a valid signature; fields are relative.
 
     Only inputs with open dimensions beside the batch can be padded, with a number that their datatype can hold.
     """
     if not isinstance(padding, dict):
-        return [Fault("", "must be an object of numbers by input")]
+        return [InputFault("", "must be an object of numbers by input")]
     faults = []
     able = _open_inputs(signature)
     for name, value in padding.items():
         tensor = able.get(name)
         if tensor is None:
             known = ", ".join(able) or "none"
-            faults.append(Fault(str(name)[:60], f"is no input with open dimensions (-1) beside the batch; {known} are"))
+            faults.append(
+                InputFault(str(name)[:60], f"is no input with open dimensions (-1) beside the batch; {known} are")
+            )
         elif tensor["datatype"] == "BYTES":
-            faults.append(Fault(name, "is of BYTES, which cannot be padded with a number"))
+            faults.append(InputFault(name, "is of BYTES, which cannot be padded with a number"))
         else:
             faults += _check_value(name, value, tensor["datatype"])
     return faults
 
 
-def _check_value(name: str, value: Any, datatype: str) -> list[Fault]:
+def _check_value(name: str, value: Any, datatype: str) -> list[InputFault]:
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value or abs(value) > _LARGEST:
-        return [Fault(name, f"must be a number from -{_LARGEST} to {_LARGEST}")]
+        return [InputFault(name, f"must be a number from -{_LARGEST} to {_LARGEST}")]
     low, high = _RANGES.get(datatype, (-_LARGEST, _LARGEST))
     if not low <= value <= high:
-        return [Fault(name, f"is {value}; a {datatype} is from {low} to {high}")]
+        return [InputFault(name, f"is {value}; a {datatype} is from {low} to {high}")]
     if datatype in _RANGES and datatype != "FP16" and value != int(value):
-        return [Fault(name, f"is {value}; a {datatype} is a whole number")]
+        return [InputFault(name, f"is {value}; a {datatype} is a whole number")]
     return []
 
 
@@ -155,17 +159,17 @@ _RANGES = {
 }
 
 
-def check_sizes(sizes: Any, signature: dict[str, Any]) -> list[Fault]:
+def check_sizes(sizes: Any, signature: dict[str, Any]) -> list[InputFault]:
     """Everything that is wrong with ``sizes`` for a valid signature: ascending sizes of its inputs' open dimensions."""
     whole = isinstance(sizes, list) and all(isinstance(size, int) and not isinstance(size, bool) for size in sizes)
     if not whole or len(sizes) > MAX_SIZES:
-        return [Fault("", f"must be a list of at most {MAX_SIZES} whole numbers")]
+        return [InputFault("", f"must be a list of at most {MAX_SIZES} whole numbers")]
     if any(not 1 <= size <= MAX_SIZE for size in sizes):
-        return [Fault("", f"must be from 1 to {MAX_SIZE}")]
+        return [InputFault("", f"must be from 1 to {MAX_SIZE}")]
     if sorted(set(sizes)) != sizes:
-        return [Fault("", "must ascend, each size once")]
+        return [InputFault("", "must ascend, each size once")]
     if sizes and not _open_inputs(signature):
-        return [Fault("", "says nothing: no input has an open dimension (-1) beside the batch")]
+        return [InputFault("", "says nothing: no input has an open dimension (-1) beside the batch")]
     if sizes:
         for tensor in _open_inputs(signature).values():
             row = DATATYPES[tensor["datatype"]]
@@ -174,6 +178,8 @@ def check_sizes(sizes: Any, signature: dict[str, Any]) -> list[Fault]:
             if row > MAX_ROW_BYTES:
                 name = tensor["name"]
                 return [
-                    Fault("", f"a row of {name} would take {row} bytes at {sizes[-1]}; the limit is {MAX_ROW_BYTES}")
+                    InputFault(
+                        "", f"a row of {name} would take {row} bytes at {sizes[-1]}; the limit is {MAX_ROW_BYTES}"
+                    )
                 ]
     return []

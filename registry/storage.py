@@ -21,7 +21,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from registry.faults import NoSpace, TooLarge
+from registry.errors import NoSpace, UploadTooLarge
 
 CHUNK = 1 << 20
 #: an incoming file that nobody has written to for this long lost its process
@@ -88,7 +88,7 @@ class Incoming:
             NoSpace: the disk is full.
         """
         if self.size + len(chunk) > self.limit:
-            raise TooLarge(self.field, self.limit, self.setting)
+            raise UploadTooLarge(self.field, self.limit, self.setting)
         with _full_disk():
             self._file.write(chunk)
         self._hash.update(chunk)

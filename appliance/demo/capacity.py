@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from .manifest import DemoApplication
-from .rates import Capacity
+from .rates import LoadCapacity
 from .rest import client, pages
 
 
@@ -23,7 +23,7 @@ def throughput(latencies: Iterable[Mapping], slo_ms: float, latency: str = "p95_
 
 def capacity(
     application: DemoApplication, profiles: Iterable[Mapping], device_types: Iterable[str], applications: int
-) -> Capacity:
+) -> LoadCapacity:
     """One application's part of the devices, which ``applications`` share evenly.
 
     Args:
@@ -51,12 +51,12 @@ def capacity(
     by_accuracy = sorted(application.variants, key=lambda variant: variant.accuracy)
     # What must be exceeded is taken at its best, by mean latency, and what must not be at its worst: measured on a busy
     # box, a costly variant's p95 may be several times its mean.
-    return Capacity(
+    return LoadCapacity(
         most_accurate=carried(by_accuracy[-1].name, "mean_ms"), least_accurate=carried(by_accuracy[0].name, "p95_ms")
     )
 
 
-def measured(base_url: str, token: str, applications: Iterable[DemoApplication]) -> dict[str, Capacity]:
+def measured(base_url: str, token: str, applications: Iterable[DemoApplication]) -> dict[str, LoadCapacity]:
     """Capacities by application from the profiles and the devices that the appliance knows.
 
     Raises:

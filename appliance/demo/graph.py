@@ -29,7 +29,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Member:
+class TrainedNet:
     """A trained net: layers on the image enlarged to ``side``, average pooling to 4x4, then dense [10, channels*16]."""
 
     side: int
@@ -78,7 +78,7 @@ class _Graph:
         ]
         return self.add("Concat", *seen, axis=0) if len(seen) > 1 else seen[0]
 
-    def member(self, net: Member, views: str, count: int) -> str:
+    def member(self, net: TrainedNet, views: str, count: int) -> str:
         """Class probabilities [n, 10] of one member, averaged over its views."""
         tensor, side = views, net.side
         for layer in net.layers:
@@ -97,20 +97,20 @@ class _Graph:
             tensor = self.add("ReduceMean", tensor, axes=[0], keepdims=0)
         return tensor
 
-    def committee(self, image: str, members: Sequence[Member], shifts: Sequence[tuple[int, int]]) -> str:
+    def committee(self, image: str, members: Sequence[TrainedNet], shifts: Sequence[tuple[int, int]]) -> str:
         seen = {side: self.views(image, side, shifts) for side in sorted({net.side for net in members})}
         votes = [self.member(net, seen[net.side], len(shifts)) for net in members]
         return self.add("Mean", *votes) if len(votes) > 1 else votes[0]
 
 
-def digit_reader(members: Sequence[Member], shifts: Sequence[tuple[int, int]]) -> onnx.ModelProto:
+def digit_reader(members: Sequence[TrainedNet], shifts: Sequence[tuple[int, int]]) -> onnx.ModelProto:
     """``image`` FP32 [-1, 1, 8, 8] (0 to 1) -> ``scores`` FP32 [-1, 10], probabilities of the digits."""
     graph = _Graph()
     scores = graph.committee("image", members, shifts)
     return _model(graph, scores, "digits", (1, 8, 8), CLASSES)
 
 
-def meter_reader(members: Sequence[Member], shifts: Sequence[tuple[int, int]]) -> onnx.ModelProto:
+def meter_reader(members: Sequence[TrainedNet], shifts: Sequence[tuple[int, int]]) -> onnx.ModelProto:
     """``image`` FP32 [-1, 1, 8, 16], two digits side by side -> ``scores`` FP32 [-1, 100], probabilities of 00 to 99.
 
     Both digits pass the same committee in one batch; a number's probability is the product of its digits'.

@@ -27,7 +27,7 @@ from .capacity import measured
 from .counts import Counts
 from .drive import Clients, Driver, until_ready
 from .manifest import applications
-from .rates import Capacity
+from .rates import LoadCapacity
 from .replay import IN_FLIGHT, patience_s, streams
 from .rest import RestError
 
@@ -87,7 +87,7 @@ async def _aside(work: Callable[[], T]) -> T:
     return await future
 
 
-async def calibrate(control_url: str, token: str) -> dict[str, Capacity]:
+async def calibrate(control_url: str, token: str) -> dict[str, LoadCapacity]:
     """Capacities from the appliance's profiles; asks again until all are there, saying once why it waits."""
     said = ""
     while True:

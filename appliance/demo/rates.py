@@ -26,7 +26,7 @@ BURST_SHORTEST_S, BURST_LONGEST_S = 8.0, 12.0
 
 
 @dataclass(frozen=True)
-class Capacity:
+class LoadCapacity:
     """What an application's share of the devices carries in queries/s: all by its most or its least accurate variant.
 
     Raises:
@@ -44,7 +44,7 @@ class Capacity:
 
 
 @dataclass(frozen=True)
-class Burst:
+class LoadBurst:
     """Queries come at ``height`` times the least accurate variant's capacity from ``begin`` until ``end`` (s)."""
 
     begin: float
@@ -56,15 +56,15 @@ class Burst:
 class RateProfile:
     """One application's rate. ``phase``: where in the cycle it begins, from 0 to 1, so that applications take turns."""
 
-    capacity: Capacity
+    capacity: LoadCapacity
     seed: int = 0
     phase: float = 0.0
 
-    def burst(self, cycle: int) -> Burst:
+    def burst(self, cycle: int) -> LoadBurst:
         """The burst that begins in a cycle; the same for the same seed."""
         return _burst(self.seed, self.phase, cycle)
 
-    def bursting(self, t: float) -> Burst | None:
+    def bursting(self, t: float) -> LoadBurst | None:
         """The burst in which ``t`` (s since the start) lies; a burst is always over before its cycle is."""
         burst = self.burst(math.floor(t / CYCLE_S - self.phase))
         return burst if burst.begin <= t < burst.end else None
@@ -86,11 +86,11 @@ class RateProfile:
 
 
 @functools.lru_cache(maxsize=64)  # asked for at every arrival, and seeding a generator is slow
-def _burst(seed: int, phase: float, cycle: int) -> Burst:
+def _burst(seed: int, phase: float, cycle: int) -> LoadBurst:
     chance = random.Random(f"{seed}:{cycle}")
     begin = (cycle + phase) * CYCLE_S + chance.uniform(0, BURST_JITTER_S)
     length = chance.uniform(BURST_SHORTEST_S, BURST_LONGEST_S)
-    return Burst(begin, begin + length, chance.uniform(BURST_LOW, BURST_HIGH))
+    return LoadBurst(begin, begin + length, chance.uniform(BURST_LOW, BURST_HIGH))
 
 
 def arrivals(profile: RateProfile, chance: random.Random, begin: float = 0.0) -> Iterator[float]:

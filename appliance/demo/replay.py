@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from .counts import Counts
 from .drive import Clients, Driver, Stream, until_ready
 from .manifest import DemoApplication, applications
-from .rates import Capacity, RateProfile
+from .rates import LoadCapacity, RateProfile
 
 #: queries that may wait for an answer at once; ample for what the demo's bursts leave waiting within any SLO
 IN_FLIGHT = 512
@@ -17,7 +17,7 @@ PATIENCE = 10
 
 
 def streams(
-    capacities: Mapping[str, Capacity], seed: int = 0, demo: tuple[DemoApplication, ...] | None = None
+    capacities: Mapping[str, LoadCapacity], seed: int = 0, demo: tuple[DemoApplication, ...] | None = None
 ) -> list[Stream]:
     """A stream for each application that has a capacity, their waves and bursts spread evenly over the cycle."""
     chosen = [a for a in (applications() if demo is None else demo) if a.name in capacities]
@@ -47,7 +47,7 @@ async def replay_async(address: str, key: str, seconds: float, chosen: list[Stre
 
 
 def replay(
-    address: str, key: str, seconds: float, capacities: Mapping[str, Capacity], seed: int = 0
+    address: str, key: str, seconds: float, capacities: Mapping[str, LoadCapacity], seed: int = 0
 ) -> dict[str, dict]:
     """Drive the load for ``seconds`` against a gateway and wait for the last answer.
 

@@ -31,7 +31,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional
 
-from appliance.demo.graph import CLASSES, Layer, Member, digit_reader, meter_reader
+from appliance.demo.graph import CLASSES, Layer, TrainedNet, digit_reader, meter_reader
 
 MODELS = Path(__file__).parent / "models"
 TRAIN_ROWS = 898
@@ -83,7 +83,7 @@ APPLICATIONS = {
 
 
 @dataclass(frozen=True)
-class Kind:
+class NetKind:
     """How nets of one kind are built and trained: side of the enlarged image, epochs, random warps or none."""
 
     build: Callable[[], nn.Sequential]
@@ -129,15 +129,15 @@ def stacked(*layers: tuple[int, int, bool]) -> nn.Sequential:
 
 
 KINDS = {
-    "wide": Kind(lambda: stacked((96, 13, False)), side=48, epochs=12, augment=False),
-    "pair": Kind(lambda: stacked((32, 5, True), (64, 5, False)), side=32, epochs=25, augment=True),
-    "deep": Kind(
+    "wide": NetKind(lambda: stacked((96, 13, False)), side=48, epochs=12, augment=False),
+    "pair": NetKind(lambda: stacked((32, 5, True), (64, 5, False)), side=32, epochs=25, augment=True),
+    "deep": NetKind(
         lambda: stacked((24, 3, False), (24, 3, True), (48, 3, False), (48, 3, False)), side=24, epochs=30, augment=True
     ),
 }
 
 
-def fit(kind: Kind, images: torch.Tensor, labels: torch.Tensor, seed: int) -> Member:
+def fit(kind: NetKind, images: torch.Tensor, labels: torch.Tensor, seed: int) -> TrainedNet:
     """Train a net on images [n, 1, 8, 8] and return its weights."""
     torch.manual_seed(seed)
     net = kind.build()
@@ -162,7 +162,7 @@ def fit(kind: Kind, images: torch.Tensor, labels: torch.Tensor, seed: int) -> Me
             pool = 2 if isinstance(modules[place + 2], nn.MaxPool2d) else 1
             layers.append(Layer(module.weight.detach().numpy(), module.bias.detach().numpy(), pool))
     dense = modules[-1]
-    return Member(kind.side, tuple(layers), dense.weight.detach().numpy(), dense.bias.detach().numpy())
+    return TrainedNet(kind.side, tuple(layers), dense.weight.detach().numpy(), dense.bias.detach().numpy())
 
 
 def held_out(name: str, images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -193,7 +193,7 @@ def train_application(name: str, images: np.ndarray, labels: np.ndarray, log) ->
     np.savez_compressed(folder / "validation.npz", image=rows, labels=truth.astype(np.int64))
     train_images = torch.from_numpy(images[:TRAIN_ROWS])
     train_labels = torch.from_numpy(labels[:TRAIN_ROWS])
-    trained: dict[str, list[Member]] = {kind: [] for kind in KINDS}
+    trained: dict[str, list[TrainedNet]] = {kind: [] for kind in KINDS}
     variants = []
     for recipe in setup["recipes"]:
         begun = time.monotonic()

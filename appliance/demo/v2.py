@@ -11,7 +11,7 @@ from .manifest import DemoApplication
 
 
 @dataclass(frozen=True)
-class Answer:
+class InferenceAnswer:
     """The class with the highest score, and the variant that answered; ``accuracy`` in percent."""
 
     label: int
@@ -30,7 +30,7 @@ def queries(application: DemoApplication) -> list[InferInput]:
     return inputs
 
 
-def answer(result: InferResult) -> Answer:
+def answer(result: InferResult) -> InferenceAnswer:
     """Read a result.
 
     Raises:
@@ -43,4 +43,6 @@ def answer(result: InferResult) -> Answer:
     if scores is None or scores.size == 0 or not np.isfinite(scores).all():
         raise ValueError("scores: must be finite numbers")
     parameters = response.parameters
-    return Answer(int(scores.argmax()), parameters["variant"].string_param, parameters["accuracy"].double_param)
+    return InferenceAnswer(
+        int(scores.argmax()), parameters["variant"].string_param, parameters["accuracy"].double_param
+    )

@@ -47,7 +47,7 @@ class Guard:
 
 
 @dataclass
-class Service:
+class SupervisedService:
     """One supervised process.
 
     ``ready`` is polled after the start until it returns true. ``stop_s``: how long it may take to end after SIGTERM.

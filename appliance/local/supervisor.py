@@ -14,7 +14,7 @@ from pathlib import Path
 from workers import log
 from workers.settings import Address, Settings
 
-from .processes import Guard, Service
+from .processes import Guard, SupervisedService
 from .services import stop_order
 
 logger = log.get("supervisor")
@@ -95,7 +95,7 @@ class Supervisor:
 
     def __init__(self) -> None:
         self.guard = Guard()
-        self.services: list[Service] = []
+        self.services: list[SupervisedService] = []
         self._stop = threading.Event()
 
     def install_signals(self) -> None:
@@ -109,13 +109,13 @@ class Supervisor:
     def stopping(self) -> bool:
         return self._stop.is_set()
 
-    def start(self, service: Service) -> None:
+    def start(self, service: SupervisedService) -> None:
         """Start one service without waiting for it."""
         service.start(self.guard)
         self.services.append(service)
         logger.info("service_started", service=service.name, pid=service.process.pid)
 
-    def wait_ready(self, service: Service) -> None:
+    def wait_ready(self, service: SupervisedService) -> None:
         """Raises StartError when it does not get ready, Stopped when asked to stop meanwhile."""
         deadline = time.monotonic() + service.ready_s
         while service.ready is not None and not service.ready():

@@ -9,7 +9,7 @@ from typing import Any
 
 from registry.api.parsing import MAX_JSON_BYTES, MULTIPART_SLACK
 from registry.api.problems import MEDIA_TYPE, describe
-from registry.faults import TooLarge
+from registry.errors import UploadTooLarge
 
 _UPLOAD = re.compile(r"/api/v1/applications/[^/]+/(variants|validation-set)/")
 
@@ -71,9 +71,9 @@ class BodyLimit:
 
     async def _refuse(self, scope: dict[str, Any], send: Callable) -> None:
         if self._uploads(scope):
-            fault = TooLarge("file", self._limit, "NEREUS_MAX_UPLOAD_MB")
+            fault = UploadTooLarge("file", self._limit, "NEREUS_MAX_UPLOAD_MB")
         else:
-            fault = TooLarge("body", MAX_JSON_BYTES)
+            fault = UploadTooLarge("body", MAX_JSON_BYTES)
         problem, _ = describe(fault)
         content = json.dumps(problem).encode()
         headers = [

@@ -10,7 +10,7 @@ from django.core.files.uploadhandler import FileUploadHandler
 from rest_framework.exceptions import ParseError
 from rest_framework.parsers import JSONParser
 
-from registry.faults import TooLarge
+from registry.errors import UploadTooLarge
 from registry.storage import CHUNK, Incoming
 
 MAX_JSON_BYTES = 2**20
@@ -24,7 +24,7 @@ class BoundedJSONParser(JSONParser):
     def parse(self, stream, media_type=None, parser_context=None):
         text = stream.read(MAX_JSON_BYTES + 1)
         if len(text) > MAX_JSON_BYTES:
-            raise TooLarge("body", MAX_JSON_BYTES)
+            raise UploadTooLarge("body", MAX_JSON_BYTES)
 
         try:
             data = super().parse(io.BytesIO(text), media_type, parser_context)
@@ -52,7 +52,7 @@ class StoreUploadHandler(FileUploadHandler):
 
     def handle_raw_input(self, input_data, META, content_length, boundary, encoding=None):
         if content_length > self._limit + MULTIPART_SLACK:
-            raise TooLarge("file", self._limit, "NEREUS_MAX_UPLOAD_MB")
+            raise UploadTooLarge("file", self._limit, "NEREUS_MAX_UPLOAD_MB")
 
     def new_file(self, *args: Any, **kwargs: Any) -> None:
         super().new_file(*args, **kwargs)
@@ -63,8 +63,8 @@ class StoreUploadHandler(FileUploadHandler):
     def receive_data_chunk(self, raw_data: bytes, start: int) -> None:
         try:
             self.file.incoming.write(raw_data)
-        except TooLarge:
-            raise TooLarge("file", self._limit, "NEREUS_MAX_UPLOAD_MB") from None
+        except UploadTooLarge:
+            raise UploadTooLarge("file", self._limit, "NEREUS_MAX_UPLOAD_MB") from None
         self._taken += len(raw_data)
 
     def file_complete(self, file_size: int) -> StoredUpload:

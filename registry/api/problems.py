@@ -17,7 +17,7 @@ from rest_framework import exceptions, serializers
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
-from registry.faults import Busy, Conflict, Fault, InvalidInput, NoSpace, TooLarge
+from registry.errors import Busy, Conflict, InputFault, InvalidInput, NoSpace, UploadTooLarge
 from workers import log
 
 logger = log.get("registry.api")
@@ -42,7 +42,7 @@ class ProblemSerializer(serializers.Serializer):
     errors = ProblemErrorSerializer(many=True)
 
 
-def body(status: int, detail: str, kind: str | None = None, errors: list[Fault] = ()) -> dict[str, Any]:
+def body(status: int, detail: str, kind: str | None = None, errors: list[InputFault] = ()) -> dict[str, Any]:
     """The members of a problem."""
     return {
         "type": f"urn:nereus:problem:{kind}" if kind else "about:blank",
@@ -53,7 +53,7 @@ def body(status: int, detail: str, kind: str | None = None, errors: list[Fault] 
     }
 
 
-def _invalid(faults: list[Fault]) -> dict[str, Any]:
+def _invalid(faults: list[InputFault]) -> dict[str, Any]:
     told = [f"{fault.field}: {fault.detail}" if fault.field else fault.detail for fault in faults]
     return body(400, "; ".join(told), "invalid-input", faults)
 
@@ -66,10 +66,10 @@ def describe(error: Exception) -> tuple[dict[str, Any], dict[str, str]]:
         case exceptions.ValidationError():
             return _invalid(flatten(error.detail)), {}
         case Conflict():
-            errors = [Fault(error.field, error.detail)] if error.field else []
+            errors = [InputFault(error.field, error.detail)] if error.field else []
             return body(409, error.detail, "conflict", errors), {}
-        case TooLarge():
-            return body(413, str(error), "too-large", [Fault(error.field, error.detail)]), {}
+        case UploadTooLarge():
+            return body(413, str(error), "too-large", [InputFault(error.field, error.detail)]), {}
         case Busy():
             return body(503, error.detail, "busy"), {"Retry-After": str(error.retry_after_s)}
         case NoSpace():
@@ -102,7 +102,7 @@ def handle(error: Exception, context: dict[str, Any]) -> Response:
     return Response(problem, status=problem["status"], headers=headers, content_type=MEDIA_TYPE)
 
 
-def flatten(detail: Any, field: str = "") -> list[Fault]:
+def flatten(detail: Any, field: str = "") -> list[InputFault]:
     """A validation error's tree as faults; fields are joined with dots (``signature.inputs.0.shape``)."""
     if isinstance(detail, dict):
         faults = []
@@ -115,15 +115,15 @@ def flatten(detail: Any, field: str = "") -> list[Fault]:
             return [
                 fault for i, item in enumerate(detail) if item for fault in flatten(item, f"{field}.{i}".strip("."))
             ]
-        return [Fault(field, str(item)) for item in detail]
-    return [Fault(field, str(detail))]
+        return [InputFault(field, str(item)) for item in detail]
+    return [InputFault(field, str(detail))]
 
 
 def _text(detail: Any) -> str:
     return "; ".join(fault.detail for fault in flatten(detail))
 
 
-def render(status: int, detail: str, kind: str | None = None, errors: list[Fault] = ()) -> HttpResponse:
+def render(status: int, detail: str, kind: str | None = None, errors: list[InputFault] = ()) -> HttpResponse:
     """A problem outside of the REST framework."""
     return HttpResponse(json.dumps(body(status, detail, kind, errors)), status=status, content_type=MEDIA_TYPE)
 

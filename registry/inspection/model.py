@@ -9,7 +9,7 @@ from typing import Any
 import onnx
 from google.protobuf.message import DecodeError
 
-from registry.faults import Fault, InvalidInput
+from registry.errors import InputFault, InvalidInput
 from registry.inspection import limits, wire
 
 #: the standard's own domains; com.microsoft is onnxruntime's (quantised and fused operators)
@@ -47,7 +47,7 @@ def inspect(
 
 
 def _refused(detail: str, field: str = "file") -> InvalidInput:
-    return InvalidInput([Fault(field, detail)])
+    return InvalidInput([InputFault(field, detail)])
 
 
 def _first_line(error: Exception) -> str:
@@ -173,12 +173,12 @@ def _check_tensor(name: str, tensor: onnx.TensorProto) -> int:
 def _check_operators(model: onnx.ModelProto, opset: int) -> None:
     functions = {(function.domain, function.name) for function in model.functions}
     ml = next((entry.version for entry in model.opset_import if entry.domain == "ai.onnx.ml"), 1)
-    faults: dict[str, Fault] = {}
+    faults: dict[str, InputFault] = {}
     for graph, _ in _graphs(model):
         for node in graph.node:
             detail = _unknown(node, functions, opset, ml)
             if detail:
-                faults[detail] = Fault("file.operators", detail)
+                faults[detail] = InputFault("file.operators", detail)
     if faults:
         raise InvalidInput(faults.values())
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from registry.faults import Busy, Fault, InvalidInput
+from registry.errors import Busy, InputFault, InvalidInput
 from registry.inspection import limits
 from registry.inspection.worker import out_of_memory
 from workers import log
@@ -80,7 +80,7 @@ def _inspect(order: dict[str, Any], settings: Settings) -> dict[str, Any]:
                 check=False,
             ).returncode
         except subprocess.TimeoutExpired:
-            raise InvalidInput([Fault("file", f"could not be inspected within {wall_s} s")]) from None
+            raise InvalidInput([InputFault("file", f"could not be inspected within {wall_s} s")]) from None
         seconds = time.monotonic() - started
         verdict = _read_verdict(output)
         if code != 0 or verdict is None:
@@ -89,9 +89,9 @@ def _inspect(order: dict[str, Any], settings: Settings) -> dict[str, Any]:
             logger.warning(
                 "inspection_died", kind=order["kind"], code=code, seconds=round(seconds, 2), stderr=complaint
             )
-            raise InvalidInput([Fault("file", _why_dead(code, complaint, order))])
+            raise InvalidInput([InputFault("file", _why_dead(code, complaint, order))])
     if verdict["faults"]:
-        raise InvalidInput(Fault(*fault) for fault in verdict["faults"])
+        raise InvalidInput(InputFault(*fault) for fault in verdict["faults"])
     return {**verdict["facts"], "seconds": round(seconds, 3)}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from registry.faults import Fault, InvalidInput
+from registry.errors import InputFault, InvalidInput
 from registry.signatures import from_onnxruntime
 from workers.executor import bfloat16
 from workers.executor.codec import BF16
@@ -92,7 +92,7 @@ def _failed(what: str, error: Exception) -> Exception:
 
 
 def _invalid(field: str, detail: str) -> InvalidInput:
-    return InvalidInput([Fault(field, detail)])
+    return InvalidInput([InputFault(field, detail)])
 
 
 def _told(tensor: Any) -> dict[str, Any]:
@@ -110,14 +110,14 @@ def _compare(session: ort.InferenceSession, signature: dict[str, Any]) -> None:
             if tensor is None:
                 names = ", ".join(repr(name[:60]) for name in list(own)[:10]) or "none"
                 faults.append(
-                    Fault(where, f"is missing: the application's signature has it; the model's {kind} are {names}")
+                    InputFault(where, f"is missing: the application's signature has it; the model's {kind} are {names}")
                 )
                 continue
             faults += _compare_tensor(tensor, wanted, where, kind == "inputs")
         if kind == "inputs":
             known = {wanted["name"] for wanted in signature[kind]}
             faults += [
-                Fault(
+                InputFault(
                     f"file.inputs.{name[:60]}", "is not in the application's signature, so nothing would ever fill it"
                 )
                 for name in own
@@ -126,16 +126,16 @@ def _compare(session: ort.InferenceSession, signature: dict[str, Any]) -> None:
     tensors = [TensorSpec(t["name"], t["datatype"], ()) for t in signature["inputs"]]
     given = [TensorSpec(t["name"], t["datatype"], ()) for t in signature["outputs"]]
     if not bfloat16.possible(Signature(tuple(tensors), tuple(given))):
-        faults.append(Fault("file.outputs", "are of BF16 beside inputs of BYTES, which onnxruntime cannot run"))
+        faults.append(InputFault("file.outputs", "are of BF16 beside inputs of BYTES, which onnxruntime cannot run"))
     if faults:
         raise InvalidInput(faults)
 
 
-def _compare_tensor(tensor: Any, wanted: dict[str, Any], where: str, is_input: bool) -> list[Fault]:
+def _compare_tensor(tensor: Any, wanted: dict[str, Any], where: str, is_input: bool) -> list[InputFault]:
     datatype = from_onnxruntime(tensor.type)
     if datatype != wanted["datatype"]:
         return [
-            Fault(
+            InputFault(
                 f"{where}.datatype",
                 f"is {datatype or tensor.type}; the application's signature says {wanted['datatype']}",
             )
@@ -146,11 +146,13 @@ def _compare_tensor(tensor: Any, wanted: dict[str, Any], where: str, is_input: b
     field = f"{where}.shape"
     if len(shape) != len(expected):
         return [
-            Fault(field, f"has {len(shape)} dimensions {_shown(shape)}; the application's signature has {expected}")
+            InputFault(
+                field, f"has {len(shape)} dimensions {_shown(shape)}; the application's signature has {expected}"
+            )
         ]
     if isinstance(shape[0], int) and shape[0] != 1:
         return [
-            Fault(
+            InputFault(
                 field,
                 f"has no batch dimension: the first is fixed at {shape[0]}; export the model with a dynamic first one "
                 "(or one of 1, to be served row by row)",
@@ -163,10 +165,10 @@ def _compare_tensor(tensor: Any, wanted: dict[str, Any], where: str, is_input: b
             continue
         if want == -1 and is_input:
             faults.append(
-                Fault(field, f"dimension {index} is fixed at {size}; the application's signature leaves it open")
+                InputFault(field, f"dimension {index} is fixed at {size}; the application's signature leaves it open")
             )
         elif want not in (-1, size):
-            faults.append(Fault(field, f"dimension {index} is {size}; the application's signature says {want}"))
+            faults.append(InputFault(field, f"dimension {index} is {size}; the application's signature says {want}"))
     return faults
 
 
@@ -248,21 +250,21 @@ def _try(
     return remarks
 
 
-def _check_output(tensor: dict[str, Any], value: Any, rows: int) -> list[Fault]:
+def _check_output(tensor: dict[str, Any], value: Any, rows: int) -> list[InputFault]:
     where = f"file.outputs.{tensor['name']}"
     if not isinstance(value, np.ndarray):
-        return [Fault(f"{where}.datatype", f"is a {type(value).__name__}, not a tensor")]
+        return [InputFault(f"{where}.datatype", f"is a {type(value).__name__}, not a tensor")]
     shape, expected = list(value.shape), tensor["shape"]
     if not shape or shape[0] != rows:
         return [
-            Fault(
+            InputFault(
                 f"{where}.shape", f"has no batch dimension: {rows} row{'s' if rows > 1 else ''} in gave shape {shape}"
             )
         ]
     if len(shape) != len(expected) or any(w not in (-1, s) for s, w in zip(shape[1:], expected[1:], strict=False)):
-        return [Fault(f"{where}.shape", f"a run gave {shape}; the application's signature says {expected}")]
+        return [InputFault(f"{where}.shape", f"a run gave {shape}; the application's signature says {expected}")]
     if (value.dtype.kind == "f" or value.dtype == BF16) and np.isnan(value.astype(np.float64)).any():
-        return [Fault(where, "a run with values from 0 to 1 gave NaN")]
+        return [InputFault(where, "a run with values from 0 to 1 gave NaN")]
     return []
 
 

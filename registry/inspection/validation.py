@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from registry.faults import Fault, InvalidInput
+from registry.errors import InputFault, InvalidInput
 from registry.inspection import limits
 from registry.signatures import DATATYPES
 from workers import metrics
@@ -45,7 +45,7 @@ def inspect(path: str, signature: dict[str, Any], metric: str) -> dict[str, Any]
         with zipfile.ZipFile(path) as archive:
             return _inspect(archive, signature, metric)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        raise InvalidInput([Fault("file", f"is not a whole .npz archive: {str(error)[:200]}")]) from None
+        raise InvalidInput([InputFault("file", f"is not a whole .npz archive: {str(error)[:200]}")]) from None
 
 
 def _inspect(archive: zipfile.ZipFile, signature: dict[str, Any], metric: str) -> dict[str, Any]:
@@ -53,19 +53,23 @@ def _inspect(archive: zipfile.ZipFile, signature: dict[str, Any], metric: str) -
     wanted = {tensor["name"]: tensor for tensor in signature["inputs"]}
     if "labels" in wanted:
         raise InvalidInput(
-            [Fault("file.labels", "an input of the application has the name labels, so no array can hold the labels")]
+            [
+                InputFault(
+                    "file.labels", "an input of the application has the name labels, so no array can hold the labels"
+                )
+            ]
         )
     unpacked = sum(info.file_size for info in archive.infolist())
     if unpacked > limits.MAX_VALIDATION_BYTES:
         raise InvalidInput(
-            [Fault("file", f"unpacks to {unpacked} bytes; the limit is {limits.MAX_VALIDATION_BYTES} bytes")]
+            [InputFault("file", f"unpacks to {unpacked} bytes; the limit is {limits.MAX_VALIDATION_BYTES} bytes")]
         )
     faults = [
-        Fault(f"file.{name[:60]}", f"is neither an input nor labels; the inputs are {', '.join(wanted)}")
+        InputFault(f"file.{name[:60]}", f"is neither an input nor labels; the inputs are {', '.join(wanted)}")
         for name in members
         if name not in wanted and name != "labels"
     ]
-    faults += [Fault(f"file.{name}", "is missing") for name in [*wanted, "labels"] if name not in members]
+    faults += [InputFault(f"file.{name}", "is missing") for name in [*wanted, "labels"] if name not in members]
     if faults:
         raise InvalidInput(faults)
     rows: dict[str, int] = {}
@@ -77,7 +81,7 @@ def _inspect(archive: zipfile.ZipFile, signature: dict[str, Any], metric: str) -
     counts = set(rows.values())
     if not faults and len(counts) > 1:
         told = ", ".join(f"{name} {count}" for name, count in rows.items())
-        faults.append(Fault("file", f"the arrays differ in rows: {told}"))
+        faults.append(InputFault("file", f"the arrays differ in rows: {told}"))
     if faults:
         raise InvalidInput(faults)
     return {"rows": counts.pop()}
@@ -100,9 +104,9 @@ def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> tuple
     for size in shape:
         expected *= size
     if length != expected:
-        raise InvalidInput([Fault(f"file.{name}", f"holds {length} bytes; its header promises {expected}")])
+        raise InvalidInput([InputFault(f"file.{name}", f"holds {length} bytes; its header promises {expected}")])
     if not finite:
-        raise InvalidInput([Fault(f"file.{name}", "holds values that are not finite (NaN or infinite)")])
+        raise InvalidInput([InputFault(f"file.{name}", "holds values that are not finite (NaN or infinite)")])
     return shape, dtype
 
 
@@ -112,44 +116,44 @@ def _npy_header(file: BinaryIO, name: str) -> tuple[tuple[int, ...], np.dtype]:
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, _, dtype = read(file)
     except ValueError as error:
-        raise InvalidInput([Fault(f"file.{name}", f"is not a .npy array: {str(error)[:200]}")]) from None
+        raise InvalidInput([InputFault(f"file.{name}", f"is not a .npy array: {str(error)[:200]}")]) from None
     if dtype.hasobject:
         raise InvalidInput(
-            [Fault(f"file.{name}", "holds Python objects, which are never unpickled; use S or U strings")]
+            [InputFault(f"file.{name}", "holds Python objects, which are never unpickled; use S or U strings")]
         )
     return shape, dtype
 
 
-def _check_array(field: str, shape: tuple[int, ...], dtype: np.dtype, tensor: dict[str, Any]) -> list[Fault]:
+def _check_array(field: str, shape: tuple[int, ...], dtype: np.dtype, tensor: dict[str, Any]) -> list[InputFault]:
     expected, datatype = tensor["shape"], tensor["datatype"]
     right = dtype.kind in "SU" if datatype == "BYTES" else dtype.newbyteorder("=") == np.dtype(_KINDS[datatype])
     faults = []
     if not right:
-        faults.append(Fault(f"{field}.datatype", f"is {dtype}; the application's signature says {datatype}"))
+        faults.append(InputFault(f"{field}.datatype", f"is {dtype}; the application's signature says {datatype}"))
     if len(shape) != len(expected) or any(
         want not in (-1, size) for size, want in zip(shape[1:], expected[1:], strict=False)
     ):
-        faults.append(Fault(f"{field}.shape", f"is {list(shape)}; the application's signature says {expected}"))
+        faults.append(InputFault(f"{field}.shape", f"is {list(shape)}; the application's signature says {expected}"))
     return faults
 
 
 def _check_labels(
     archive: zipfile.ZipFile, info: zipfile.ZipInfo, rows: dict[str, int], signature: dict[str, Any], metric: str
-) -> list[Fault]:
+) -> list[InputFault]:
     shape, dtype = _header(archive, info, "labels")
     if not shape:
-        return [Fault("file.labels.shape", "is a single value; one label a row is needed")]
+        return [InputFault("file.labels.shape", "is a single value; one label a row is needed")]
     rows["labels"] = shape[0]
     if not 1 <= shape[0] <= limits.MAX_VALIDATION_ROWS:
-        return [Fault("file.labels.shape", f"has {shape[0]} rows; 1 to {limits.MAX_VALIDATION_ROWS} are allowed")]
+        return [InputFault("file.labels.shape", f"has {shape[0]} rows; 1 to {limits.MAX_VALIDATION_ROWS} are allowed")]
     if dtype.kind not in "biufSU":
-        return [Fault("file.labels.datatype", f"is {dtype}; numbers or strings are needed")]
+        return [InputFault("file.labels.datatype", f"is {dtype}; numbers or strings are needed")]
     with archive.open(info) as file:
         labels = np.lib.format.read_array(file, allow_pickle=False)
     return _rehearse(labels, signature["outputs"], metric)
 
 
-def _rehearse(labels: np.ndarray, outputs: list[dict[str, Any]], metric: str) -> list[Fault]:
+def _rehearse(labels: np.ndarray, outputs: list[dict[str, Any]], metric: str) -> list[InputFault]:
     """The metric itself over empty answers of the signature's shape: whatever it has against the labels shows now and
     not after a variant was profiled. Outputs with open dimensions tell too little for that."""
     if any(size == -1 for tensor in outputs for size in tensor["shape"][1:]):
@@ -165,7 +169,7 @@ def _rehearse(labels: np.ndarray, outputs: list[dict[str, Any]], metric: str) ->
     except metrics.MetricError as error:
         text = str(error)
         field = "file.labels" if text.startswith("labels") else "metric"
-        return [Fault(field, text.removeprefix("labels: "))]
+        return [InputFault(field, text.removeprefix("labels: "))]
     return []
 
 

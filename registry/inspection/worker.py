@@ -11,7 +11,7 @@ import json
 import os
 import sys
 
-from registry.faults import InvalidInput
+from registry.errors import InvalidInput
 from registry.inspection import limits
 from registry.inspection.confinement import confine
 

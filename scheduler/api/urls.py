@@ -5,6 +5,6 @@ from . import views
 urlpatterns = [
     path("plans/", views.PlanList.as_view(), name="plan-list"),
     path("plans/<int:pk>/", views.PlanDetail.as_view(), name="plan-detail"),
-    path("control/", views.Control.as_view(), name="control"),
+    path("control/", views.ControlView.as_view(), name="control"),
     path("plan/", views.CurrentPlan.as_view(), name="plan-current"),
 ]

@@ -54,7 +54,7 @@ class CurrentPlan(APIView):
         return Response({"requested": requested}, status=status.HTTP_202_ACCEPTED)
 
 
-class Control(View):
+class ControlView(View):
     """The stack that plans are made with and that the data plane follows."""
 
     serializer_class = ControlSerializer

@@ -57,7 +57,7 @@ def applications() -> tuple[specs.ApplicationSpec, ...]:
 
 
 @dataclass(frozen=True)
-class Shared:
+class CommonConfiguration:
     """The facts that all members' configurations are made from.
 
     Attributes:
@@ -81,19 +81,19 @@ class Registered:
     """All that connections compare with what their members report. ``states``: approval by kind and id; ``jobs``:
     running profile jobs by node id."""
 
-    shared: Shared
+    shared: CommonConfiguration
     states: dict[tuple[type[Node] | type[Gateway], int], str]
     jobs: dict[int, frozenset[int]]
 
 
-def read_shared() -> Shared:
+def read_shared() -> CommonConfiguration:
     """The facts that all members' configurations are made from now."""
     kept = Variant.objects.filter(state__in=Variant.PLANNED, excluded=False)
     blocked: dict[str, set[int]] = {}
     for kind, pk in Profile.objects.exclude(blocked="").values_list("device_type", "variant"):
         blocked.setdefault(kind, set()).add(pk)
     plan = latest_wire()
-    return Shared(
+    return CommonConfiguration(
         applications=applications(),
         key_hashes=tuple(ApiKey.objects.order_by("id").values_list("key_hash", flat=True)),
         plan=plan,
@@ -114,14 +114,14 @@ def read() -> Registered:
     return Registered(read_shared(), states, {node: frozenset(ids) for node, ids in jobs.items()})
 
 
-def gateway_config(shared: Shared, gateways: int = 1) -> control.GatewayConfig:
+def gateway_config(shared: CommonConfiguration, gateways: int = 1) -> control.GatewayConfig:
     """Everything that one of so many gateways must know."""
     return control.GatewayConfig(
         applications=shared.applications, key_hashes=shared.key_hashes, plan=shared.plan, gateways=gateways
     )
 
 
-def node_config(pk: int, shared: Shared) -> control.NodeConfig:
+def node_config(pk: int, shared: CommonConfiguration) -> control.NodeConfig:
     """Everything that a node must know: its devices' part of the plan, and what its cache should keep."""
     plan, own = shared.plan, []
     for device in plan.devices:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.local.processes import Guard, Service
+from appliance.local.processes import Guard, SupervisedService
 from appliance.local.services import load_service, redis_service, services, stop_order
 from appliance.local.supervisor import HomeLock, StartError, Stopped, Supervisor, check_ports
 from tests.running import ROOT, eventually, free_ports
@@ -30,8 +30,8 @@ while True: time.sleep(0.05)
 """
 
 
-def sleeper(folder: Path, name: str, stubborn: bool = False, stop_s: float = 60.0) -> Service:
-    return Service(
+def sleeper(folder: Path, name: str, stubborn: bool = False, stop_s: float = 60.0) -> SupervisedService:
+    return SupervisedService(
         name,
         [sys.executable, "-c", SLEEPER, name, str(folder), "1" if stubborn else "0"],
         ready=(folder / f"{name}.up").exists,
@@ -101,7 +101,7 @@ def test_a_service_that_dies_is_started_again(tmp_path):
 def test_a_start_that_fails_says_which_service_and_its_status(tmp_path):
     supervisor = Supervisor()
     supervisor.guard.start()
-    service = Service("web", [sys.executable, "-c", "raise SystemExit(7)"], ready=lambda: False)
+    service = SupervisedService("web", [sys.executable, "-c", "raise SystemExit(7)"], ready=lambda: False)
     supervisor.start(service)
     with pytest.raises(StartError, match="web ended with status 7"):
         supervisor.wait_ready(service)
@@ -111,7 +111,7 @@ def test_a_start_that_fails_says_which_service_and_its_status(tmp_path):
 def test_a_stop_asked_for_during_the_start_is_heard(tmp_path):
     supervisor = Supervisor()
     supervisor.guard.start()
-    service = Service("web", [sys.executable, "-c", "import time; time.sleep(60)"], ready=lambda: False)
+    service = SupervisedService("web", [sys.executable, "-c", "import time; time.sleep(60)"], ready=lambda: False)
     supervisor.start(service)
     supervisor.ask_to_stop()
     with pytest.raises(Stopped):
@@ -124,7 +124,7 @@ def test_a_killed_supervisor_takes_its_children_and_grandchildren_along(tmp_path
     script = textwrap.dedent(
         f"""
         import sys, time, pathlib
-        from appliance.local.processes import Guard, Service
+        from appliance.local.processes import Guard, SupervisedService
         guard = Guard(); guard.start()
         parent = '''
         import subprocess, sys, time, signal, pathlib
@@ -135,7 +135,7 @@ def test_a_killed_supervisor_takes_its_children_and_grandchildren_along(tmp_path
         time.sleep(600)
         '''
         import textwrap
-        service = Service("node", [sys.executable, "-c", textwrap.dedent(parent)])
+        service = SupervisedService("node", [sys.executable, "-c", textwrap.dedent(parent)])
         service.start(guard)
         print(service.process.pid, flush=True)
         time.sleep(600)

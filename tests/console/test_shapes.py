@@ -11,7 +11,7 @@ import pytest
 
 from console.curves import planned_batch
 from console.example import curl
-from console.outbox import Outbox
+from console.outbox import BrowserOutbox
 from console.templatetags.console_format import bytes_short, gap, ms, rate, shape
 
 
@@ -72,7 +72,7 @@ def test_numbers_read_well():
 
 
 def test_an_outbox_keeps_order():
-    box = Outbox(limit=3)
+    box = BrowserOutbox(limit=3)
     for n in range(3):
         box.put({"event": n})
     assert [box.take()["event"] for _ in range(3)] == [0, 1, 2]
@@ -80,7 +80,7 @@ def test_an_outbox_keeps_order():
 
 
 def test_an_outbox_that_overflows_lets_everything_go_and_asks_for_the_whole_state():
-    box = Outbox(limit=3)
+    box = BrowserOutbox(limit=3)
     for n in range(4):
         box.put({"event": n})
     assert box.resync and len(box) == 0 and box.dropped == 4
@@ -90,7 +90,7 @@ def test_an_outbox_that_overflows_lets_everything_go_and_asks_for_the_whole_stat
 
 
 def test_a_browser_that_never_reads_costs_no_more_than_the_limit():
-    box = Outbox(limit=10)
+    box = BrowserOutbox(limit=10)
     for n in range(10_000):
         box.put({"event": n})
         assert len(box) <= 10

@@ -8,7 +8,7 @@ import pytest
 from rest_framework.authtoken.models import Token
 from rest_framework.test import APIClient
 
-from registry.faults import InvalidInput
+from registry.errors import InvalidInput
 from registry.models import Node, Variant
 from scheduler.control import choices, requests
 from scheduler.control.planner import make_plan

@@ -10,7 +10,7 @@ from grpc import StatusCode as Code
 
 from appliance.demo.counts import Counts
 from appliance.demo.drive import CONNECTIONS, Clients, Driver, Stream, until_ready
-from appliance.demo.rates import Capacity, RateProfile
+from appliance.demo.rates import LoadCapacity, RateProfile
 from appliance.demo.replay import replay_async
 from tests.demo.serving import V2Server, application
 
@@ -23,7 +23,7 @@ def shapes(tmp_path):
 
 def stream(shapes, qps: float = 100.0) -> Stream:
     """About ``qps``, with no burst in the first seconds."""
-    return Stream(shapes, RateProfile(Capacity(qps / 0.68, qps * 5), phase=0.2), seed=1)
+    return Stream(shapes, RateProfile(LoadCapacity(qps / 0.68, qps * 5), phase=0.2), seed=1)
 
 
 async def drive(server: V2Server, shapes, seconds: float = 1.5, qps: float = 100.0, limit: int = 256, patience=10.0):

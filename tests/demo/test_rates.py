@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from appliance.demo import rates
 from appliance.demo.capacity import capacity, throughput
 from appliance.demo.manifest import applications
-from appliance.demo.rates import Capacity, RateProfile, arrivals
+from appliance.demo.rates import LoadCapacity, RateProfile, arrivals
 
 capacities = st.builds(
-    lambda best, span: Capacity(best, best * span),
+    lambda best, span: LoadCapacity(best, best * span),
     st.floats(0.5, 500),
     st.floats(4, 50),
 )
@@ -57,19 +57,19 @@ def test_two_applications_take_turns(some, seed, t):
 
 
 def test_wave_is_below_and_above_what_the_most_accurate_carries():
-    profile = RateProfile(Capacity(20, 200))
+    profile = RateProfile(LoadCapacity(20, 200))
     quiet = [profile.rate(t) for t in range(int(rates.WAVE_PERIOD_S)) if profile.bursting(t) is None]
     assert min(quiet) < 0.6 * 20 and max(quiet) > 1.05 * 20
 
 
 def test_same_seed_same_rate_and_other_seed_other_bursts():
-    one, same, other = (RateProfile(Capacity(20, 200), seed) for seed in (1, 1, 2))
+    one, same, other = (RateProfile(LoadCapacity(20, 200), seed) for seed in (1, 1, 2))
     assert [one.rate(t) for t in range(600)] == [same.rate(t) for t in range(600)]
     assert [one.burst(k) for k in range(5)] != [other.burst(k) for k in range(5)]
 
 
 def test_arrivals_follow_the_rate():
-    profile = RateProfile(Capacity(40, 400), seed=3)
+    profile = RateProfile(LoadCapacity(40, 400), seed=3)
     come = list(itertools.takewhile(lambda t: t < 900, arrivals(profile, random.Random(7))))
     assert come == sorted(come)
     for begin in range(0, 900, 90):
@@ -81,7 +81,7 @@ def test_arrivals_follow_the_rate():
 @pytest.mark.parametrize("values", [(0, 1), (1, 0), (-1, 2), (math.nan, 1), (1, math.inf)])
 def test_a_capacity_must_be_positive(values):
     with pytest.raises(ValueError, match="must be a positive number of queries/s"):
-        Capacity(*values)
+        LoadCapacity(*values)
 
 
 def points(*pairs: tuple[int, float]) -> list[dict]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from registry import models, services, storage
-from registry.faults import Conflict
+from registry.errors import Conflict
 from scheduler.models import Plan
 from tests.registry import graphs
 from tests.registry.conftest import problem

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from registry.faults import Busy, InvalidInput
+from registry.errors import Busy, InvalidInput
 from registry.inspection import sandbox
 from tests.registry import graphs
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from appliance.local.processes import Service
+from appliance.local.processes import SupervisedService
 from appliance.local.services import check_devices
 from appliance.local.supervisor import HomeLock, StartError, Stopped, Supervisor, check_ports
 from workers import log
@@ -70,7 +70,7 @@ class Command(BaseCommand):
 
     def _start(
         self, supervisor: Supervisor, values: Settings, log_path: Path, demo: bool
-    ) -> queue.SimpleQueue[Service]:
+    ) -> queue.SimpleQueue[SupervisedService]:
         """Start everything; returns where services appear that are to be started later."""
         from appliance.local.firststart import prepare
         from appliance.local.services import load_service, redis_service, services
@@ -98,19 +98,19 @@ class Command(BaseCommand):
             f"  Keys       {values.home / 'credentials.json'}\n"
             "Ctrl-C stops everything."
         )
-        due: queue.SimpleQueue[Service] = queue.SimpleQueue()
+        due: queue.SimpleQueue[SupervisedService] = queue.SimpleQueue()
         if demo:
             load = load_service(values, log_path)
             threading.Thread(target=self._demo, args=(supervisor, values, credentials, load, due), daemon=True).start()
         return due
 
-    def _start_due(self, supervisor: Supervisor, due: queue.SimpleQueue[Service]) -> None:
+    def _start_due(self, supervisor: Supervisor, due: queue.SimpleQueue[SupervisedService]) -> None:
         """In the main thread: the kernel ends a child when the *thread* that started it ends."""
         if not due.empty():
             supervisor.start(due.get())
             self.say("The demo's load runs: a slow wave with a burst about every minute. Watch it in the console.")
 
-    def _demo(self, supervisor: Supervisor, values: Settings, credentials, load: Service, due) -> None:
+    def _demo(self, supervisor: Supervisor, values: Settings, credentials, load: SupervisedService, due) -> None:
         """Beside the watch, because profiling the first time takes a while and services may die meanwhile."""
         from appliance.demo import register
 

@@ -10,7 +10,7 @@ from rest_framework.response import Response
 from registry import profiling
 from registry.api.serializers import ProfileJobSerializer, ProfileJobsSerializer, ProfileSerializer
 from registry.api.views.base import View
-from registry.faults import Conflict
+from registry.errors import Conflict
 from registry.models import Profile, ProfileJob, Variant
 
 _APPLICATION = OpenApiParameter("application", str, description="Only this application's.")

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 
-class Fault(NamedTuple):
+class InputFault(NamedTuple):
     """One thing that is wrong: ``field`` names where (``file.inputs.x.shape``), ``detail`` says what and the limit."""
 
     field: str
@@ -20,8 +20,8 @@ class Fault(NamedTuple):
 class InvalidInput(Exception):
     """The input breaks rules; every one that was found is in ``faults``."""
 
-    def __init__(self, faults: Iterable[Fault]):
-        self.faults = [Fault(*fault) for fault in faults]
+    def __init__(self, faults: Iterable[InputFault]):
+        self.faults = [InputFault(*fault) for fault in faults]
         super().__init__("; ".join(f"{fault.field}: {fault.detail}" for fault in self.faults))
 
 
@@ -34,7 +34,7 @@ class Conflict(Exception):
         super().__init__(detail)
 
 
-class TooLarge(Exception):
+class UploadTooLarge(Exception):
     """More bytes than ``limit`` for ``field``."""
 
     def __init__(self, field: str, limit: int, setting: str = ""):

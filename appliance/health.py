@@ -1,4 +1,4 @@
-"""Health and metrics of the web process; they need no sign-in and tell nothing secret."""
+"""Health and metrics of the web process; they need no sign-in and contain no secrets."""
 
 from __future__ import annotations
 

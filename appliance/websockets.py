@@ -1,4 +1,4 @@
-"""What all websockets share."""
+"""ASGI middleware of all websockets."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ CLOSE_TRY_AGAIN = 1013
 
 
 class CloseWithoutRedis:
-    """ASGI middleware: a websocket that loses Redis is closed with a code that says so, in one line of the log; members
-    and browsers come back by themselves."""
+    """ASGI middleware: a websocket that loses Redis is closed with a code for it, and one line is logged; members
+    and browsers reconnect by themselves."""
 
     def __init__(self, app: Callable[..., Awaitable[None]]):
         self._app = app

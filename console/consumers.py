@@ -47,7 +47,7 @@ REJOIN_EVERY_S = 10.0
 
 
 class BrowserCommand(msgspec.Struct, forbid_unknown_fields=True):
-    """What a browser may say. ``resync``: send history and snapshot again; ``snapshot``: the snapshot alone."""
+    """A browser's message. ``resync``: send history and snapshot again; ``snapshot``: the snapshot alone."""
 
     command: Literal["resync", "snapshot", "ping"]
 

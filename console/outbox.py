@@ -1,7 +1,7 @@
-"""What waits to be sent to one browser: bounded, and honest about what it let go.
+"""Bounded queue of messages to one browser; an overflow drops all and marks a resync.
 
-Pure: plain data in, plain data out. A browser that reads too slowly does not make the server remember more and more;
-what waits is dropped as a whole and the browser gets the whole state anew.
+Pure: plain data in, plain data out. For a browser that reads too slowly the
+server drops the queue and sends the whole state again.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ LIMIT = 256
 
 
 class BrowserOutbox:
-    """Messages in order. ``limit``: how many may wait; one more empties the outbox and asks for a resync."""
+    """Messages in order. ``limit``: most that may wait; one more empties the outbox and requests a resync."""
 
     def __init__(self, limit: int = LIMIT):
         self._limit = limit
         self._waiting: deque[dict[str, Any]] = deque()
         self.resync = False
-        """The browser's picture is incomplete: send history and snapshot before anything else."""
+        """The browser missed messages: send history and snapshot before anything else."""
         self.dropped = 0
 
     def __len__(self) -> int:

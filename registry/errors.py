@@ -1,7 +1,7 @@
-"""What can be wrong with something that a user handed in, or with the moment they chose. Knows no Django.
+"""Errors of input and of state that services and inspections raise. Does not import Django.
 
 Services and inspections raise these; :mod:`registry.api.problems` is the one place that turns them into responses.
-None of them helps by trying again unchanged, except :class:`Busy` and :class:`NoSpace`.
+Only :class:`Busy` and :class:`NoSpace` are worth retrying unchanged.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 
 class InputFault(NamedTuple):
-    """One thing that is wrong: ``field`` names where (``file.inputs.x.shape``), ``detail`` says what and the limit."""
+    """One fault: ``field`` names the place (``file.inputs.x.shape``), ``detail`` the fault and the limit."""
 
     field: str
     detail: str
 
 
 class InvalidInput(Exception):
-    """The input breaks rules; every one that was found is in ``faults``."""
+    """The input breaks rules; ``faults`` has every one that was found."""
 
     def __init__(self, faults: Iterable[InputFault]):
         self.faults = [InputFault(*fault) for fault in faults]
@@ -46,7 +46,7 @@ class UploadTooLarge(Exception):
 
 
 class Busy(Exception):
-    """Other work is in the way for now; worth another try after ``retry_after_s``."""
+    """Other work prevents this now; retry after ``retry_after_s``."""
 
     def __init__(self, detail: str, retry_after_s: int):
         self.detail = detail

@@ -1,4 +1,4 @@
-"""How the registry tells the rest of the control plane that something changed.
+"""The registry's change events for the rest of the control plane.
 
 Kinds and their refs: ``application`` NAME, ``variant`` APPLICATION/VARIANT, ``validation_set`` APPLICATION, ``node``
 NAME, ``gateway`` NAME, ``api_key`` NAME, ``join_token`` NAME, ``profile_job`` ID. The ref may no longer exist when

@@ -1,4 +1,4 @@
-"""What the appliance knows: applications, variants, validation sets, nodes, gateways, devices, profiles, keys.
+"""The appliance's registry: applications, variants, validation sets, nodes, gateways, devices, profiles, keys.
 
 State fields change only by conditional updates (``filter(state=old).update(state=new)``), because web workers, Celery
 tasks and member connections all write here.
@@ -19,7 +19,7 @@ name_validator = RegexValidator(
 )
 
 
-#: an approved member that has not been heard of for longer is not connected, whatever its row says
+#: seconds without a message after which an approved member is not connected, whatever its row says
 FRESH_S = 10
 
 
@@ -154,8 +154,8 @@ class Member(models.Model):
 
     @property
     def connected(self) -> bool:
-        """Whether it has a live connection. An approved member is heard of every few seconds; a connection that ended
-        without a word (web was killed) leaves its channel behind."""
+        """Whether it has a live connection. Approved members send messages every few seconds; a connection that ended
+        without closing (web was killed) leaves its channel behind."""
         if not self.channel or self.state != self.State.APPROVED:
             return bool(self.channel)
         return self.last_seen is not None and (timezone.now() - self.last_seen).total_seconds() < FRESH_S
@@ -235,7 +235,7 @@ class ProfileJob(models.Model):
     attempts = models.PositiveIntegerField(default=0)
     created = models.DateTimeField(auto_now_add=True)
     started = models.DateTimeField(null=True, blank=True)
-    #: when the device last said how the job stands
+    #: when the device last reported on the job
     heard = models.DateTimeField(null=True, blank=True)
     finished = models.DateTimeField(null=True, blank=True)
 
@@ -308,7 +308,7 @@ class Fault(models.Model):
 
 
 class ApiKey(models.Model):
-    """Lets a client send queries. Only its hash is kept; ``prefix`` tells keys apart."""
+    """Lets a client send queries. Only its hash is kept; ``prefix`` identifies it to operators."""
 
     name = models.CharField(max_length=63, unique=True, validators=[name_validator])
     prefix = models.CharField(max_length=8)

@@ -116,7 +116,7 @@ def _release_on_commit(digests: Iterable[str]) -> None:
         for digest in digests:
             storage.release(digest)
 
-    # Not inside of the transaction: whoever stores a file takes the store's lock first and the database's second.
+    # Outside of the transaction: storing a file takes the store's lock first and the database's second.
     transaction.on_commit(release)
 
 

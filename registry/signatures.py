@@ -1,6 +1,6 @@
 """Signatures of applications: what is allowed, and how ONNX tensor types are called in the Open Inference Protocol.
 
-Knows no Django and no numpy: the inspection process shares it.
+Imports neither Django nor numpy: the inspection process uses it too.
 """
 
 from __future__ import annotations

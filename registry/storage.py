@@ -84,7 +84,7 @@ class Incoming:
         """Append.
 
         Raises:
-            TooLarge: this chunk passes the limit; it is not written.
+            UploadTooLarge: this chunk exceeds the limit; it is not written.
             NoSpace: the disk is full.
         """
         if self.size + len(chunk) > self.limit:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from registry.models import Device, Node
 
-#: whoever plans tells here what its plan in force wants: pairs of a device's ref and a variant's id
+#: set by the scheduler: yields the residents of the plan in force, as pairs of a device's ref and a variant's id
 planned: list[Callable[[], Iterator[tuple[str, int]]]] = []
 
 

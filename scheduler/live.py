@@ -38,7 +38,7 @@ def event(name: str, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def publish(name: str, data: dict[str, Any]) -> None:
-    """Tell all browsers; from synchronous code. A browser that misses it re-reads the state when it reconnects."""
+    """Send an event to all browsers, from synchronous code; one that misses it reads the state on reconnecting."""
     async_to_sync(get_channel_layer().group_send)(CONSOLE_GROUP, event(name, data))
 
 

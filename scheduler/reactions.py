@@ -9,7 +9,7 @@ from scheduler.members import push
 
 #: kinds of change after which another allocation may be better
 REPLAN = {"application", "variant"}
-#: kinds that members must hear of
+#: kinds of changes that are pushed to members
 PUSH = {"application", "api_key"}
 
 
@@ -28,5 +28,5 @@ def on_change(sender, kind: str, ref: str, replan: bool, **_) -> None:
         request_plan("change", f"{kind} {ref} changed")
     if kind in PUSH:
         queue.send("scheduler.push")
-    # Last: that browsers hear of it matters least.
+    # Last: browsers' events matter least.
     live.publish("changed", {"kind": kind, "ref": ref})

@@ -19,7 +19,7 @@ from . import live
 
 KEEP_S = 900
 #: gateways report once a second; an older report says nothing about now
-LATELY_S = 4
+RECENT_S = 4
 GATEWAY_STREAM = "nereus:gateway_seconds"
 NODE_STREAM = "nereus:node_seconds"
 #: by "APPLICATION SIZE", the last second in which queries of that size class arrived
@@ -82,9 +82,9 @@ def gateway_seconds(seconds: float) -> list[dict[str, Any]]:
 
 
 def serving(gateways: Iterable[str]) -> set[str]:
-    """Applications that every one of the gateways answers, as each said last; none where one has not said lately."""
+    """Applications that every one of the gateways answers, by their latest reports; none if one is silent."""
     latest: dict[str, set[str]] = {}
-    for data in gateway_seconds(LATELY_S):
+    for data in gateway_seconds(RECENT_S):
         latest[data["gateway"]] = set(data.get("serving", ()))
     found = [latest.get(gateway, set()) for gateway in gateways]
     return set.intersection(*found) if found else set()
@@ -107,7 +107,7 @@ def arrivals_by_size(entries: Iterable[dict[str, Any]]) -> list[tuple[int, dict[
 
 
 def sizes_arrived(within_s: float) -> dict[str, set[int]]:
-    """Size classes by application of which queries arrived within so many seconds; older ones are forgotten."""
+    """Size classes by application with arrivals within ``within_s`` seconds; older ones are deleted."""
     oldest, found, forgotten = time.time() - within_s, {}, []
     for key, t in live.client().hgetall(SIZES_HASH).items():
         if float(t) < oldest:

@@ -57,7 +57,7 @@ def capacity(
 
 
 def measured(base_url: str, token: str, applications: Iterable[DemoApplication]) -> dict[str, LoadCapacity]:
-    """Capacities by application from the profiles and the devices that the appliance knows.
+    """Capacities by application from the profiles and the appliance's devices.
 
     Raises:
         RestError: it cannot be reached or refuses.

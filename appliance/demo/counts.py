@@ -11,7 +11,7 @@ class Counts:
     """Queries by outcome; sums over answers.
 
     ``late``: answered after the SLO. ``refused``: as overload. ``failed``: any other error, or no answer.
-    ``unsent``: due, but too many were in flight. ``abandoned``: in flight when the load was told to stop; nobody knows
+    ``unsent``: due, but too many were in flight. ``abandoned``: in flight when the load was stopped; it is unknown
     how they would have ended, so no ratio contains them. ``accuracy_sum`` and ``correct`` are over answers in time.
     """
 

@@ -21,7 +21,7 @@ from .rates import RateProfile, arrivals
 
 #: connections, which several gateways share out among themselves
 CONNECTIONS = 8
-#: Channels of one process share a connection unless they are told not to, and wait for up to two minutes before they
+#: Channels of one process share a connection unless configured otherwise, and wait for up to two minutes before they
 #: connect again to a gateway that restarted.
 CHANNEL = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_ms", 1000)]
 #: statuses of overload

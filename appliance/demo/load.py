@@ -1,7 +1,7 @@
 """The demo's load: ``python -m appliance.demo.load``, until SIGTERM or SIGINT.
 
 Reads the appliance's measured profiles to know what it can carry, waits until it is ready, then sends a slow wave with
-sudden bursts (see :mod:`appliance.demo.rates`), and logs what came back every ten seconds. A gateway that goes away
+sudden bursts (see :mod:`appliance.demo.rates`), and logs the results every ten seconds. A gateway that goes away
 costs the queries that it owed, and nothing else. Keys come from ``credentials.json`` rather than from the command line,
 where every user of the box could read them.
 """
@@ -89,14 +89,14 @@ async def _aside(work: Callable[[], T]) -> T:
 
 async def calibrate(control_url: str, token: str) -> dict[str, LoadCapacity]:
     """Capacities from the appliance's profiles; asks again until all are there, saying once why it waits."""
-    said = ""
+    reported = ""
     while True:
         try:
             return await _aside(lambda: measured(control_url, token, applications()))
         except (RestError, LookupError) as error:
-            if str(error) != said:
-                said = str(error)
-                logger.info("waiting for profiles", reason=said)
+            if str(error) != reported:
+                reported = str(error)
+                logger.info("waiting for profiles", reason=reported)
         await asyncio.sleep(CALIBRATE_AGAIN_S)
 
 

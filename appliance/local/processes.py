@@ -35,7 +35,7 @@ class Guard:
             text=True,
         )
 
-    def tell(self, word: str, group: int) -> None:
+    def send(self, word: str, group: int) -> None:
         if self._process is not None and self._process.poll() is None:
             self._process.stdin.write(f"{word} {group}\n")
             self._process.stdin.flush()
@@ -84,7 +84,7 @@ class SupervisedService:
             if output is not None:
                 output.close()
         self.started_at = time.monotonic()
-        guard.tell("add", self.process.pid)
+        guard.send("add", self.process.pid)
 
     @property
     def running(self) -> bool:
@@ -106,4 +106,4 @@ class SupervisedService:
         except ProcessLookupError:
             pass
         self.process.wait(5)
-        guard.tell("remove", self.process.pid)
+        guard.send("remove", self.process.pid)

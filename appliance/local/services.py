@@ -87,7 +87,7 @@ def services(values: Settings, credentials: dict[str, str], log: Path) -> list[S
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", values.log_level]
     member = {
         "NEREUS_JOIN_TOKEN": values.join_token or credentials["join_token"],
-        # Set by this supervisor so that it can tell "not set" from a choice.
+        # Set by this supervisor, so that "not set" differs from a choice.
         "NEREUS_CPU_DEVICES": os.environ.get("NEREUS_CPU_DEVICES") or default_cpu_devices(),
     }
     # One core is one thread's: math libraries must not spread over cores that devices own.

@@ -24,7 +24,7 @@ class StructuredLogger(Logger):
 
 
 class Worker(UvicornWorker):
-    """An ASGI worker that does not wait for open websockets when told to stop."""
+    """An ASGI worker that does not wait for open websockets when stopped."""
 
     CONFIG_KWARGS = {
         "loop": "uvloop",

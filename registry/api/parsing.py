@@ -38,7 +38,7 @@ class BoundedJSONParser(JSONParser):
 class StoreUploadHandler(FileUploadHandler):
     """Streams each file of a request into an :class:`~registry.storage.Incoming`; all together at most ``limit`` bytes.
 
-    Raises TooLarge as soon as the limit is passed, before that by the announced length.
+    Raises UploadTooLarge as soon as the limit is exceeded, or at once by the announced length.
     """
 
     chunk_size = CHUNK

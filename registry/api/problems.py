@@ -54,8 +54,8 @@ def body(status: int, detail: str, kind: str | None = None, errors: list[InputFa
 
 
 def _invalid(faults: list[InputFault]) -> dict[str, Any]:
-    told = [f"{fault.field}: {fault.detail}" if fault.field else fault.detail for fault in faults]
-    return body(400, "; ".join(told), "invalid-input", faults)
+    lines = [f"{fault.field}: {fault.detail}" if fault.field else fault.detail for fault in faults]
+    return body(400, "; ".join(lines), "invalid-input", faults)
 
 
 def describe(error: Exception) -> tuple[dict[str, Any], dict[str, str]]:

@@ -18,7 +18,7 @@ MAX_ELEMENTS = 2**29
 MAX_VALIDATION_BYTES = 2**30
 MAX_VALIDATION_ROWS = 1_000_000
 
-#: errors that are told of one file; a broken one may have thousands
+#: errors reported for one file; a broken one may have thousands
 MAX_FAULTS = 20
 #: Python, numpy, onnx and onnxruntime map about 200 MiB before they do anything
 RUNTIME_BYTES = 384 * 2**20

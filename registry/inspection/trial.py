@@ -18,7 +18,7 @@ from workers.protocol.shapes import OPEN_SIZES
 from workers.protocol.specs import Signature, TensorSpec
 
 ROWS = (1, 3)
-#: largest difference of a row's result, relative, that different company in its batch may make without remark
+#: largest difference of a row's result, relative, allowed between different batches that contain it
 COMPANY_TOLERANCE = 0.01
 
 _NUMPY = {
@@ -80,11 +80,12 @@ def _failed(what: str, error: Exception) -> Exception:
         return MemoryError()
     too_new = re.search(r"IR version: (\d+), max supported IR version: (\d+)", text)
     if too_new:
-        return _invalid("file.ir_version", f"IR version {too_new[1]} is too new; onnxruntime knows up to {too_new[2]}")
+        limit = f"onnxruntime supports up to {too_new[2]}"
+        return _invalid("file.ir_version", f"IR version {too_new[1]} is too new; {limit}")
     too_new = re.search(r"Opset (\d+) is under development.*?till opset (\d+)", text)
     if too_new:
-        return _invalid("file.opset", f"opset {too_new[1]} is too new; onnxruntime knows up to {too_new[2]}")
-    # Paths on this box, native source locations and signatures tell a client nothing.
+        return _invalid("file.opset", f"opset {too_new[1]} is too new; onnxruntime supports up to {too_new[2]}")
+    # Paths on this box, native source locations and signatures do not help a client.
     text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text)
     text = re.sub(r"Load model from \S+ failed:", "", text)
     text = re.sub(r"\S+\.(cc|h|cpp):\d+ .*?\) ", "", text)
@@ -142,7 +143,7 @@ def _compare_tensor(tensor: Any, wanted: dict[str, Any], where: str, is_input: b
         ]
     shape, expected = list(tensor.shape or []), wanted["shape"]
     if not shape and not is_input:
-        return []  # an output of unknown shape: the trial run tells
+        return []  # an output of unknown shape: the trial run determines it
     field = f"{where}.shape"
     if len(shape) != len(expected):
         return [

@@ -80,8 +80,8 @@ def _inspect(archive: zipfile.ZipFile, signature: dict[str, Any], metric: str) -
     faults += _check_labels(archive, members["labels"], rows, signature, metric)
     counts = set(rows.values())
     if not faults and len(counts) > 1:
-        told = ", ".join(f"{name} {count}" for name, count in rows.items())
-        faults.append(InputFault("file", f"the arrays differ in rows: {told}"))
+        counts = ", ".join(f"{name} {count}" for name, count in rows.items())
+        faults.append(InputFault("file", f"the arrays differ in rows: {counts}"))
     if faults:
         raise InvalidInput(faults)
     return {"rows": counts.pop()}
@@ -155,7 +155,7 @@ def _check_labels(
 
 def _rehearse(labels: np.ndarray, outputs: list[dict[str, Any]], metric: str) -> list[InputFault]:
     """The metric itself over empty answers of the signature's shape: whatever it has against the labels shows now and
-    not after a variant was profiled. Outputs with open dimensions tell too little for that."""
+    not after a variant was profiled. Outputs with open dimensions do not determine it."""
     if any(size == -1 for tensor in outputs for size in tensor["shape"][1:]):
         return []
     row_bytes = sum(DATATYPES[tensor["datatype"]] * math.prod(tensor["shape"][1:]) for tensor in outputs)

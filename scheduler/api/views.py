@@ -50,7 +50,7 @@ class CurrentPlan(APIView):
 
     @extend_schema(request=None, responses={202: PlanRequestSerializer})
     def post(self, request) -> Response:
-        requested = request_plan("manual", f"asked for by {request.user.get_username()}")
+        requested = request_plan("manual", f"by {request.user.get_username()}")
         return Response({"requested": requested}, status=status.HTTP_202_ACCEPTED)
 
 
@@ -65,7 +65,7 @@ class ControlView(View):
 
     @extend_schema(operation_id="control_change", request=ControlChangeSerializer, responses=ChangedControlSerializer)
     def patch(self, request) -> Response:
-        """Choose another stack. It holds from the next plan on, which is requested at once; no query fails for it."""
+        """Choose another stack. It applies from the next plan on, which is requested at once; no query fails."""
         fields = self.checked(ControlChangeSerializer)
         if "stack" in fields:
             choices.change(fields["stack"], request.user.get_username())

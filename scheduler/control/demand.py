@@ -2,7 +2,7 @@
 
 A plan is in force for a period, so what it must be able to serve is that period's mean rate. What is planned for is a
 high quantile of the forecast of that mean, not the forecast times a fixed factor (Proteus, Section 4, takes an
-exponentially weighted mean times 1.05): a steady application needs hardly any margin and a nervous one much.
+exponentially weighted mean times 1.05): a steady application needs little margin, a variable one much.
 
 The forecast is an exponentially weighted level plus a damped trend (Holt; damping as by Gardner and McKenzie, 1985).
 Its spread has a part that is known beforehand, Poisson noise of the period to come and of the estimate itself, and a
@@ -38,18 +38,18 @@ RECENT_S, FALLEN_S = 2, 4
 # One set for all applications, by the pinball loss on the published traces (benchmarks/forecast.py).
 #: memory (s) of the level and of the trend; how much of the trend is believed, and the most that it may add or take
 LEVEL_S, TREND_S, DAMPING, TREND_LIMIT = 4.0, 8.0, 0.4, 0.2
-#: how far a mean rate strays by itself within 10 s, as a share of it
+#: drift of a mean rate within 10 s, as a share of it
 DRIFT = 0.04
 #: past forecasts: the horizon (s) they are judged at, how long (s) they count, the weight of the expected spread beside
 #: them, and the deviations beyond which an error counts no more (bursts are noticed, not learned)
 JUDGED_S, MEMORY_S, PRIOR, OUTLIER = 7, 30.0, 3.0, 2.5
-#: past forecasts are made from at least so many seconds
+#: least number of seconds that past forecasts are made from
 LEAST_S = 8
 
 #: bound on the rate (1/s) of bursts that are reported though the mean rate is what was planned for, over all
 #: applications together
 FALSE_BURSTS_PER_S = 1 / 300
-#: looks a second at an application: four windows at the end of each slot
+#: checks a second of an application: four windows at the end of each slot
 LOOKS_PER_S = 4 / SLOT_S
 
 
@@ -94,7 +94,7 @@ def estimate(
 
 
 def forecast(items: np.ndarray, horizon: int, deviations: float) -> np.ndarray:
-    """The mean of the next ``horizon`` seconds plus so many standard deviations, items/s, shape (applications,).
+    """The mean of the next ``horizon`` seconds plus ``deviations`` standard deviations, items/s, shape (applications,).
 
     ``items``: arrivals, shape (seconds, applications), oldest second first, at least one.
     """
@@ -198,7 +198,7 @@ def band(planned: float, applications: int = 1) -> Band:
 
 
 def _unlikely(mean: float, seconds: float, deviations: float) -> float:
-    """The rate (items/s) over ``seconds`` that a Poisson count passes as rarely as a normal one passes so many
+    """The rate (items/s) over ``seconds`` that a Poisson count exceeds as rarely as a normal variable exceeds so many
     standard deviations; below the mean for negative ones.
 
     By the second-order Cornish-Fisher expansion, which is at most one count off from a mean count of 0.3 on.

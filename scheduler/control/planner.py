@@ -1,4 +1,4 @@
-"""One turn of the control loop: demand, problem, strategy, stored plan."""
+"""One pass of the control loop: demand, problem, strategy, stored plan."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ logger = log.get("planner")
 
 
 class BrokenPlan(Exception):
-    """A strategy's answer breaks a constraint; the plan in force stays."""
+    """The strategy's allocation fails verification; the plan in force stays."""
 
 
 def make_plan(trigger: str, detail: str = "", observed: dict[str, float] | None = None) -> Plan | None:
     """Estimate demand, solve, store. None where there is nothing to plan (no device or no ready variant): the plan in
-    force stays, since a control plane that just started may not have heard of its nodes yet.
+    force stays, since a control plane that just started may not have received its nodes' reports yet.
 
     Raises:
         BrokenPlan: the strategy's answer breaks a constraint.

@@ -1,7 +1,7 @@
-"""When a variant may be called ready: once gateways answer for its application.
+"""Readiness of variants: ready once all gateways answer for the application.
 
-A plan that has been made is not yet followed: devices load, and gateways learn of it from them. So it is gateways that
-say what they answer, each second. Once ready, a variant stays so: where it can run now is another question.
+A stored plan is not adopted yet: devices load first, and gateways follow them. So gateways report each second which
+applications they answer. A ready variant stays ready, wherever it can run later.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from scheduler import telemetry
 
 
 def reported() -> None:
-    """A gateway's second has been recorded; make ready what waited for it."""
+    """Make variants ready whose application the gateways' latest reports answer."""
     waiting = set(Variant.objects.filter(state=Variant.State.LOADING).values_list("application__name", flat=True))
     if not waiting:
         return

@@ -1,4 +1,4 @@
-"""Which variants should stand by on a device for the moments before a plan catches up. Pure."""
+"""Relief: standby variants that a device may run until the next plan. Pure."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from scheduler.allocation.blocking import blocking
 from scheduler.allocation.capacity import dedicated_capacity, profile_on
 from scheduler.allocation.problem import Allocation, Problem
 
-#: a stand-by must be faster than what is planned by this factor to be worth its memory
+#: factor by which a standby variant must be faster than the planned ones
 FASTER = 1.2
-#: what is planned on a device and what stands by there may take this part of its memory together: devices on the cores
+#: part of a device's memory that planned and standby variants may take together: devices on the cores
 #: of one box share its memory with everything else that runs there, and batches need memory of their own
 MEMORY_SHARE = 0.5
 
 
 def standing_by(problem: Problem, allocation: Allocation) -> dict[str, list[str]]:
     """Variant ids by device, in the order of loading, as far as memory allows: the residents that the strategy chose
-    beyond those it placed, without such as would keep others waiting; :func:`relief` where it chooses none."""
+    beyond those it placed, without blocking ones; :func:`relief` where it chooses none."""
     blocked = blocking(problem, allocation)
     wanted: dict[str, Sequence[str]] = allocation.residents or relief(problem, allocation)
     devices = {device.id: device for device in problem.devices}
@@ -33,7 +33,7 @@ def standing_by(problem: Problem, allocation: Allocation) -> dict[str, list[str]
             needs = memory[variant].get(device.type)
             if variant in here or needs is None or variant in blocked[ref]:
                 continue
-            # A smaller one further down may still fit.
+            # A smaller one later in the order may still fit.
             if device.memory_bytes is None or used + needs <= MEMORY_SHARE * device.memory_bytes:
                 used += needs
                 chosen.setdefault(ref, []).append(variant)

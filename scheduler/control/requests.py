@@ -15,7 +15,7 @@ OBSERVED_FOR_S = 4
 
 
 def request_plan(trigger: str, detail: str = "", at_most_every_s: int = 0) -> bool:
-    """Ask for a plan; False when one already waits (it will see the same state) or was asked for too recently.
+    """Request a plan; False if one already waits (it will use the same state) or was requested too recently.
 
     Called inside a transaction, the request is made once that is committed.
     """

@@ -1,4 +1,4 @@
-"""What the plan in force wants resident."""
+"""Residents of the plan in force."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """What a plan counts on where latency depends on the size of queries: size classes by demand. Pure.
 
-Proteus (Ahmad et al., ASPLOS '24, Section 4) knows one latency by batch: a batch b may run where latency(b) <= SLO / 2,
+Proteus (Ahmad et al., ASPLOS '24, Section 4) has one latency by batch: a batch b may run where latency(b) <= SLO / 2,
 and a device then serves P = b / latency(b). Batches hold queries of one size class, each class its share of the items,
 so a device that serves b items a batch serves b / sum(share * latency(b, class)) on average; and b may run where even
-the slowest class that is asked for keeps to SLO / 2.
+the slowest class that is in demand keeps to SLO / 2.
 """
 
 from __future__ import annotations

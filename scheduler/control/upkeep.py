@@ -1,4 +1,4 @@
-"""Periodic care for plans."""
+"""Periodic upkeep of plans, devices and members' state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOST_S = 60
 
 
 def replan_if_devices_changed() -> bool:
-    """Ask for a plan when the devices at hand are not those of the plan in force (a node fell silent, say)."""
+    """Request a plan if the available devices are not those of the plan in force (a node fell silent, for example)."""
     latest = Plan.objects.only("problem").first()
     if latest is None:
         return False
@@ -34,17 +34,16 @@ def replan_if_devices_changed() -> bool:
 
 
 def write_off_silent_devices() -> int:
-    """Devices of nodes that said nothing for long hold nothing any more: what was loaded there no longer counts as in
-    use. A node that returns reports their state anew."""
+    """Mark devices of silent nodes as down, with nothing loaded. A node that returns reports their state anew."""
     if not silence_counts():
         return 0
     limit = timezone.now() - timedelta(seconds=LOST_S)
     for kind in (Node, Gateway):
-        # Their connections ended without a word (web was killed, say).
+        # Connections that ended without a close message (web was killed, for example).
         silent = kind.objects.filter(state=Member.State.APPROVED, last_seen__lt=limit).exclude(channel="")
         silent.update(channel="")
     lost = Device.objects.filter(node__last_seen__lt=limit).exclude(state=Device.State.DOWN)
-    return lost.update(state=Device.State.DOWN, warm=[], detail="the node has not been heard of for a minute")
+    return lost.update(state=Device.State.DOWN, warm=[], detail="the node has sent nothing for a minute")
 
 
 def forget_old_plans() -> None:

@@ -1,4 +1,4 @@
-"""From an allocation to what members are told: specs of applications and variants, and the plan on the wire."""
+"""Wire format of plans: specs of applications and variants, and the plan from an allocation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workers.protocol import shapes, specs
 def application_spec(
     application: registry.Application, profiled: Collection[int] | None = None
 ) -> specs.ApplicationSpec:
-    """An application as the data plane knows it.
+    """An application's spec for the data plane.
 
     Args:
         profiled: the size classes that its variants' profiles distinguish; None: all, since profiles are to be made.
@@ -60,7 +60,7 @@ def profile_points(profile: registry.Profile) -> tuple[specs.ProfilePoint, ...]:
 
 
 def variant_spec(variant: registry.Variant, normalized: float | None) -> specs.VariantSpec:
-    """A variant as the data plane knows it."""
+    """A variant's spec for the data plane."""
     return specs.VariantSpec(
         id=variant.pk,
         name=variant.name,
@@ -75,7 +75,7 @@ def variant_spec(variant: registry.Variant, normalized: float | None) -> specs.V
 def wire_plan(
     version: int, problem: Problem, allocation: Allocation, devices: list[registry.Device], stack: str
 ) -> specs.Plan:
-    """The plan as gateways get it; devices without residents are named too, so that they let go of what they hold."""
+    """The plan for gateways and nodes; devices without residents are included, so that they unload what they hold."""
     stand_by = standing_by(problem, allocation)
     ids = {int(p.variant) for p in allocation.placements} | {int(v) for some in stand_by.values() for v in some}
     variants = registry.Variant.objects.select_related("application").prefetch_related("profiles__latencies")
@@ -87,7 +87,7 @@ def wire_plan(
         here = [p for p in allocation.placements if p.device == device.ref and p.variant in by_id]
         for placement in here:
             key = (by_id[placement.variant].application.name, device.ref)
-            # A strategy's numbers may be numpy's, which the wire does not know.
+            # A strategy's numbers may be numpy scalars, which the wire cannot encode.
             rates[key] = rates.get(key, 0.0) + float(placement.rate)
         others = [by_id[variant] for variant in stand_by.get(device.ref, ()) if variant in by_id]
         device_plans.append(

@@ -19,7 +19,7 @@ logger = log.get("members")
 
 @dataclass(frozen=True)
 class Identity:
-    """Who holds the token: a known member, or whoever was given a join token."""
+    """The holder of the token: an existing member, or a new one with a join token."""
 
     member: Node | Gateway | None
     token: JoinToken | None
@@ -75,7 +75,7 @@ def admit(kind: type[Node] | type[Gateway], identity: Identity, name: str, chann
     member.last_seen = timezone.now()
     member.behind_since = None
     member.save()
-    presence.heard()
+    presence.seen()
     return member
 
 
@@ -102,7 +102,7 @@ def state_of(kind: type[Node] | type[Gateway], pk: int) -> str | None:
 def seen(kind: type[Node] | type[Gateway], pk: int, channel: str) -> None:
     """The member sent something on this channel. A member that was written off meanwhile (the clock was set forward,
     say) is connected again; the channel of a newer connection stays."""
-    presence.heard()
+    presence.seen()
     current = Case(When(channel="", then=Value(channel)), default=F("channel"))
     kind.objects.filter(pk=pk).update(last_seen=timezone.now(), channel=current)
 

@@ -58,7 +58,7 @@ class Configurations:
         return self._once(("node", pk), lambda: push.node_config(pk, shared))
 
     async def gateway(self, gateways: int, since: float | None = None) -> control.GatewayConfig:
-        """What one of so many gateways should hold."""
+        """The configuration of one of ``count`` gateways."""
         shared = (await self.registered(since)).shared
         return self._once(("gateway", gateways), lambda: push.gateway_config(shared, gateways))
 

@@ -261,7 +261,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
         raise NotImplementedError
 
     async def admitted(self) -> None:
-        """The member is approved and knows it: send its configuration."""
+        """The member is approved and was notified: send its configuration."""
         raise NotImplementedError
 
     async def configuration(self, since: float | None = None) -> control.NodeConfig | control.GatewayConfig:
@@ -343,7 +343,7 @@ class GatewayConsumer(MemberConsumer):
     """``/ws/gateway/``: a gateway."""
 
     kind = Gateway
-    #: what all gateways told, in the one process that serves websockets
+    #: arrivals that gateways reported, in the one process that serves websockets
     total = TotalArrivals()
 
     def decode(self, text: str):
@@ -357,24 +357,24 @@ class GatewayConsumer(MemberConsumer):
         self.total.joined(self.member.name, self.channel_name, time.monotonic())
         await self._enter(push.GATEWAYS)
         await self.send_configuration(time.monotonic())
-        await self._tell_others()
+        await self._refresh_gateways()
 
     async def configuration(self, since: float | None = None) -> control.GatewayConfig:
         config = await configurations().gateway(max(1, self.total.serving), since)
         self.total.set_plan(config.plan.bands, config.plan.version, time.monotonic())
         return config
 
-    async def _tell_others(self) -> None:
-        """Every gateway must know whether it serves alone."""
+    async def _refresh_gateways(self) -> None:
+        """Send all gateways their configuration again: it includes the number of gateways."""
         await self.channel_layer.group_send(push.GATEWAYS, {"type": "member.refresh"})
 
     async def disconnect(self, code: int) -> None:
-        # A gateway that stops closes its link; of one that dies, or whose link breaks, nothing is heard.
+        # A gateway that stops closes its link in order; one that dies, or whose link breaks, does not.
         stopped, now = code == CLOSED_IN_ORDER, time.monotonic()
         left = self.member is not None and self.total.left(self.member.name, self.channel_name, now, stopped)
         await super().disconnect(code)
         if left and stopped:
-            await self._tell_others()
+            await self._refresh_gateways()
 
     def _remember_address(self) -> None:
         Gateway.objects.filter(pk=self.member.pk).update(address=self.join_message.address[:200])
@@ -390,7 +390,7 @@ class GatewayConsumer(MemberConsumer):
             case control.Burst():
                 await self._burst(message)
             case control.Arrivals():
-                self.total.heard(self.member.name, self.channel_name, message, time.monotonic())
+                self.total.report(self.member.name, self.channel_name, message, time.monotonic())
                 await self._judge()
             case control.Overload():
                 who = f"gateway {self.member.name}"
@@ -399,7 +399,7 @@ class GatewayConsumer(MemberConsumer):
 
     async def _judge(self) -> None:
         if self.total.forget(time.monotonic()):
-            await self._tell_others()
+            await self._refresh_gateways()
         for burst in self.total.check(time.monotonic()):
             rate = round(burst.rate, 2)
             logger.info("burst", application=burst.application, rate=rate, plan=burst.plan_version)

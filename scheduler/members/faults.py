@@ -14,7 +14,7 @@ from workers.protocol import control
 
 logger = log.get("faults")
 
-#: a variant with so many crashes on a device type within WINDOW_S seconds is left out of plans there
+#: number of crashes on a device type within WINDOW_S seconds that blocks a variant there
 CRASHES, WINDOW_S = 5, 600
 #: faults that are kept
 KEPT = 1000

@@ -6,7 +6,7 @@ import math
 
 #: pause between two configurations on one connection, in seconds: the member is still taking over the last one
 ANSWER_EVERY_S = 2.0
-#: an operator is warned of a member that has been behind for so many seconds
+#: seconds behind after which operators are warned of a member
 WARN_AFTER_S = 10.0
 
 

@@ -1,30 +1,30 @@
-"""Telling a member's silence from the control plane's own absence.
+"""Distinguish silent members from an absence of the control plane itself.
 
-When web was away, every member looks silent, and they come back one by one within their longest back-off. A plan made
-from the first one alone would have all others unload their models. So silence counts only while the control plane has
-been hearing of members for a while.
+After web was down, every member looks silent, and members reconnect one by one within their longest back-off. A plan
+made for the first one alone would make all others unload their models. So silence counts only once the control plane
+has received members' messages for a while.
 """
 
 from __future__ import annotations
 
 from scheduler import live
 
-HEARD = "nereus:members_heard"
+SEEN = "nereus:members_seen"
 RETURNING = "nereus:members_returning"
-#: without a word from any member for so long, the control plane itself was away
+#: seconds without any member's message after which the control plane itself counts as away
 ABSENT_S = 10
-#: members' longest back-off, its jitter and a join
+#: seconds that all members take to reconnect: longest back-off, its jitter and a join
 RETURN_S = 20
 
 
-def heard() -> None:
-    """A member said something."""
+def seen() -> None:
+    """Record that a member sent a message."""
     redis = live.client()
-    if redis.set(HEARD, 1, ex=ABSENT_S, get=True) is None:
+    if redis.set(SEEN, 1, ex=ABSENT_S, get=True) is None:
         redis.set(RETURNING, 1, ex=RETURN_S)
 
 
 def silence_counts() -> bool:
     """Whether a silent member is really away."""
     redis = live.client()
-    return bool(redis.exists(HEARD)) and not redis.exists(RETURNING)
+    return bool(redis.exists(SEEN)) and not redis.exists(RETURNING)

@@ -115,7 +115,7 @@ def read() -> Registered:
 
 
 def gateway_config(shared: CommonConfiguration, gateways: int = 1) -> control.GatewayConfig:
-    """Everything that one of so many gateways must know."""
+    """The whole configuration of one of ``serving`` gateways."""
     return control.GatewayConfig(
         applications=shared.applications, key_hashes=shared.key_hashes, plan=shared.plan, gateways=gateways
     )
@@ -162,7 +162,7 @@ def push_all() -> None:
 
 
 def cancel_profile(pk: int) -> None:
-    """Tell the device that works on a cancelled profile job to stop."""
+    """Order the device that runs a cancelled profile job to stop."""
     job = ProfileJob.objects.filter(pk=pk, state=ProfileJob.State.CANCELLED).select_related("device").first()
     if job is not None and job.device is not None:
         send(node_group(job.device.node_id), control.ProfileCancel(job=job.pk))

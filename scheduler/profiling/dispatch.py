@@ -18,12 +18,12 @@ from workers.protocol import control, specs
 
 logger = log.get("profiling")
 
-#: a running job whose device said nothing for so long goes back to the queue
+#: seconds without progress after which a running job goes back to the queue
 SILENT_S = 120
-#: a node says at once that it has an order; one that it does not speak of was lost on the way
-UNHEARD_S = 15
-#: an order may be on its way for so many seconds before the node reports the job
-ON_THE_WAY_S = 3
+#: seconds after which an order that the node has not confirmed counts as lost
+UNCONFIRMED_S = 15
+#: seconds that an order may take to reach the node and be reported
+DELIVERY_S = 3
 MAX_BATCH = 64
 
 
@@ -55,10 +55,10 @@ def dispatch() -> int:
 
 
 def reconcile(node: Node, under_way: Collection[int]) -> list[control.ToMember]:
-    """Messages after which the node works on the jobs that it should work on, and on no others.
+    """Messages that make the node run exactly the jobs ordered from it.
 
-    A job that the node has reported on and now does not know was lost with a restart of the node: that was an attempt,
-    and the job goes back to the queue.
+    A job that the node has reported before but does not run now was lost with a restart of the node: this counts as an
+    attempt, and the job goes back to the queue.
     """
     running = ProfileJob.objects.filter(state="running", device__node=node)
     jobs = {job.pk: job for job in running.select_related("variant__application", "device")}
@@ -67,17 +67,16 @@ def reconcile(node: Node, under_way: Collection[int]) -> list[control.ToMember]:
     for pk in sorted(jobs.keys() - set(under_way)):
         job = jobs[pk]
         if job.heard is not None:
-            give_up_or_retry(job, "the node does not work on it any more; it was restarted, say", retry=True)
+            give_up_or_retry(job, "the node no longer runs it, perhaps after a restart", retry=True)
             order_next()
-        elif not now - timedelta(seconds=ON_THE_WAY_S) < (job.started or job.created) <= now:
+        elif not now - timedelta(seconds=DELIVERY_S) < (job.started or job.created) <= now:
             logger.warning("profile_order_repeated", job=pk, device=job.device.ref)
             messages.append(_order(job, job.device))
     return messages
 
 
 def _claim(job: ProfileJob, device: Device) -> bool:
-    """Whether the job is now this device's. Two of these tasks may run at once; the database lets a device have one
-    running job."""
+    """Assign the job to the device; False if another task was first. The database allows one running job a device."""
     try:
         with transaction.atomic():
             return bool(
@@ -117,20 +116,20 @@ def _order(job: ProfileJob, device: Device) -> control.ProfileOrder:
 def requeue_silent() -> int:
     """Jobs whose device went silent or away are queued again, and fail after :data:`results.MAX_ATTEMPTS`."""
     limit = timezone.now() - timedelta(seconds=SILENT_S)
-    unheard = timezone.now() - timedelta(seconds=UNHEARD_S)
+    unconfirmed = timezone.now() - timedelta(seconds=UNCONFIRMED_S)
     count = 0
     for job in ProfileJob.objects.filter(state="running").select_related("device__node", "variant__application"):
         away = job.device is None or not job.device.node.channel or job.device.state == Device.State.DOWN
         if away or (job.heard or job.started or job.created) < limit:
-            give_up_or_retry(job, "the device went away or said nothing for too long", retry=True)
+            give_up_or_retry(job, "the device is away, or reported no progress for too long", retry=True)
             count += 1
-        elif job.heard is None and job.started is not None and job.started < unheard:
+        elif job.heard is None and job.started is not None and job.started < unconfirmed:
             count += _take_back(job)
     return count
 
 
 def _take_back(job: ProfileJob) -> int:
-    """An order that never arrived is not an attempt."""
+    """Requeue a job whose order was lost, without counting an attempt."""
     return ProfileJob.objects.filter(pk=job.pk, state="running", heard__isnull=True).update(
         state="queued", device=None, attempts=F("attempts") - 1
     )

@@ -21,12 +21,12 @@ logger = log.get("profiling")
 
 #: a variant is not measured again for drift more often
 DRIFT_PAUSE_S = 300
-#: a job whose device went away is given to a device so many times
+#: attempts of a job before it fails
 MAX_ATTEMPTS = 3
 
 
 def announce(job: ProfileJob, points: tuple[ProfilePoint, ...] = ()) -> None:
-    """Tell browsers how a job stands."""
+    """Publish the job's state to browsers."""
     live.publish(
         "profile",
         {
@@ -102,7 +102,7 @@ def done(node: Node, message: control.ProfileDone) -> None:
             measured = Variant.objects.filter(pk=job.variant_id, accuracy_source=Variant.Source.MEASURED)
             measured.update(accuracy=message.accuracy)
         answered = Variant.objects.filter(application=job.variant.application_id, state=Variant.State.READY).exists()
-        # A variant that is leaving (draining) or whose accuracy nobody knows does not become ready.
+        # A variant that is leaving (draining) or that has no accuracy does not become ready.
         Variant.objects.filter(
             pk=job.variant_id, state__in=[Variant.State.PROFILING, Variant.State.FAILED], accuracy__isnull=False
         ).update(

@@ -11,7 +11,7 @@ export class Problem extends Error {
 
 const csrf = () => document.querySelector('meta[name="csrf-token"]').content;
 
-// What a response's body says is wrong: problem+json, or anything else as well as it can be told.
+// The Problem in a response's body: problem+json, or the best guess for anything else.
 export function problemFrom(status, text) {
   let body = null;
   try { body = JSON.parse(text); } catch { /* an HTML page of a proxy, say */ }

@@ -101,7 +101,7 @@ live
   .on("profile", profile)
   .on("changed", () => {
     clearTimeout(snapshotTimer);
-    snapshotTimer = setTimeout(() => live.say("snapshot"), 300);
+    snapshotTimer = setTimeout(() => live.send("snapshot"), 300);
   });
 
 document.addEventListener("refreshed", () => { showProgress(); drawCurves(); });

@@ -1,4 +1,4 @@
-// The cluster's state as the page knows it: the snapshot, then events. Pure: no DOM.
+// The cluster's state on the page: the snapshot, then events. Pure: no DOM.
 
 export class Cluster {
   constructor() {

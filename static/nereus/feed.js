@@ -41,8 +41,8 @@ export class Feed {
 
   profile(t, data) {
     const what = `${data.application}/${data.variant_name} on ${data.device_type}`;
-    const tell = { done: ["ready", `Profiled ${what}`], failed: ["failed", `Profiling ${what} failed${data.detail ? `: ${data.detail}` : ""}`], cancelled: ["plain", `Profiling ${what} was cancelled`] }[data.state];
-    if (tell) this.add(t, "profile", tell[0], tell[1], { key: `profile-${data.job}-${data.state}`, href: `/applications/${encodeURIComponent(data.application)}/` });
+    const entry = { done: ["ready", `Profiled ${what}`], failed: ["failed", `Profiling ${what} failed${data.detail ? `: ${data.detail}` : ""}`], cancelled: ["plain", `Profiling ${what} was cancelled`] }[data.state];
+    if (entry) this.add(t, "profile", entry[0], entry[1], { key: `profile-${data.job}-${data.state}`, href: `/applications/${encodeURIComponent(data.application)}/` });
   }
 
   fault(t, data) {

@@ -87,7 +87,7 @@ async function submitJson(form) {
     const body = readForm(form);
     const answer = await call(form.dataset.method, form.dataset.api, body);
     if (form.dataset.secret) { showSecret(form, answer); form.reset(); }
-    if (form.dataset.said) toast(form.dataset.said);
+    if (form.dataset.toast) toast(form.dataset.toast);
     if (form.dataset.done) location.assign(form.dataset.done.replace("{name}", encodeURIComponent(body.name ?? "")));
     else refresh();
   } catch (error) {
@@ -135,7 +135,7 @@ async function press(button) {
   button.disabled = true;
   try {
     await call(button.dataset.method, button.dataset.call, button.dataset.body && JSON.parse(button.dataset.body));
-    if (button.dataset.said) toast(button.dataset.said);
+    if (button.dataset.toast) toast(button.dataset.toast);
     if (button.dataset.done) location.assign(button.dataset.done);
     else refresh();
   } catch (error) {

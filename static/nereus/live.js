@@ -1,8 +1,8 @@
-// The page's websocket: events to whoever asked for them, and a new connection when one ends.
+// The page's websocket: dispatches events to handlers, and reconnects.
 
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 15000;
-// Gateways report each second; a connection that is silent for longer than this is asked whether it still lives.
+// Gateways report each second; a connection that is silent for longer is probed with a ping.
 const SILENCE_MS = 15000;
 
 export class Live {
@@ -11,7 +11,7 @@ export class Live {
     this.handlers = new Map();
     this.wait = FIRST_WAIT_MS;
     this.socket = null;
-    this.heard = 0;
+    this.receivedAt = 0;
   }
 
   on(event, handler) {
@@ -20,7 +20,7 @@ export class Live {
     return this;
   }
 
-  #tell(event, data) {
+  #emit(event, data) {
     for (const name of [event, "*"]) {
       for (const handler of this.handlers.get(name) ?? []) {
         // One part of the page that cannot draw something must not stop the others.
@@ -35,7 +35,7 @@ export class Live {
     addEventListener("online", () => this.#soon(0));
   }
 
-  say(command) {
+  send(command) {
     if (this.socket?.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify({ command }));
   }
 
@@ -44,23 +44,23 @@ export class Live {
     this.timer = null;
     const socket = new WebSocket(this.url);
     this.socket = socket;
-    this.heard = performance.now();
+    this.receivedAt = performance.now();
     socket.onmessage = (message) => {
       if (socket !== this.socket) return;
-      this.heard = performance.now();
+      this.receivedAt = performance.now();
       let parsed;
       try { parsed = JSON.parse(message.data); } catch { return console.warn("live: not JSON"); }
       if (parsed.event === "error") { this.reason = parsed.data?.detail; return; }
       if (parsed.event === "snapshot") {
         this.wait = FIRST_WAIT_MS;
-        this.#tell("state", "live");
+        this.#emit("state", "live");
       }
-      this.#tell(parsed.event, parsed.data);
+      this.#emit(parsed.event, parsed.data);
     };
     socket.onclose = (close) => {
       if (socket !== this.socket) return;
-      if (close.code === 4401) { this.#tell("state", "signed out"); return; }
-      this.#tell("state", "reconnecting");
+      if (close.code === 4401) { this.#emit("state", "signed out"); return; }
+      this.#emit("state", "reconnecting");
       this.#soon(this.wait * (0.75 + Math.random() / 2));
       this.wait = Math.min(this.wait * 2, LONGEST_WAIT_MS);
     };
@@ -75,9 +75,9 @@ export class Live {
 
   #check() {
     if (this.socket?.readyState !== WebSocket.OPEN) return;
-    const silent = performance.now() - this.heard;
+    const silent = performance.now() - this.receivedAt;
     if (silent > 2 * SILENCE_MS) this.socket.close();
-    else if (silent > SILENCE_MS) this.say("ping");
+    else if (silent > SILENCE_MS) this.send("ping");
   }
 }
 

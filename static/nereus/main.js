@@ -25,5 +25,5 @@ live
   });
 
 startForms();
-// After all modules of the page have said what they want to hear.
+// After all modules of the page have subscribed to events.
 addEventListener("DOMContentLoaded", () => live.start());

@@ -32,7 +32,7 @@ export class ClusterMap {
         node.state !== "approved" && el("span", { class: `badge ${node.state}` }, node.state === "pending" ? "waits for approval" : node.state),
         el("span", { class: `badge ${node.connected ? "up" : "down"}` }, node.connected ? "connected" : "not connected"),
         node.state === "pending" && el("a", { href: "/nodes/" }, "approve")),
-      devices.length ? el("div", { class: "map" }, devices.map((device) => this.#device(device))) : el("p", { class: "muted" }, "It has not named a device."));
+      devices.length ? el("div", { class: "map" }, devices.map((device) => this.#device(device))) : el("p", { class: "muted" }, "This node has reported no devices."));
   }
 
   #device(device) {

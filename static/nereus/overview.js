@@ -123,7 +123,7 @@ function banners() {
 
 function askSnapshot() {
   clearTimeout(snapshotTimer);
-  snapshotTimer = setTimeout(() => live.say("snapshot"), 300);
+  snapshotTimer = setTimeout(() => live.send("snapshot"), 300);
 }
 
 // --- events ---------------------------------------------------------------------------------------------------------

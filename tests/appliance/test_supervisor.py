@@ -197,8 +197,8 @@ def test_the_guard_does_nothing_when_all_was_stopped_in_order(tmp_path):
     service.stop(guard)
     # Were a group left on its list, it would end what has that number now.
     with subprocess.Popen(["sleep", "600"], start_new_session=True) as bystander:
-        guard.tell("add", bystander.pid)
-        guard.tell("remove", bystander.pid)
+        guard.send("add", bystander.pid)
+        guard.send("remove", bystander.pid)
         guard.stop()
         assert bystander.poll() is None
         bystander.kill()

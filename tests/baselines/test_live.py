@@ -24,7 +24,7 @@ STATIC = ("clipper-ht", "clipper-ha")
 @pytest.fixture
 def cluster(clean_redis):
     """Four devices and two applications, each with a quick and a good variant: 200 and 25 rows/s a device."""
-    clean_redis.set(presence.HEARD, 1)
+    clean_redis.set(presence.SEEN, 1)
     node(devices=4)
     for name in ("digits", "letters"):
         owner = application(name)

@@ -32,7 +32,7 @@ def client(django_user_model):
 
 @pytest.fixture
 def digits(clean_redis):
-    clean_redis.set(presence.HEARD, 1)
+    clean_redis.set(presence.SEEN, 1)
     node()
     owner = application()
     return owner, variant(owner, "quick", 90, 5), variant(owner, "good", 99, 40)

@@ -1,4 +1,4 @@
-"""The control loop on real rows and a real Redis: what is planned, when, and what members are told."""
+"""The control loop on real rows and a real Redis: what is planned, when, and what members receive."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 @pytest.fixture
 def digits(clean_redis):
     # The control plane has been hearing of its members for a while.
-    clean_redis.set(presence.HEARD, 1)
+    clean_redis.set(presence.SEEN, 1)
     node()
     owner = application()
     return owner, variant(owner, "quick", 90, 5), variant(owner, "good", 99, 40)
@@ -94,8 +94,8 @@ def test_a_control_plane_that_was_away_plans_with_nodes_that_are_still_coming_ba
     node("other", devices=1)
     Node.objects.filter(name="other").update(last_seen=timezone.now() - timedelta(minutes=5))
     assert len(make_plan("period").wire["devices"]) == 2
-    clean_redis.delete(presence.HEARD)  # nobody was heard of: web was away
-    presence.heard()  # the first node is back
+    clean_redis.delete(presence.SEEN)  # no member reported: web was down
+    presence.seen()  # the first node is back
     assert len(make_plan("period").wire["devices"]) == 3
     assert upkeep.write_off_silent_devices() == 0
     clean_redis.delete(presence.RETURNING)  # the others had their time

@@ -26,7 +26,7 @@ POINTS = (ProfilePoint(1, 0.01, 0.012, 0.01, 30),)
 
 @pytest.fixture
 def box(clean_redis):
-    clean_redis.set(presence.HEARD, 1)
+    clean_redis.set(presence.SEEN, 1)
     return node()
 
 

@@ -71,7 +71,7 @@ class World:
             if report is not None:
                 coming.append((part.way_s, i, control.decode_from_gateway(control.encode(report))))
         for way_s, i, report in sorted(coming, key=lambda one: one[:2]):
-            self.total.heard(f"g{i}", "first", report, now + way_s)
+            self.total.report(f"g{i}", "first", report, now + way_s)
             self._check(now + way_s)
         if self.slot % 10 == 0:
             self.statistics()
@@ -179,7 +179,7 @@ def test_reports_that_were_held_up_are_counted_where_they_belong():
         held.append(report)
         if not 20 <= slot < 40:
             for one in held:
-                total.heard("g0", "first", one, now)
+                total.report("g0", "first", one, now)
             held = []
         assert total.check(now) == []
 
@@ -192,7 +192,7 @@ def test_a_gateway_that_comes_back_is_one_gateway_and_its_old_connection_says_no
     total.joined("g1", "second", START_S + 1)
     assert len(total) == 2
     many = control.Arrivals(slot=int((START_S + 2) / SLOT_S) - 1, applications={"a": ((500, 500),)})
-    total.heard("g1", "first", many, START_S + 2)
+    total.report("g1", "first", many, START_S + 2)
     assert total.check(START_S + 2.1) == []
     assert not total.left("g1", "first", START_S + 2.2)
     assert len(total) == 2
@@ -227,12 +227,12 @@ def test_a_gateway_that_is_away_for_a_moment_leaves_nobody_alone():
     assert total.serving == 2 and not total.forget(START_S + 1 + LINGERS_S - 0.1)
     # The other one goes on telling its arrivals, and somebody must judge them.
     slot = int((START_S + 30) / SLOT_S) - 1
-    total.heard("g0", "first", control.Arrivals(slot=slot, applications={"a": ((50, 50),)}), START_S + 30.01)
+    total.report("g0", "first", control.Arrivals(slot=slot, applications={"a": ((50, 50),)}), START_S + 30.01)
     assert [burst.application for burst in total.check(START_S + 30.01)] == ["a"]
     total.joined("g1", "second", START_S + 40)
     assert total.serving == 2 and not total.forget(START_S + 40 + LINGERS_S), "it is back"
     total.left("g1", "second", START_S + 200)
-    assert total.forget(START_S + 200 + LINGERS_S) and total.serving == 1, "the other one is told, once"
+    assert total.forget(START_S + 200 + LINGERS_S) and total.serving == 1, "the other one is notified, once"
     assert not total.forget(START_S + 200 + LINGERS_S) and total.check(START_S + 300) == []
 
 
@@ -265,15 +265,15 @@ def test_what_a_lone_gateway_has_reported_is_not_reported_again_once_another_one
             reported += one.check(now)
             assert total.check(now) == []
     assert reported
-    # Its first report tells of the last ten seconds, so that what is judged from now on has its whole window.
-    total.heard("g0", "first", one.report(now), now)
+    # Its first report covers the last ten seconds, so that what is judged from now on has its whole window.
+    total.report("g0", "first", one.report(now), now)
     assert total.check(now) == []
     for slot in range(81, 84):
         now = START_S + (slot + 1) * SLOT_S + AFTER_S
         for gateway, known in (("g0", one), ("g1", other)):
             for _ in range(5):
                 known.arrived("a", 1, now - 0.5 * SLOT_S)
-            total.heard(gateway, "first", known.report(now), now)
+            total.report(gateway, "first", known.report(now), now)
         reported = total.check(now)
         if reported:
             break
@@ -288,7 +288,7 @@ def test_an_older_plan_that_is_read_late_changes_nothing():
         total.joined(name, "first", START_S)
     slot = int((START_S + 1) / SLOT_S) - 1
     for name in ("g0", "g1"):
-        total.heard(name, "first", control.Arrivals(slot=slot, applications={"a": ((9, 9),)}), START_S + 1.01)
+        total.report(name, "first", control.Arrivals(slot=slot, applications={"a": ((9, 9),)}), START_S + 1.01)
     assert [(burst.rate, burst.plan_version) for burst in total.check(START_S + 1.01)] == [(18.0, 7)]
 
 

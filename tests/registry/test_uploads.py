@@ -96,7 +96,7 @@ BAD_MODELS = {
     "opset too new": (_model(opset=NEWEST + 1), "file.opset", f"opset {NEWEST + 1} is too new"),
     "opset absurd": (_model(opset=10**9), "file.opset", "is too new"),
     "IR version too new": (_model(ir_version=99), "file.ir_version", "IR version 99 is too new"),
-    "newer than the runtime": (_model(ir_version=onnx.IR_VERSION), "file.ir_version", "onnxruntime knows up to"),
+    "newer than the runtime": (_model(ir_version=onnx.IR_VERSION), "file.ir_version", "onnxruntime supports up to"),
     "unknown operator": (
         _model([node("Frobnicate", ["x"], ["y"])]),
         "file.operators",

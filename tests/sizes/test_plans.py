@@ -146,7 +146,7 @@ class TestControlLoop:
     def one_variant_a_device(self, clean_redis):
         from scheduler.members import presence
 
-        clean_redis.set(presence.HEARD, 1)
+        clean_redis.set(presence.SEEN, 1)
         world.node()
         choices.change("proteus", "a test")
 

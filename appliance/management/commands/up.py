@@ -61,7 +61,7 @@ class Command(BaseCommand):
             self.say(f"Stopped in {time.monotonic() - started:.1f} s.")
 
     def say(self, text: str) -> None:
-        # A terminal that went away (hang-up) must not keep the appliance from stopping in order.
+        # A terminal that hangs up must not keep the appliance from stopping in order.
         try:
             self.stdout.write(text)
             self.stdout.flush()

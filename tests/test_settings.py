@@ -120,7 +120,7 @@ def test_every_process_refuses_to_start_and_says_why(module, tmp_path):
         [sys.executable, *module], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode != 0
-    said = done.stdout + done.stderr
-    assert "NEREUS_HEADROOM='9': must be a number from 1 to 3" in said
-    assert "NEREUS_GPU='perhaps': must be 1 or 0" in said
-    assert "Traceback" not in said
+    output = done.stdout + done.stderr
+    assert "NEREUS_HEADROOM='9': must be a number from 1 to 3" in output
+    assert "NEREUS_GPU='perhaps': must be 1 or 0" in output
+    assert "Traceback" not in output

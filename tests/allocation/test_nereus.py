@@ -154,7 +154,7 @@ def test_a_lighter_variant_is_used_where_memory_is_short():
     assert sum(allocation.left_out.values()) == 0
 
 
-# --- whom plans serve ----------------------------------------------------------------------------------------------
+# --- which demand plans serve ---------------------------------------------------------------------------------------
 
 
 def two(weight: float = 1.0, floor: float = 0.0) -> Problem:
@@ -317,7 +317,7 @@ def test_a_single_pinned_variant_is_resident_wherever_it_can_be(problem):
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(problems(resident=(None,)), st.data())
-def test_what_is_dealt_out_is_worth_what_the_counts_are(problem, data):
+def test_disaggregation_has_the_value_of_the_counts(problem, data):
     problem = replace(problem, devices=tuple(replace(d, memory_bytes=None) for d in problem.devices))
     asked = [a for a in problem.applications if a.demand > 0]
     if not asked or not problem.devices:
@@ -399,7 +399,7 @@ def test_profiles_that_change_are_seen_though_names_stay():
     assert served(5) == pytest.approx(200)
 
 
-def test_few_devices_leave_nothing_out_that_a_search_can_seat():
+def test_few_devices_leave_nothing_out_that_a_search_can_place():
     problem = Problem(
         CPUS[:2],
         (ApplicationDemand("a", 0.1, 77.0), ApplicationDemand("b", 0.1, 37.0), ApplicationDemand("c", 0.1, 68.0)),

@@ -120,7 +120,7 @@ def good() -> Problem:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "fragment"),
     [
         ({"devices": (DeviceResources("d", "cpu"), DeviceResources("d", "cpu"))}, "devices[d].id: must be unique"),
         (
@@ -147,12 +147,12 @@ def good() -> Problem:
         ({"gap": -0.1}, "gap: must be at least 0"),
     ],
 )
-def test_an_unusable_problem_is_refused_naming_the_field(change, said):
+def test_an_unusable_problem_is_refused_naming_the_field(change, fragment):
     problem = replace(good(), **change)
-    assert any(said in fault for fault in faults(problem))
+    assert any(fragment in fault for fault in faults(problem))
     with pytest.raises(UnusableProblem) as refused:
         get("proteus")(problem)
-    assert said in str(refused.value)
+    assert fragment in str(refused.value)
 
 
 def test_the_checker_sees_what_is_broken():
@@ -204,7 +204,7 @@ def test_the_checker_knows_whom_a_device_works_for():
 
 
 @pytest.mark.parametrize(
-    ("problem", "said"),
+    ("problem", "fragment"),
     [
         (
             replace(good(), variants=()),
@@ -247,8 +247,8 @@ def test_the_checker_knows_whom_a_device_works_for():
         ),
     ],
 )
-def test_operators_are_told_why(problem, said):
-    assert any(said in sentence for sentence in reasons(problem, get("proteus")(problem)))
+def test_reasons_explain_why(problem, fragment):
+    assert any(fragment in sentence for sentence in reasons(problem, get("proteus")(problem)))
 
 
 def test_a_shared_device_says_so():

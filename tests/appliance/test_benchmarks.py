@@ -40,7 +40,7 @@ def test_the_parts_of_a_query_add_up_for_each_server_and_load():
     options = ["--trees", str(ROOT), str(ROOT), "--rounds", "1", "--seconds", "0.4", "--connections", "4"]
     page = run("query", *options, "--idle", "0", "60")
     found = rows(page, "connections")
-    # Two checkouts of one name are told apart.
+    # Two checkouts of one name stay distinct.
     assert len({row["server"] for row in found}) == 2 and len(found) == 8
     for row in found:
         parts = [float(row[f"{part} µs"]) for part in ("gateway", "executor", "together")]

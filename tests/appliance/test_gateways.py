@@ -41,7 +41,7 @@ def appliance(tmp_path_factory, tiny_models):
 
 
 def page(appliance) -> dict[tuple[str, str], float]:
-    """The node's metrics that tell of gateways: values by sample and gateway, summed over other labels."""
+    """The node's metrics of gateways: values by sample and gateway, summed over other labels."""
     found: Counter = Counter()
     for family in text_string_to_metric_families(httpx.get(appliance.node_http + "/metrics").text):
         for sample in family.samples:
@@ -96,7 +96,7 @@ class Queries:
 
 
 def arrived(appliance) -> Counter:
-    """Queries that arrived at each gateway, by the seconds that the control plane was told of; and their rows."""
+    """Queries that arrived at each gateway, by the seconds reported to the control plane; and their rows."""
     client = redis.Redis(unix_socket_path=str(appliance.home / "run" / "redis.sock"), decode_responses=True)
     found: Counter = Counter()
     for _, fields in client.xrange(GATEWAY_STREAM):
@@ -121,7 +121,7 @@ def statistics(appliance) -> set[int]:
 
 
 def agreed(appliance) -> int:
-    """What all processes tell once nothing is under way: answers are counted, and told to others, a moment later."""
+    """The figures of all processes at rest: answers are counted and reported a moment later."""
 
     def still() -> int | None:
         first = statistics(appliance)
@@ -137,7 +137,7 @@ def test_both_serve_and_what_they_count_adds_up_to_what_was_sent(appliance):
     assert {gateway["name"] for gateway in gateways if gateway["connected"]} == {"box-gateway"}
     queries = Queries(appliance, 1, rows=3)
     assert [queries.one() for _ in range(40)] == [200] * 40
-    eventually(lambda: statistics(appliance) == {120}, why="every process tells of all 120 rows")
+    eventually(lambda: statistics(appliance) == {120}, why="every process reports all 120 rows")
     counted = eventually(lambda: (c := arrived(appliance))["rows"] == 120 and c, why="all rows are reported")
     assert counted["box-gateway"] == 40
     found = page(appliance)
@@ -178,7 +178,7 @@ def told_of_the_loss(appliance, victim: int) -> bool:
 
 
 def test_one_killed_comes_back_while_the_other_serves(appliance):
-    told = agreed(appliance)
+    agreed_rows = agreed(appliance)
     victim = appliance.pid("gateway-2")
     with Queries(appliance, 50) as queries:
         time.sleep(0.5)
@@ -192,7 +192,7 @@ def test_one_killed_comes_back_while_the_other_serves(appliance):
     # Only what it had in hand is lost: with one query at a time, one at the most.
     assert answers["cut"] <= 1 and set(answers) <= {200, "cut"}
     # What it counted in its last tenth of a second may have gone with it.
-    assert told + answers[200] - 10 <= agreed(appliance) <= told + answers[200]
+    assert agreed_rows + answers[200] - 10 <= agreed(appliance) <= agreed_rows + answers[200]
 
 
 def test_a_core_that_is_killed_is_back_before_most_queries_are_over(appliance):
@@ -204,7 +204,7 @@ def test_a_core_that_is_killed_is_back_before_most_queries_are_over(appliance):
         eventually(lambda: ready_everywhere(appliance), why="it serves again")
         time.sleep(1.0)
         answers = queries.stop()
-    # Those that could not wait for it are told so.
+    # Those that could not wait are refused.
     assert set(answers) <= {200, 503, 504} and answers[200] > 0
 
 

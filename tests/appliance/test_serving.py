@@ -75,7 +75,7 @@ def test_the_plan_is_stored_with_inputs_reasons_and_a_certified_gap(appliance):
     served = sum(resident["rate"] for resident in residents)
     planned = sum(one["rate"] * one["variant"]["accuracy_normalized"] for one in residents) / served
     # The best variant has time for all of so small a demand. Whether it is worth its loading too depends on how long
-    # that took when it was measured; what that costs must be told.
+    # that took when it was measured; its cost must be reported.
     assert planned * (1 + plan["gap"]) == pytest.approx(100)
     shares = [route["share"] for route in plan["wire"]["routes"] if route["application"] == "tiny"]
     assert sum(shares) == pytest.approx(1)
@@ -90,7 +90,7 @@ def test_a_killed_executor_comes_back_and_no_query_hangs(appliance):
         eventually(lambda: running.report.ok > answered + 100, why="queries are answered again")
         report = running.stop()
     assert report.unanswered == 0
-    # Answered, or told clearly that it could not be in time (503) or that the device said nothing (504).
+    # Answered, or refused clearly: not in time (503), or no answer from the device (504).
     assert set(report.statuses) <= {200, 503, 504}, report.errors[:5]
     assert report.ok >= 0.9 * report.sent, report.errors[:5]
 
@@ -106,7 +106,7 @@ def test_a_killed_executor_comes_back_and_no_query_hangs(appliance):
             plans = client.get("/plans/?limit=50").json()["results"]
         return any("device box/cpu" in plan["trigger_detail"] for plan in plans)
 
-    eventually(planned_without, why="a plan that knows of the loss")
+    eventually(planned_without, why="a plan after the loss")
 
 
 def _command(pid: int) -> bytes:

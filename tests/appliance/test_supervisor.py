@@ -17,7 +17,7 @@ from appliance.local.supervisor import HomeLock, StartError, Stopped, Supervisor
 from tests.running import ROOT, eventually, free_ports
 from workers.settings import Settings
 
-#: writes its name and when it was told to stop; "stubborn" ones ignore SIGTERM
+#: writes its name, and the time of SIGTERM; "stubborn" ones ignore SIGTERM
 SLEEPER = """
 import signal, sys, time, pathlib
 name, folder, stubborn = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3] == "1"

@@ -38,7 +38,7 @@ def test_each_device_chooses_by_its_own_share():
 
 def test_the_milp_chooses_for_all_devices_of_an_application_together():
     first = get("proteus-wo-mp")(ONE)
-    # 350 items/s: one slow device may stay accurate besides, which no device alone can tell.
+    # 350 items/s: one slow device may stay accurate besides, which no device can decide alone.
     together = again("proteus-wo-mp", ONE, first, a=500.0)
     alone = again("sommelier", ONE, first, a=500.0)
     assert together.accuracy > alone.accuracy

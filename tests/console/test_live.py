@@ -1,4 +1,4 @@
-"""The live page's websocket: what a browser is told, by whom it may be heard, and what bad input leads to."""
+"""The live page's websocket: a browser's events, who may connect, and bad input."""
 
 from __future__ import annotations
 
@@ -74,14 +74,14 @@ class Browser:
 
     async def close_code(self) -> tuple[int, str]:
         """The close code, and the error event's words before it."""
-        said = ""
+        detail = ""
         while True:
             output = await self._socket.receive_output(60)
             if output["type"] == "websocket.close":
-                return output["code"], said
+                return output["code"], detail
             message = json.loads(output["text"])
             if message["event"] == "error":
-                said = message["data"]["detail"]
+                detail = message["data"]["detail"]
 
 
 def record_second(t: float, arrived: int) -> None:
@@ -184,9 +184,9 @@ async def test_bad_input_ends_the_connection_with_a_reason(staff, kind):
     async with Browser(staff) as browser:
         await browser.until("snapshot")
         await browser.say(text, data)
-        closed, said = await browser.close_code()
+        closed, detail = await browser.close_code()
         assert closed == code
-        assert says in said
+        assert says in detail
 
 
 @pytest.mark.parametrize("path", ["/", "/nothing/", "/live/more/"])

@@ -173,11 +173,11 @@ def test_members_that_are_behind_are_known_while_they_are_connected(run_script):
         c.applySnapshot({ now: 50, applications: [], variants: [], devices: [], jobs: [], plan: null,
           nodes: [member("box", { behind_since: 40 }), member("shed")], gateways: [member("front")] }, 50);
         const first = c.behind();
-        const tell = (kind, name, more) => c.applyMember({ kind, name, ...well, ...more });
-        const changes = [tell("gateway", "front", { behind_since: 45 }), tell("node", "box"), tell("node", "box"),
-                         tell("node", "nobody")];
+        const apply = (kind, name, more) => c.applyMember({ kind, name, ...well, ...more });
+        const changes = [apply("gateway", "front", { behind_since: 45 }), apply("node", "box"), apply("node", "box"),
+                         apply("node", "nobody")];
         const second = c.behind();
-        return { first, changes, second, left: tell("gateway", "front", { connected: false }), last: c.behind() };
+        return { first, changes, second, left: apply("gateway", "front", { connected: false }), last: c.behind() };
         """
     )
     assert result["first"] == [{"kind": "node", "name": "box", "since": 40}]

@@ -78,7 +78,7 @@ def test_constant_rates_ask_for_at_most_two_plans_in_five_minutes(rates):
 
 
 def found_after(rate: float, times: float, applications: int, seed: int) -> float:
-    """Seconds until a change of the rate of one of so many applications is found; 60 where it is not."""
+    """Seconds until a rate change of one of several applications is detected; 60 where it is not."""
     random = np.random.default_rng(seed)
     seconds = [(t, {"a": float(count)}) for t, count in enumerate(random.poisson(rate, WARM_S))]
     planned = estimate(seconds, ["a"], WARM_S, horizon_s=PERIOD_S)["a"]

@@ -45,7 +45,7 @@ def asked() -> bool:
     return waits
 
 
-def told(plan) -> str:
+def configured_stack(plan) -> str:
     """The stack that a gateway is configured with."""
     config = push.gateway_config(push.read_shared())
     assert config.plan.version == plan.pk
@@ -68,10 +68,10 @@ def test_a_choice_holds_from_the_next_plan_on_which_is_requested_at_once(client,
         "clipper-ha", "clipper-ha", "nereus", [],
     )  # fmt: skip
     assert asked()
-    assert told(before) == "nereus"
+    assert configured_stack(before) == "nereus"
     plan = make_plan("change")
     assert (plan.stack, plan.wire["stack"]) == ("clipper-ha", "clipper-ha")
-    assert told(plan) == "clipper-ha"
+    assert configured_stack(plan) == "clipper-ha"
 
 
 def test_a_choice_survives_a_restart_and_a_change_of_the_environment_until_it_is_taken_back(client, settings):
@@ -145,7 +145,7 @@ def test_a_choice_that_this_version_does_not_know_gives_way_to_the_default():
 def test_a_plan_by_a_stack_of_a_newer_release_is_batched_as_by_default(digits):
     plan = make_plan("manual")
     Plan.objects.filter(pk=plan.pk).update(wire={**plan.wire, "stack": "of the future"})
-    assert told(plan) == "of the future"
+    assert configured_stack(plan) == "of the future"
 
 
 def test_operator_preferences_are_part_of_the_problem(digits):

@@ -1,4 +1,4 @@
-"""What gateways are told of each other, over their real consumer, as they come, go and only lose their links."""
+"""Messages to gateways about each other, over their real consumer, as gateways join, stop and lose their links."""
 
 from __future__ import annotations
 
@@ -43,27 +43,27 @@ class Link:
         await self.socket.send_input({"type": "websocket.connect"})
         assert (await self.socket.receive_output(60))["type"] == "websocket.accept"
         await self.say(control.JoinGateway(name=self.name, address="http://box:8000"))
-        assert isinstance(await self.told(), control.Joined)
+        assert isinstance(await self.received(), control.Joined)
 
     async def say(self, message: control.FromMember) -> None:
         await self.socket.send_input({"type": "websocket.receive", "text": control.encode(message)})
 
-    async def told(self) -> control.ToMember:
+    async def received(self) -> control.ToMember:
         event = await self.socket.receive_output(60)
         return control.decode_to_gateway(event["text"])
 
     async def told_that_there_are(self, gateways: int) -> None:
         for _ in range(5):
-            message = await self.told()
+            message = await self.received()
             if isinstance(message, control.GatewayConfig) and message.gateways == gateways:
                 return
-        raise AssertionError(f"{self.name} is not told that there are {gateways}")
+        raise AssertionError(f"{self.name} got no message with {gateways} gateways")
 
     async def heard_meanwhile(self, seconds: float) -> set[int]:
-        """How many gateways there are, by all that it is told in that time."""
+        """Numbers of gateways in the messages that it gets in that time."""
         found = set()
         while not await self.socket.receive_nothing(seconds):
-            message = await self.told()
+            message = await self.received()
             if isinstance(message, control.GatewayConfig):
                 found.add(message.gateways)
         return found

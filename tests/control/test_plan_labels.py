@@ -1,4 +1,4 @@
-"""What operators read about why a plan was made, and that the database knows it."""
+"""Labels of plan triggers for operators, and their presence in the database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Profile jobs: given to free devices, one a device; results stored whole; failures tried again, then told."""
+"""Profile jobs: assigned to free devices, one a device; results stored whole; failures retried, then reported."""
 
 from __future__ import annotations
 

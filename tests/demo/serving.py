@@ -1,4 +1,4 @@
-"""A real gRPC server that speaks as much V2 as the demo's load needs, and misbehaves as told."""
+"""A real gRPC server that speaks as much V2 as the demo's load needs, and misbehaves on request."""
 
 from __future__ import annotations
 

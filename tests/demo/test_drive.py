@@ -1,4 +1,4 @@
-"""The load keeps exact accounts of what came of each query, against a real server that misbehaves as told."""
+"""The load keeps exact accounts of what came of each query, against a real server that misbehaves on request."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ async def test_every_answer_in_time_is_counted_with_its_variant_and_accuracy(sha
 
 
 async def test_refusals_late_answers_and_failures_are_told_apart(shapes):
-    told = {
+    statuses = {
         0: (Code.RESOURCE_EXHAUSTED, 0.0),
         1: (Code.OK, 4.5),
         2: (Code.INTERNAL, 0.0),
         3: (Code.DEADLINE_EXCEEDED, 0.0),
         4: (Code.UNAVAILABLE, 0.0),
     }
-    async with V2Server(lambda n: told.get(n % 10, (Code.OK, 0.0))) as server:
+    async with V2Server(lambda n: statuses.get(n % 10, (Code.OK, 0.0))) as server:
         counts = await drive(server, shapes)
     assert counts.sent == server.queries
     shares = [sum(n % 10 == kind for n in range(server.queries)) for kind in range(10)]

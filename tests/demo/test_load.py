@@ -1,4 +1,4 @@
-"""The load as a process: it calibrates over REST, drives the gateway, and stops at once when told to."""
+"""The load as a process: it calibrates over REST, drives the gateway, and stops at once on SIGTERM."""
 
 from __future__ import annotations
 
@@ -130,10 +130,10 @@ def test_everything_is_registered_once_and_measured_not_declared(appliance):
         a.name: {v.name for v in a.variants} for a in demo
     }
     before = len([c for c in appliance.calls if c[0] != "GET"])
-    said = len(lines)
+    events_seen = len(lines)
     register.register(appliance.url, TOKEN, lines.append)
     assert len([c for c in appliance.calls if c[0] != "GET"]) == before
-    assert len(lines) == said
+    assert len(lines) == events_seen
 
 
 def test_an_interrupted_registration_is_completed(appliance):
@@ -211,10 +211,10 @@ async def test_the_process_sends_until_told_to_stop_and_sums_up(tmp_path, applia
         while gateway.queries < 10:
             await asyncio.sleep(0.05)
         process.send_signal(number)
-        said = await events(process)
+        events_seen = await events(process)
     assert process.returncode == 0
-    planned = {e["application"]: e for e in said if e["event"] == "load planned"}
-    ended = {e["application"]: e for e in said if e["event"] == "load ended"}
+    planned = {e["application"]: e for e in events_seen if e["event"] == "load planned"}
+    ended = {e["application"]: e for e in events_seen if e["event"] == "load ended"}
     assert set(planned) == set(ended) == {a.name for a in manifest.applications()}
     # Two devices of 5 ms and 50 ms a query, shared by two applications.
     assert all(e["least_accurate_qps"] == 200 and e["most_accurate_qps"] == 20 for e in planned.values())
@@ -231,6 +231,6 @@ async def test_stopping_while_it_waits_for_profiles(tmp_path, appliance):
         await asyncio.sleep(0.05)
     await asyncio.sleep(0.2)
     process.send_signal(signal.SIGTERM)
-    said = await events(process)
+    events_seen = await events(process)
     assert process.returncode == 0
-    assert any("has no profile on cpu" in e.get("reason", "") for e in said)
+    assert any("has no profile on cpu" in e.get("reason", "") for e in events_seen)

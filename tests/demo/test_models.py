@@ -48,7 +48,7 @@ def multiplications(path) -> int:
 
 @by_variant
 def test_the_committed_file_is_right_and_wrong_where_the_manifest_says(application, variant):
-    """Every row said to be wrong, and every tenth of all: the costly variants would take minutes for all."""
+    """Every row that the labels call wrong, and every tenth of all: the costly variants would take minutes for all."""
     samples, labels = application.samples(), application.labels()
     assert variant.accuracy == pytest.approx(100 * (1 - len(variant.wrong) / len(labels)))
     rows = sorted({*variant.wrong, *range(0, len(labels), 10)})

@@ -21,14 +21,14 @@ from tests.registry.graphs import SIGNATURE
 @pytest.fixture(autouse=True)
 def announced(monkeypatch):
     """What was announced, in order; the scheduler, which needs Redis, is not listening here."""
-    heard = []
+    changes = []
     monkeypatch.setattr(events.registry_changed, "receivers", [])
 
-    def hear(sender, kind, ref, **_):
-        heard.append((kind, ref))
+    def record(sender, kind, ref, **_):
+        changes.append((kind, ref))
 
-    events.registry_changed.connect(hear, weak=False)
-    return heard
+    events.registry_changed.connect(record, weak=False)
+    return changes
 
 
 @pytest.fixture(autouse=True)

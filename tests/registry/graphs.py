@@ -43,7 +43,7 @@ def good(seed: int = 0) -> bytes:
 
 
 def external(location: str) -> bytes:
-    """Its weights are said to be in another file."""
+    """It refers to another file for its weights."""
     proto = model()
     weights = proto.graph.initializer[0]
     weights.ClearField("raw_data")

@@ -1,4 +1,4 @@
-"""Who may do what, and what is shown to whom once or never."""
+"""Permissions, and secrets that are shown once or never."""
 
 from __future__ import annotations
 

@@ -28,10 +28,10 @@ def test_an_application_is_registered_and_announced(client, announced):
     response = client.post(URL, _body(late="serve", weight=2.5, description="Who is it?"))
     assert response.status_code == 201, response.content
     assert response["Location"].endswith("/api/v1/applications/faces/")
-    told = client.get(URL + "faces/").json()
-    assert response.json() == {**told, "warnings": []}
-    assert (told["late"], told["weight"], told["state"]) == ("serve", 2.5, "active")
-    assert told["signature"] == SIGNATURE
+    answered = client.get(URL + "faces/").json()
+    assert response.json() == {**answered, "warnings": []}
+    assert (answered["late"], answered["weight"], answered["state"]) == ("serve", 2.5, "active")
+    assert answered["signature"] == SIGNATURE
     assert client.get(URL).json()["count"] == 1
     assert announced == [("application", "faces")]
 

@@ -14,8 +14,8 @@ URL = "/api/v1/applications/tiny/"
 
 def test_a_floor_and_a_weight_are_set_and_announced(client, application, announced):
     assert client.get(URL).json()["floor"] == 0
-    told = client.patch(URL, {"floor": 0.4, "weight": 3}).json()
-    assert (told["floor"], told["weight"]) == (0.4, 3)
+    answered = client.patch(URL, {"floor": 0.4, "weight": 3}).json()
+    assert (answered["floor"], answered["weight"]) == (0.4, 3)
     assert announced == [("application", "tiny")]
 
 

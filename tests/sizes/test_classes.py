@@ -65,7 +65,7 @@ def test_padded_queries_of_different_classes_do_not_share_a_run():
 
 @given(SIZES, st.sets(st.integers(1, 500), max_size=4), st.integers(1, 500))
 def test_classes_that_no_profile_knows_apart_are_left_out_and_nothing_else_changes(sizes, profiled, length):
-    """A profile says the same of a query, whether it goes by all declared classes or by those told apart."""
+    """A profile says the same of a query, whether by all declared classes or by the merged ones."""
     profiled = {size for size in profiled if sizes and size < sizes[-1]}
     kept = shapes.told_apart(sizes, profiled)
     assert set(kept) <= set(sizes) and kept[-1:] == sizes[-1:]

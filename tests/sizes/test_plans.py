@@ -131,7 +131,7 @@ def sized_variant(owner, name: str, accuracy: float, long_ms: float, short_ms: f
 
 
 def arrive(items: dict[int, int], seconds: int = 20) -> None:
-    """A gateway's reports of the last seconds: so many items a second, by size class."""
+    """A gateway's reports of the last seconds: items a second by size class."""
     now, rate = time.time(), sum(items.values())
     for ago in range(seconds, 0, -1):
         counts = {"texts": ApplicationStats(arrived=rate, arrived_rows=rate, arrived_by_size=items)}

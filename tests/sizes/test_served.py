@@ -126,8 +126,8 @@ async def test_short_queries_are_answered_within_an_slo_that_is_too_short_for_lo
     assert of_class(done.points, SHORT)[-1].p50_s < slo_s / 4
     spec = sized(SHORT, very_long, slo_s=slo_s)
     gateway = await started(executor, gateways, spec, path, done.points)
-    told = [(await asked(gateway, SHORT))[0] for _ in range(20)]
-    assert sum(answer.status_code == 200 for answer in told) > 10, [answer.text for answer in told]
+    answers = [(await asked(gateway, SHORT))[0] for _ in range(20)]
+    assert sum(answer.status_code == 200 for answer in answers) > 10, [answer.text for answer in answers]
     (long,) = await asked(gateway, very_long)
     assert long.status_code == 503, long.text
 
@@ -182,7 +182,7 @@ async def test_queries_that_wait_when_their_class_is_no_more_are_answered_all_th
     )
     control_plane.send(config(plan, [msgspec.structs.replace(spec, sizes=(LONG,))]))
     found = await asking
-    assert {status for status, _ in found} == {200}, [told for status, told in found if status != 200][:3]
+    assert {status for status, _ in found} == {200}, [answers for status, answers in found if status != 200][:3]
 
 
 async def test_an_application_of_one_class_has_nothing_to_count(executor, gateways, control_plane, path):

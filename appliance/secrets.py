@@ -1,4 +1,4 @@
-"""Secrets of this appliance: made at the first start, kept in ``NEREUS_HOME`` with mode 0600, never in the repo."""
+"""Secrets of this appliance: made at the first start, in ``NEREUS_HOME``, mode 0600."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def secret_key_wait(path: Path) -> str:
 
 
 def credentials(home: Path) -> dict[str, str]:
-    """What ``credentials.json`` holds; empty before the first start."""
+    """Contents of ``credentials.json``; empty before the first start."""
     try:
         return json.loads((home / CREDENTIALS).read_text())
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Websockets of browsers: the live page's events, with permission checked as long as the connection lasts.
+"""Websockets of browsers: the live page's events, with repeated permission checks.
 
 Close codes: 4400 a message that is not a command, 4401 not (or no longer) a signed-in staff user, 4404 no such path,
 4408 the browser reads too slowly, 1003 binary data, 1009 a message above :data:`MAX_COMMAND_BYTES`, 1011 Redis or the

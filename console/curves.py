@@ -1,4 +1,4 @@
-"""Latency curves of an application's variants, and what a plan would make of them. Times in ms, rates in items/s."""
+"""Latency curves of an application's variants, with batches that plans may use; ms, items/s."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stored plan in the shapes that pages show. Names come from the plan itself: what it names may be deleted by now."""
+"""Stored plans for pages. Names come from the plan: its variants may be deleted by now."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scheduler.models import Plan
 NEGLIGIBLE = 1e-6
 #: what demand asks for, again and again while it rises
 BY_DEMAND = frozenset({Plan.Trigger.BURST, Plan.Trigger.OVERLOAD})
-#: plans that demand asked for belong together while no more time than this passes between two of them
+#: longest time between two plans of one burst
 RUN_GAP = timedelta(seconds=5)
 
 

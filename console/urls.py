@@ -1,4 +1,4 @@
-"""Pages of the console. What they change, they change through the REST API, from the browser."""
+"""Pages of the console. The browser makes changes through the REST API."""
 
 from django.urls import path
 

@@ -1,4 +1,4 @@
-"""The registry in Django's admin, to look at. Changes go through the API and the console, which know what follows."""
+"""The registry in Django's admin, read only: API and console make changes."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ class Variant(models.Model):
 
 
 class Member(models.Model):
-    """What joins the control plane over a websocket and authenticates with a credential of its own."""
+    """A process that joins the control plane over a websocket with its own credential."""
 
     class State(models.TextChoices):
         PENDING = "pending", "waits for approval"

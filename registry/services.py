@@ -1,4 +1,4 @@
-"""What may happen to applications and variants, and what else it entails. Entry points parse, call these and render.
+"""Operations on applications and variants. Entry points parse, call these and render.
 
 Every change is conditional on the state that it was decided on, and announces itself through :mod:`registry.events`
 once it is committed.

@@ -1,4 +1,4 @@
-"""Signatures of applications: what is allowed, and how ONNX tensor types are called in the Open Inference Protocol.
+"""Signatures of applications, and ONNX tensor types in the Open Inference Protocol.
 
 Imports neither Django nor numpy: the inspection process uses it too.
 """

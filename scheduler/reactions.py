@@ -1,4 +1,4 @@
-"""What the scheduler does when the registry changes; connected in :mod:`scheduler.apps`."""
+"""The scheduler's reactions to changes of the registry; connected in :mod:`scheduler.apps`."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def push_configs() -> None:
 
 @shared_task(name="scheduler.tend")
 def tend() -> None:
-    """What must happen though nobody says so: lost jobs, finished drains, devices that went silent, old plans."""
+    """Periodic upkeep: lost jobs, finished drains, silent devices, old plans."""
     from registry.services import finish_drains
     from scheduler.control import upkeep
     from scheduler.profiling.dispatch import dispatch, requeue_silent

@@ -66,7 +66,7 @@ def _read(stream: str, seconds: float) -> list[tuple[str, dict[str, Any]]]:
 
 
 def history(seconds: float = 300) -> list[dict[str, Any]]:
-    """What the live page needs to draw the past: ``{"event", "data"}``, oldest first."""
+    """History for the live page: ``{"event", "data"}``, oldest first."""
     merged = [
         (entry, {"event": name, "data": data})
         for name, stream in (("gateway_second", GATEWAY_STREAM), ("node_second", NODE_STREAM))

@@ -1,1 +1,1 @@
-"""Demo applications: really trained variants, their registration over REST, a load that exceeds the best of them."""
+"""The demo: trained variants, their registration over REST, and a load of bursts."""

@@ -1,4 +1,4 @@
-"""What the appliance can carry by its own measured profiles, read over REST."""
+"""The appliance's capacity for the demo, by its profiles, read over REST."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def capacity(
     Raises:
         LookupError: a variant has no profile on a device type, or there is no device.
     """
-    # What holds for queries of any size.
+    # Latencies for queries of any size.
     latencies = {(p["variant"], p["device_type"]): [x for x in p["latencies"] if not x.get("size")] for p in profiles}
     found = {key: some for key, some in latencies.items() if some}
     types = list(device_types)
@@ -49,8 +49,8 @@ def capacity(
         return total / applications
 
     by_accuracy = sorted(application.variants, key=lambda variant: variant.accuracy)
-    # What must be exceeded is taken at its best, by mean latency, and what must not be at its worst: measured on a busy
-    # box, a costly variant's p95 may be several times its mean.
+    # The capacity to exceed is an upper estimate, by mean latency, the one not to exceed a lower estimate: measured on
+    # a busy box, a costly variant's p95 may be several times its mean.
     return LoadCapacity(
         most_accurate=carried(by_accuracy[-1].name, "mean_ms"), least_accurate=carried(by_accuracy[0].name, "p95_ms")
     )

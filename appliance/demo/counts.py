@@ -1,4 +1,4 @@
-"""What became of the queries, counted at the client."""
+"""Outcomes of the demo's queries, counted at the client."""
 
 from __future__ import annotations
 

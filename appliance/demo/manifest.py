@@ -1,4 +1,4 @@
-"""What the demo consists of: ``models/manifest.json`` and the files that it names, read and checked."""
+"""The demo's manifest: ``models/manifest.json`` and its files, read and checked."""
 
 from __future__ import annotations
 

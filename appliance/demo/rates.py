@@ -1,4 +1,4 @@
-"""How many queries a second the demo sends: a slow wave and sudden bursts, as a pure function of time.
+"""Rates of the demo's load: a slow wave and sudden bursts, as a function of time. Pure.
 
 The wave swings around what the most accurate variant can carry; bursts go far above it, yet stay within what the least
 accurate one can. So accuracy must give way in each burst, and punctuality need not.
@@ -27,7 +27,7 @@ BURST_SHORTEST_S, BURST_LONGEST_S = 8.0, 12.0
 
 @dataclass(frozen=True)
 class LoadCapacity:
-    """What an application's share of the devices carries in queries/s: all by its most or its least accurate variant.
+    """Capacity of an application's share of the devices, queries/s: all by its most or least accurate variant.
 
     Raises:
         ValueError: a capacity is not a positive finite number.

@@ -84,7 +84,7 @@ def wait_ready(base_url: str, token: str, timeout_s: float, poll_s: float = 1.0)
 
 
 def _states(base_url: str, token: str) -> tuple[dict[str, dict[str, dict]], list[str]]:
-    """What the API says of every demo application's variants, and those that are not ready."""
+    """All variants of the demo applications by REST, and those that are not ready."""
     found: dict[str, dict[str, dict]] = {}
     waiting = []
     with client(base_url, token) as rest:

@@ -1,4 +1,4 @@
-"""What the first start makes and later starts find: tables, the admin user, tokens and keys."""
+"""First start of an appliance: make tables, the admin user, tokens and keys."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def _gateway_core(values: Settings, environment: dict[str, str], log: Path) -> S
 
 
 def _gateway(values: Settings, number: int, environment: dict[str, str], log: Path) -> SupervisedService:
-    """A front, with its core if it is the only one. Of several any may answer at the port that they share, so each is
+    """A front, with its core if it is the only one. Any of several may answer at the port that they share, so each is
     asked at its own."""
     own = values.gateway_socket(number)
     return SupervisedService(

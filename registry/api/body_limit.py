@@ -1,4 +1,4 @@
-"""Bounds request bodies before Django sees them: under ASGI, Django spools a whole body to disk before a view runs."""
+"""Limit on request bodies before Django spools them to disk (as it does under ASGI)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies with bounds: JSON that fits in memory, uploads that go to the store's own disk while they are hashed."""
+"""Bounded bodies: JSON in memory, uploads hashed into the store's disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors as problem details (RFC 9457), ``application/problem+json``: the one place that makes responses of them.
+"""Error responses as problem details (RFC 9457), ``application/problem+json``.
 
 ``type`` is ``about:blank`` where the status says it all (Section 4.2.1), else a ``urn:nereus:problem:…``. ``errors``
 lists what is wrong field by field.

@@ -1,4 +1,4 @@
-"""How registry rows look in JSON, and what is accepted. Unknown fields are refused: they are nearly always misspelt."""
+"""Registry rows as JSON, and accepted input. Unknown fields are rejected as misspelt."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class SizesField(serializers.JSONField):
 
 
 def warnings_field() -> serializers.ListField:
-    """Of an answer to a change: a line for each field of the request that was ignored or replaced."""
+    """Warnings of a change: a line for each field of the request that was ignored or replaced."""
     return serializers.ListField(
         child=serializers.CharField(),
         read_only=True,
@@ -196,7 +196,7 @@ class ValidationSetSerializer(serializers.ModelSerializer):
 
 
 class ValidationUploadSerializer(StrictMixin, serializers.Serializer):
-    """What a validation set is uploaded as."""
+    """Upload of a validation set."""
 
     file = serializers.FileField(help_text="An .npz with one array an input and labels.", allow_empty_file=True)
     metric = serializers.ChoiceField(
@@ -260,7 +260,7 @@ def _accuracy(**kwargs: Any) -> NumberField:
 
 
 class VariantUploadSerializer(StrictMixin, serializers.Serializer):
-    """What a variant is uploaded as."""
+    """Upload of a variant."""
 
     name = serializers.CharField(max_length=63, validators=[models.name_validator])
     file = serializers.FileField(help_text="An ONNX model.", allow_empty_file=True)
@@ -268,7 +268,7 @@ class VariantUploadSerializer(StrictMixin, serializers.Serializer):
 
 
 class VariantChangeSerializer(StrictMixin, serializers.Serializer):
-    """What can change of a variant."""
+    """Change of a variant."""
 
     accuracy = _accuracy(allow_null=True, required=False)
     pinned = serializers.BooleanField(
@@ -296,7 +296,7 @@ class LatencySerializer(serializers.ModelSerializer):
 
 
 class ProfileSerializer(serializers.ModelSerializer):
-    """What was measured of a variant on a device type."""
+    """Profile of a variant on a device type."""
 
     variant = serializers.SlugRelatedField("name", read_only=True)
     application = serializers.CharField(source="variant.application.name", read_only=True)

@@ -1,4 +1,4 @@
-"""Giving up what an inspection does not need, before it touches the upload. Linux; the standard library alone."""
+"""Drop privileges and limits of the inspection process before it reads the upload. Linux."""
 
 from __future__ import annotations
 

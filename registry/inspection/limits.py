@@ -1,4 +1,4 @@
-"""What an uploaded file may be at most. The sizes that an operator sets come with each order instead."""
+"""Fixed limits of uploads; the sizes that operators set come with each order."""
 
 #: of a whole ONNX file: protobuf cannot parse more
 MAX_MODEL_BYTES = 2 * 2**30 - 1

@@ -1,4 +1,4 @@
-"""From bytes to facts: is it an ONNX model at all, within limits, whole, made of known operators? Then a trial run."""
+"""Inspection of an ONNX model: format, limits, completeness, operators, trial run."""
 
 from __future__ import annotations
 

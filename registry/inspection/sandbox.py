@@ -1,4 +1,4 @@
-"""Runs an inspection in a limited process and turns whatever happens to that process into a verdict."""
+"""Run an inspection in a confined process and turn every outcome into a verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loading a model as an executor would, holding its tensors against the signature, and running it with 1 and 3 rows;
+"""Trial of a model: load it as an executor does, compare its tensors with the signature, and run it with 1 and 3 rows;
 with 1 alone where its batch size is fixed at that."""
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ def _check_output(tensor: dict[str, Any], value: Any, rows: int) -> list[InputFa
 
 
 def _remarks(names: list[str], results: dict[int, list[np.ndarray]]) -> list[str]:
-    """What is odd but not wrong: a row whose result depends on the rows beside it (dynamic quantisation does that)."""
+    """Warnings: a row whose result depends on the rows beside it (dynamic quantisation does that)."""
     remarks = []
     for name, alone, together in zip(names, results[1], results[3], strict=True):
         if alone.dtype.kind != "f" or alone.shape[1:] != together.shape[1:]:

@@ -1,4 +1,4 @@
-"""Assign residents to devices at the least switching cost: a transportation problem between classes.
+"""Assign residents to devices at the least switching cost (transportation problem).
 
 Devices of a group with the same variants loaded are one class, and so are bins with the same residents, so that
 thousands of devices make a small problem. Its linear program has integer solutions (its matrix is totally unimodular),
@@ -19,7 +19,7 @@ def assign(
 ) -> list[DeviceResources]:
     """The device for each bin (a set of variant ids), no more bins than devices.
 
-    ``saving``: what keeping a loaded variant saves, above 0. Of equal choices, the devices with the fewest loaded
+    ``saving``: what keeping a loaded variant saves, above 0. Among equal choices, the devices with the fewest loaded
     variants take new ones, in the devices' order.
     """
     wanted = frozenset().union(*bins) if bins else frozenset()

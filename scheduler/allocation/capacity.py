@@ -1,4 +1,4 @@
-"""Capacity of one device with one variant: the constants of the allocation MILPs, as pure functions of a profile.
+"""Capacity of one device with one variant: constants of the allocation MILPs. Pure.
 
 Source: Ahmad et al., "Proteus: A High-Throughput Inference-Serving System with Accuracy Scaling" (ASPLOS '24),
 Section 4, "Estimation of throughput capacity". Only profiled batch sizes are considered.
@@ -52,9 +52,9 @@ def dedicated_capacity(profile: LatencyProfile, slo_s: float) -> Capacity | None
 
     b* is the *fastest* batch, the largest b / latency(b), among those with latency <= SLO / 2. The paper takes the
     largest one, which is slower in some profiles; a batch never takes more than b* rows for the same reason (two
-    batches of b* finish before one of twice as many rows). Of equally fast batches the smaller one, which answers
-    sooner. None: the smallest batch exceeds SLO / 2. Where batches of one size take different times, the longest must
-    be within SLO / 2, and the mean gives the rate.
+    batches of b* finish before one of twice as many rows). Among equally fast batches the smaller one, which
+    answers sooner. None: the smallest batch exceeds SLO / 2. Where batches of one size take different times, the
+    longest must be within SLO / 2, and the mean gives the rate.
     """
     best: Capacity | None = None
     for (batch, latency_s), (_, longest_s) in zip(profile.points, profile.longest, strict=True):

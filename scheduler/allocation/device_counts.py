@@ -1,4 +1,4 @@
-"""Device counts and their exact value: devices dedicated to applications by group, and shared devices with slices.
+"""Device counts (dedicated by application and group; shared) and their exact value.
 
 Given the counts, applications do not compete any more, and the most that one of them can earn is a small linear
 program: each device of group g runs a mix of the application's options, each resident of a shared device has a rate

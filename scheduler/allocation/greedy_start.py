@@ -1,4 +1,4 @@
-"""Greedy start: a shared allocation without a solver, as a fallback and as the solver's starting solution.
+"""Greedy start: a shared allocation without a solver, from which the solver starts.
 
 First every application gets the cheapest device time for its demand (time per item, over devices, revisit periods and
 variants), then residents are exchanged for more accurate variants where the revisit period still holds. Several orders

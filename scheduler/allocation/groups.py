@@ -1,4 +1,4 @@
-"""Device groups: devices that are identical for the MILP (type, availability, memory, residents allowed)."""
+"""Device groups: same type, availability, memory and residents allowed."""
 
 from __future__ import annotations
 

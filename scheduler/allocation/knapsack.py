@@ -1,7 +1,7 @@
-"""Choose what a shared device holds: at most one slice an application, within slice budget, memory and residents.
+"""Choose the slices of a shared device: at most one for each application.
 
-A multiple-choice knapsack: gains are exact for one slice an application, because applications do not compete once the
-counts are given (see :mod:`.device_counts`).
+A multiple-choice knapsack of slice budget, memory and residents: gains are exact for one slice an application, because
+applications do not compete once the counts are given (see :mod:`.device_counts`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Packing counts of residents onto concrete devices: within slice budget, memory and residents allowed."""
+"""Packing of resident counts onto devices: slice budget, memory, residents allowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The allocation problem and its answer: plain immutable data between the control loop and the strategies.
+"""The allocation problem and its answer: immutable data.
 
 A strategy is a pure function ``Problem -> Allocation`` (see :mod:`scheduler.allocation.strategies`): no I/O, no clock,
 no randomness of its own; identical problems give identical allocations. The simulator calls the same functions.

@@ -1,4 +1,4 @@
-"""Explanations for operators: demand left out, accuracy, and devices; each with its reason and remedy."""
+"""Explanations for operators: demand left out, accuracy, devices; with remedies."""
 
 from __future__ import annotations
 

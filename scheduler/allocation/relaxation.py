@@ -1,4 +1,4 @@
-"""The relaxed problem: demand and devices are divisible. It bounds every plan, and prices device time.
+"""The relaxed problem: divisible devices. It bounds every plan and prices time.
 
 A linear program over y[o], the share of an application's demand that goes to option o (a variant on a group's devices):
 sum over a group's options of y * demand / rate <= devices of the group; sum over an application's options of y + what

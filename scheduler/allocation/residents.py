@@ -1,4 +1,4 @@
-"""From residents on concrete devices to an :class:`Allocation`: divide rates, use spare devices, count loads."""
+"""From residents on concrete devices to an :class:`Allocation`."""
 
 from __future__ import annotations
 

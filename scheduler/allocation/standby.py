@@ -1,4 +1,4 @@
-"""Standby: variants to keep loaded beside those that the plan uses, for demand other than the planned one.
+"""Standby variants: kept loaded beside those that the plan uses, for other demand.
 
 A device without limits holds every variant that meets the SLO there. Elsewhere the remaining memory is filled by plans
 for multiples of the demand, one variant a device each time: what a burst needs is loaded before it arrives, and a

@@ -1,4 +1,4 @@
-"""Standby fill: variants to keep loaded in devices' remaining memory, for demand that the plan did not expect. Pure."""
+"""Standby fill: variants to keep loaded in devices' remaining memory. Pure."""
 
 from __future__ import annotations
 

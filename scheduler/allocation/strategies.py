@@ -1,4 +1,4 @@
-"""Allocation strategies by name: functions :class:`Problem` -> :class:`Allocation`, the same live and simulated."""
+"""Allocation strategies by name: functions Problem -> Allocation, live and simulated."""
 
 from __future__ import annotations
 

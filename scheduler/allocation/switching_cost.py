@@ -1,4 +1,4 @@
-"""Switching cost: the price of loading a variant, so that plans do not flap between nearly equal ones.
+"""Switching cost: the price of loading a variant, against flapping plans.
 
 A device serves nothing while it loads. Spread over the time until the next plan, a load takes load_s / horizon of the
 device's time, valued at the price of time plus a part of what a device earns on average, since a loading device cannot

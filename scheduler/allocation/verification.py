@@ -1,4 +1,4 @@
-"""Verification of problems and allocations, written from the rules and independent of the strategies' code.
+"""Verification of problems and allocations, independent of the strategies' code.
 
 :func:`faults` lists what makes a problem unusable, :func:`violations` the rules that an allocation breaks. The control
 loop verifies every plan before it is pushed; tests verify every allocation that they make.
@@ -18,7 +18,7 @@ TOLERANCE = 1e-5
 
 
 def faults(problem: Problem) -> list[str]:
-    """What makes the problem unusable: one line a fault, with the field and its limit."""
+    """Faults that make the problem unusable: one line each, with the field and its limit."""
     found: list[str] = []
 
     def number(value: float, field: str, low: float, low_open: bool, high: float = math.inf) -> None:

@@ -65,7 +65,7 @@ class ControlSerializer(serializers.Serializer):
 
 
 class ChangedControlSerializer(ControlSerializer):
-    """What the next plan is made with after a request."""
+    """The choices for the next plan after a request."""
 
     warnings = warnings_field()
 

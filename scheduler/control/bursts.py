@@ -1,4 +1,4 @@
-"""Burst detection over several gateways: their arrivals are added up and judged by a single gateway's rule. Pure.
+"""Burst detection over the summed arrivals of several gateways. Pure.
 
 Gateways number slots on their own clocks. A report is sent at its last slot's end, so the fastest recent reports give
 the offset of a gateway's clock (as NTP's clock filter takes the sample of least delay, RFC 5905, section 10), and a

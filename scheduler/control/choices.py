@@ -1,4 +1,4 @@
-"""The stack that the next plan is made with: by default ``NEREUS_STACK``, else the one that operators chose.
+"""The stack of the next plan: the operators' choice, else ``NEREUS_STACK``.
 
 An operator's choice is kept in the database, holds from the next plan on, and survives restarts until it is taken back.
 """

@@ -1,6 +1,6 @@
 """Demand: from items that arrived, second by second, to the items/s to plan for. Pure.
 
-A plan is in force for a period, so what it must be able to serve is that period's mean rate. What is planned for is a
+A plan is in force for a period, so it must be able to serve that period's mean rate. The planned demand is a
 high quantile of the forecast of that mean, not the forecast times a fixed factor (Proteus, Section 4, takes an
 exponentially weighted mean times 1.05): a steady application needs little margin, a variable one much.
 
@@ -123,7 +123,8 @@ def _with_trend(level: np.ndarray, trend: np.ndarray) -> np.ndarray:
 
 
 def _expected_variance(mean: np.ndarray, horizon: int, noise: float) -> np.ndarray:
-    """Of a forecast's error: Poisson noise of the period and of the estimate, and the drift of the rate meanwhile."""
+    """Variance of a forecast's error: Poisson noise of the period and of the estimate, and the drift of the rate
+    meanwhile."""
     mean = np.maximum(mean, 1.0)
     return mean * (1.0 / horizon + noise) + (DRIFT * mean) ** 2 * (horizon + 5.0) / 15.0
 

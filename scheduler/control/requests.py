@@ -1,4 +1,4 @@
-"""Asking for a plan. Many may ask at once; one task waits, and what it plans for is read when it starts."""
+"""Requests for a plan: one task waits for all of them, and reads the state when it starts."""
 
 from __future__ import annotations
 

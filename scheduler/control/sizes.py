@@ -1,4 +1,4 @@
-"""What a plan counts on where latency depends on the size of queries: size classes by demand. Pure.
+"""Profiles for plans where latency depends on the size of queries. Pure.
 
 Proteus (Ahmad et al., ASPLOS '24, Section 4) has one latency by batch: a batch b may run where latency(b) <= SLO / 2,
 and a device then serves P = b / latency(b). Batches hold queries of one size class, each class its share of the items,

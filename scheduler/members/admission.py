@@ -1,4 +1,4 @@
-"""Who may join: tokens, credentials, approval. Synchronous (database); consumers call it through a thread."""
+"""Admission of members: tokens, credentials, approval. Synchronous: call it in a thread."""
 
 from __future__ import annotations
 

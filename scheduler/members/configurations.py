@@ -1,4 +1,4 @@
-"""The configuration that each member should hold now, for all connections of this process at the price of one read.
+"""The configuration of each member, from one database read for all connections.
 
 Members pull: each second they report what they hold, and it is compared with what is known here. The database is the
 only source, read every :data:`REREAD_S` and at each push, so that no push or counter that is lost makes a difference.
@@ -36,7 +36,8 @@ class Configurations:
         self._made: dict[Hashable, control.NodeConfig | control.GatewayConfig] = {}
 
     async def registered(self, since: float | None = None) -> push.Registered:
-        """What the database held at ``since`` (monotonic) or later; without it, :data:`REREAD_S` ago or later.
+        """The facts that the database held at ``since`` (monotonic) or later; without it, :data:`REREAD_S` ago or
+        later.
 
         Raises:
             DatabaseError: it cannot be read, and this call was the one to try; the others go on with what is known.
@@ -53,7 +54,7 @@ class Configurations:
             return self._registered
 
     async def node(self, pk: int, since: float | None = None) -> control.NodeConfig:
-        """What a node should hold."""
+        """The configuration of a node."""
         shared = (await self.registered(since)).shared
         return self._once(("node", pk), lambda: push.node_config(pk, shared))
 

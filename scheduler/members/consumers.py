@@ -1,4 +1,4 @@
-"""The control plane's ends of member links: parse, call, answer. One consumer class a kind of member."""
+"""Member links in the control plane: parse, call, answer. One consumer class a kind."""
 
 from __future__ import annotations
 

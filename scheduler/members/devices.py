@@ -1,4 +1,4 @@
-"""A node's devices in the registry, kept in step with what its daemon reports. Synchronous (database)."""
+"""Updates of a node's devices in the registry by its daemon's reports. Synchronous."""
 
 from __future__ import annotations
 

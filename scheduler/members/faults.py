@@ -1,4 +1,4 @@
-"""Runs that went wrong, as nodes report them; a variant that keeps crashing is blocked. Synchronous (database)."""
+"""Faults that nodes report; a variant that keeps crashing is blocked. Synchronous."""
 
 from __future__ import annotations
 

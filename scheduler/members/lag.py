@@ -1,4 +1,4 @@
-"""How far a connected member is behind what it should hold. Pure: ``now`` (monotonic seconds) is handed in."""
+"""Detection of connected members that are behind their configuration. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Members' configurations, read whole from the database, and pushes: news for connections of any process.
+"""Members' configurations, read from the database, and pushes to connections.
 
 A push may be lost; what members report each second makes up for it (see :mod:`.configurations`).
 """

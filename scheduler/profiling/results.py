@@ -1,4 +1,4 @@
-"""What devices report of profile jobs: progress, results, failures, drift. Synchronous (database)."""
+"""Devices' reports on profile jobs: progress, results, failures, drift. Synchronous."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// Drawing with Chart.js (a global, from django-unfold's packaged files). What to draw comes from series.js.
+// Drawing with Chart.js (a global, from django-unfold's packaged files). The data comes from series.js.
 
 import { el } from "./dom.js";
 import { points } from "./series.js";

@@ -1,4 +1,4 @@
-// Forms and buttons that call the REST API. What to call stands in data attributes of the page.
+// Forms and buttons that call the REST API. Data attributes of the page name the calls.
 
 import { call, Problem, upload } from "./api.js";
 import { el, toast } from "./dom.js";

@@ -1,4 +1,4 @@
-"""What the registry's views share."""
+"""Base class of the registry's views."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proteus with one of its parts taken away (Section 6.5 of the paper). Without model placement: :mod:`.sommelier`."""
+"""Proteus without one of its parts (Section 6.5). Without placement: :mod:`.sommelier`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Clipper (Crankshaw et al., NSDI '17) as Proteus compares with it (Section 6.1.1): a placement that never changes.
+"""Clipper with a static placement, as Proteus compares with it.
+
+Sources: Crankshaw et al., "Clipper" (NSDI '17); Proteus, Section 6.1.1.
 
 Each application has one variant, with high throughput the least accurate one, with high accuracy the most accurate one,
 among those that some device can run within half of the SLO. The MILP places them once, for the whole cluster (see

@@ -1,4 +1,4 @@
-"""Dedicated residents (one variant alone on a device) and the allocation that a set of them makes."""
+"""Dedicated residents (one variant alone on a device) and allocations of them."""
 
 from __future__ import annotations
 

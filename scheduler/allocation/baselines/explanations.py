@@ -1,4 +1,4 @@
-"""Explanations of heuristic allocations for operators: residents by device, and why demand is left out."""
+"""Explanations of heuristic allocations: residents by device, demand left out."""
 
 from __future__ import annotations
 

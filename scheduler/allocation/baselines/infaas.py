@@ -1,4 +1,6 @@
-"""INFaaS-Accuracy: INFaaS' greedy heuristic with the accuracy drop as its objective and the devices as its limit.
+"""INFaaS-Accuracy: INFaaS' greedy heuristic with the accuracy drop as objective.
+
+The devices are its limit.
 
 Sources: Romero et al., "INFaaS" (Section 4.2.2, the heuristic in place of the ILP; Section 5, slack-threshold 1.05),
 and Proteus, Section 6.1.1, which exchanges objective and constraint and lets INFaaS decide on a query's arrival.

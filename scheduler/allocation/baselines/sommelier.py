@@ -2,8 +2,8 @@
 
 Sources: Guo et al., "Sommelier" (SIGMOD '22); Proteus, Sections 6.1.1 and 6.5. The first placement says which
 application each device serves, for good (see :mod:`.first_placement`). Proteus' authors take both for the same system;
-here they differ in who chooses. With Sommelier, which plans for one server and one model, each device keeps the share of
-its application's queries that it had at first and takes the most accurate variant that carries it. Without model
+here they differ in who chooses. With Sommelier, which plans for one server and one model, each device keeps the share
+of its application's queries that it had at first and takes the most accurate variant that carries it. Without model
 placement, Proteus' MILP chooses variants and shares of all the application's devices together.
 """
 

@@ -74,7 +74,7 @@ def variant_spec(variant: registry.Variant, normalized: float | None) -> specs.V
 
 def wire_plan(
     version: int, problem: Problem, allocation: Allocation, devices: list[registry.Device], stack: str
-) -> specs.Plan:
+) -> specs.PlanSpec:
     """The plan for gateways and nodes; devices without residents are included, so that they unload what they hold."""
     stand_by = standing_by(problem, allocation)
     ids = {int(p.variant) for p in allocation.placements} | {int(v) for some in stand_by.values() for v in some}
@@ -109,7 +109,7 @@ def wire_plan(
                 relief=tuple(_resident(variant, normalized, device.type, 1, 0.0, 0.0) for variant in others),
             )
         )
-    return specs.Plan(
+    return specs.PlanSpec(
         version=version,
         devices=tuple(device_plans),
         routes=tuple(_routes(rates)),

@@ -319,7 +319,7 @@ class NodeConsumer(MemberConsumer):
                     f"{message.device} refused {message.refused} of {message.arrived} items of {message.application}"
                 )
                 await in_thread(requests.request_plan)("overload", detail, at_most_every_s=3)
-            case control.Fault():
+            case control.FaultReport():
                 event = await in_thread(faults.record)(self.member, message)
                 if event is not None:
                     await live.publish_async("fault", event)

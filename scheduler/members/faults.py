@@ -20,7 +20,7 @@ CRASHES, WINDOW_S = 5, 600
 KEPT = 1000
 
 
-def record(node: Node, message: control.Fault) -> dict[str, Any] | None:
+def record(node: Node, message: control.FaultReport) -> dict[str, Any] | None:
     """Store a fault of one of the node's devices; an event for browsers, or None where device or variant is gone."""
     device = Device.objects.filter(node=node, ref=message.device).first()
     variant = Variant.objects.filter(pk=message.variant).select_related("application").first()

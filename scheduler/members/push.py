@@ -39,10 +39,10 @@ def gateway_group(pk: int) -> str:
     return f"gateway.{pk}"
 
 
-def latest_wire() -> specs.Plan:
+def latest_wire() -> specs.PlanSpec:
     """The plan in force; version 0 and empty before the first."""
     plan = Plan.objects.only("wire").first()
-    return msgspec.convert(plan.wire, specs.Plan) if plan is not None and plan.wire else specs.Plan(version=0)
+    return msgspec.convert(plan.wire, specs.PlanSpec) if plan is not None and plan.wire else specs.PlanSpec(version=0)
 
 
 def applications() -> tuple[specs.ApplicationSpec, ...]:
@@ -69,7 +69,7 @@ class CommonConfiguration:
 
     applications: tuple[specs.ApplicationSpec, ...]
     key_hashes: tuple[str, ...]
-    plan: specs.Plan
+    plan: specs.PlanSpec
     standby: tuple[int, ...]
     blocked: dict[str, frozenset[int]]
     keep: tuple[str, ...]
@@ -131,7 +131,9 @@ def node_config(pk: int, shared: CommonConfiguration) -> control.NodeConfig:
             standby = tuple(variant for variant in shared.standby if variant not in blocked)
             own.append(msgspec.structs.replace(device, standby=standby))
     return control.NodeConfig(
-        applications=shared.applications, plan=specs.Plan(version=plan.version, devices=tuple(own)), keep=shared.keep
+        applications=shared.applications,
+        plan=specs.PlanSpec(version=plan.version, devices=tuple(own)),
+        keep=shared.keep,
     )
 
 

@@ -15,7 +15,7 @@ from asgiref.sync import sync_to_async
 from registry.models import JoinToken, hash_secret
 from tests.node.conftest import QUICK_RESTART, STAND_IN
 from tests.running import free_ports
-from workers.gateway.gateway import Gateway, GatewayOptions
+from workers.gateway.gateway import FrontProcess, GatewayOptions
 from workers.link import LinkTiming, MemberLink
 from workers.node import devices
 from workers.node.daemon import NodeDaemon
@@ -94,7 +94,7 @@ class LinkedGateway:
             on_message=self._receive,
             timing=TIMING,
         )
-        self.gateway = Gateway(options, send=self.link.send, control_state=lambda: self.link.state)
+        self.gateway = FrontProcess(options, send=self.link.send, control_state=lambda: self.link.state)
 
     def _receive(self, message: control.ToMember) -> None:
         if isinstance(message, control.GatewayConfig) and not self.stuck:

@@ -31,8 +31,8 @@ def small(box):
     return variant(application(), "small", 90, 1)
 
 
-def fault(variant, cause="crashed", device="box/cpu0") -> control.Fault:
-    return control.Fault(device=device, variant=variant.pk, cause=cause, detail="killed by SIGSEGV")
+def fault(variant, cause="crashed", device="box/cpu0") -> control.FaultReport:
+    return control.FaultReport(device=device, variant=variant.pk, cause=cause, detail="killed by SIGSEGV")
 
 
 def crash_often(box, variant) -> dict:
@@ -55,7 +55,8 @@ def test_a_fault_is_kept_and_told_to_browsers(box, small):
 def test_what_is_gone_is_no_news(box, small):
     assert faults.record(box, fault(small, device="other/cpu0")) is None
     assert (
-        faults.record(box, control.Fault(device="box/cpu0", variant=small.pk + 1, cause="crashed", detail="")) is None
+        faults.record(box, control.FaultReport(device="box/cpu0", variant=small.pk + 1, cause="crashed", detail=""))
+        is None
     )
     assert not Fault.objects.exists()
 

@@ -177,7 +177,7 @@ def test_more_applications_than_devices_all_get_a_place(digits):
 def test_what_is_stored_is_what_gateways_get(digits):
     plan = make_plan("manual")
     config = push.gateway_config(push.read_shared())
-    assert config.plan == msgspec.convert(plan.wire, specs.Plan)
+    assert config.plan == msgspec.convert(plan.wire, specs.PlanSpec)
     assert config.plan.version == plan.pk
     assert sum(route.share for route in config.plan.routes) == pytest.approx(1)
     assert config.plan.stack == "nereus"

@@ -79,7 +79,7 @@ def move_clock(redis, monkeypatch) -> None:
 
 def wire(version: int, *devices: str) -> dict:
     plans = tuple(specs.DevicePlan(device, f"unix:/run/{device}", ()) for device in devices)
-    return msgspec.to_builtins(specs.Plan(version, plans))
+    return msgspec.to_builtins(specs.PlanSpec(version, plans))
 
 
 def make_plan() -> int:
@@ -294,7 +294,7 @@ def test_a_member_that_was_written_off_is_connected_again_by_its_next_report():
 def test_equal_configurations_have_equal_hashes_whatever_the_order_of_names():
     def config(**padding):
         spec = specs.ApplicationSpec("a", 0.1, specs.Signature((), ()), padding=padding)
-        return control.with_hash(control.GatewayConfig(applications=(spec,), key_hashes=(), plan=specs.Plan(1)))
+        return control.with_hash(control.GatewayConfig(applications=(spec,), key_hashes=(), plan=specs.PlanSpec(1)))
 
     assert config(x=1.0, y=2.0).hash == config(y=2.0, x=1.0).hash != config(x=1.0, y=3.0).hash
     once = config(x=1.0)

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from workers.protocol.control import GatewayConfig, NodeConfig
-from workers.protocol.specs import Plan
+from workers.protocol.specs import PlanSpec
 
 ROOT = Path(__file__).parents[2]
 #: the last migrations of that release
@@ -96,7 +96,7 @@ def test_applications_and_plans_stay_and_batch_policies_go(before, tmp_path):
     assert not columns & {"batch_policy", "batch_options"}
     ((stack, wire),) = database.execute("SELECT stack, wire FROM scheduler_plan").fetchall()
     assert stack == "proteus"
-    plan = msgspec.convert(json.loads(wire), Plan)
+    plan = msgspec.convert(json.loads(wire), PlanSpec)
     assert (plan.version, plan.stack, len(plan.routes)) == (7, "nereus", 1)
 
 

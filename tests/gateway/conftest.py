@@ -28,7 +28,7 @@ from workers.protocol.datatypes import DATATYPES
 from workers.protocol.specs import (
     ApplicationSpec,
     DevicePlan,
-    Plan,
+    PlanSpec,
     ProfilePoint,
     Resident,
     Route,
@@ -76,7 +76,7 @@ def plan(
     stack: str = stacks.DEFAULT,
     batch: int = 1,
     row_s: float = 0.001,
-) -> Plan:
+) -> PlanSpec:
     """``placed``: device -> [(application, variant)]; an application's devices get equal shares. Batches of up to
     ``batch`` rows take ``row_s``, as profiled."""
     profile = tuple(ProfilePoint(rows, row_s, row_s, row_s) for rows in {1, batch})
@@ -91,10 +91,10 @@ def plan(
             by_application.setdefault(name, []).append(device)
         devices.append(DevicePlan(device, endpoints[device], tuple(made)))
     routes = [Route(name, device, 1 / len(on)) for name, on in by_application.items() for device in on]
-    return Plan(version, tuple(devices), tuple(routes), stack=stack)
+    return PlanSpec(version, tuple(devices), tuple(routes), stack=stack)
 
 
-def config(plan: Plan, applications: list[ApplicationSpec]) -> GatewayConfig:
+def config(plan: PlanSpec, applications: list[ApplicationSpec]) -> GatewayConfig:
     return GatewayConfig(
         applications=tuple(applications), key_hashes=(hashlib.sha256(KEY.encode()).hexdigest(),), plan=plan
     )

@@ -12,7 +12,7 @@ from types import FrameType
 import numpy as np
 
 from tests.pressure.wire import answer, post
-from workers.gateway.gateway import Gateway, GatewayOptions
+from workers.gateway.gateway import FrontProcess, GatewayOptions
 
 from .conftest import AUTH, application, config, free_port, plan
 from .test_failures import PATH
@@ -39,7 +39,7 @@ async def test_a_query_by_itself_costs_the_gateway_few_python_calls(tmp_path, de
     (device,) = devices("d0")
     device.warm(("numbers", "big"))
     port = free_port()
-    gateway = Gateway(GatewayOptions("box", "127.0.0.1", port, "127.0.0.1", free_port(), tmp_path / "config.json"))
+    gateway = FrontProcess(GatewayOptions("box", "127.0.0.1", port, "127.0.0.1", free_port(), tmp_path / "config.json"))
     await gateway.start()
     gateway.configure(config(plan(1, {"d0": [("numbers", "big")]}, {"d0": device.endpoint}), [application("numbers")]))
     async with asyncio.timeout(60):

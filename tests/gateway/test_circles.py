@@ -20,7 +20,7 @@ from workers.gateway.front import Front
 from workers.gateway.metrics import GatewayMetrics
 from workers.protocol.control import GatewayConfig
 from workers.protocol.frames import Form, Results, ResultTensor, TensorHeader
-from workers.protocol.specs import Plan
+from workers.protocol.specs import PlanSpec
 from workers.v2.query import Terms, V2Query
 
 from .conftest import application
@@ -46,7 +46,7 @@ async def test_answered_refused_and_cancelled_queries_leave_no_circles():
     front.core = core
     spec = application("numbers", 60.0)
     now = asyncio.get_running_loop().time()
-    core.configure(Catalog(GatewayConfig(applications=(spec,), key_hashes=(), plan=Plan(version=1))), now)
+    core.configure(Catalog(GatewayConfig(applications=(spec,), key_hashes=(), plan=PlanSpec(version=1))), now)
     core.offer("d0", {QueryClass("numbers"): Menu([Option(1, 100.0, LatencyModel([(1, 0.01)]), 1)])}, now)
     core._driver.set_up("d0", True, now)
     bodies = weakref.WeakSet()

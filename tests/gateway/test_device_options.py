@@ -13,7 +13,7 @@ from workers.protocol.frames import WarmVariant
 from workers.protocol.specs import (
     ApplicationSpec,
     DevicePlan,
-    Plan,
+    PlanSpec,
     ProfilePoint,
     Resident,
     Signature,
@@ -29,7 +29,7 @@ class World:
     moving: set[str]
 
     def plan(self, version: int, *planned: Resident, relief: tuple[Resident, ...] = ()) -> None:
-        self.options.plan(Plan(version, (DevicePlan("d0", "unix:/d0", planned, relief=relief),)))
+        self.options.plan(PlanSpec(version, (DevicePlan("d0", "unix:/d0", planned, relief=relief),)))
         self.moving = {"app", "other"}
 
     def offered(self, *warm: tuple[int, str]) -> dict[str, list]:

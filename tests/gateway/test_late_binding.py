@@ -20,7 +20,7 @@ import pytest
 
 from tests.executor.harness import WIDE, Executor, application, resident, turning, variant
 from tests.pressure.wire import answer, post
-from workers.protocol.specs import DevicePlan, Plan, Route
+from workers.protocol.specs import DevicePlan, PlanSpec, Route
 
 from .conftest import AUTH, GatewayProcess, config, wait_for
 
@@ -34,10 +34,10 @@ def body(seed: int = 0) -> dict:
     return {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": data}]}
 
 
-def plan_of(version: int, executors: list[Executor], *residents, stack: str = "nereus", relief=()) -> Plan:
+def plan_of(version: int, executors: list[Executor], *residents, stack: str = "nereus", relief=()) -> PlanSpec:
     devices = tuple(DevicePlan(e.info.id, e.endpoint, residents, relief=tuple(relief)) for e in executors)
     routes = tuple(Route("app", e.info.id, 1 / len(executors)) for e in executors)
-    return Plan(version, devices, routes, stack=stack)
+    return PlanSpec(version, devices, routes, stack=stack)
 
 
 async def until(condition, what: str):
@@ -264,7 +264,7 @@ async def test_an_application_that_goes_has_what_is_held_for_it_ended(world, con
     await until(lambda: control_plane.connection, "the gateway joined")
     waiting = asyncio.create_task(together(gateway, [body(i) for i in range(120)]))
     await until(lambda: gateway.health()["held"] > 80, "queries are held")
-    control_plane.send(msgspec.structs.replace(config(Plan(2), []), plan=Plan(2)))
+    control_plane.send(msgspec.structs.replace(config(PlanSpec(2), []), plan=PlanSpec(2)))
     statuses = collections.Counter(status for status, _ in await waiting)
     assert statuses[503] > 5 and set(statuses) <= {200, 503, 404}, statuses
     assert await until(lambda: gateway.health()["in_flight"] == 0, "nothing stays behind")

@@ -12,14 +12,14 @@ import pytest
 import tritonclient.http as triton
 
 from tests.executor.harness import WIDE, Executor, application, endless, resident, variant
-from workers.protocol.specs import DevicePlan, Plan, Route
+from workers.protocol.specs import DevicePlan, PlanSpec, Route
 
 from .conftest import AUTH, config, wait_for
 
 
-def plans(executor: Executor, version: int, *residents, stack: str = "nereus") -> Plan:
+def plans(executor: Executor, version: int, *residents, stack: str = "nereus") -> PlanSpec:
     device = DevicePlan(executor.info.id, executor.endpoint, residents)
-    return Plan(version, (device,), (Route("app", executor.info.id, 1.0),), stack=stack)
+    return PlanSpec(version, (device,), (Route("app", executor.info.id, 1.0),), stack=stack)
 
 
 async def until(condition, what: str):

@@ -14,7 +14,7 @@ from workers.protocol import control
 from workers.protocol.specs import (
     ApplicationSpec,
     DevicePlan,
-    Plan,
+    PlanSpec,
     Resident,
     Signature,
     TensorSpec,
@@ -38,7 +38,7 @@ def variant(number: int, digest: str, name: str = "") -> VariantSpec:
 
 def config(version: int, *variants: VariantSpec, device: str = "box/cpu0", keep: tuple[str, ...] = ()):
     residents = tuple(Resident(variant=v, max_batch=8, rate=10.0, time_share=0.5, profile=()) for v in variants)
-    plan = Plan(version=version, devices=(DevicePlan(device=device, endpoint="", residents=residents),))
+    plan = PlanSpec(version=version, devices=(DevicePlan(device=device, endpoint="", residents=residents),))
     return control.NodeConfig(applications=(APPLICATION,), plan=plan, keep=keep)
 
 

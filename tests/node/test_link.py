@@ -15,9 +15,9 @@ from tests.node.conftest import QUICK_LINK
 from tests.node.control_plane import ControlPlane
 from workers.link import MemberLink
 from workers.protocol import control
-from workers.protocol.specs import ApplicationStats, DeviceState, Plan
+from workers.protocol.specs import ApplicationStats, DeviceState, PlanSpec
 
-CONFIG = control.GatewayConfig(applications=(), key_hashes=("k",), plan=Plan(version=3))
+CONFIG = control.GatewayConfig(applications=(), key_hashes=("k",), plan=PlanSpec(version=3))
 
 
 class Member:

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 from tests.executor.harness import WIDE, Executor, application, resident, save, turning, variant
 from tests.gateway.conftest import GatewayProcess, config, devices, gateways, wait_for  # noqa: F401 - fixtures
 from workers.protocol.frames import ExecutorState
-from workers.protocol.specs import DevicePlan, Plan, Route, Signature, TensorSpec
+from workers.protocol.specs import DevicePlan, PlanSpec, Route, Signature, TensorSpec
 
 from .bystanders import Bystanders
 
@@ -122,7 +122,7 @@ def stack(tmp_path_factory, loop, tiny_models):
 
     assert loop(start()).errors == {}
     device = DevicePlan(executor.info.id, executor.endpoint, tuple(residents))
-    plan = Plan(1, (device,), tuple(Route(name, executor.info.id, 1.0) for name in models))
+    plan = PlanSpec(1, (device,), tuple(Route(name, executor.info.id, 1.0) for name in models))
     gateway = GatewayProcess(
         folder / "home",
         config(plan, specs),

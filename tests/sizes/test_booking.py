@@ -15,7 +15,7 @@ from workers.dispatch.lateness import learn
 from workers.dispatch.menu import Menu, Option
 from workers.gateway.device_options import AROUND_S, DeviceOptions
 from workers.protocol.frames import WarmVariant
-from workers.protocol.specs import DevicePlan, Plan, ProfilePoint, Resident, VariantSpec
+from workers.protocol.specs import DevicePlan, PlanSpec, ProfilePoint, Resident, VariantSpec
 
 WHOLE, SHORT = QueryClass("app"), QueryClass("app", 128)
 
@@ -33,7 +33,7 @@ def offered(
     options.configure({"app": spec}, 512)
     variant = VariantSpec(1, "v1", "app", "0" * 64, 1, 90.0, 100.0)
     resident = Resident(variant, 8, 1.0, 0.5, points(seconds), smaller=smaller)
-    options.plan(Plan(1, (DevicePlan("d0", "unix:/d0", (resident,)),)))
+    options.plan(PlanSpec(1, (DevicePlan("d0", "unix:/d0", (resident,)),)))
     made = options.of("d0", (WarmVariant(1, "v1", "app", 90.0, True),))
     return {name: menu.options[0] for name, menu in made.items()}
 

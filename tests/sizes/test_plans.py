@@ -184,7 +184,7 @@ class TestControlLoop:
 
     def test_devices_are_told_of_every_class_and_count_on_the_largest_by_default(self):
         sized_variant(texts(), "only", 90, 40, 4)
-        plan = specs.msgspec.convert(make_plan("manual").wire, specs.Plan)
+        plan = specs.msgspec.convert(make_plan("manual").wire, specs.PlanSpec)
         resident = plan.devices[0].residents[0]
         assert [(p.size, p.batch) for p in resident.profile] == [(0, b) for b in (1, 2, 4, 8)]
         assert [(p.size, p.batch, p.p50_s) for p in resident.smaller[:2]] == [(128, 1, 0.004), (128, 2, 0.008)]

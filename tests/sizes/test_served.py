@@ -23,7 +23,7 @@ from workers.protocol.frames import (
     StatsReport,
 )
 from workers.protocol.shapes import of_class
-from workers.protocol.specs import ApplicationSpec, DevicePlan, Plan, ProfilePoint, Resident, Route
+from workers.protocol.specs import ApplicationSpec, DevicePlan, PlanSpec, ProfilePoint, Resident, Route
 
 from .longer import SIGNATURE, longer
 
@@ -99,7 +99,7 @@ async def started(executor: Executor, start, spec, path, points, **settings) -> 
     one = resident(variant(1, path), points)
     await executor.applied(1, [one], [spec], [path])
     device = DevicePlan(executor.info.id, executor.endpoint, (one,))
-    plan = Plan(1, (device,), (Route("app", executor.info.id, 1.0),))
+    plan = PlanSpec(1, (device,), (Route("app", executor.info.id, 1.0),))
     gateway = start(config(plan, [spec]), **settings)
     await asyncio.to_thread(wait_for, gateway.ready, "the gateway is ready")
     return gateway
@@ -177,7 +177,7 @@ async def test_queries_that_wait_when_their_class_is_no_more_are_answered_all_th
         return float(next(line for line in lines if line.startswith("nereus_gateway_held ")).split()[1])
 
     await asyncio.to_thread(wait_for, lambda: held() > 30, "queries wait")
-    plan = Plan(
+    plan = PlanSpec(
         1, (DevicePlan(executor.info.id, executor.endpoint, (resident(variant(1, path), profile(0.05, 0.002)),)),)
     )
     control_plane.send(config(plan, [msgspec.structs.replace(spec, sizes=(LONG,))]))

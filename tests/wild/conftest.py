@@ -11,7 +11,7 @@ import pytest
 from tests.executor.harness import Executor, application, resident, variant
 from tests.gateway.conftest import GatewayProcess, config, wait_for
 from workers.protocol.frames import ExecutorState
-from workers.protocol.specs import DevicePlan, Plan, Route
+from workers.protocol.specs import DevicePlan, PlanSpec, Route
 
 from . import models
 
@@ -62,7 +62,7 @@ def served(tmp_path_factory, loop):
     device = DevicePlan(executor.info.id, executor.endpoint, tuple(residents))
     routes = tuple(Route(name, executor.info.id, 1.0) for name in SERVED)
     gateway = GatewayProcess(
-        folder / "home", config(Plan(1, (device,), routes), applications), NEREUS_MAX_REQUEST_MB="80"
+        folder / "home", config(PlanSpec(1, (device,), routes), applications), NEREUS_MAX_REQUEST_MB="80"
     )
     wait_for(gateway.ready, "the gateway is ready")
     gateway.executor = executor

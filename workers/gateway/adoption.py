@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from workers.protocol.specs import Plan
+from workers.protocol.specs import PlanSpec
 
 Routes = dict[str, tuple[tuple[str, float], ...]]
 
@@ -22,7 +22,7 @@ class _Planned:
 _NOTHING = _Planned((), {})
 
 
-def planned_applications(plan: Plan) -> dict[str, _Planned]:
+def planned_applications(plan: PlanSpec) -> dict[str, _Planned]:
     """The part of each application that ``plan`` routes."""
     residents: dict[tuple[str, str], set[int]] = {}
     for device in plan.devices:
@@ -62,11 +62,11 @@ class Adoption:
         self._current: dict[str, _Planned] = {}
         self._pending: dict[str, _Planned] = {}
         self._pending_since: dict[str, float] = {}
-        self.target = Plan(version=0)
+        self.target = PlanSpec(version=0)
         self.adopted: int | None = None
         self.routes: Routes = {}
 
-    def offer(self, plan: Plan, now: float) -> None:
+    def offer(self, plan: PlanSpec, now: float) -> None:
         """Make ``plan`` the target. An application still on its way keeps its time limit, so that frequent
         plans cannot hold it back for ever."""
         self.target = plan

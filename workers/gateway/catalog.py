@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from workers.protocol.control import GatewayConfig
-from workers.protocol.specs import ApplicationSpec, Plan, Resident, VariantSpec
+from workers.protocol.specs import ApplicationSpec, PlanSpec, Resident, VariantSpec
 
 from .errors import NotFound, Unauthenticated, Unavailable
 
@@ -18,7 +18,7 @@ class Catalog:
 
     def __init__(self, config: GatewayConfig | None = None):
         self.configured = config is not None
-        self.config = config or GatewayConfig(applications=(), key_hashes=(), plan=Plan(version=0))
+        self.config = config or GatewayConfig(applications=(), key_hashes=(), plan=PlanSpec(version=0))
         self.applications: dict[str, ApplicationSpec] = {spec.name: spec for spec in self.config.applications}
         self._keys = frozenset(self.config.key_hashes)
         self._residents: dict[str, list[tuple[str, Resident]]] = {}

@@ -14,7 +14,7 @@ from workers.dispatch.binding import QueryClass
 from workers.dispatch.menu import Menu, Option
 from workers.protocol import shapes
 from workers.protocol.frames import WarmVariant
-from workers.protocol.specs import ApplicationSpec, Plan, ProfilePoint, Resident
+from workers.protocol.specs import ApplicationSpec, PlanSpec, ProfilePoint, Resident
 
 #: seconds that a batch occupies a device around its run: the least that executors measure. Late binding learns the rest
 AROUND_S = 0.0002
@@ -38,7 +38,7 @@ class DeviceOptions:
         self._options.clear()
         self._made.clear()
 
-    def plan(self, plan: Plan) -> None:
+    def plan(self, plan: PlanSpec) -> None:
         """Replace the newest plan, with the residents and standbys of each device."""
         for device, residents in self._newest.items():
             self._older.setdefault(device, {}).update(residents)

@@ -136,7 +136,7 @@ class LocalCore:
         return True
 
 
-class Gateway:
+class FrontProcess:
     """Edges and a front; its core too, unless that is a process of its own.
 
     Args:

@@ -11,7 +11,7 @@ from workers.link import MemberLink
 from workers.protocol.control import GatewayConfig, JoinGateway, ToMember
 from workers.settings import Settings
 
-from .gateway import CannotListen, CoreProcess, Gateway, GatewayOptions, Siblings
+from .gateway import CannotListen, CoreProcess, FrontProcess, GatewayOptions, Siblings
 
 #: seconds for queries in flight to end on shutdown
 GRACE_S = 3.0
@@ -42,7 +42,7 @@ async def serve(settings: Settings, number: int = 1, core: bool = False) -> int:
     if core:
         gateway = CoreProcess(options, settings.gateway_core_socket, send)
     else:
-        gateway = Gateway(options, send, control_state=lambda: link.state if link is not None else "by the core")
+        gateway = FrontProcess(options, send, control_state=lambda: link.state if link is not None else "by the core")
     if member:
         link = MemberLink(
             kind="gateway",

@@ -21,7 +21,7 @@ from ..settings import Settings
 from .backoff import RestartTiming
 from .cache import ModelCache
 from .losses import Loss
-from .placement import Placement
+from .placement import DeviceRollout
 from .profiling import ProfileJobs
 from .supervision import COMMAND, Executor
 
@@ -76,7 +76,7 @@ class NodeDaemon:
             limit_bytes=settings.max_upload_bytes,
         )
         self.executors: dict[str, Executor] = {}
-        self._placements: dict[str, Placement] = {}
+        self._rollouts: dict[str, DeviceRollout] = {}
         self._states: dict[str, DeviceState] = {}
         self._stats: dict[str, deque[DeviceStats]] = {}
         self._metrics_waiters: dict[str, deque[asyncio.Future[str]]] = {}
@@ -95,7 +95,7 @@ class NodeDaemon:
             command=command,
             timing=timing,
         )
-        self._placements[ref] = Placement(
+        self._rollouts[ref] = DeviceRollout(
             device, self.cache, lambda apply: self.executors[ref].send(apply), self._plans_changed
         )
         self._states[ref] = DeviceState(device=ref, state="starting")
@@ -124,7 +124,7 @@ class NodeDaemon:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
             await self.jobs.close()
-            for placement in self._placements.values():
+            for placement in self._rollouts.values():
                 await placement.close()
             await self.cache.close()
 
@@ -163,13 +163,13 @@ class NodeDaemon:
             if plan.device not in self.executors:
                 self._log.error("unknown_device_in_plan", device=plan.device, plan=config.plan.version)
         self._need_files()
-        for placement in self._placements.values():
+        for placement in self._rollouts.values():
             # The same configuration again (after a reconnect) only hurries what could not be fetched.
             placement.retry() if same else placement.place(config)
 
     def _link_up(self) -> None:
         self._say_states()
-        for placement in self._placements.values():
+        for placement in self._rollouts.values():
             placement.retry()
 
     # --- from the executors -----------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ class NodeDaemon:
                 )
             case frames.StopReport():
                 detail = f"a run of {frame.name} did not end within {frame.limit_s:g} s and was stopped"
-                self.link.send(control.Fault(device=ref, variant=frame.variant, cause="stopped", detail=detail))
+                self.link.send(control.FaultReport(device=ref, variant=frame.variant, cause="stopped", detail=detail))
             case frames.DriftReport():
                 self.link.send(control.Drift(device=ref, variant=frame.variant, ratio=frame.ratio))
             case frames.MeasureReport():
@@ -203,7 +203,7 @@ class NodeDaemon:
     def _executor_up(self, ref: str) -> None:
         if self._states[ref].state == "down":
             self._set_state(ref, DeviceState(device=ref, state="starting"))
-        apply = self._placements[ref].current
+        apply = self._rollouts[ref].current
         if apply is not None:
             self.executors[ref].send(apply)
 
@@ -212,7 +212,7 @@ class NodeDaemon:
         detail = f"the executor was lost ({loss.reason})"
         if loss.crashed and loss.variant:
             fault = f"the executor crashed while it ran the variant: {loss.reason}"
-            self.link.send(control.Fault(device=ref, variant=loss.variant, cause="crashed", detail=fault))
+            self.link.send(control.FaultReport(device=ref, variant=loss.variant, cause="crashed", detail=fault))
         detail += "; it keeps dying, tries go on slowly" if state == "down" else "; starting it again"
         self._set_state(ref, DeviceState(device=ref, state=state, detail=detail))
         self._stats[ref].clear()
@@ -239,7 +239,7 @@ class NodeDaemon:
         """Every device's state; what keeps a plan from being whole stands in its detail."""
         states = []
         for ref, state in self._states.items():
-            details = [part for part in (state.detail, self._placements[ref].problem) if part]
+            details = [part for part in (state.detail, self._rollouts[ref].problem) if part]
             states.append(msgspec.structs.replace(state, detail="; ".join(details)))
         return tuple(states)
 
@@ -257,7 +257,7 @@ class NodeDaemon:
 
     def _need_files(self) -> None:
         """Tell the cache what must stay: what the plans use, are about to use, and what the control plane names."""
-        digests = set().union(*(placement.digests() for placement in self._placements.values()))
+        digests = set().union(*(placement.digests() for placement in self._rollouts.values()))
         if self.config is not None:
             digests.update(self.config.keep)
             plans = self.config.plan.devices

@@ -21,7 +21,7 @@ from .cache import FetchError, ModelCache
 RETRY = (2.0, 60.0)
 
 
-class Placement:
+class DeviceRollout:
     """One device's plan on its way.
 
     Args:

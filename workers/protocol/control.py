@@ -21,7 +21,7 @@ from .specs import (
     DeviceInfo,
     DeviceState,
     DeviceStats,
-    Plan,
+    PlanSpec,
     ProfilePoint,
     ValidationSpec,
     VariantSpec,
@@ -147,7 +147,7 @@ class Drift(FromMember, tag="drift", frozen=True, kw_only=True):
     ratio: float
 
 
-class Fault(FromMember, tag="fault", frozen=True, kw_only=True):
+class FaultReport(FromMember, tag="fault", frozen=True, kw_only=True):
     """Running ``variant`` (an id) on ``device`` went wrong: the executor ``crashed``, or a run exceeded its limit and
     was ``stopped``. ``detail``: how, in words."""
 
@@ -187,7 +187,7 @@ class ProfileFailed(FromMember, tag="profile_failed", frozen=True, kw_only=True)
 
 
 FromNode = (
-    JoinNode | DeviceStates | NodeStats | Overload | Drift | Fault | ProfileProgress | ProfileDone | ProfileFailed
+    JoinNode | DeviceStates | NodeStats | Overload | Drift | FaultReport | ProfileProgress | ProfileDone | ProfileFailed
 )
 FromGateway = JoinGateway | GatewayStats | Burst | Arrivals | Overload
 
@@ -217,7 +217,7 @@ class Configuration(ToMember, frozen=True, kw_only=True):
     """
 
     applications: tuple[ApplicationSpec, ...]
-    plan: Plan
+    plan: PlanSpec
     hash: str = ""
 
 

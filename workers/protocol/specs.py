@@ -122,7 +122,7 @@ class Band(msgspec.Struct, frozen=True):
     rise: float = 0.0
 
 
-class Plan(msgspec.Struct, frozen=True):
+class PlanSpec(msgspec.Struct, frozen=True):
     """A whole plan, as gateways get it; a node gets the devices that it owns. ``stack``: which made the
     plan and which the data plane follows."""
 

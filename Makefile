@@ -7,8 +7,8 @@ BIN := $(VENV)/bin
 
 # Tests that may share the machine run four at a time, as most of them wait more than they compute. Those with whole
 # appliances follow, one at a time.
-PARALLEL := $(addprefix tests/,allocation baselines batching benchmarks console control dispatch \
-	executor frames gateway net node pressure registry routing simulation sizes v2 wild \
+PARALLEL := $(addprefix tests/,allocation baselines benchmarks console control dispatch \
+	executor frames gateway net node pressure published registry simulation sizes v2 wild \
 	test_ansible.py test_docs.py test_settings.py test_version.py)
 
 .PHONY: install demo run test bench evaluation lint clean

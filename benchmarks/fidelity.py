@@ -38,7 +38,7 @@ from scheduler.simulation import simulate
 from scheduler.simulation.arrivals import Arrivals, Generator
 from scheduler.simulation.profiles import Model
 from scheduler.simulation.scenario import Control, Scenario
-from workers.batching.latency import LatencyModel
+from workers.dispatch.latency import LatencyModel
 
 #: of the devices' time, if the most accurate variants answered every query alone
 UTILISATIONS = (0.3, 0.6)

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from workers.batching.latency import LatencyModel
 from workers.dispatch.binding import Dispatch, QueryClass
+from workers.dispatch.latency import LatencyModel
 
 
 class Query:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from workers.batching import policies
-from workers.batching.base import BatchPolicy
+from workers.dispatch.published.batching import policies
+from workers.dispatch.published.batching.base import BatchPolicy
 
 from .relief import NereusPolicy
 

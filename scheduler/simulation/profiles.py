@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scheduler.allocation.problem import CandidateVariant, LatencyProfile
-from workers.batching.latency import LatencyModel
+from workers.dispatch.latency import LatencyModel
 
 from .tables import ScenarioError, hint, reason
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from workers.batching.base import Candidate, Decision, LaneView, Outcome, Waiting
-from workers.batching.forming import IDLE, punctual_prefix, sift, start
-from workers.batching.proteus import ProteusPolicy
+from workers.dispatch.published.batching.base import Candidate, Decision, LaneView, Outcome, Waiting
+from workers.dispatch.published.batching.forming import IDLE, punctual_prefix, sift, start
+from workers.dispatch.published.batching.proteus import ProteusPolicy
 
 #: part of its time that a query may spend waiting on purpose. The rest is ample for the batch that a plan counts on (at
 #: most half of the SLO), and what stalls a device for a moment then makes nobody late.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Hashable
 
-from workers.dispatch import routing
-from workers.dispatch.routing.router import PlanRouter, Router, Shares
+from workers.dispatch.published import routing
+from workers.dispatch.published.routing.router import PlanRouter, Router, Shares
 
 
 class UniformOrder:
@@ -17,7 +17,7 @@ class UniformOrder:
         self._devices = [device for device, _ in shares]
 
     def take(self, rows: int, able: Collection[Hashable]) -> Hashable | None:
-        """See :class:`workers.dispatch.routing.router.Order`."""
+        """See :class:`workers.dispatch.published.routing.router.Order`."""
         devices = [device for device in self._devices if device in able]
         return devices[int(self._random.random() * len(devices))] if devices else None
 
@@ -30,7 +30,7 @@ class RoundRobinOrder:
         self._next = 0
 
     def take(self, rows: int, able: Collection[Hashable]) -> Hashable | None:
-        """See :class:`workers.dispatch.routing.router.Order`."""
+        """See :class:`workers.dispatch.published.routing.router.Order`."""
         for _ in self._devices:
             device = self._devices[self._next % len(self._devices)]
             self._next += 1

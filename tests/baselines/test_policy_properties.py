@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.simulation.policies import create, names
-from tests.batching.driver import Served, simulate
-from tests.batching.strategies import arrivals, candidates
-from workers.batching.base import Candidate, LaneView
+from tests.published.driver import Served, simulate
+from tests.published.strategies import arrivals, candidates
+from workers.dispatch.published.batching.base import Candidate, LaneView
 
 every_policy = pytest.mark.parametrize("name", names())
 

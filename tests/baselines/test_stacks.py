@@ -10,7 +10,8 @@ from scheduler.simulation import policies, routers, simulate
 from scheduler.simulation.scenario import Control
 from scheduler.simulation.stacks import choose
 from tests.simulation.worlds import model, world
-from workers.dispatch import routing, stacks
+from workers.dispatch import stacks
+from workers.dispatch.published import routing
 
 PUBLISHED = {
     "proteus": ("proteus", "shares"),

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.fidelity import ACCURACIES, DEVICES, Live, Row, Simulated, chosen, rates, render, scenario
 from scheduler.simulation import ScenarioError, simulate
 from scheduler.simulation.arrivals import Arrivals, Generator
-from workers.batching.latency import LatencyModel
+from workers.dispatch.latency import LatencyModel
 
 WANTED = chosen()
 NAMES = tuple(application.name for application in WANTED)

@@ -10,9 +10,9 @@ import math
 from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
-from workers.batching.latency import LatencyModel
 from workers.dispatch.binding import Decisions, QueryClass, Terms
 from workers.dispatch.dispatcher import Dispatcher
+from workers.dispatch.latency import LatencyModel
 from workers.dispatch.lateness import learn
 from workers.dispatch.menu import Menu, Option
 from workers.dispatch.state import Batch

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from workers.batching.latency import LatencyModel
 from workers.dispatch.binding import QueryClass, Terms
 from workers.dispatch.dispatcher import Dispatcher
+from workers.dispatch.latency import LatencyModel
 from workers.dispatch.leeway import EASES, MOST, STEP, Leeway
 from workers.dispatch.menu import Menu, Option
 

@@ -7,8 +7,8 @@ import gc
 import itertools
 import weakref
 
-from workers.batching.latency import LatencyModel
 from workers.dispatch.binding import QueryClass
+from workers.dispatch.latency import LatencyModel
 from workers.dispatch.menu import Menu, Option
 from workers.gateway.accounts import Accounts, Limits
 from workers.gateway.bursts import BurstDetector

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from workers.batching.latency import LatencyModel
 from workers.dispatch.binding import QueryClass, Terms
 from workers.dispatch.dispatcher import Dispatcher
+from workers.dispatch.latency import LatencyModel
 from workers.dispatch.menu import Menu, Option
 
 SLO_S, WAY_S, SECONDS = 0.2, 0.001, 2.5

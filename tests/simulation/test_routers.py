@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from scheduler.simulation import routers
-from workers.dispatch.routing.router import LeastCompletionRouter
+from workers.dispatch.published.routing.router import LeastCompletionRouter
 
 DEVICES = ("x", "y", "z")
 

@@ -8,7 +8,7 @@ import pytest
 
 from scheduler.simulation import ScenarioError, arrivals, load
 from scheduler.simulation.profiles import padded
-from workers.batching.latency import LatencyModel
+from workers.dispatch.latency import LatencyModel
 
 from .worlds import PROFILES, SCENARIO, files
 

@@ -8,9 +8,9 @@ import pytest
 from tests.dispatch.driver import World, menu, option
 from tests.executor.harness import application
 from tests.wild import models
-from workers.batching.latency import LatencyModel
 from workers.dispatch.binding import QueryClass, Terms
 from workers.dispatch.dispatcher import Dispatcher
+from workers.dispatch.latency import LatencyModel
 from workers.dispatch.lateness import learn
 from workers.dispatch.menu import Menu, Option
 from workers.gateway.device_options import AROUND_S, DeviceOptions

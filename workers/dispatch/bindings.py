@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from workers.batching import policies
-
-from . import routing
 from .binding import Binding
 from .dispatcher import Dispatcher
+from .published import routing
+from .published.batching import policies
 from .published.binding import PublishedBinding
 from .stacks import LATE, LIVE, STACKS
 

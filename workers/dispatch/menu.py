@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 
-from workers.batching.latency import LatencyModel
+from .latency import LatencyModel
 
 INF = math.inf
 #: steps between no pressure and a full SLO of booked work

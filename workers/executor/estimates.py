@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from workers.batching.latency import LatencyModel
+from workers.dispatch.latency import LatencyModel
 from workers.protocol.specs import ProfilePoint
 
 TOLERATED = (0.67, 1.5)

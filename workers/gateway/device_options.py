@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from workers.batching.latency import LatencyModel
 from workers.dispatch.binding import QueryClass
+from workers.dispatch.latency import LatencyModel
 from workers.dispatch.menu import Menu, Option
 from workers.protocol import shapes
 from workers.protocol.frames import WarmVariant

@@ -1,6 +1,6 @@
-"""Published stacks as a binding: a router, a queue for each device and application, a batch policy, and turn taking.
+"""The binding of published stacks: a router, a queue for each device and application, a batch policy, time slices.
 
-Queries are routed when they arrive and wait in the core for the device that the router chose. The entry point is
-:class:`.binding.PublishedBinding`. Pure: imports the batch policies, the routers, and from late binding the options,
-the latency correction and the timers.
+A query is routed when it arrives, and waits in the core for the device that the router chose. Entry point:
+:class:`.binding.PublishedBinding`. ``routing`` has the routers, ``batching`` the batch policies. Pure. May import
+``workers.dispatch``: the interface, options, latency, latency correction, back-off and timers.
 """

@@ -15,16 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
-from workers.batching.base import BatchPolicy
-from workers.batching.turns import TIMER_SLACK_S
-
 from ..binding import Decisions, Query, QueryClass, Terms
 from ..lateness import gave_back
 from ..menu import INF, Menu
-from ..routing.router import Router
 from ..wakes import Wakes
+from .batching.base import BatchPolicy
 from .devices import QueueBatch, QueuedDevice
 from .queues import QueuedQuery
+from .routing.router import Router
+from .time_slices import TIMER_SLACK_S
 
 
 class PublishedBinding:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 
-from workers.batching import turns
-from workers.batching.base import BatchPolicy, Outcome
-from workers.batching.latency import LatencyModel
-
 from ..binding import Query, QueryClass, Terms
+from ..latency import LatencyModel
 from ..lateness import forget_slowness, learn
 from ..menu import INF, Menu, Option
 from ..pace import Factors
+from . import time_slices as turns
+from .batching.base import BatchPolicy, Outcome
 from .queues import ApplicationQueue, Ask, Candidates, QueuedQuery
 
 #: latencies are corrected in steps of this part, so that few models are made and a device that keeps its times is

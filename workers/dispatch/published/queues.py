@@ -7,12 +7,11 @@ from bisect import insort
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from workers.batching.base import BatchPolicy, Candidate, Decision, LaneView
-from workers.batching.latency import LatencyModel
-from workers.batching.relief import behind, relief_rows
-
 from ..binding import Query, Terms
+from ..latency import LatencyModel
 from ..menu import INF, Option
+from .batching.base import BatchPolicy, Candidate, Decision, LaneView
+from .relief import behind, relief_rows
 
 if TYPE_CHECKING:
     from .devices import QueuedDevice

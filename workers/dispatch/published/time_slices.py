@@ -26,8 +26,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from .base import Candidate, Decision, Waiting
-from .latency import LatencyModel
+from ..latency import LatencyModel
+from .batching.base import Candidate, Decision, Waiting
 
 TIMER_SLACK_S = 0.002
 """An event loop's timers are rounded up to a millisecond and wait for the callback under way. Without this slack a

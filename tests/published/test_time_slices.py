@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.simulation.policies import create, names
-from tests.batching.driver import Query, Served, simulate
-from tests.batching.strategies import ms
-from workers.batching.base import Candidate, Decision
-from workers.batching.latency import LatencyModel
-from workers.batching.turns import TIMER_SLACK_S, Arbiter, Lane, Turn, Wish, blocking_s
+from tests.published.driver import Query, Served, simulate
+from tests.published.strategies import ms
+from workers.dispatch.latency import LatencyModel
+from workers.dispatch.published.batching.base import Candidate, Decision
+from workers.dispatch.published.time_slices import TIMER_SLACK_S, Arbiter, Lane, Turn, Wish, blocking_s
 
 
 def ready(lane, deadline, batch_s=0.1, since=0.0):

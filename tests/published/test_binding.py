@@ -10,7 +10,7 @@ from scheduler.simulation.policies import names as policies
 from workers.dispatch.binding import QueryClass, Terms
 from workers.dispatch.menu import Menu
 
-from .published import SLO_S, World, menus, option
+from .world import SLO_S, World, menus, option
 
 ROUTERS = ("least-completion", "shares")
 EXACT = option("exact", 40, 100, rate=20.0)

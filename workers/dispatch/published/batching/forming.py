@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
+from ...latency import LatencyModel
 from .base import Decision, LaneView, Waiting
-from .latency import LatencyModel
 
 SHED = "shed"
 IDLE = Decision()

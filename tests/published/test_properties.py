@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.simulation.policies import create, names
-from tests.batching.driver import Query, Served, simulate
-from tests.batching.strategies import arrivals, candidates
-from workers.batching.base import Candidate
-from workers.batching.latency import LatencyModel
+from tests.published.driver import Query, Served, simulate
+from tests.published.strategies import arrivals, candidates
+from workers.dispatch.latency import LatencyModel
+from workers.dispatch.published.batching.base import Candidate
 
 every_policy = pytest.mark.parametrize("name", names())
 modes = st.sampled_from(["shed", "serve"])

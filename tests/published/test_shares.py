@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workers.dispatch.routing.shares import Round
+from workers.dispatch.published.routing.shares import Round
 
 SHARES = st.lists(st.floats(0.001, 1.0), min_size=1, max_size=12)
 

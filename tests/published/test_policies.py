@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler.simulation.policies import create, names
-from workers.batching.latency import LatencyModel
+from workers.dispatch.latency import LatencyModel
 
 
 def test_the_registry_names_every_policy_default_first():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .latency import LatencyModel
+from ..latency import LatencyModel
 
 
 def relief_rows(planned: Iterable[tuple[LatencyModel, int]], other: LatencyModel) -> int:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from scheduler.simulation import policies
-from workers.batching.latency import LatencyModel
 from workers.dispatch.binding import Decisions, QueryClass, Terms
+from workers.dispatch.latency import LatencyModel
 from workers.dispatch.menu import Menu, Option
 from workers.dispatch.published.binding import PublishedBinding
-from workers.dispatch.routing import create
+from workers.dispatch.published.routing import create
 
 SLO_S = 0.2
 

@@ -11,8 +11,8 @@ from bisect import insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from workers.batching.base import BatchPolicy, Candidate, Decision, LaneView, Outcome
-from workers.batching.turns import Arbiter, Lane, Wish, blocking_s
+from workers.dispatch.published.batching.base import BatchPolicy, Candidate, Decision, LaneView, Outcome
+from workers.dispatch.published.time_slices import Arbiter, Lane, Wish, blocking_s
 
 
 @dataclass(frozen=True)

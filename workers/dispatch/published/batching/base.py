@@ -16,7 +16,7 @@ from typing import Protocol
 
 import msgspec
 
-from .latency import LatencyModel
+from ...latency import LatencyModel
 
 
 class Waiting(Protocol):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from tests.batching.driver import Query
-from workers.batching.base import Candidate
-from workers.batching.latency import LatencyModel
+from tests.published.driver import Query
+from workers.dispatch.latency import LatencyModel
+from workers.dispatch.published.batching.base import Candidate
 
 ms = st.floats(0.1, 100.0, allow_nan=False).map(lambda value: value / 1000)
 

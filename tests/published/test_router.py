@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from workers.dispatch import routing
+from workers.dispatch.published import routing
 
 BOTH = pytest.mark.parametrize("name", routing.names())
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from scheduler.simulation.policies import create
 from scheduler.simulation.relief import choose, clears
-from tests.batching.driver import Query
-from workers.batching.base import Candidate, LaneView
-from workers.batching.latency import LatencyModel
+from tests.published.driver import Query
+from workers.dispatch.latency import LatencyModel
+from workers.dispatch.published.batching.base import Candidate, LaneView
 
 
 def variant(number: int, accuracy: float, seconds_per_row: float, largest: int = 8) -> Candidate:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
-from tests.batching.driver import Batch, Query, Served, simulate
-from tests.batching.strategies import arrivals, candidates
-from workers.batching.base import Candidate, LaneView, Outcome
-from workers.batching.latency import LatencyModel
-from workers.batching.policies import create
+from tests.published.driver import Batch, Query, Served, simulate
+from tests.published.strategies import arrivals, candidates
+from workers.dispatch.latency import LatencyModel
+from workers.dispatch.published.batching.base import Candidate, LaneView, Outcome
+from workers.dispatch.published.batching.policies import create
 
 LATENCY = LatencyModel([(1, 0.125), (2, 0.1875), (3, 0.25), (4, 0.3125)])
 CANDIDATE = Candidate(1, 90.0, LATENCY, 4)

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.batching.driver import Batch, Query, Served, simulate
-from tests.batching.strategies import arrivals, candidates
-from workers.batching.base import Candidate, LaneView
-from workers.batching.latency import LatencyModel
-from workers.batching.policies import create
+from tests.published.driver import Batch, Query, Served, simulate
+from tests.published.strategies import arrivals, candidates
+from workers.dispatch.latency import LatencyModel
+from workers.dispatch.published.batching.base import Candidate, LaneView
+from workers.dispatch.published.batching.policies import create
 
 # Sums of powers of two, so that every time below is exact: T_process(1..4) = 1/8, 3/16, 1/4, 5/16 s.
 LATENCY = LatencyModel([(1, 0.125), (2, 0.1875), (3, 0.25), (4, 0.3125)])

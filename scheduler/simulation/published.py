@@ -13,10 +13,11 @@ from workers.dispatch.menu import Menu, Option
 from workers.dispatch.published.binding import PublishedBinding
 from workers.dispatch.stacks import Stack
 
-from . import policies, routers
 from .controller import Planned
 from .devices import PublishedDevice
 from .engine import Engine
+from .policies import POLICIES
+from .routers import ROUTERS
 from .scenario import Scenario
 
 
@@ -24,8 +25,8 @@ class PublishedEngine(Engine):
     """One run with a router and batch policies."""
 
     def __init__(self, scenario: Scenario, stack: Stack, progress: Callable[[float], None] | None = None):
-        router = routers.create(stack.routing, scenario.seed)
-        binding = PublishedBinding(router, lambda: policies.create(stack.batching), slack_s=0.0)
+        router = ROUTERS[stack.routing](scenario.seed)
+        binding = PublishedBinding(router, POLICIES[stack.batching], slack_s=0.0)
         super().__init__(scenario, stack.strategy, binding, PublishedDevice, progress)
 
     def _loaded(self) -> dict[str, list[str]]:

@@ -1,12 +1,12 @@
-"""The routers by name that a simulation can have: those that serve live, and two to compare them with."""
+"""The routers of simulations, by name: those that serve live, and two to compare them with."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Hashable
+from collections.abc import Callable, Collection, Hashable
 
 from workers.dispatch.published import routing
-from workers.dispatch.published.routing.router import PlanRouter, Router, Shares
+from workers.dispatch.published.routing.router import Router, Shares
 
 
 class UniformOrder:
@@ -39,21 +39,14 @@ class RoundRobinOrder:
         return None
 
 
-UNIFORM, ROUND_ROBIN = "uniform", "round-robin"
+def _uniform(seed: int) -> Router:
+    source = random.Random(f"{seed}:routing")
+    return Router(lambda shares: UniformOrder(source, shares))
 
 
-def names() -> list[str]:
-    """All names, those that serve live first."""
-    return [*routing.names(), UNIFORM, ROUND_ROBIN]
-
-
-def create(name: str, seed: int = 0) -> Router:
-    """A router; ``seed`` is for those that choose by chance.
-
-    Raises:
-        UnknownRouting: no such router.
-    """
-    if name == UNIFORM:
-        source = random.Random(f"{seed}:routing")
-        return PlanRouter(lambda shares: UniformOrder(source, shares))
-    return PlanRouter(RoundRobinOrder) if name == ROUND_ROBIN else routing.create(name)
+#: by name: makes a router from the scenario's seed; those that serve live come first
+ROUTERS: dict[str, Callable[[int], Router]] = {
+    **{name: lambda _seed, router=router: router() for name, router in routing.ROUTERS.items()},
+    "uniform": _uniform,
+    "round-robin": lambda _seed: Router(RoundRobinOrder),
+}

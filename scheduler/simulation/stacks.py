@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from workers.dispatch.stacks import DEFAULT, LATE, PUBLISHED, STACKS, Stack
 
-from . import policies, routers
 from .ablations import BINDINGS
+from .policies import POLICIES
+from .routers import ROUTERS
 from .tables import ScenarioError, hint
 
 #: routing of a late stack whose batch policy is replaced: other policies form their batches in the devices' queues
@@ -16,7 +17,7 @@ EARLY = "least-completion"
 
 def routings() -> list[str]:
     """All that a simulation may route by: the routers, and late binding with parts removed."""
-    return [*BINDINGS, *routers.names()]
+    return [*BINDINGS, *ROUTERS]
 
 
 def choose(stack: str | None = None, batching: str | None = None, routing: str | None = None) -> Stack:
@@ -35,7 +36,7 @@ def choose(stack: str | None = None, batching: str | None = None, routing: str |
         f"{field}: must be one of {', '.join(names)}, not {value!r}{hint(value, names)}"
         for field, value, names in (
             ("stack", name, list(STACKS)),
-            ("batching", batching, policies.names()),
+            ("batching", batching, list(POLICIES)),
             ("routing", routing, routings()),
         )
         if value not in names

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.simulation.policies import create, names
+from scheduler.simulation.policies import POLICIES
 from tests.published.driver import Served, simulate
 from tests.published.strategies import arrivals, candidates
 from workers.dispatch.published.batching.base import Candidate, LaneView
 
-every_policy = pytest.mark.parametrize("name", names())
+every_policy = pytest.mark.parametrize("name", list(POLICIES))
 
 
 @st.composite
@@ -35,7 +35,7 @@ def view(queries, offered: list[Candidate], when: float, late: str) -> LaneView:
 @given(offered=choices(), queries=arrivals(most=15), when=st.floats(0, 0.5), late=st.sampled_from(["shed", "serve"]))
 def test_a_decision_between_variants_keeps_the_rules(name, offered, queries, when, late):
     given_view = view(queries, offered, when, late)
-    decision = create(name).decide(given_view)
+    decision = POLICIES[name]().decide(given_view)
     waiting = {q.id: q for q in given_view.queue}
     run, drop = set(decision.run), set(decision.drop)
     assert len(run) == len(decision.run) and len(drop) == len(decision.drop)
@@ -50,7 +50,7 @@ def test_a_decision_between_variants_keeps_the_rules(name, offered, queries, whe
         for i in run:
             alone = given_view.now + chosen.latency.seconds(waiting[i].rows)
             assert alone <= waiting[i].deadline, "a query was run that is bound to be late"
-    again = create(name).decide(view(queries, offered, when, late))
+    again = POLICIES[name]().decide(view(queries, offered, when, late))
     assert again == decision
 
 
@@ -62,11 +62,11 @@ def test_what_is_dropped_could_not_have_been_in_time_on_the_planned_variant_alon
         return  # it gives viable queries up for the batch's sake, by design
     given_view = view(queries, offered[:1], when, "shed")
     planned, waiting = offered[0], {q.id: q for q in given_view.queue}
-    for i in create(name).decide(given_view).drop:
+    for i in POLICIES[name]().decide(given_view).drop:
         assert given_view.now + planned.latency.seconds(waiting[i].rows) > waiting[i].deadline
 
 
-@pytest.mark.parametrize("second", names())
+@pytest.mark.parametrize("second", list(POLICIES))
 @every_policy
 @settings(max_examples=8, deadline=None)
 @given(one=candidates(), other=candidates(), queries=arrivals(most=25), data=st.data())
@@ -75,7 +75,7 @@ def test_lanes_that_share_a_device_answer_every_query_once(name, second, one, ot
     split = [replace(query, lane=side) for query, side in zip(queries, sides, strict=True)]
 
     def run():
-        lanes = [Served(create(name), one, name="a"), Served(create(second), other, name="b")]
+        lanes = [Served(POLICIES[name](), one, name="a"), Served(POLICIES[second](), other, name="b")]
         return simulate(lanes, split)
 
     timeline = run()

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.simulation import routers as routing
+from scheduler.simulation.routers import ROUTERS
 
 DEVICES = tuple("uvwxyz")
-every_router = pytest.mark.parametrize("name", routing.names())
+every_router = pytest.mark.parametrize("name", ROUTERS)
 shares = st.dictionaries(st.sampled_from(DEVICES), st.sampled_from([0.0, 0.05, 0.3, 1.0, 2.5]), min_size=1)
 some_share = shares.filter(lambda routes: any(routes.values()))
 #: queries: rows, able devices, and when each device would answer
@@ -26,7 +26,7 @@ asked = st.lists(
 
 
 def made(name: str, routes: dict[str, float], seed: int = 1, **others):
-    router = routing.create(name, seed)
+    router = ROUTERS[name](seed)
     router.set_routes({"q": list(routes.items()), **others})
     return router
 
@@ -78,7 +78,7 @@ def test_uniform_gives_each_planned_device_as_many_whatever_its_share():
     assert got.keys() == {"u", "v", "w"} and all(abs(count - 1000) < 78 for count in got.values())
 
 
-@pytest.mark.parametrize("name", sorted(set(routing.names()) - {routing.UNIFORM}))
+@pytest.mark.parametrize("name", sorted(set(ROUTERS) - {"uniform"}))
 @settings(max_examples=30, deadline=None)
 @given(routes=shares, queries=asked)
 def test_one_application_does_not_change_where_another_goes(name, routes, queries):

@@ -6,12 +6,14 @@ import pytest
 
 from scheduler.allocation import strategies
 from scheduler.allocation.baselines import BASELINES
-from scheduler.simulation import policies, routers, simulate
+from scheduler.simulation import simulate
+from scheduler.simulation.policies import POLICIES
+from scheduler.simulation.routers import ROUTERS
 from scheduler.simulation.scenario import Control
 from scheduler.simulation.stacks import choose
 from tests.simulation.worlds import model, world
 from workers.dispatch import stacks
-from workers.dispatch.published import routing
+from workers.dispatch.published.routing import ROUTERS as LIVE_ROUTERS
 
 PUBLISHED = {
     "proteus": ("proteus", "shares"),
@@ -55,9 +57,9 @@ def test_every_part_that_a_stack_names_exists():
     for name, stack in stacks.STACKS.items():
         assert stack.name == name
         assert stack.strategy in strategies.names()
-        assert stack.batching in policies.names()
+        assert stack.batching in POLICIES
         late = stack.binding == stacks.LATE
-        assert stack.routing in ([stacks.LATE_BINDING] if late else (routing if stack.live else routers).names())
+        assert stack.routing in ([stacks.LATE_BINDING] if late else LIVE_ROUTERS if stack.live else ROUTERS)
     # No strategy can be had by no stack.
     assert {stack.strategy for stack in stacks.STACKS.values()} == set(strategies.names())
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from tests.published.driver import Batch, Query, Served, simulate
 from tests.published.strategies import arrivals, candidates
 from workers.dispatch.latency import LatencyModel
+from workers.dispatch.published.batching import POLICIES
 from workers.dispatch.published.batching.base import Candidate, LaneView, Outcome
-from workers.dispatch.published.batching.policies import create
 
 LATENCY = LatencyModel([(1, 0.125), (2, 0.1875), (3, 0.25), (4, 0.3125)])
 CANDIDATE = Candidate(1, 90.0, LATENCY, 4)
@@ -22,34 +22,34 @@ class TestNexus:
     def test_the_first_queries_are_dropped_until_a_full_window_is_punctual(self):
         # A full batch takes 0.3125 s. The first two could be in time in a smaller one, and are given up all the same.
         queries = [Query(i, 0.0, d) for i, d in enumerate([0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8])]
-        decision = decide(create("nexus"), queries)
+        decision = decide(POLICIES["nexus"](), queries)
         assert (decision.drop, decision.run) == ((0, 1), (2, 3, 4, 5))
 
     def test_a_window_shrinks_only_at_the_end_of_the_queue(self):
         queries = [Query(1, 0.0, 0.2), Query(2, 0.0, 0.3), Query(3, 0.0, 0.3), Query(4, 0.0, 0.3)]
-        decision = decide(create("nexus"), queries)
+        decision = decide(POLICIES["nexus"](), queries)
         assert (decision.drop, decision.run) == ((1,), (2, 3, 4))
 
     def test_it_runs_what_there_is_without_waiting(self):
-        assert decide(create("nexus"), [Query(1, 0.0, 9.0)]).run == (1,)
+        assert decide(POLICIES["nexus"](), [Query(1, 0.0, 9.0)]).run == (1,)
 
     def test_the_target_is_the_plans(self):
         queries = [Query(i, 0.0, 9.0) for i in range(9)]
-        assert decide(create("nexus"), queries).run == (0, 1, 2, 3)
+        assert decide(POLICIES["nexus"](), queries).run == (0, 1, 2, 3)
 
     def test_late_ones_and_those_passed_over_are_kept_when_all_are_served(self):
         queries = [Query(i, 0.0, d) for i, d in enumerate([0.01, 0.2, 0.35, 0.4, 0.5, 0.6, 9.0])]
-        timeline = simulate([Served(create("nexus"), CANDIDATE, "serve")], queries)
+        timeline = simulate([Served(POLICIES["nexus"](), CANDIDATE, "serve")], queries)
         assert [batch.ids for batch in timeline.batches] == [(2, 3, 4, 5), (6, 0, 1)]
 
     def test_a_large_hopeless_query_behind_the_window_is_dropped_once(self):
         queries = [Query(1, 0.0, 0.13), Query(2, 0.0, 0.14), Query(3, 0.0, 0.15, rows=2)]
-        decision = decide(create("nexus"), queries, candidate=Candidate(1, 90.0, LATENCY, 2))
+        decision = decide(POLICIES["nexus"](), queries, candidate=Candidate(1, 90.0, LATENCY, 2))
         assert (sorted(decision.drop), decision.run) == ([1, 3], (2,))
 
     def test_late_ones_do_not_delay_those_passed_over(self):
         queries = [Query(1, 0.0, 0.01), Query(2, 0.0, 0.15), Query(3, 0.0, 0.9)]
-        assert decide(create("nexus"), queries, late="serve").run == (3,)
+        assert decide(POLICIES["nexus"](), queries, late="serve").run == (3,)
 
     @settings(max_examples=60, deadline=None)
     @given(candidate=candidates(), queries=arrivals())
@@ -71,12 +71,12 @@ class TestNexus:
                     return
             assert not viable
 
-        simulate([Served(create("nexus"), candidate)], queries, check)
+        simulate([Served(POLICIES["nexus"](), candidate)], queries, check)
 
 
 def grown(cap: int):
     """Clipper's policy after as many full batches in time as it takes to reach a cap."""
-    policy = create("clipper")
+    policy = POLICIES["clipper"]()
     wide = Candidate(1, 90.0, LATENCY, 64)
     while policy.cap < cap:
         decision = decide(policy, [Query(i, 0.0, 99.0) for i in range(64)], candidate=wide)
@@ -90,7 +90,7 @@ class TestClipper:
         return policy.cap
 
     def test_the_cap_grows_by_one_and_backs_off_by_a_tenth(self):
-        policy = create("clipper")
+        policy = POLICIES["clipper"]()
         big = Candidate(1, 90.0, LatencyModel([(1, 0.01), (64, 0.1)]), 64)
         caps, batches = [], []
         for step in range(24):

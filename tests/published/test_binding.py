@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scheduler.simulation.policies import names as policies
+from scheduler.simulation.policies import POLICIES
 from workers.dispatch.binding import QueryClass, Terms
 from workers.dispatch.menu import Menu
 
@@ -72,7 +72,7 @@ def played(policy, router, rtt_s, pace, late, happened) -> World:
 
 
 @pytest.mark.parametrize("router", ROUTERS)
-@pytest.mark.parametrize("policy", policies())
+@pytest.mark.parametrize("policy", POLICIES)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(rtt_s=st.sampled_from([0.0, 0.004]), pace=st.sampled_from([1.0, 1.6]), late=st.booleans(), happened=events)
 def test_every_query_ends_once_and_only_where_it_may(policy, router, rtt_s, pace, late, happened):
@@ -81,7 +81,7 @@ def test_every_query_ends_once_and_only_where_it_may(policy, router, rtt_s, pace
 
 @pytest.mark.parametrize("router", ROUTERS)
 @settings(max_examples=30, deadline=None)
-@given(policy=st.sampled_from(policies()), rtt_s=st.sampled_from([0.0, 0.004]), happened=events)
+@given(policy=st.sampled_from(list(POLICIES)), rtt_s=st.sampled_from([0.0, 0.004]), happened=events)
 def test_identical_calls_give_identical_decisions(router, policy, rtt_s, happened):
     first, second = [played(policy, router, rtt_s, 1.3, True, happened) for _ in range(2)]
     assert first.log == second.log

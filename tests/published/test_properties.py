@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.simulation.policies import create, names
+from scheduler.simulation.policies import POLICIES
 from tests.published.driver import Query, Served, simulate
 from tests.published.strategies import arrivals, candidates
 from workers.dispatch.latency import LatencyModel
 from workers.dispatch.published.batching.base import Candidate
 
-every_policy = pytest.mark.parametrize("name", names())
+every_policy = pytest.mark.parametrize("name", list(POLICIES))
 modes = st.sampled_from(["shed", "serve"])
 thorough = settings(max_examples=25, deadline=None)
 brief = settings(max_examples=10, deadline=None)
@@ -28,7 +28,7 @@ def hopeless(query, view) -> bool:
 @thorough
 @given(candidate=candidates(), queries=arrivals(), late=modes)
 def test_each_query_is_answered_exactly_once(name, candidate, queries, late):
-    timeline = simulate([Served(create(name), candidate, late)], queries)
+    timeline = simulate([Served(POLICIES[name](), candidate, late)], queries)
     assert sorted(timeline.answered) == [query.id for query in queries]
 
 
@@ -39,10 +39,10 @@ def test_nothing_hopeless_is_run_while_dropping_is_allowed(name, candidate, quer
     def check(view, decision):
         assert not any(hopeless(query, view) for query in view.queue if query.id in decision.run)
 
-    simulate([Served(create(name), candidate)], queries, check)
+    simulate([Served(POLICIES[name](), candidate)], queries, check)
 
 
-@pytest.mark.parametrize("name", [name for name in names() if name != "clipper"])
+@pytest.mark.parametrize("name", [name for name in POLICIES if name != "clipper"])
 @thorough
 @given(candidate=candidates(), queries=arrivals(), late=modes)
 def test_company_makes_no_query_late(name, candidate, queries, late):
@@ -52,7 +52,7 @@ def test_company_makes_no_query_late(name, candidate, queries, late):
     def check(view, decision):
         started.update({q.id: hopeless(q, view) for q in view.queue if q.id in decision.run})
 
-    timeline = simulate([Served(create(name), candidate, late)], queries, check)
+    timeline = simulate([Served(POLICIES[name](), candidate, late)], queries, check)
     by_id = {query.id: query for query in queries}
     for i, end in timeline.ends.items():
         assert started[i] or end <= by_id[i].deadline
@@ -67,7 +67,7 @@ def test_exactly_the_hopeless_are_dropped(name, candidate, queries):
         assert {q.id for q in fits if q.id in decision.drop} == {q.id for q in fits if hopeless(q, view)}
         assert all(hopeless(query, view) for query in view.queue if query.id in decision.drop)
 
-    simulate([Served(create(name), candidate)], queries, check)
+    simulate([Served(POLICIES[name](), candidate)], queries, check)
 
 
 @pytest.mark.parametrize("name", ["nexus", "clipper"])
@@ -77,7 +77,7 @@ def test_work_conserving_policies_never_leave_the_device_idle(name, candidate, q
     def check(view, decision):
         assert decision.run or len(decision.drop) == len(view.queue)
 
-    simulate([Served(create(name), candidate, late)], queries, check)
+    simulate([Served(POLICIES[name](), candidate, late)], queries, check)
 
 
 @every_policy
@@ -93,21 +93,21 @@ def test_late_ones_run_only_where_no_viable_query_is_made_late_by_it(name, candi
             assert together <= candidate.max_batch
             assert free + candidate.latency.seconds(together) <= viable[0].deadline + 1e-12
 
-    simulate([Served(create(name), candidate, "serve")], queries, check)
+    simulate([Served(POLICIES[name](), candidate, "serve")], queries, check)
 
 
 @every_policy
 @brief
 @given(candidate=candidates(), queries=arrivals(), late=modes)
 def test_identical_inputs_give_identical_decisions(name, candidate, queries, late):
-    first = simulate([Served(create(name), candidate, late)], queries)
-    again = simulate([Served(create(name), candidate, late)], copy.deepcopy(queries))
+    first = simulate([Served(POLICIES[name](), candidate, late)], queries)
+    again = simulate([Served(POLICIES[name](), candidate, late)], copy.deepcopy(queries))
     assert first.decisions == again.decisions
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", list(POLICIES))
 def test_equal_deadlines_go_by_id(name):
     candidate = Candidate(1, 90.0, LatencyModel([(1, 0.01), (2, 0.015)]), 2)
     queries = [Query(i, 0.0, 1.0) for i in (5, 3, 9, 1, 7)]
-    timeline = simulate([Served(create(name), candidate)], queries)
+    timeline = simulate([Served(POLICIES[name](), candidate)], queries)
     assert [i for batch in timeline.batches for i in batch.ids] == [1, 3, 5, 7, 9]

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.published.driver import Batch, Query, Served, simulate
 from tests.published.strategies import arrivals, candidates
 from workers.dispatch.latency import LatencyModel
+from workers.dispatch.published.batching import POLICIES
 from workers.dispatch.published.batching.base import Candidate, LaneView
-from workers.dispatch.published.batching.policies import create
 
 # Sums of powers of two, so that every time below is exact: T_process(1..4) = 1/8, 3/16, 1/4, 5/16 s.
 LATENCY = LatencyModel([(1, 0.125), (2, 0.1875), (3, 0.25), (4, 0.3125)])
@@ -18,11 +18,11 @@ CANDIDATE = Candidate(1, 90.0, LATENCY, 4)
 
 
 def run(queries, late="shed", candidate=CANDIDATE):
-    return simulate([Served(create("proteus"), candidate, late)], queries)
+    return simulate([Served(POLICIES["proteus"](), candidate, late)], queries)
 
 
 def decide(queries, now=0.0, late="shed", candidate=CANDIDATE, blocking_s=0.0):
-    return create("proteus").decide(LaneView(now, queries, [candidate], late, blocking_s))
+    return POLICIES["proteus"]().decide(LaneView(now, queries, [candidate], late, blocking_s))
 
 
 def test_case_1_nobody_comes_and_the_batch_starts_at_the_last_moment_for_one_more():
@@ -154,7 +154,7 @@ def test_it_runs_the_largest_punctual_prefix_and_never_waits_past_t_max_wait(can
 
     def check(view, decision):
         view = LaneView(view.now, view.queue, view.candidates, view.late, blocking_s)
-        decision = create("proteus").decide(view)
+        decision = POLICIES["proteus"]().decide(view)
         viable, best = reference(view)
         if decision.run:
             assert decision.run == tuple(query.id for query in best)
@@ -164,7 +164,7 @@ def test_it_runs_the_largest_punctual_prefix_and_never_waits_past_t_max_wait(can
             t_max_wait = viable[0].deadline - seconds(rows + 1) - blocking_s
             assert view.now < decision.wait_until <= t_max_wait
 
-    simulate([Served(create("proteus"), candidate)], queries, check)
+    simulate([Served(POLICIES["proteus"](), candidate)], queries, check)
 
 
 #: half the time that decisions count on, for a device whose latencies have a long tail

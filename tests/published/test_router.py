@@ -6,13 +6,13 @@ from collections import Counter
 
 import pytest
 
-from workers.dispatch.published import routing
+from workers.dispatch.published.routing import ROUTERS
 
-BOTH = pytest.mark.parametrize("name", routing.names())
+BOTH = pytest.mark.parametrize("name", ROUTERS)
 
 
 def made(name: str, **shares: float):
-    router = routing.create(name)
+    router = ROUTERS[name]()
     router.set_routes({"app": list(shares.items())})
     return router
 

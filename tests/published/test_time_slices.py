@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.simulation.policies import create, names
+from scheduler.simulation.policies import POLICIES
 from tests.published.driver import Query, Served, simulate
 from tests.published.strategies import ms
 from workers.dispatch.latency import LatencyModel
@@ -115,7 +115,7 @@ def shared_devices(draw):
     gap = sum(longest)
     policies = st.sampled_from(["proteus", "nereus"])
     lanes = [
-        Served(create(draw(policies)), candidate, draw(st.sampled_from(["shed", "serve"])), f"lane{i}")
+        Served(POLICIES[draw(policies)](), candidate, draw(st.sampled_from(["shed", "serve"])), f"lane{i}")
         for i, candidate in enumerate(candidates)
     ]
     queries, last = [], 0.0
@@ -157,7 +157,7 @@ def test_room_is_left_for_the_rows_that_come_while_the_others_hold_the_device():
     slo = 0.465 + 0.065
     queries = [Query(i, at, at + slo, 1, "a") for i, at in enumerate((0.0, 0.155, 0.31))]
     queries += [Query(i, at, at + 9.0, 1, "other") for i, at in ((10, 0.075), (11, 0.35))]
-    lanes = [Served(create("proteus"), a, name="a"), Served(create("proteus"), other, name="other")]
+    lanes = [Served(POLICIES["proteus"](), a, name="a"), Served(POLICIES["proteus"](), other, name="other")]
     timeline = simulate(lanes, queries)
     assert not timeline.dropped
     assert all(timeline.ends[query.id] <= query.deadline for query in queries)
@@ -168,7 +168,7 @@ def test_room_is_left_for_the_rows_that_come_while_the_others_hold_the_device():
 def test_between_two_turns_of_a_lane_that_wants_to_run_each_other_has_at_most_one(device, data):
     lanes, queries = device
     for lane in lanes:
-        lane.policy = create(data.draw(st.sampled_from(names())))
+        lane.policy = POLICIES[data.draw(st.sampled_from(list(POLICIES)))]()
     timeline = simulate(lanes, queries)
     wanted: dict[str, float] = {}
     turns = {batch.start: batch for batch in timeline.batches}

@@ -7,12 +7,12 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from scheduler.simulation import policies
+from scheduler.simulation.policies import POLICIES
 from workers.dispatch.binding import Decisions, QueryClass, Terms
 from workers.dispatch.latency import LatencyModel
 from workers.dispatch.menu import Menu, Option
 from workers.dispatch.published.binding import PublishedBinding
-from workers.dispatch.published.routing import create
+from workers.dispatch.published.routing import ROUTERS
 
 SLO_S = 0.2
 
@@ -59,7 +59,7 @@ class World:
         applications: Mapping[str, Terms] | None = None,
         pace: Mapping[str, float] | None = None,
     ):
-        self.binding = PublishedBinding(create(router), lambda: policies.create(policy), slack_s=0.0)
+        self.binding = PublishedBinding(ROUTERS[router](), POLICIES[policy], slack_s=0.0)
         self.applications = dict(applications or {"a": Terms(SLO_S)})
         self.rtt_s = rtt_s
         self.pace = pace or {}

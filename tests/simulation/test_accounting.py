@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from scheduler.simulation import SimulationError, simulate
 from scheduler.simulation.engine import DROPPED, IN_TIME, LATE
-from scheduler.simulation.policies import names as policies
-from scheduler.simulation.routers import names as routers
+from scheduler.simulation.policies import POLICIES
+from scheduler.simulation.routers import ROUTERS
 from scheduler.simulation.scenario import Control
 from workers.dispatch.stacks import LATE_BINDING
 
@@ -43,7 +43,7 @@ def scenarios(draw):
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(scenarios(), st.sampled_from(policies()), st.sampled_from(routers()))
+@given(scenarios(), st.sampled_from(list(POLICIES)), st.sampled_from(list(ROUTERS)))
 def test_every_query_is_counted_once(scenario, batching, routing):
     results = simulate(scenario, "proteus", "nereus" if routing == LATE_BINDING else batching, routing)
     count, s, record = len(scenario.arrivals), results.summary, results.record
@@ -68,7 +68,7 @@ def test_every_query_is_counted_once(scenario, batching, routing):
         assert sum(by_application) == total
 
 
-@pytest.mark.parametrize("routing", routers())
+@pytest.mark.parametrize("routing", ROUTERS)
 def test_the_same_seed_gives_the_same_run_and_another_one_does_not(routing):
     models = [model("q", "m", cpu={1: 20, 4: 40}), model("p", "n", cpu={1: 30, 2: 50})]
     arrivals = [(7 * i, "q" if i % 3 else "p") for i in range(300)]

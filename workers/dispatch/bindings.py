@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from .binding import Binding
 from .dispatcher import Dispatcher
-from .published import routing
-from .published.batching import policies
+from .published.batching import POLICIES
 from .published.binding import PublishedBinding
+from .published.routing import ROUTERS
 from .stacks import LATE, LIVE, STACKS
 
 
@@ -25,4 +25,4 @@ def create(stack: str) -> Binding:
         raise UnknownStack(f"stack: {stack!r} is not one of {', '.join(LIVE)}")
     if known.binding == LATE:
         return Dispatcher()
-    return PublishedBinding(routing.create(known.routing), lambda: policies.create(known.batching))
+    return PublishedBinding(ROUTERS[known.routing](), POLICIES[known.batching])

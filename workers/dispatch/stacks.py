@@ -22,8 +22,8 @@ class Stack:
         strategy: the allocation strategy that makes the plans (see ``scheduler/allocation``).
         binding: ``late``: queries wait until a device is nearly free; ``published``: a router assigns each query to a
             device on arrival.
-        routing: the router by which devices are chosen (see :mod:`workers.dispatch.published.routing`).
-        batching: the batch policy (see :mod:`workers.dispatch.published.batching.policies`).
+        routing: the router by which devices are chosen (see :data:`workers.dispatch.published.routing.ROUTERS`).
+        batching: the batch policy (see :data:`workers.dispatch.published.batching.POLICIES`).
         title: one sentence for operators.
         live: False: for simulations only.
     """

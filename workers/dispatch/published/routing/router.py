@@ -11,11 +11,33 @@ from .shares import Round
 Shares = Sequence[tuple[Hashable, float]]
 
 
-class Router(Protocol):
-    """Chooses among the devices of an application."""
+class Order(Protocol):
+    """In which order the devices of an application get its queries; :class:`.shares.Round` is one."""
+
+    def take(self, rows: int, able: Collection[Hashable]) -> Hashable | None:
+        """The next able device; None: there is none."""
+
+
+class Router:
+    """Chooses among the devices of an application, by the plan alone.
+
+    Args:
+        order: makes the order of an application from its shares above 0.
+    """
+
+    def __init__(self, order: Callable[[Shares], Order]) -> None:
+        self._order = order
+        self._orders: dict[str, tuple[Shares, Order]] = {}
 
     def set_routes(self, routes: Mapping[str, Shares]) -> None:
-        """Replace the routes of all applications. A device with share 0 gets no queries."""
+        """Replace the routes of all applications. A device with share 0 gets no queries; an application whose routes
+        did not change goes on with its order."""
+        orders = {}
+        for name, pairs in routes.items():
+            shares = [(device, share) for device, share in pairs if share > 0]
+            previous = self._orders.get(name)
+            orders[name] = previous if previous and previous[0] == shares else (shares, self._order(shares))
+        self._orders = orders
 
     def pick(
         self,
@@ -32,49 +54,11 @@ class Router(Protocol):
             budget_s: seconds left until its deadline.
             expected_s: seconds until a device would answer it.
         """
+        route = self._orders.get(application)
+        return None if route is None else route[1].take(rows, able)
 
 
-class Order(Protocol):
-    """In which order the devices of an application get its queries; :class:`.shares.Round` is one."""
-
-    def take(self, rows: int, able: Collection[Hashable]) -> Hashable | None:
-        """The next able device; None: there is none."""
-
-
-class PlanRouter:
-    """A :class:`Router` that follows the plan alone.
-
-    Args:
-        order: makes the order of an application from its shares above 0.
-    """
-
-    def __init__(self, order: Callable[[Shares], Order]) -> None:
-        self._order = order
-        self._orders: dict[str, tuple[Shares, Order]] = {}
-
-    def set_routes(self, routes: Mapping[str, Shares]) -> None:
-        """See :class:`Router`. An application whose routes did not change goes on with its order."""
-        orders = {}
-        for name, pairs in routes.items():
-            shares = [(device, share) for device, share in pairs if share > 0]
-            known = self._orders.get(name)
-            orders[name] = known if known is not None and known[0] == shares else (shares, self._order(shares))
-        self._orders = orders
-
-    def pick(
-        self,
-        application: str,
-        rows: int,
-        able: Collection[Hashable],
-        budget_s: float,
-        expected_s: Callable[[Hashable], float],
-    ) -> Hashable | None:
-        """See :class:`Router`."""
-        known = self._orders.get(application)
-        return None if known is None else known[1].take(rows, able)
-
-
-class SharesRouter(PlanRouter):
+class SharesRouter(Router):
     """The plan's shares, as evenly as they allow."""
 
     def __init__(self) -> None:
@@ -100,6 +84,7 @@ class LeastCompletionRouter(SharesRouter):
         following = super().pick(application, rows, able, budget_s, expected_s)
         if following is None or expected_s(following) <= budget_s:
             return following
-        expected = [(expected_s(device), device) for device, _ in self._orders[application][0] if device in able]
+        shares, _ = self._orders[application]
+        expected = [(expected_s(device), device) for device, _ in shares if device in able]
         soonest_s, device = min(expected, key=lambda item: item[0])
         return device if soonest_s <= budget_s else following

@@ -1,25 +1,10 @@
-"""The registry of policies, and latency models."""
+"""Latency of any batch size from a profile."""
 
 from __future__ import annotations
 
 import pytest
 
-from scheduler.simulation.policies import create, names
 from workers.dispatch.latency import LatencyModel
-
-
-def test_the_registry_names_every_policy_default_first():
-    assert names() == ["nereus", "proteus", "nexus", "clipper"]
-
-
-@pytest.mark.parametrize("name", ["aimd", None])
-def test_an_unknown_name_is_refused_with_the_known_ones(name):
-    with pytest.raises(ValueError, match=f"policy: unknown batch policy {name!r}; known: proteus, nexus, clip"):
-        create(name)
-
-
-def test_each_lane_gets_a_policy_of_its_own():
-    assert create("clipper") is not create("clipper")
 
 
 class TestLatencyModel:

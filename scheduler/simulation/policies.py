@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workers.dispatch.published import batching
 
-from .relief import NereusPolicy
+from .nereus_policy import NereusPolicy
 
 #: the default first
 POLICIES = {"nereus": NereusPolicy, **batching.POLICIES}

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.simulation.policies import POLICIES
-from tests.published.driver import Served, simulate
+from tests.published.driver import Decided, Served, simulate
 from tests.published.strategies import arrivals, candidates
-from workers.dispatch.published.batching.base import Candidate, LaneView
+from workers.dispatch.published.batching.policy import Candidate, QueueView
 
 every_policy = pytest.mark.parametrize("name", list(POLICIES))
 
@@ -24,10 +24,10 @@ def choices(draw) -> list[Candidate]:
     return [Candidate(i, 100.0 - 7 * i, c.latency, c.max_batch, planned=i == 0) for i, c in enumerate(found)]
 
 
-def view(queries, offered: list[Candidate], when: float, late: str) -> LaneView:
+def view(queries, offered: list[Candidate], when: float, late: str) -> QueueView:
     now = queries[0].arrived + when
     waiting = sorted((q for q in queries if q.arrived <= now), key=lambda q: (q.deadline, q.id))
-    return LaneView(now, waiting, offered, late)
+    return QueueView(now, waiting, offered, late == "serve")
 
 
 @every_policy
@@ -35,7 +35,7 @@ def view(queries, offered: list[Candidate], when: float, late: str) -> LaneView:
 @given(offered=choices(), queries=arrivals(most=15), when=st.floats(0, 0.5), late=st.sampled_from(["shed", "serve"]))
 def test_a_decision_between_variants_keeps_the_rules(name, offered, queries, when, late):
     given_view = view(queries, offered, when, late)
-    decision = POLICIES[name]().decide(given_view)
+    decision = Decided.of(POLICIES[name]().decide(given_view))
     waiting = {q.id: q for q in given_view.queue}
     run, drop = set(decision.run), set(decision.drop)
     assert len(run) == len(decision.run) and len(drop) == len(decision.drop)
@@ -50,7 +50,7 @@ def test_a_decision_between_variants_keeps_the_rules(name, offered, queries, whe
         for i in run:
             alone = given_view.now + chosen.latency.seconds(waiting[i].rows)
             assert alone <= waiting[i].deadline, "a query was run that is bound to be late"
-    again = POLICIES[name]().decide(view(queries, offered, when, late))
+    again = Decided.of(POLICIES[name]().decide(view(queries, offered, when, late)))
     assert again == decision
 
 
@@ -62,7 +62,7 @@ def test_what_is_dropped_could_not_have_been_in_time_on_the_planned_variant_alon
         return  # it gives viable queries up for the batch's sake, by design
     given_view = view(queries, offered[:1], when, "shed")
     planned, waiting = offered[0], {q.id: q for q in given_view.queue}
-    for i in POLICIES[name]().decide(given_view).drop:
+    for i in Decided.of(POLICIES[name]().decide(given_view)).drop:
         assert given_view.now + planned.latency.seconds(waiting[i].rows) > waiting[i].deadline
 
 

@@ -11,8 +11,8 @@ from bisect import insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from workers.dispatch.published.batching.base import BatchPolicy, Candidate, Decision, LaneView, Outcome
-from workers.dispatch.published.time_slices import Arbiter, Lane, Wish, blocking_s
+from workers.dispatch.published.batching.policy import BatchPolicy, Candidate, Decision, QueueView
+from workers.dispatch.published.time_slices import Arbiter, Contender, blocking_s
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Batch:
 class Timeline:
     batches: list[Batch] = field(default_factory=list)
     dropped: list[tuple[float, int]] = field(default_factory=list)
-    decisions: list[tuple[float, str, Decision]] = field(default_factory=list)
+    decisions: list[tuple[float, str, Decided]] = field(default_factory=list)
 
     @property
     def answered(self) -> list[int]:
@@ -59,17 +59,33 @@ class Timeline:
         return {i: batch.end for batch in self.batches for i in batch.ids}
 
 
+@dataclass(frozen=True)
+class Decided:
+    """A decision, with the ids of its queries."""
+
+    run: tuple[int, ...]
+    variant: object
+    drop: tuple[int, ...]
+    wait_until: float
+
+    @classmethod
+    def of(cls, decision: Decision) -> Decided:
+        variant = None if decision.candidate is None else decision.candidate.variant
+        run, drop = (tuple(query.id for query in some) for some in (decision.run, decision.drop))
+        return cls(run, variant, drop, decision.wait_until)
+
+
 def by_deadline(query: Query) -> tuple[float, int]:
     return query.deadline, query.id
 
 
-def check_contract(view: LaneView, decision: Decision) -> None:
+def check_contract(view: QueueView, decision: Decided) -> None:
     """What every decision promises, whatever the policy."""
     waiting = {query.id: query for query in view.queue}
     run, drop = set(decision.run), set(decision.drop)
     assert len(run) == len(decision.run) and len(drop) == len(decision.drop), "an id stands twice"
     assert run <= waiting.keys() and drop <= waiting.keys() and not run & drop
-    if view.late == "serve":
+    if view.serve_late:
         assert not drop, "serve drops nothing"
     if run:
         candidate = view.candidates[0]
@@ -85,14 +101,14 @@ def check_contract(view: LaneView, decision: Decision) -> None:
 def simulate(
     lanes: Sequence[Served],
     arrivals: Sequence[Query],
-    on_decision: Callable[[LaneView, Decision], None] = lambda view, decision: None,
+    on_decision: Callable[[QueueView, Decided], None] = lambda view, decision: None,
 ) -> Timeline:
     """Serve ``arrivals`` until nothing waits any more."""
     timeline, arbiter = Timeline(), Arbiter()
     by_name = {lane.name: lane for lane in lanes}
-    blocking = blocking_s([Lane.of(lane.name, [lane.candidate]) for lane in lanes], slack_s=0.0)
+    blocking = blocking_s({lane.name: [lane.candidate] for lane in lanes}, slack_s=0.0)
     coming = sorted(arrivals, key=lambda query: (query.arrived, query.id))[::-1]
-    running: tuple[Batch, Outcome] | None = None
+    running: tuple[Batch, int, int] | None = None
     ask_at = math.inf
     for _ in range(100 * (len(arrivals) + 1)):
         moments = [ask_at if running is None else running[0].end]
@@ -103,8 +119,8 @@ def simulate(
             assert not any(lane.queue for lane in lanes), "the device sleeps while queries wait"
             return timeline
         if running is not None and running[0].end == now:
-            batch, outcome = running
-            by_name[batch.lane].policy.observe(outcome)
+            batch, rows, late = running
+            by_name[batch.lane].policy.observe(rows, late)
             arbiter.ended(batch.lane, now)
             running = None
         while coming and coming[-1].arrived == now:
@@ -112,37 +128,34 @@ def simulate(
             insort(by_name[query.lane].queue, query, key=by_deadline)
         if running is not None:
             continue
-        wishes = []
+        contenders = []
         for lane in lanes:
             if not lane.queue:
                 continue
             before = list(lane.queue)
-            view = LaneView(now, lane.queue, [lane.candidate], lane.late, blocking[lane.name])
+            view = QueueView(now, list(lane.queue), [lane.candidate], lane.late == "serve", blocking[lane.name])
             decision = lane.policy.decide(view)
-            assert lane.queue == before, "a policy must not change the view"
-            check_contract(view, decision)
-            on_decision(view, decision)
-            timeline.decisions.append((now, lane.name, decision))
-            latencies = {lane.candidate.variant: lane.candidate.latency}
-            wishes.append(Wish.of(lane.name, decision, lane.queue, latencies, now))
-            timeline.dropped += [(now, i) for i in decision.drop]
-            lane.queue[:] = [query for query in lane.queue if query.id not in decision.drop]
-        turn = arbiter.choose(wishes, now)
-        ask_at = turn.ask_at
-        if turn.lane is not None:
-            running = _start(by_name[turn.lane], next(w for w in wishes if w.lane == turn.lane), now)
+            assert view.queue == before, "a policy must not change the view"
+            decided = Decided.of(decision)
+            check_contract(view, decided)
+            on_decision(view, decided)
+            timeline.decisions.append((now, lane.name, decided))
+            contenders.append(Contender(lane.name, lane.queue[0].arrived, decision))
+            timeline.dropped += [(now, i) for i in decided.drop]
+            lane.queue[:] = [query for query in lane.queue if query.id not in decided.drop]
+        chosen = arbiter.choose(contenders, now)
+        ask_at = min((one.decision.wait_until for one in contenders), default=math.inf)
+        if chosen is not None:
+            running = _start(by_name[chosen], next(one for one in contenders if one.queue == chosen), now)
             timeline.batches.append(running[0])
     raise AssertionError("the policy asks again and again without getting anywhere")
 
 
-def _start(lane: Served, wish: Wish, now: float) -> tuple[Batch, Outcome]:
-    batch = [query for query in lane.queue if query.id in wish.decision.run]
-    lane.queue[:] = [query for query in lane.queue if query.id not in wish.decision.run]
+def _start(lane: Served, contender: Contender, now: float) -> tuple[Batch, int, int]:
+    """The batch, its rows, and how many of its queries are late."""
+    batch = contender.decision.run
+    lane.queue[:] = [query for query in lane.queue if query not in batch]
     rows = sum(query.rows for query in batch)
-    run_s = lane.candidate.latency.seconds(rows)
-    end = now + run_s
+    end = now + lane.candidate.latency.seconds(rows)
     late = sum(query.deadline < end for query in batch)
-    return (
-        Batch(lane.name, now, end, wish.decision.run),
-        Outcome(lane.candidate.variant, rows, run_s, len(batch), late),
-    )
+    return Batch(lane.name, now, end, tuple(query.id for query in batch)), rows, late

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
-from tests.published.driver import Batch, Query, Served, simulate
+from tests.published.driver import Batch, Decided, Query, Served, simulate
 from tests.published.strategies import arrivals, candidates
 from workers.dispatch.latency import LatencyModel
 from workers.dispatch.published.batching import POLICIES
-from workers.dispatch.published.batching.base import Candidate, LaneView, Outcome
+from workers.dispatch.published.batching.policy import Candidate, QueueView
 
 LATENCY = LatencyModel([(1, 0.125), (2, 0.1875), (3, 0.25), (4, 0.3125)])
 CANDIDATE = Candidate(1, 90.0, LATENCY, 4)
 
 
 def decide(policy, queries, now=0.0, late="shed", candidate=CANDIDATE, blocking_s=0.0):
-    return policy.decide(LaneView(now, queries, [candidate], late, blocking_s))
+    return Decided.of(policy.decide(QueueView(now, queries, [candidate], late == "serve", blocking_s)))
 
 
 class TestNexus:
@@ -80,13 +80,13 @@ def grown(cap: int):
     wide = Candidate(1, 90.0, LATENCY, 64)
     while policy.cap < cap:
         decision = decide(policy, [Query(i, 0.0, 99.0) for i in range(64)], candidate=wide)
-        policy.observe(Outcome(1, len(decision.run), 0.1, len(decision.run), 0))
+        policy.observe(len(decision.run), 0)
     return policy
 
 
 class TestClipper:
     def outcome(self, policy, rows, late=0):
-        policy.observe(Outcome(1, rows, 0.1, rows, late))
+        policy.observe(rows, late)
         return policy.cap
 
     def test_the_cap_grows_by_one_and_backs_off_by_a_tenth(self):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduler.simulation.nereus_policy import choose, clears
 from scheduler.simulation.policies import POLICIES
-from scheduler.simulation.relief import choose, clears
-from tests.published.driver import Query
+from tests.published.driver import Decided, Query
 from workers.dispatch.latency import LatencyModel
-from workers.dispatch.published.batching.base import Candidate, LaneView
+from workers.dispatch.published.batching.policy import Candidate, QueueView
 
 
 def variant(number: int, accuracy: float, seconds_per_row: float, largest: int = 8) -> Candidate:
@@ -22,8 +22,8 @@ MIDDLE = variant(2, 95.0, 0.03, largest=4)
 QUICK = variant(3, 90.0, 0.01)
 
 
-def decide(queries, candidates, now=0.0, late="shed"):
-    return POLICIES["nereus"]().decide(LaneView(now, queries, candidates, late))
+def decide(queries, candidates, now=0.0):
+    return Decided.of(POLICIES["nereus"]().decide(QueueView(now, queries, candidates)))
 
 
 def backlog(count: int, deadline: float = 0.4) -> list[Query]:
@@ -39,7 +39,7 @@ def test_the_planned_variant_waits_for_company_until_half_of_the_time_is_gone():
 def test_it_does_not_wait_longer_than_proteus_would():
     slow = variant(1, 99.0, 0.15, largest=2)
     queue = backlog(1)
-    proteus = POLICIES["proteus"]().decide(LaneView(0.0, queue, [slow]))
+    proteus = POLICIES["proteus"]().decide(QueueView(0.0, queue, [slow]))
     assert decide(queue, [slow]).wait_until == proteus.wait_until < 0.2
 
 
@@ -72,7 +72,8 @@ def test_what_no_variant_can_answer_in_time_is_dropped_and_lowers_nobodys_accura
 def test_with_one_variant_a_backlog_is_batched_as_proteus_does():
     for count in (2, 3, 9):
         queue = backlog(count)
-        assert decide(queue, [BEST]) == POLICIES["proteus"]().decide(LaneView(0.0, queue, [BEST]))
+        proteus = POLICIES["proteus"]().decide(QueueView(0.0, queue, [BEST]))
+        assert decide(queue, [BEST]) == Decided.of(proteus)
 
 
 queues = st.lists(st.tuples(st.floats(0.0, 2.0), st.integers(1, 3)), min_size=1, max_size=40).map(

@@ -12,7 +12,7 @@ from scheduler.simulation.policies import POLICIES
 from tests.published.driver import Query, Served, simulate
 from tests.published.strategies import arrivals, candidates
 from workers.dispatch.latency import LatencyModel
-from workers.dispatch.published.batching.base import Candidate
+from workers.dispatch.published.batching.policy import Candidate
 
 every_policy = pytest.mark.parametrize("name", list(POLICIES))
 modes = st.sampled_from(["shed", "serve"])

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.published.driver import Batch, Query, Served, simulate
+from tests.published.driver import Batch, Decided, Query, Served, simulate
 from tests.published.strategies import arrivals, candidates
 from workers.dispatch.latency import LatencyModel
 from workers.dispatch.published.batching import POLICIES
-from workers.dispatch.published.batching.base import Candidate, LaneView
+from workers.dispatch.published.batching.policy import Candidate, QueueView
 
 # Sums of powers of two, so that every time below is exact: T_process(1..4) = 1/8, 3/16, 1/4, 5/16 s.
 LATENCY = LatencyModel([(1, 0.125), (2, 0.1875), (3, 0.25), (4, 0.3125)])
@@ -22,7 +22,8 @@ def run(queries, late="shed", candidate=CANDIDATE):
 
 
 def decide(queries, now=0.0, late="shed", candidate=CANDIDATE, blocking_s=0.0):
-    return POLICIES["proteus"]().decide(LaneView(now, queries, [candidate], late, blocking_s))
+    view = QueueView(now, queries, [candidate], late == "serve", blocking_s)
+    return Decided.of(POLICIES["proteus"]().decide(view))
 
 
 def test_case_1_nobody_comes_and_the_batch_starts_at_the_last_moment_for_one_more():
@@ -153,8 +154,8 @@ def test_it_runs_the_largest_punctual_prefix_and_never_waits_past_t_max_wait(can
     seconds = candidate.latency.seconds
 
     def check(view, decision):
-        view = LaneView(view.now, view.queue, view.candidates, view.late, blocking_s)
-        decision = POLICIES["proteus"]().decide(view)
+        view = QueueView(view.now, view.queue, view.candidates, view.serve_late, blocking_s)
+        decision = Decided.of(POLICIES["proteus"]().decide(view))
         viable, best = reference(view)
         if decision.run:
             assert decision.run == tuple(query.id for query in best)

@@ -12,94 +12,94 @@ from scheduler.simulation.policies import POLICIES
 from tests.published.driver import Query, Served, simulate
 from tests.published.strategies import ms
 from workers.dispatch.latency import LatencyModel
-from workers.dispatch.published.batching.base import Candidate, Decision
-from workers.dispatch.published.time_slices import TIMER_SLACK_S, Arbiter, Lane, Turn, Wish, blocking_s
+from workers.dispatch.published.batching.policy import Candidate, Decision
+from workers.dispatch.published.time_slices import TIMER_SLACK_S, Arbiter, Contender, blocking_s
+
+CANDIDATE = Candidate(1, 90.0, LatencyModel([(1, 0.1), (2, 0.2), (3, 0.3)]), 3)
 
 
-def ready(lane, deadline, batch_s=0.1, since=0.0):
-    return Wish(lane, Decision(run=(1,), variant=1), since, deadline, batch_s)
+def ready(queue, deadline, rows=1, since=0.0):
+    return Contender(queue, since, Decision([Query(1, since, deadline, rows)], CANDIDATE))
 
 
-def waits(lane, until, since=0.0):
-    return Wish(lane, Decision(wait_until=until), since)
+def waits(queue, until, since=0.0):
+    return Contender(queue, since, Decision(wait_until=until))
 
 
 class TestArbiter:
     def test_least_slack_goes_first(self):
         # The later deadline is the more urgent one where the batch takes longer.
-        assert Arbiter().choose([ready("a", 1.0, 0.1), ready("b", 1.1, 0.3)], 0.0).lane == "b"
+        assert Arbiter().choose([ready("a", 1.0, 1), ready("b", 1.1, 3)], 0.0) == "b"
 
     def test_ties_go_by_name(self):
-        assert Arbiter().choose([ready("b", 1.0), ready("a", 1.0)], 0.0).lane == "a"
+        assert Arbiter().choose([ready("b", 1.0), ready("a", 1.0)], 0.0) == "a"
 
     def test_a_batch_that_can_meet_no_deadline_goes_last(self):
-        assert Arbiter().choose([ready("a", math.inf), ready("b", 9.0)], 0.0).lane == "b"
+        assert Arbiter().choose([ready("a", 0.05), ready("b", 9.0)], 0.0) == "b"
 
-    def test_it_asks_again_at_the_earliest_time_that_a_waiting_lane_named(self):
-        arbiter = Arbiter()
-        assert arbiter.choose([waits("a", 2.0), waits("b", 1.0)], 0.0) == Turn(None, 1.0)
-        assert arbiter.choose([waits("a", 2.0), ready("b", 1.0)], 0.0) == Turn("b", 2.0)
-        assert arbiter.choose([], 0.0) == Turn(None, math.inf)
+    def test_nobody_goes_where_all_rather_wait(self):
+        assert Arbiter().choose([waits("a", 2.0), waits("b", 1.0)], 0.0) is None
+        assert Arbiter().choose([waits("a", 2.0), ready("b", 1.0)], 0.0) == "b"
 
     def test_a_lane_that_had_a_turn_meanwhile_lets_the_one_that_waited_go_first(self):
         arbiter = Arbiter()
-        assert arbiter.choose([ready("busy", 0.5), ready("calm", 9.0)], 0.0).lane == "busy"
+        assert arbiter.choose([ready("busy", 0.5), ready("calm", 9.0)], 0.0) == "busy"
         arbiter.ended("busy", 0.1)
-        assert arbiter.choose([ready("busy", 0.5), ready("calm", 9.0)], 0.1).lane == "calm"
+        assert arbiter.choose([ready("busy", 0.5), ready("calm", 9.0)], 0.1) == "calm"
         arbiter.ended("calm", 0.2)
-        assert arbiter.choose([ready("busy", 0.5), ready("calm", 9.0)], 0.2).lane == "busy"
+        assert arbiter.choose([ready("busy", 0.5), ready("calm", 9.0)], 0.2) == "busy"
 
     def test_a_lane_that_waits_on_purpose_holds_nobody_up(self):
         arbiter = Arbiter()
         for now in (0.0, 0.1, 0.2):
-            assert arbiter.choose([ready("busy", 0.5), waits("calm", 5.0)], now).lane == "busy"
+            assert arbiter.choose([ready("busy", 0.5), waits("calm", 5.0)], now) == "busy"
             arbiter.ended("busy", now + 0.1)
 
     def test_a_tighter_query_at_the_front_does_not_make_a_lane_wait_anew(self):
         arbiter = Arbiter()
         arbiter.choose([ready("busy", 0.5), waits("calm", 5.0, since=0.0)], 0.05)
         arbiter.ended("busy", 0.1)
-        assert arbiter.choose([ready("busy", 0.5), ready("calm", 9.0, since=0.1)], 0.1).lane == "calm"
+        assert arbiter.choose([ready("busy", 0.5), ready("calm", 9.0, since=0.1)], 0.1) == "calm"
 
     def test_a_lane_that_left_and_came_back_starts_anew(self):
         arbiter = Arbiter()
         arbiter.choose([ready("a", 0.5), ready("b", 9.0)], 0.0)
         arbiter.ended("a", 0.1)
         arbiter.forget("a")
-        assert arbiter.choose([ready("a", 0.5, since=0.1), ready("b", 9.0)], 0.1).lane == "a"
+        assert arbiter.choose([ready("a", 0.5, since=0.1), ready("b", 9.0)], 0.1) == "a"
 
 
-class TestWish:
-    LATENCIES = {1: LatencyModel([(1, 0.1), (2, 0.2)])}
+class TestLatestStart:
     QUEUE = [Query(1, 0.0, 0.05), Query(2, 0.1, 0.5), Query(3, 0.2, 0.9)]
 
-    def test_it_takes_the_earliest_deadline_that_the_batch_can_meet(self):
-        wish = Wish.of("a", Decision(run=(1, 3), variant=1), self.QUEUE, self.LATENCIES, 0.3)
-        assert wish == Wish("a", Decision(run=(1, 3), variant=1), 0.0, 0.9, 0.2)
+    def test_it_goes_by_the_earliest_deadline_that_the_batch_can_meet(self):
+        first, _, third = self.QUEUE
+        assert Contender("a", 0.0, Decision([first, third], CANDIDATE)).latest_start(0.3) == 0.9 - 0.2
 
-    def test_it_has_no_deadline_where_the_batch_can_meet_none(self):
-        assert Wish.of("a", Decision(run=(1,), variant=1), self.QUEUE, self.LATENCIES, 0.3).deadline == math.inf
-
-    def test_a_query_that_does_not_wait_is_refused(self):
-        with pytest.raises(ValueError, match="lane a: the decision runs queries that do not wait"):
-            Wish.of("a", Decision(run=(1, 4), variant=1), self.QUEUE, self.LATENCIES, 0.3)
+    def test_there_is_none_where_the_batch_can_meet_no_deadline(self):
+        assert Contender("a", 0.0, Decision(self.QUEUE[:1], CANDIDATE)).latest_start(0.3) == math.inf
 
 
 class TestBlocking:
-    LANES = [Lane("a", 0.1, 0.02), Lane("b", 0.2, 0.2), Lane("c", 0.05, 0.01)]
+    QUEUES = {
+        name: [Candidate(1, 90.0, LatencyModel([(1, shortest_s), (2, longest_s)]), 2)]
+        for name, shortest_s, longest_s in (("a", 0.02, 0.1), ("b", 0.2, 0.2), ("c", 0.01, 0.05))
+    }
 
-    def test_it_is_one_turn_of_each_other_and_the_growth_of_the_own_batch(self):
+    def test_it_is_one_slice_of_each_other_and_the_growth_of_the_own_batch(self):
         expected = {"a": 0.25 + 0.08, "b": 0.15, "c": 0.3 + 0.04}
-        assert blocking_s(self.LANES, slack_s=0.0) == pytest.approx(expected, abs=1e-5)
+        assert blocking_s(self.QUEUES, slack_s=0.0) == pytest.approx(expected, abs=1e-5)
 
-    def test_a_lane_alone_is_held_up_only_by_late_timers(self):
-        assert blocking_s(self.LANES[:1], slack_s=0.0) == {"a": 0.0}
-        assert blocking_s(self.LANES[:1]) == {"a": TIMER_SLACK_S}
+    def test_a_queue_alone_waits_only_for_late_timers(self):
+        alone = {"a": self.QUEUES["a"]}
+        assert blocking_s(alone, slack_s=0.0) == {"a": 0.0}
+        assert blocking_s(alone) == {"a": TIMER_SLACK_S}
 
-    def test_a_lane_is_as_long_as_its_slowest_candidate(self):
+    def test_a_slice_is_as_long_as_the_slowest_candidate(self):
         quick = Candidate(1, 80.0, LatencyModel([(1, 0.01), (8, 0.05)]), 8)
         slow = Candidate(2, 90.0, LatencyModel([(1, 0.04), (2, 0.07), (4, 0.06)]), 4)
-        assert Lane.of("a", [quick, slow]) == Lane("a", 0.07, 0.01)
+        blocking = blocking_s({"a": [quick, slow], "b": self.QUEUES["b"]}, slack_s=0.0)
+        assert blocking == pytest.approx({"a": 0.2 + 0.06, "b": 0.07}, abs=1e-5)
 
 
 @st.composite

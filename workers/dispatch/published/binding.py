@@ -19,7 +19,7 @@ from ..binding import Decisions, Query, QueryClass, Terms
 from ..lateness import gave_back
 from ..menu import INF, Menu
 from ..wakes import Wakes
-from .batching.base import BatchPolicy
+from .batching.policy import BatchPolicy
 from .devices import QueueBatch, QueuedDevice
 from .queues import QueuedQuery
 from .routing.router import Router
@@ -144,7 +144,7 @@ class PublishedBinding:
         """See :class:`..binding.Binding`."""
         queued = query.booking
         if isinstance(queued, QueuedQuery):
-            queued.queue.remove(queued)
+            queued.queue.take([queued])
             query.booking = None
         elif self._stranded:
             self._stranded = [item for item in self._stranded if item[0] is not query]
@@ -212,8 +212,7 @@ class PublishedBinding:
             here = [device for device in devices if not device.away]
             for device in devices if here else ():
                 if device.away:
-                    some = [queue for key, queue in device.queues.items() if key[0] == name]
-                    self._strand([queued for queue in some for queued in queue.clear()], device)
+                    self._strand(device.clear(name), device)
             shares = [(device.name, device.rates[name]) for device in here or devices]
             routes[name] = shares if any([rate for _, rate in shares]) else [(device, 1.0) for device, _ in shares]
         self._router.set_routes(routes)

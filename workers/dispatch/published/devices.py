@@ -1,20 +1,19 @@
-"""The queues of a device, whose turn it is there, and how long its options take. Pure."""
+"""A device of a published stack: its queues, its time slices, and how long its options take. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 
 from ..binding import Query, QueryClass, Terms
 from ..latency import LatencyModel
 from ..lateness import forget_slowness, learn
 from ..menu import INF, Menu, Option
 from ..pace import Factors
-from . import time_slices as turns
-from .batching.base import BatchPolicy, Outcome
-from .queues import ApplicationQueue, Ask, Candidates, QueuedQuery
+from .batching.policy import BatchPolicy, Decision
+from .queues import ApplicationQueue, Choice, QueuedQuery
+from .time_slices import Arbiter, blocking_s
 
-#: latencies are corrected in steps of this part, so that few models are made and a device that keeps its times is
-#: not corrected at all
+#: latencies are corrected in steps of this part: few models are made, and none for a device that keeps its times
 STEP = 0.05
 
 
@@ -35,19 +34,19 @@ class QueueBatch:
     )
 
     def __init__(
-        self, device: QueuedDevice, queue: ApplicationQueue, option: Option, queued: Iterable[QueuedQuery], now: float
+        self, device: QueuedDevice, queue: ApplicationQueue, option: Option, queries: list[Query], now: float
     ) -> None:
         self.device = device
         self.device_name = device.name
         self.application_name = queue.application
         self.queue = queue
         self.option = option
-        self.queries = [one.query for one in queued]
+        self.queries = queries
         #: as dispatched, whatever the caller does to ``rows``
-        self.rows = self.rows_sent = sum([query.rows for query in self.queries])
+        self.rows = self.rows_sent = sum([query.rows for query in queries])
         self.granted_at = now
         self.end = now + device.rtt_s + option.seconds(self.rows) * device.factors[option]
-        for query in self.queries:
+        for query in queries:
             query.booking = self
 
 
@@ -61,10 +60,10 @@ class QueuedDevice:
     Attributes:
         up: takes batches.
         away: others' work holds it until ``busy_until``.
-        granted: the batch under way, if any, and the next one where that had to be sent before the answer of the first.
+        granted: the batch in flight, if any, and the next one where that had to be sent before the answer of the first.
         free_at: when the next one should be sent, as expected.
         rates: rows/s that the plan expects of it, by application that it offers.
-        shy_until: it declined queries, and is left alone so long.
+        shy_until: it declined queries, and gets none until then.
         wake_at: when it is to be asked again.
     """
 
@@ -83,20 +82,22 @@ class QueuedDevice:
         self.shy_s = 0.0
         self._create_policy = create_policy
         self._slack_s = slack_s
-        self._arbiter = turns.Arbiter()
-        #: the queue whose turn it is
-        self._turn: str | None = None
+        self._arbiter = Arbiter()
+        #: name of the queue that has the time slice
+        self._running: str | None = None
         self._options: dict[QueryClass, tuple[Option, ...]] = {}
         self._offer: dict[QueryClass, list[tuple]] = {}
-        self._levels: dict[Option, int] = {}
-        self._corrected: dict[tuple[Option, int], LatencyModel] = {}
-        self._blocking: dict[str, float] | None = None
         #: by application: the size class with the longest runs, and its first planned option
         self._largest: dict[str, int] = {}
         self._usual: dict[str, Option] = {}
+        #: steps of correction by option; by these and the options: latencies, choices and blocking times
+        self._levels: dict[Option, int] = {}
+        self._latencies: dict[Option, LatencyModel] = {}
+        self._choices: dict[QueryClass, Choice] = {}
+        self._blocking: dict[str, float] | None = None
 
     def open_at(self) -> float:
-        """From when on a batch may be sent; inf: not before something happens."""
+        """When a batch may be sent; inf: not before an event."""
         if not self.up or self.away:
             return INF
         if self.granted:
@@ -125,33 +126,29 @@ class QueuedDevice:
         kept = [option for options in self._options.values() for option in options]
         self.factors.keep(kept)
         self._levels = {option: self._level(option) for option in kept}
-        self._corrected.clear()
         return self.arrange(applications)
 
     def arrange(self, applications: Mapping[str, Terms]) -> list[QueuedQuery]:
         """After a change of options or applications: a queue for each application that is offered. Returns the queries
         of those that are not, taken out."""
-        sizes: dict[str, set[int]] = {}
-        for name, size, _ in self._options:
+        self._reset()
+        self.rates = {}
+        for name in dict.fromkeys([query_class.application for query_class in self._options]):
             if name in applications:
-                sizes.setdefault(name, set()).add(size)
-        self._largest = {name: 0 if 0 in some else max(some) for name, some in sizes.items()}
-        self.rates = {
-            name: sum([option.rate for option in self._options[QueryClass(name, size)] if option.planned])
-            for name, size in self._largest.items()
-        }
-        for name, size in self._largest.items():
-            options = self._options[QueryClass(name, size)]
-            self._usual[name] = next((option for option in options if option.planned), options[0])
+                sizes = [size for other, size, _ in self._options if other == name]
+                self._largest[name] = largest = max(sizes, key=lambda size: size or INF)
+                options = self._options[QueryClass(name, largest)]
+                planned = [option for option in options if option.planned]
+                self._usual[name] = (planned or options)[0]
+                self.rates[name] = sum([option.rate for option in planned])
         stranded: list[QueuedQuery] = []
         for key, queue in list(self.queues.items()):
             application, permitted = key
-            queue.choices.clear()
             queue.served.clear()
             if application in self.rates:
                 queue.terms = applications[application]
-                lost = [form for form in queue.parts if not self.options(QueryClass(application, form[0], permitted))]
-                stranded += [queued for form in lost for queued in queue.clear(form)]
+                classes = {part: QueryClass(application, part.size, permitted) for part in queue.parts}
+                stranded += queue.clear([part for part, name in classes.items() if not self.options(name)])
             else:
                 stranded += queue.clear()
             if application not in self.rates or (permitted is not None and not queue.parts):
@@ -159,7 +156,6 @@ class QueuedDevice:
                 self._arbiter.forget(queue.name)
         for name in self.rates:
             self._queue(name, None, applications[name])
-        self._blocking = None
         return stranded
 
     def _queue(self, application: str, permitted: frozenset[Hashable] | None, terms: Terms) -> ApplicationQueue:
@@ -173,62 +169,59 @@ class QueuedDevice:
     def add(self, query: Query, terms: Terms) -> None:
         """Queue a query that the device has options for."""
         application, _, permitted = query.query_class
-        queue = self.queues.get((application, permitted)) or self._queue(application, permitted, terms)
+        queue = self._queue(application, permitted, terms)
         query.booking = queued = QueuedQuery(query, self, queue)
         queue.add(queued)
 
-    def clear(self) -> list[QueuedQuery]:
-        """Take all queries out that wait."""
-        return [queued for queue in self.queues.values() for queued in queue.clear()]
+    def clear(self, application: str | None = None) -> list[QueuedQuery]:
+        """Take all queries out that wait, or those of an application."""
+        some = [queue for (name, _), queue in self.queues.items() if application in (None, name)]
+        return [queued for queue in some for queued in queue.clear()]
 
     # --- decisions ---------------------------------------------------------------------------------------------------
 
     def decide(self, now: float) -> tuple[QueueBatch | None, list[QueuedQuery], float]:
-        """What an open device does now: the batch to send, the queries that its policies drop, taken out, and when to
-        ask again if nothing happens before (inf: only then)."""
-        self._end_turn(now)
+        """The decision of an open device: the batch to send, the queries that its policies drop, taken out, and when
+        to ask again if nothing happens before (inf: only then)."""
+        self._end_slice(now)
         if now >= self.forget_at:
             forget_slowness(self, now)
-        if len(self.queues) == 1:
-            # A queue without a rival gets every turn that it wants.
-            (queue,) = self.queues.values()
-            if not queue.parts:
-                return None, [], INF
-            ask = queue.ask(now, (self._blocking or self._block())[queue.name], self._choose)
-            dropped = _take_drops(queue, ask)
-            if ask.decision.run:
-                return self._start(queue, ask, now), dropped, INF
-            return None, dropped, ask.decision.wait_until
         waiting = [queue for queue in self.queues.values() if queue.parts]
         if not waiting:
             return None, [], INF
-        blocking = self._blocking or self._block()
-        asks = {queue.name: queue.ask(now, blocking.get(queue.name, self._slack_s), self._choose) for queue in waiting}
-        wishes = [turns.Wish.of(name, ask.decision, ask.part, ask.choice.latencies, now) for name, ask in asks.items()]
-        turn = self._arbiter.choose(wishes, now)
-        dropped = [queued for queue in waiting for queued in _take_drops(queue, asks[queue.name])]
-        for queue in waiting:
-            if queue.name == turn.lane:
-                return self._start(queue, asks[queue.name], now), dropped, INF
-        return None, dropped, turn.ask_at
+        if self._blocking is None:
+            self._blocking = self._block()
+        blocking = self._blocking
+        contenders = [queue.contend(now, blocking.get(queue.name, self._slack_s), self._choose) for queue in waiting]
+        chosen = self._arbiter.choose(contenders, now)
+        batch, dropped, wake_at = None, [], INF
+        for queue, contender in zip(waiting, contenders, strict=True):
+            decision = contender.decision
+            queue.take(decision.drop)
+            dropped += decision.drop
+            if contender.queue == chosen:
+                batch = self._start(queue, decision, now)
+            else:
+                wake_at = min(wake_at, decision.wait_until)
+        return batch, dropped, wake_at
 
-    def _start(self, queue: ApplicationQueue, ask: Ask, now: float) -> QueueBatch:
-        option = ask.choice.options[ask.decision.variant]
-        batch = QueueBatch(self, queue, option, queue.take(ask.part, ask.decision.run), now)
+    def _start(self, queue: ApplicationQueue, decision: Decision, now: float) -> QueueBatch:
+        option = self._choose(queue, decision.run[0].batch_key.size).options[decision.candidate.variant]
+        queue.take(decision.run)
+        batch = QueueBatch(self, queue, option, [queued.query for queued in decision.run], now)
         self.granted.append(batch)
-        self._turn = queue.name
+        self._running = queue.name
         self.free_at = now + option.seconds(batch.rows) * self.factors.scale.mean
         return batch
 
-    def _end_turn(self, now: float) -> None:
-        if self._turn is not None:
-            self._arbiter.ended(self._turn, now)
-            self._turn = None
+    def _end_slice(self, now: float) -> None:
+        if self._running is not None:
+            self._arbiter.ended(self._running, now)
+            self._running = None
 
     def ended(self, batch: QueueBatch, now: float, run_s: float | None) -> None:
-        """A batch has ended."""
+        """A batch has ended. ``run_s``: seconds that its run took; None: not known, or it failed."""
         self.granted.remove(batch)
-        queue, variant = batch.queue, batch.option.variant
         if self.granted:
             following = self.granted[0]
             seconds = following.option.seconds(following.rows_sent)
@@ -236,15 +229,15 @@ class QueuedDevice:
             following.end = began + seconds * self.factors[following.option]
             self.free_at = began - self.rtt_s + seconds * self.factors.scale.mean
         else:
-            self._end_turn(now)
+            self._end_slice(now)
         if run_s is None:
             return
         for query in batch.queries:
-            # Else each batch would be a circle of references.
+            # Otherwise each batch would be a circle of references.
             query.booking = None
         self.shy_s, self.shy_until = 0.0, -INF
-        late = sum([query.deadline < now for query in batch.queries])
-        queue.policy.observe(Outcome(variant, batch.rows_sent, run_s, len(batch.queries), late))
+        queue, variant = batch.queue, batch.option.variant
+        queue.policy.observe(batch.rows_sent, sum([query.deadline < now for query in batch.queries]))
         queue.served[variant] = queue.served.get(variant, 0.0) + batch.rows_sent
         learn(self, batch.option, batch.rows_sent, run_s, now)
 
@@ -264,49 +257,44 @@ class QueuedDevice:
             busy_s += count // most * seconds(most) + seconds(count % most)
         return busy_s
 
-    def _choose(self, queue: ApplicationQueue, size: int) -> Candidates:
-        options = self.options(QueryClass(queue.application, size, queue.permitted))
-        choice = queue.choices[size] = Candidates(options, queue.permitted is not None, self._latency)
-        return choice
-
-    def _block(self) -> dict[str, float]:
-        # Empty queues count too: what arrives there meanwhile may take the device first.
-        lanes = []
-        for queue in self.queues.values():
-            size = self._largest[queue.application]
-            candidates = (queue.choices.get(size) or self._choose(queue, size)).planned
-            if candidates:
-                lanes.append(turns.Lane.of(queue.name, candidates))
-        self._blocking = turns.blocking_s(lanes, slack_s=self._slack_s)
-        return self._blocking
-
-    # --- latency -----------------------------------------------------------------------------------------------------
+    # --- latencies and what follows from them ------------------------------------------------------------------------
 
     def recount(self) -> None:
-        """What runs take has changed (see :func:`..lateness.learn`)."""
+        """The corrections of latencies have changed (see :func:`..lateness.learn`)."""
         levels = {option: self._level(option) for option in self._levels}
         if levels != self._levels:
             self._levels = levels
-            self._blocking = None
-            for queue in self.queues.values():
-                queue.choices.clear()
+            self._reset()
 
     def _level(self, option: Option) -> int:
         return int((self.factors[option] - 1.0) / STEP)
+
+    def _reset(self) -> None:
+        self._latencies.clear()
+        self._choices.clear()
+        self._blocking = None
 
     def _latency(self, option: Option) -> LatencyModel:
         """Seconds to count on: the option's bound, or what was observed here where that is more."""
         level = self._levels[option]
         if not level:
             return option.bound
-        model = self._corrected.get((option, level))
+        model = self._latencies.get(option)
         if model is None:
             bound, typical, factor = option.bound.seconds, option.latency.seconds, 1.0 + level * STEP
             rows = range(1, option.latency.largest + 1)
-            points = [(n, max(bound(n), factor * typical(n))) for n in rows]
-            model = self._corrected[option, level] = LatencyModel(points)
+            model = self._latencies[option] = LatencyModel([(n, max(bound(n), factor * typical(n))) for n in rows])
         return model
 
+    def _choose(self, queue: ApplicationQueue, size: int) -> Choice:
+        query_class = QueryClass(queue.application, size, queue.permitted)
+        choice = self._choices.get(query_class)
+        if choice is None:
+            restricted = queue.permitted is not None
+            choice = self._choices[query_class] = Choice(self.options(query_class), restricted, self._latency)
+        return choice
 
-def _take_drops(queue: ApplicationQueue, ask: Ask) -> list[QueuedQuery]:
-    return [queued for part, ids in ask.drops for queued in queue.take(part, ids)]
+    def _block(self) -> dict[str, float]:
+        # Empty queues count too: queries that arrive there may take the device first.
+        planned = {q.name: self._choose(q, self._largest[q.application]).planned for q in self.queues.values()}
+        return blocking_s({name: candidates for name, candidates in planned.items() if candidates}, self._slack_s)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from bisect import insort
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..binding import Query, Terms
 from ..latency import LatencyModel
 from ..menu import INF, Option
-from .batching.base import BatchPolicy, Candidate, Decision, LaneView
-from .relief import behind, relief_rows
+from .batching.policy import BatchPolicy, Candidate, Decision, QueueView
+from .time_slices import Contender
 
 if TYPE_CHECKING:
     from .devices import QueuedDevice
@@ -20,14 +20,18 @@ if TYPE_CHECKING:
 MOST_PARTS = 8
 
 
-#: what queries must have in common to run together: the size class, the key, and whether they may end at any time
-QueueForm = tuple[int, Hashable, bool]
+class BatchKey(NamedTuple):
+    """What queries must have in common to run together: size class, key, and whether they have no deadline."""
+
+    size: int
+    key: Hashable
+    endless: bool
 
 
 class QueuedQuery:
     """A query in a queue, as batch policies see it. ``deadline``: when the device must have answered it."""
 
-    __slots__ = ("arrived", "deadline", "device", "form", "id", "query", "queue", "rows")
+    __slots__ = ("arrived", "batch_key", "deadline", "device", "id", "query", "queue", "rows")
 
     def __init__(self, query: Query, device: QueuedDevice, queue: ApplicationQueue) -> None:
         endless = query.deadline == INF
@@ -38,74 +42,49 @@ class QueuedQuery:
         self.query = query
         self.device = device
         self.queue = queue
-        self.form = (query.query_class.size, query.key, endless)
+        self.batch_key = BatchKey(query.query_class.size, query.key, endless)
 
 
 def _order(query: QueuedQuery) -> tuple[float, int]:
     return query.deadline, query.id
 
 
-class Candidates:
+class Choice:
     """What a queue may run for queries of a size class.
 
     Args:
-        options: those that may answer the queries. Planned ones are preferred; they are relieved by the others.
-        rates: of the planned ones in rows/s, which take turns by them; None: the first one comes first.
-        latency: seconds that an option takes on this device, to count on.
+        options: those that may answer the queries.
+        restricted: the queries permit some variants only, planned or not.
+        latency: seconds by rows that an option takes on this device.
+
+    Attributes:
+        candidates: the planned ones, then the others; ``planned``: those; where there are none, the others.
+        options: by variant.
     """
 
-    def __init__(self, options: Sequence[Option], narrow: bool, latency: Callable[[Option], LatencyModel]) -> None:
+    def __init__(self, options: Sequence[Option], restricted: bool, latency: Callable[[Option], LatencyModel]) -> None:
         planned = [option for option in options if option.planned]
         others = [option for option in options if not option.planned]
-        relief: list[Candidate] = []
-        if planned and not narrow:
-            relief = _relief(planned, others, latency)
-        elif not planned and narrow:
+        if restricted:
             # Least accurate first: it is what was asked for, and likely the fastest.
-            others.sort(key=lambda option: (option.accuracy, option.variant))
-        self.planned = [_candidate(option, latency, option.turn_rows) for option in planned or others]
-        self.candidates = self.planned + relief
+            others = [] if planned else sorted(others, key=lambda option: (option.accuracy, option.variant))
+        self.candidates = [_candidate(option, latency) for option in planned + others]
+        self.planned = self.candidates[: len(planned)] or self.candidates
         self.options = {option.variant: option for option in options}
-        self.latencies = {candidate.variant: candidate.latency for candidate in self.candidates}
-        self.rates = {option.variant: option.rate for option in planned}
-        self.in_turns = len(planned) > 1 and not narrow
+        self._by_rates = len(planned) > 1 and not restricted
 
-    def in_turn(self, served: dict[Hashable, float]) -> list[Candidate]:
-        """The candidates where planned ones take turns, first the one with the least rows ``served`` for its rate."""
-        first = min(self.planned, key=lambda c: behind(served.get(c.variant, 0.0), self.rates[c.variant]))
+    def in_order(self, served: Mapping[Hashable, float]) -> list[Candidate]:
+        """The candidates, first the planned one with the least rows ``served`` for its rate: so several variants share
+        the queries as the plan says, whatever their batch sizes."""
+        if not self._by_rates:
+            return self.candidates
+        first = min(self.planned, key=lambda c: served.get(c.variant, 0.0) / max(self.options[c.variant].rate, 1e-9))
         return [first, *(candidate for candidate in self.candidates if candidate is not first)]
 
 
-def _candidate(option: Option, latency: Callable[[Option], LatencyModel], rows: int) -> Candidate:
+def _candidate(option: Option, latency: Callable[[Option], LatencyModel]) -> Candidate:
     typical = None if option.bound is option.latency else option.latency
-    return Candidate(option.variant, option.accuracy, latency(option), rows, option.planned, typical)
-
-
-def _relief(
-    planned: Sequence[Option], others: Sequence[Option], latency: Callable[[Option], LatencyModel]
-) -> list[Candidate]:
-    """Options with a higher throughput than every planned one, in turns no longer than theirs."""
-    turns = [(option.bound, option.turn_rows) for option in planned]
-    found = [
-        _candidate(option, latency, min(rows, option.max_rows))
-        for option in others
-        if (rows := relief_rows(turns, option.bound))
-    ]
-    return sorted(found, key=lambda candidate: (-candidate.accuracy, candidate.variant))
-
-
-class Ask(NamedTuple):
-    """What the policy of a queue decided.
-
-    Attributes:
-        part: of the queue, for which it was decided; ``choice``: among what.
-        drops: from any part, with the ids.
-    """
-
-    decision: Decision
-    part: list[QueuedQuery]
-    choice: Candidates
-    drops: list[tuple[list[QueuedQuery], tuple[int, ...]]]
+    return Candidate(option.variant, option.accuracy, latency(option), option.turn_rows, option.planned, typical)
 
 
 class ApplicationQueue:
@@ -114,6 +93,9 @@ class ApplicationQueue:
     Args:
         permitted: ids of the only variants that may answer them; None: all.
         policy: decides which of them run, and when.
+
+    Attributes:
+        served: rows by variant since the options changed.
     """
 
     def __init__(
@@ -124,66 +106,52 @@ class ApplicationQueue:
         self.name = application if permitted is None else f"{application} {sorted(map(str, permitted))}"
         self.policy = policy
         self.terms = terms
-        self.parts: dict[QueueForm, list[QueuedQuery]] = {}
+        self.parts: dict[BatchKey, list[QueuedQuery]] = {}
         self.rows = 0
-        #: rows by variant since the options changed
         self.served: dict[Hashable, float] = {}
-        #: by size class, since latencies changed
-        self.choices: dict[int, Candidates] = {}
 
     def add(self, queued: QueuedQuery) -> None:
         """Queue a query."""
-        part = self.parts.get(queued.form)
-        if part is None:
-            self.parts[queued.form] = [queued]
-        elif part[-1].deadline <= queued.deadline and part[-1].id < queued.id:
-            part.append(queued)
-        else:
-            insort(part, queued, key=_order)
+        insort(self.parts.setdefault(queued.batch_key, []), queued, key=_order)
         self.rows += queued.rows
 
-    def take(self, part: list[QueuedQuery], ids: tuple[int, ...]) -> list[QueuedQuery]:
-        """Take queries out of a part of the queue."""
-        count = len(ids)
-        taken = part[:count]
-        if tuple([queued.id for queued in taken]) == ids:
-            del part[:count]
-        else:
-            wanted = set(ids)
-            taken = [queued for queued in part if queued.id in wanted]
-            part[:] = [queued for queued in part if queued.id not in wanted]
-        for queued in taken:
-            self.rows -= queued.rows
-        if not part:
-            del self.parts[taken[0].form]
-        return taken
+    def take(self, queries: Sequence[QueuedQuery]) -> None:
+        """Take queries out; those of one part stand together."""
+        for key, group in groupby(queries, key=lambda queued: queued.batch_key):
+            part, taken = self.parts[key], list(group)
+            if part[: len(taken)] == taken:
+                del part[: len(taken)]
+            else:
+                gone = set(taken)
+                part[:] = [queued for queued in part if queued not in gone]
+            if not part:
+                del self.parts[key]
+        self.rows -= sum([queued.rows for queued in queries])
 
-    def remove(self, queued: QueuedQuery) -> None:
-        """Take a query out."""
-        self.take(self.parts[queued.form], (queued.id,))
-
-    def clear(self, form: QueueForm | None = None) -> list[QueuedQuery]:
-        """Take all queries out, or all of one form."""
-        forms = list(self.parts) if form is None else [form]
-        taken = [queued for some in forms for queued in self.parts.pop(some)]
+    def clear(self, keys: Sequence[BatchKey] | None = None) -> list[QueuedQuery]:
+        """Take all queries out, or all of some parts."""
+        taken = [queued for key in list(self.parts if keys is None else keys) for queued in self.parts.pop(key)]
         self.rows -= sum([queued.rows for queued in taken])
         return taken
 
-    def ask(self, now: float, blocking_s: float, choose: Callable[[ApplicationQueue, int], Candidates]) -> Ask:
-        """What the policy decides; it sees queries that may run together, and those of the next part where the ones
-        before rather wait. Nothing is taken out."""
-        parts = self.parts.items()
-        if len(parts) > 1:
-            parts = sorted(parts, key=lambda item: _order(item[1][0]))[:MOST_PARTS]
-        drops, until = [], math.inf
-        for (size, _, endless), part in parts:
-            choice = self.choices.get(size) or choose(self, size)
-            candidates = choice.in_turn(self.served) if choice.in_turns else choice.candidates
-            late = "serve" if endless or self.terms.serve_late else "shed"
-            decision = self.policy.decide(LaneView(now, part, candidates, late, blocking_s))
-            if decision.drop:
-                drops.append((part, decision.drop))
-            if decision.run or len(parts) == 1:
-                return Ask(decision, part, choice, drops)
+    def contend(self, now: float, blocking_s: float, choose: Callable[[ApplicationQueue, int], Choice]) -> Contender:
+        """The policy's decision; it sees queries that may run together, and those of the next part where the ones
+        before rather wait. Nothing is taken out.
+
+        Args:
+            choose: what the queue may run for queries of a size class.
+        """
+        parts = sorted(self.parts.values(), key=lambda part: _order(part[0]))[:MOST_PARTS]
+        drops: list[QueuedQuery] = []
+        until = INF
+        for part in parts:
+            size, _, endless = part[0].batch_key
+            candidates = choose(self, size).in_order(self.served)
+            decision = self.policy.decide(
+                QueueView(now, part, candidates, endless or self.terms.serve_late, blocking_s)
+            )
+            drops += decision.drop
+            if decision.run:
+                return Contender(self.name, part[0].arrived, Decision(decision.run, decision.candidate, drops))
             until = min(until, decision.wait_until)
-        return Ask(Decision(wait_until=until), next(iter(parts))[1], choice, drops)
+        return Contender(self.name, parts[0][0].arrived, Decision(drop=drops, wait_until=until))

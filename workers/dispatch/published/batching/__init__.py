@@ -1,16 +1,16 @@
 """Batch policies of published systems: which queries of one queue run together, and when.
 
-Entry point: :data:`POLICIES`; ``base`` is the interface, ``forming`` what the policies share. The simulator adds a
-policy of its own (``scheduler/simulation/relief``). Pure. May import ``workers.dispatch.latency``.
+Entry point: :data:`POLICIES`; ``policy`` is the interface, ``forming`` what the policies share. The simulator adds a
+policy of its own (``scheduler/simulation/nereus_policy``). Pure. May import ``workers.dispatch.latency``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from .base import BatchPolicy
 from .clipper import ClipperPolicy
 from .nexus import NexusPolicy
+from .policy import BatchPolicy
 from .proteus import ProteusPolicy
 
 #: by name: makes the policy of one queue

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .base import Decision, LaneView, Outcome
-from .forming import IDLE, nothing_viable, sift, start
+from .forming import classify, start, wait
+from .policy import BatchPolicy, Decision, QueueView
 
 #: rows by which the cap grows when a full batch was in time
 INCREASE = 1.0
@@ -11,16 +11,16 @@ INCREASE = 1.0
 BACKOFF = 0.9
 
 
-class ClipperPolicy:
+class ClipperPolicy(BatchPolicy):
     """A cap on the batch that grows by a row while batches meet the SLO and shrinks by 10% on a miss.
 
-    Reactive, as published: it asks neither how long the queue is nor when its queries expire, so a batch may make its
-    first query late; that is the miss it learns from. It keeps the device busy whenever something waits. ``shed`` drops
-    what could not be in time even alone; ``serve`` runs that when nothing viable waits, and does not count it as a
-    miss, since no batch size would have helped.
+    Reactive, as published: it looks neither at the length of the queue nor at deadlines, so a batch may make its first
+    query late; that is the miss it learns from. The device is never idle while a query waits. What could not be in time
+    even alone is dropped; where late ones are served, it runs when nothing viable waits, and is no miss, since no batch
+    size would have helped.
 
     Only a batch that reached the cap lets it grow: a smaller one says nothing about the next larger. The cap stays
-    between 1 and what a turn may take.
+    between 1 and the plan's largest batch.
     """
 
     def __init__(self) -> None:
@@ -33,24 +33,20 @@ class ClipperPolicy:
         """Rows that a batch may take now."""
         return max(1, int(self._cap))
 
-    def decide(self, view: LaneView) -> Decision:
-        if not view.queue:
-            return IDLE
-        candidate = view.candidates[0]
-        self._limit = candidate.max_batch
-        cap = min(self.cap, candidate.max_batch)
-        found = sift(view, cap)
+    def decide(self, view: QueueView) -> Decision:
+        self._limit = view.candidates[0].max_batch
+        cap = min(self.cap, self._limit)
+        found = classify(view, cap)
         if found.viable:
             decision = start(view, found, len(found.viable), found.rows, cap)
-            self._late_by_choice = len(decision.run) - len(found.viable)
         else:
-            decision = nothing_viable(view, found)
-            self._late_by_choice = len(decision.run)
+            decision = wait(view, found)
+        self._late_by_choice = len(decision.run) - len(found.viable)
         return decision
 
-    def observe(self, outcome: Outcome) -> None:
-        """Grow or back off; ``late`` beyond those that were hopeless from the start is a miss."""
-        if outcome.late > self._late_by_choice:
+    def observe(self, rows: int, late: int) -> None:
+        """Grow or back off; a miss is a late query beyond those that were late before they ran."""
+        if late > self._late_by_choice:
             self._cap = max(1.0, min(self._cap, self._limit) * BACKOFF)
-        elif outcome.rows >= min(self.cap, self._limit):
+        elif rows >= min(self.cap, self._limit):
             self._cap = min(self._limit, self._cap + INCREASE)

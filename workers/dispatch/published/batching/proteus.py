@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from .base import Decision, LaneView, Outcome
-from .forming import IDLE, hold, last_call, nothing_viable, punctual_prefix, sift, start
+import math
+
+from ...latency import LatencyModel
+from .forming import classify, punctual_prefix, start, wait
+from .policy import BatchPolicy, Decision, QueueView
 
 
-class ProteusPolicy:
+class ProteusPolicy(BatchPolicy):
     """Waits on purpose for a larger batch, and starts just before the first query would be in danger.
 
     With q rows queued it waits for one more until T_max_wait(q+1) = T_exp(1) - T_process(q+1), less ``blocking_s`` on
@@ -14,24 +17,30 @@ class ProteusPolicy:
     the next query does not fit. Where the queue holds more than the first query can wait for, the largest prefix that
     ends by its deadline runs: no query is late that a smaller batch would have served in time.
 
-    ``shed`` drops exactly the hopeless (see ``forming``). ``serve`` runs them in the gaps: while the lane waits on
-    purpose, if they are done before the wait ends; as fill of a batch that leaves nobody behind; or when nothing else
-    waits.
+    Exactly the hopeless are dropped (see ``forming``). Where late ones are served, they run while the queue waits on
+    purpose, if they are done before the wait ends; as fill of a batch that leaves no viable one behind; or when nothing
+    else waits.
     """
 
-    def decide(self, view: LaneView) -> Decision:
-        if not view.queue:
-            return IDLE
+    def decide(self, view: QueueView) -> Decision:
         candidate = view.candidates[0]
-        found = sift(view, candidate.max_batch)
+        found = classify(view, candidate.max_batch)
         if not found.viable:
-            return nothing_viable(view, found)
+            return wait(view, found)
         count, rows = punctual_prefix(found, view.now, candidate.latency)
         if count == len(found.viable) and not found.more and rows < candidate.max_batch:
-            until = last_call(found.viable[0].deadline, rows, candidate.latency) - view.blocking_s
+            until = _last_start(found.viable[0].deadline, rows, candidate.latency) - view.blocking_s
             if view.now < until:
-                return hold(view, found, until)
+                return wait(view, found, until)
         return start(view, found, count, rows, candidate.max_batch)
 
-    def observe(self, outcome: Outcome) -> None:
-        """Nothing to learn: every decision follows from the queue and the profile."""
+
+def _last_start(deadline: float, rows: int, latency: LatencyModel) -> float:
+    """How long a batch of ``rows`` may wait for one row more. Also early enough for the rows at hand where these were
+    measured slower."""
+    seconds = max(latency.seconds(rows + 1), latency.seconds(rows))
+    last = deadline - seconds
+    # The difference is rounded: a start at that very moment must not end one ulp after the deadline.
+    while last + seconds > deadline:
+        last = math.nextafter(last, -math.inf)
+    return last

@@ -1,4 +1,4 @@
-"""Our own policy: Proteus' deliberate waiting, and relief by a faster warm variant when the planned one cannot keep up.
+"""A batch policy to compare late binding with: Proteus' waiting, and relief by a faster resident variant.
 
 A plan is made for seconds; queues build up within milliseconds. Between a burst's first query and the next plan this
 policy lowers accuracy by itself, batch by batch, and only for as long as it must.
@@ -8,62 +8,78 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import msgspec
 
-from workers.dispatch.published.batching.base import Candidate, Decision, LaneView, Outcome, Waiting
-from workers.dispatch.published.batching.forming import IDLE, punctual_prefix, sift, start
+from workers.dispatch.published.batching.forming import classify, punctual_prefix, start
+from workers.dispatch.published.batching.policy import BatchPolicy, Candidate, Decision, QueueView, Waiting
 from workers.dispatch.published.batching.proteus import ProteusPolicy
 
 #: part of its time that a query may spend waiting on purpose. The rest is ample for the batch that a plan counts on (at
-#: most half of the SLO), and what stalls a device for a moment then makes nobody late.
+#: most half of the SLO), so that a device that stalls for a moment makes no query late
 WAIT_SHARE = 0.5
 #: rows of the queue that the look ahead goes through; a backlog beyond is a backlog whatever comes after
 LOOK_AHEAD_ROWS = 256
 
 
-class NereusPolicy:
-    """The planned variant (the first candidate) as long as it clears the queue in time, as ``proteus`` batches it;
-    else, batch by batch, the most accurate candidate that does, and if none does the one with the highest throughput.
+class NereusPolicy(BatchPolicy):
+    """The first candidate as long as it clears the queue in time, batched as ``proteus`` does; else, batch by batch,
+    the most accurate candidate that does, and if none does the one with the highest throughput.
 
-    What counts is every query that at least one candidate could still answer in time. A relief batch runs at once: a
-    backlog is no time to wait for company. And a deliberate wait ends when half of the first query's time is gone,
-    where ``proteus`` goes to the edge.
+    Every query counts that at least one candidate could still answer in time. A relief batch runs at once: a backlog is
+    no time for a batching delay. And a batching delay ends when half of the first query's time is gone, where
+    ``proteus`` goes to the edge.
     """
 
     def __init__(self) -> None:
-        self._waiting = ProteusPolicy()
+        self._proteus = ProteusPolicy()
 
-    def decide(self, view: LaneView) -> Decision:
-        if not view.queue:
-            return IDLE
-        planned = view.candidates[0]
-        chosen = planned if len(view.candidates) == 1 else choose(view.queue, view.candidates, view.now)
-        if chosen is planned:
+    def decide(self, view: QueueView) -> Decision:
+        if len(view.candidates) == 1:
+            return self._wait_or_run(view)
+        chosen = choose(view.queue, with_relief(tuple(view.candidates)), view.now)
+        if chosen == view.candidates[0]:
             return self._wait_or_run(view)
         view = msgspec.structs.replace(view, candidates=[chosen])
-        found = sift(view, chosen.max_batch)
+        found = classify(view, chosen.max_batch)
         if not found.viable:
-            return self._waiting.decide(view)
+            return self._proteus.decide(view)
         count, rows = punctual_prefix(found, view.now, chosen.latency)
         return start(view, found, count, rows, chosen.max_batch)
 
-    def _wait_or_run(self, view: LaneView) -> Decision:
-        decision = self._waiting.decide(view)
+    def _wait_or_run(self, view: QueueView) -> Decision:
+        decision = self._proteus.decide(view)
         if decision.run or decision.wait_until == math.inf:
             return decision
-        dropped = set(decision.drop)
+        dropped = {query.id for query in decision.drop}
         first = next((query for query in view.queue if query.id not in dropped), None)
         if first is None:
             return decision
         until = first.arrived + WAIT_SHARE * (first.deadline - first.arrived)
         if view.now < until:
             return msgspec.structs.replace(decision, wait_until=min(decision.wait_until, until))
-        # With no time left to wait, what is there runs.
-        return self._waiting.decide(msgspec.structs.replace(view, blocking_s=math.inf))
+        # With no time left to wait, run what there is.
+        return self._proteus.decide(msgspec.structs.replace(view, blocking_s=math.inf))
 
-    def observe(self, outcome: Outcome) -> None:
-        """Nothing to learn: every decision follows from the queue and the profiles."""
+
+@lru_cache(maxsize=4096)
+def with_relief(candidates: tuple[Candidate, ...]) -> list[Candidate]:
+    """The planned candidates, and with fewer rows those of the others that have a higher throughput than every planned
+    one in batches no longer than theirs, the most accurate first; all candidates where none is planned."""
+    planned = [candidate for candidate in candidates if candidate.planned]
+    if not planned:
+        return list(candidates)
+    longest_s = max(candidate.latency.ceiling(candidate.max_batch) for candidate in planned)
+    rate = max(_throughput(candidate) for candidate in planned)
+    relief = []
+    for other in candidates[len(planned) :]:
+        rows = other.latency.largest
+        while rows and other.latency.ceiling(rows) > longest_s:
+            rows -= 1
+        if rows and rows / other.latency.seconds(rows) > rate:
+            relief.append(msgspec.structs.replace(other, max_batch=min(rows, other.max_batch)))
+    return planned + sorted(relief, key=lambda candidate: (-candidate.accuracy, candidate.variant))
 
 
 def choose(queue: Sequence[Waiting], candidates: Sequence[Candidate], now: float) -> Candidate:
@@ -76,7 +92,11 @@ def choose(queue: Sequence[Waiting], candidates: Sequence[Candidate], now: float
     for candidate in others:
         if clears(matters, candidate, now):
             return candidate
-    return max(candidates, key=lambda candidate: candidate.max_batch / candidate.latency.seconds(candidate.max_batch))
+    return max(candidates, key=_throughput)
+
+
+def _throughput(candidate: Candidate) -> float:
+    return candidate.max_batch / candidate.latency.seconds(candidate.max_batch)
 
 
 def _can_be_in_time(queue: Sequence[Waiting], candidates: Sequence[Candidate], now: float) -> list[Waiting]:

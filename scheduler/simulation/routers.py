@@ -17,7 +17,7 @@ class UniformOrder:
         self._devices = [device for device, _ in shares]
 
     def take(self, rows: int, able: Collection[Hashable]) -> Hashable | None:
-        """See :class:`workers.dispatch.published.routing.router.Order`."""
+        """See :class:`workers.dispatch.published.routing.shares.Round`."""
         devices = [device for device in self._devices if device in able]
         return devices[int(self._random.random() * len(devices))] if devices else None
 
@@ -30,7 +30,7 @@ class RoundRobinOrder:
         self._next = 0
 
     def take(self, rows: int, able: Collection[Hashable]) -> Hashable | None:
-        """See :class:`workers.dispatch.published.routing.router.Order`."""
+        """See :class:`workers.dispatch.published.routing.shares.Round`."""
         for _ in self._devices:
             device = self._devices[self._next % len(self._devices)]
             self._next += 1

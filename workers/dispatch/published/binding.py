@@ -2,18 +2,18 @@
 
 1. A query arrives, and the router picks its device by the plan's shares (:meth:`PublishedBinding.arrived`).
 2. It waits in the core, in the device's queue of its application; one that permits few variants, in a queue of its own.
-3. A device that is free, or will be when a batch reaches it, asks the batch policies of its queues, and the arbiter
-   whose turn it is (:meth:`.QueuedDevice.decide`).
-4. The batch is dispatched; what a policy drops is refused. A policy that waits names the time to wake.
-5. :meth:`PublishedBinding.finished` teaches policies, router and latency correction, and frees the device.
-6. Queries whose device goes down, is away or loses its option, or which it declined, are routed anew.
+3. A device that is free, or will be when a batch reaches it, asks the batch policies of its queues for decisions, and
+   the arbiter which queue gets the time slice (:meth:`.QueuedDevice.decide`).
+4. The batch is dispatched; queries that a policy drops are refused. A policy that waits names the time to wake.
+5. :meth:`PublishedBinding.finished` teaches the policy and the latency correction, and frees the device.
+6. Queries whose device goes down, is away or loses its option, or which it declined, are routed again.
 
 Changes of devices and options come in rounds: they take effect with the next event, for which ``wake_at`` asks at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 
 from ..binding import Decisions, Query, QueryClass, Terms
 from ..lateness import gave_back
@@ -43,18 +43,17 @@ class PublishedBinding:
         self._applications: Mapping[str, Terms] = {}
         self._devices: dict[Hashable, QueuedDevice] = {}
         self._wakes = Wakes()
-        #: by class: the devices that may be asked first, and all that can answer
+        #: by class: the devices where the plan has an option for it, and all that have one
         self._able: dict[QueryClass, tuple[set[Hashable], set[Hashable]]] = {}
-        #: devices that changed, and queries to be routed anew, with the device that cannot answer them
+        #: devices that changed, and queries to be routed again, with the device that cannot answer them
         self._changed: dict[QueuedDevice, None] = {}
-        self._stranded: list[tuple[Query, QueuedDevice | None]] = []
+        self._unrouted: list[tuple[Query, QueuedDevice | None]] = []
         self._dispatches: list[QueueBatch] = []
         self._refusals: list[Query] = []
 
     # --- devices and options -----------------------------------------------------------------------------------------
 
     def configured(self, applications: Mapping[str, Terms], now: float) -> Decisions:
-        """See :class:`..binding.Binding`."""
         self._applications = dict(applications)
         for device in self._devices.values():
             for queued in device.arrange(self._applications):
@@ -63,12 +62,11 @@ class PublishedBinding:
         return self._decisions(now)
 
     def offered(self, device: Hashable, menus: Mapping[QueryClass, Menu], now: float) -> Decisions:
-        """See :class:`..binding.Binding`."""
-        known = self._device(device)
-        stranded = known.offer(menus, self._applications)
-        if stranded is not None:
-            self._strand(stranded, known)
-            self._changed[known] = None
+        changed = self._device(device)
+        lost = changed.offer(menus, self._applications)
+        if lost is not None:
+            self._unroute(lost, changed)
+            self._changed[changed] = None
         return self._decisions(now)
 
     def device_changed(
@@ -82,38 +80,33 @@ class PublishedBinding:
         """
         if busy_until is not None and not -INF < busy_until < INF:
             raise ValueError(f"busy_until: must be a finite time, not {busy_until}")
-        known = self._device(device)
-        if up is not None and up != known.up:
-            known.up = up
+        changed = self._device(device)
+        if up is not None and up != changed.up:
+            changed.up = up
             if not up:
-                self._strand(known.clear(), known)
-            self._changed[known] = None
-        if busy_until is not None and (known.away or busy_until > now):
-            known.busy_until, known.away = busy_until, busy_until > now
-            self._wakes.set(known, busy_until if known.away else INF)
-            self._changed[known] = None
+                self._unroute(changed.clear(), changed)
+            self._changed[changed] = None
+        if busy_until is not None and (changed.away or busy_until > now):
+            changed.busy_until, changed.away = busy_until, busy_until > now
+            self._wakes.set(changed, busy_until if changed.away else INF)
+            self._changed[changed] = None
         return self._decisions(now)
 
     def rtt_changed(self, device: Hashable, rtt_s: float) -> None:
-        """See :class:`..binding.Binding`."""
         self._device(device).rtt_s = rtt_s
 
     def lost(self, device: Hashable, now: float) -> Decisions:
-        """See :class:`..binding.Binding`."""
-        known = self._device(device)
-        for batch in known.granted[:]:
-            known.ended(batch, now, None)
-        known.away = False
+        lost = self._device(device)
+        for batch in lost.granted[:]:
+            lost.ended(batch, now, None)
+        lost.away = False
         return self.device_changed(device, now, up=False)
 
     # --- queries -----------------------------------------------------------------------------------------------------
 
     def arrived(self, queries: Sequence[Query], now: float) -> Decisions:
-        """See :class:`..binding.Binding`."""
-        if self._changed or self._stranded:
-            self._settle(now)
-        devices = [self._place(query, now) for query in queries]
-        for device in dict.fromkeys(devices) if len(devices) > 1 else devices:
+        self._settle(now)
+        for device in dict.fromkeys([self._place(query, now) for query in queries]):
             if device is not None and (not device.granted or device.rtt_s):
                 self._decide(device, now)
         return self._decisions(now)
@@ -123,7 +116,6 @@ class PublishedBinding:
         return self._decisions(now)
 
     def finished(self, batch: QueueBatch, now: float, run_s: float | None = None) -> Decisions:
-        """See :class:`..binding.Binding`."""
         device = batch.device
         if batch in device.granted:
             device.ended(batch, now, run_s)
@@ -131,39 +123,35 @@ class PublishedBinding:
         return self._decisions(now)
 
     def returned(self, queries: Sequence[Query], now: float) -> Decisions:
-        """See :class:`..binding.Binding`. A device that declines is left alone for a moment, and longer each time."""
+        """See :class:`..binding.Binding`. A device that declines gets no batch for a moment, longer each time."""
         for query in queries:
             device = query.booking.device if isinstance(query.booking, QueueBatch) else None
             if device is not None and device.up and now >= device.shy_until:
                 gave_back(device, now)
-            self._stranded.append((query, device))
+            self._unrouted.append((query, device))
         self._settle(now)
         return self._decisions(now)
 
     def withdrawn(self, query: Query, now: float) -> Decisions:
-        """See :class:`..binding.Binding`."""
         queued = query.booking
         if isinstance(queued, QueuedQuery):
             queued.queue.take([queued])
             query.booking = None
-        elif self._stranded:
-            self._stranded = [item for item in self._stranded if item[0] is not query]
+        else:
+            self._unrouted = [item for item in self._unrouted if item[0] is not query]
         return self._decisions(now)
 
     def wake(self, now: float) -> Decisions:
-        """See :class:`..binding.Binding`."""
         for device in self._wakes.due(now):
             if device.away:
                 device.away = device.busy_until > now
                 self._changed[device] = None
             else:
                 self._decide(device, now)
-        if self._changed or self._stranded:
-            self._settle(now)
+        self._settle(now)
         return self._decisions(now)
 
     def pressure(self, application: str, now: float) -> float:
-        """See :class:`..binding.Binding`."""
         slo_s = self._applications[application].slo_s
         busy = [device.work_s(now) for device in self._devices.values() if device.up and application in device.rates]
         return sum(min(1.0, work_s / slo_s) for work_s in busy) / len(busy) if busy else 1.0
@@ -177,12 +165,9 @@ class PublishedBinding:
         return device
 
     def _decisions(self, now: float) -> Decisions:
-        wake_at = now if self._changed or self._stranded else self._wakes.at
+        wake_at = now if self._changed or self._unrouted else self._wakes.at
         decisions = Decisions(self._dispatches, self._refusals, wake_at)
-        if decisions.dispatches:
-            self._dispatches = []
-        if decisions.refusals:
-            self._refusals = []
+        self._dispatches, self._refusals = [], []
         return decisions
 
     def _settle(self, now: float) -> None:
@@ -190,8 +175,8 @@ class PublishedBinding:
         changed, self._changed = self._changed, {}
         if changed:
             self._route(now)
-        stranded, self._stranded = self._stranded, []
-        for query, device in stranded:
+        unrouted, self._unrouted = self._unrouted, []
+        for query, device in unrouted:
             chosen = self._place(query, now, device)
             if chosen is not None:
                 self._decide(chosen, now)
@@ -202,61 +187,59 @@ class PublishedBinding:
         """Give the router the plan's shares over the devices that are up and not away; over those away where no other
         offers an application."""
         self._able.clear()
-        hosts: dict[str, list[QueuedDevice]] = {}
+        offering: dict[str, list[QueuedDevice]] = {}
         for device in self._devices.values():
             if device.up:
                 for name in device.rates:
-                    hosts.setdefault(name, []).append(device)
+                    offering.setdefault(name, []).append(device)
         routes = {}
-        for name, devices in hosts.items():
+        for name, devices in offering.items():
             here = [device for device in devices if not device.away]
             for device in devices if here else ():
                 if device.away:
-                    self._strand(device.clear(name), device)
+                    self._unroute(device.clear(name), device)
             shares = [(device.name, device.rates[name]) for device in here or devices]
             routes[name] = shares if any([rate for _, rate in shares]) else [(device, 1.0) for device, _ in shares]
         self._router.set_routes(routes)
 
     def _place(self, query: Query, now: float, declined: QueuedDevice | None = None) -> QueuedDevice | None:
-        """Queue a query where the router says, on the device that cannot answer it only where there is no other; None:
-        it is refused."""
+        """Queue a query where the router says, on the device that declined it only where there is no other; None: it is
+        refused."""
         terms = self._applications.get(query.query_class.application)
-        device = None if terms is None else self._pick(query, now, declined)
+        device = None
+        if terms is not None:
+            device = self._pick(query, now, set() if declined is None else {declined.name})
+            if device is None and declined is not None:
+                device = self._pick(query, now, set())
         if device is None:
             self._refuse(query)
         else:
             device.add(query, terms)
         return device
 
-    def _pick(self, query: Query, now: float, declined: QueuedDevice | None) -> QueuedDevice | None:
+    def _pick(self, query: Query, now: float, without: Set[Hashable]) -> QueuedDevice | None:
         application = query.query_class.application
-        first, able = self._able.get(query.query_class) or self._find_able(query.query_class)
-        if declined is not None:
-            first, able = first - {declined.name}, able - {declined.name}
+        planned, able = self._able.get(query.query_class) or self._find_able(query.query_class)
 
         def expected_s(name: Hashable) -> float:
             return self._devices[name].work_s(now, application, query.rows)
 
-        for some in (first, able):
-            name = self._router.pick(application, query.rows, some, query.deadline - now, expected_s)
+        for names in (planned - without, able - without):
+            name = self._router.pick(application, query.rows, names, query.deadline - now, expected_s)
             if name is not None:
                 return self._devices[name]
         # The router leaves out devices for which the plan has no share, and those that are away.
-        left = [device for device in self._devices.values() if device.name in able]
-        if left:
-            return min(left, key=lambda device: (device.away, device.work_s(now)))
-        return None if declined is None else self._pick(query, now, None)
+        left = [device for device in self._devices.values() if device.name in able and device.name not in without]
+        return min(left, key=lambda device: (device.away, device.work_s(now)), default=None)
 
     def _find_able(self, query_class: QueryClass) -> tuple[set[Hashable], set[Hashable]]:
-        """The devices that can answer a class because the plan says so, and all that can."""
         planned, able = self._able[query_class] = set(), set()
         for device in self._devices.values():
-            if device.up and query_class.application in device.rates:
-                options = device.options(query_class)
-                if options:
-                    able.add(device.name)
-                if any(option.planned for option in options):
-                    planned.add(device.name)
+            options = device.options(query_class) if device.up and query_class.application in device.rates else ()
+            if options:
+                able.add(device.name)
+            if any(option.planned for option in options):
+                planned.add(device.name)
         return planned, able
 
     def _decide(self, device: QueuedDevice, now: float) -> None:
@@ -272,14 +255,13 @@ class PublishedBinding:
         if batch is not None:
             self._dispatches.append(batch)
             wake_at = device.open_at()
-        if device.wake_at != wake_at:
-            self._wakes.set(device, wake_at)
+        self._wakes.set(device, wake_at)
 
-    def _strand(self, queries: Iterable[QueuedQuery], device: QueuedDevice) -> None:
-        """Route queries anew that were taken out of a device's queues."""
+    def _unroute(self, queries: Iterable[QueuedQuery], device: QueuedDevice) -> None:
+        """Route queries again that were taken out of a device's queues."""
         for queued in queries:
             queued.query.booking = None
-            self._stranded.append((queued.query, device))
+            self._unrouted.append((queued.query, device))
 
     def _refuse(self, query: Query) -> None:
         query.booking = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
 
 from ..binding import Query, QueryClass, Terms
 from ..latency import LatencyModel
@@ -17,37 +18,30 @@ from .time_slices import Arbiter, blocking_s
 STEP = 0.05
 
 
+@dataclass(slots=True, eq=False)
 class QueueBatch:
-    """Queries of a ``queue`` that were taken out of it to run together on a ``device``; see :class:`.Dispatch`."""
+    """Queries of a ``queue`` that were taken out of it to run together on a ``device``; see :class:`.Dispatch`.
 
-    __slots__ = (
-        "application_name",
-        "device",
-        "device_name",
-        "end",
-        "granted_at",
-        "option",
-        "queries",
-        "queue",
-        "rows",
-        "rows_sent",
-    )
+    Attributes:
+        rows_sent: as dispatched, whatever the caller does to ``rows``.
+    """
 
-    def __init__(
-        self, device: QueuedDevice, queue: ApplicationQueue, option: Option, queries: list[Query], now: float
-    ) -> None:
-        self.device = device
-        self.device_name = device.name
-        self.application_name = queue.application
-        self.queue = queue
-        self.option = option
-        self.queries = queries
-        #: as dispatched, whatever the caller does to ``rows``
-        self.rows = self.rows_sent = sum([query.rows for query in queries])
-        self.granted_at = now
-        self.end = now + device.rtt_s + option.seconds(self.rows) * device.factors[option]
-        for query in queries:
-            query.booking = self
+    device: QueuedDevice
+    queue: ApplicationQueue
+    option: Option
+    queries: list[Query]
+    rows: int
+    rows_sent: int
+    granted_at: float
+    end: float
+
+    @property
+    def device_name(self) -> Hashable:
+        return self.device.name
+
+    @property
+    def application_name(self) -> str:
+        return self.queue.application
 
 
 class QueuedDevice:
@@ -86,7 +80,6 @@ class QueuedDevice:
         #: name of the queue that has the time slice
         self._running: str | None = None
         self._options: dict[QueryClass, tuple[Option, ...]] = {}
-        self._offer: dict[QueryClass, list[tuple]] = {}
         #: by application: the size class with the longest runs, and its first planned option
         self._largest: dict[str, int] = {}
         self._usual: dict[str, Option] = {}
@@ -115,15 +108,11 @@ class QueuedDevice:
     def offer(self, menus: Mapping[QueryClass, Menu], applications: Mapping[str, Terms]) -> list[QueuedQuery] | None:
         """Take over what the device can run. Returns the queries that it cannot run any more, taken out; None where
         nothing has changed."""
-        offer = {
-            name: [(o.variant, o.accuracy, o.planned, o.rate, o.turn_rows, o.bound, o.pace) for o in menu.every]
-            for name, menu in menus.items()
-        }
-        if offer == self._offer:
+        offered = {name: menu.every for name, menu in menus.items()}
+        if offered == self._options:
             return None
-        self._offer = offer
-        self._options = {name: tuple(menu.every) for name, menu in menus.items()}
-        kept = [option for options in self._options.values() for option in options]
+        self._options = offered
+        kept = [option for options in offered.values() for option in options]
         self.factors.keep(kept)
         self._levels = {option: self._level(option) for option in kept}
         return self.arrange(applications)
@@ -208,10 +197,16 @@ class QueuedDevice:
     def _start(self, queue: ApplicationQueue, decision: Decision, now: float) -> QueueBatch:
         option = self._choose(queue, decision.run[0].batch_key.size).options[decision.candidate.variant]
         queue.take(decision.run)
-        batch = QueueBatch(self, queue, option, [queued.query for queued in decision.run], now)
+        queries = [queued.query for queued in decision.run]
+        rows = sum([query.rows for query in queries])
+        seconds = option.seconds(rows)
+        end = now + self.rtt_s + seconds * self.factors[option]
+        batch = QueueBatch(self, queue, option, queries, rows, rows, now, end)
+        for query in queries:
+            query.booking = batch
         self.granted.append(batch)
         self._running = queue.name
-        self.free_at = now + option.seconds(batch.rows) * self.factors.scale.mean
+        self.free_at = now + seconds * self.factors.scale.mean
         return batch
 
     def _end_slice(self, now: float) -> None:

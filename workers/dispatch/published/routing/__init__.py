@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .router import LeastCompletionRouter, Router, SharesRouter
+from .router import LeastCompletionRouter, Router
 
 #: by name
-ROUTERS: dict[str, Callable[[], Router]] = {"least-completion": LeastCompletionRouter, "shares": SharesRouter}
+ROUTERS: dict[str, Callable[[], Router]] = {"least-completion": LeastCompletionRouter, "shares": Router}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from typing import Protocol
 
 from .shares import Round
 
@@ -11,23 +10,17 @@ from .shares import Round
 Shares = Sequence[tuple[Hashable, float]]
 
 
-class Order(Protocol):
-    """In which order the devices of an application get its queries; :class:`.shares.Round` is one."""
-
-    def take(self, rows: int, able: Collection[Hashable]) -> Hashable | None:
-        """The next able device; None: there is none."""
-
-
 class Router:
-    """Chooses among the devices of an application, by the plan alone.
+    """Chooses among the devices of an application, by the plan's shares alone.
 
     Args:
-        order: makes the order of an application from its shares above 0.
+        order: makes from the shares above 0 the order in which an application's devices get its queries, with the
+            method ``take`` of :class:`.shares.Round`, which is as even as the shares allow.
     """
 
-    def __init__(self, order: Callable[[Shares], Order]) -> None:
+    def __init__(self, order: Callable[[Shares], Round] = Round) -> None:
         self._order = order
-        self._orders: dict[str, tuple[Shares, Order]] = {}
+        self._orders: dict[str, tuple[Shares, Round]] = {}
 
     def set_routes(self, routes: Mapping[str, Shares]) -> None:
         """Replace the routes of all applications. A device with share 0 gets no queries; an application whose routes
@@ -58,18 +51,11 @@ class Router:
         return None if route is None else route[1].take(rows, able)
 
 
-class SharesRouter(Router):
-    """The plan's shares, as evenly as they allow."""
-
-    def __init__(self) -> None:
-        super().__init__(Round)
-
-
-class LeastCompletionRouter(SharesRouter):
+class LeastCompletionRouter(Router):
     """The plan's shares, corrected by what is queued.
 
     Where the device that is next would be late and another one would not, the query goes to the one that is expected to
-    answer first. The next one pays all the same, so that it gets no burst of queries once it has recovered.
+    answer first. The next one pays all the same, so that no burst of queries reaches it once it has recovered.
     """
 
     def pick(

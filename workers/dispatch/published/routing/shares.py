@@ -1,4 +1,4 @@
-"""Queries by shares, as evenly as they allow. Pure; counts in rows.
+"""Devices in turn, as evenly as their shares allow. Pure; counts in rows.
 
 Worst-case fair weighted fair queueing (WF2Q+: Bennett and Zhang, Hierarchical Packet Fair Queueing Algorithms, SIGCOMM
 1996) with devices for flows and rows for bytes: each row of a device has a virtual start and a virtual finish, one over
@@ -18,7 +18,7 @@ _ROUNDING_ROWS = 1e-6
 _LONGEST = 1e6
 
 
-class _Seat:
+class _Flow:
     """A device in the round, with the virtual ``start`` and ``finish`` of its next row."""
 
     __slots__ = ("device", "finish", "share", "start", "stride")
@@ -35,7 +35,7 @@ class _Seat:
 
 
 class Round:
-    """Who gets the next query.
+    """Which device gets the next query.
 
     Args:
         shares: (device, share) pairs; shares are above 0, finite, and relative to one another.
@@ -43,32 +43,32 @@ class Round:
 
     def __init__(self, shares: Sequence[tuple[Hashable, float]]) -> None:
         largest = max((share for _, share in shares), default=1.0)
-        self._seats = [_Seat(device, max(share / largest, LEAST_SHARE)) for device, share in shares]
-        self._total = sum([seat.share for seat in self._seats])
+        self._flows = [_Flow(device, max(share / largest, LEAST_SHARE)) for device, share in shares]
+        self._total = sum([flow.share for flow in self._flows])
         self._now = 0.0
 
     def take(self, rows: int, able: Collection[Hashable]) -> Hashable | None:
         """The able device that is next, which pays for ``rows`` rows; None: there is none. Ties go to the first. The
         others neither gain nor lose by this query."""
-        seats = [seat for seat in self._seats if seat.device in able]
-        if not seats:
+        flows = [flow for flow in self._flows if flow.device in able]
+        if not flows:
             return None
         begun = self._now + _ROUNDING_ROWS / self._total
-        started = [seat for seat in seats if seat.start <= begun]
+        started = [flow for flow in flows if flow.start <= begun]
         if started:
-            seat = min(started, key=lambda seat: seat.finish)
+            flow = min(started, key=lambda flow: flow.finish)
         else:
-            seat = min(seats, key=lambda seat: seat.start)
-        everyone = len(seats) == len(self._seats)
-        step = rows / (self._total if everyone else sum([one.share for one in seats]))
+            flow = min(flows, key=lambda flow: flow.start)
+        all_able = len(flows) == len(self._flows)
+        step = rows / (self._total if all_able else sum([other.share for other in flows]))
         self._now += step
-        seat.move(seat.start + rows * seat.stride)
-        if not everyone:
-            for other in self._seats:
+        flow.move(flow.start + rows * flow.stride)
+        if not all_able:
+            for other in self._flows:
                 if other.device not in able:
                     other.move(other.start + step)
         if self._now > _LONGEST:
-            for one in self._seats:
-                one.move(one.start - self._now)
+            for other in self._flows:
+                other.move(other.start - self._now)
             self._now = 0.0
-        return seat.device
+        return flow.device

@@ -35,9 +35,9 @@ from benchmarks.load.process import Load
 from benchmarks.load.records import Records
 from benchmarks.queries import v2_request
 from scheduler.simulation import simulate
-from scheduler.simulation.arrivals import Arrivals, Generator
+from scheduler.simulation.arrivals import Generator, Trace
 from scheduler.simulation.profiles import Model
-from scheduler.simulation.scenario import Control, Scenario
+from scheduler.simulation.scenario import ControlSettings, Scenario
 from workers.dispatch.latency import LatencyModel
 
 #: of the devices' time, if the most accurate variants answered every query alone
@@ -200,7 +200,7 @@ def send(
         return records, names, ran
 
 
-def replay(appliance: RunningAppliance, wanted: Sequence[DemoApplication], arrivals: Arrivals, known: Profiles) -> Live:
+def replay(appliance: RunningAppliance, wanted: Sequence[DemoApplication], arrivals: Trace, known: Profiles) -> Live:
     """Send ``arrivals`` to the appliance."""
     due = list(zip(arrivals.times, arrivals.applications, strict=True))
     records, names, ran = send(appliance, wanted, due)
@@ -281,7 +281,7 @@ def way_s(appliance: RunningAppliance, wanted: Sequence[DemoApplication]) -> flo
 
 def scenario(
     wanted: Sequence[DemoApplication],
-    arrivals: Arrivals,
+    arrivals: Trace,
     known: Profiles,
     ratios: Mapping[str, Sequence[float]],
     way: float,
@@ -304,7 +304,7 @@ def scenario(
         network_s=way / 2,
         run_ratios=ratios,
         seed=seed,
-        control=Control(period_s=PERIOD_S, initial_qps=1.0),
+        control=ControlSettings(period_s=PERIOD_S, initial_qps=1.0),
     )
 
 
@@ -332,7 +332,7 @@ def measure(quick: bool = False) -> list[Row]:
 def _rows(appliance: RunningAppliance, wanted: Sequence[DemoApplication], known: Profiles, quick: bool) -> list[Row]:
     names = tuple(application.name for application in wanted)
 
-    def arrivals(seconds: float, utilisation: float, slowdown: float, seed: int) -> Arrivals:
+    def arrivals(seconds: float, utilisation: float, slowdown: float, seed: int) -> Trace:
         return Generator("poisson", seconds, rates(known, wanted, utilisation, slowdown)).arrivals(names, seed)
 
     slowdown = replay(appliance, wanted, arrivals(REHEARSAL_S, UTILISATIONS[0], 1.0, SEED), known).slowdown

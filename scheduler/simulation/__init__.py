@@ -15,11 +15,11 @@ from . import stacks
 from .controller import SimulationError
 from .late import LateEngine
 from .published import PublishedEngine
-from .results import Results
+from .results import SimulationResults
 from .scenario import Scenario, load
 from .tables import ScenarioError
 
-__all__ = ["Results", "Scenario", "ScenarioError", "SimulationError", "load", "simulate"]
+__all__ = ["Scenario", "ScenarioError", "SimulationError", "SimulationResults", "load", "simulate"]
 
 
 def simulate(
@@ -28,7 +28,7 @@ def simulate(
     batching: str | None = None,
     routing: str | None = None,
     progress: Callable[[float], None] | None = None,
-) -> Results:
+) -> SimulationResults:
     """Run a scenario (or the file of one).
 
     Args:
@@ -49,4 +49,4 @@ def simulate(
         routing = scenario.routing if routing is None else routing
     chosen = stacks.choose(stack, batching, routing)
     engine = LateEngine if chosen.binding == LATE else PublishedEngine
-    return Results(scenario, chosen, engine(scenario, chosen, progress).run())
+    return SimulationResults(scenario, chosen, engine(scenario, chosen, progress).run())

@@ -22,7 +22,7 @@ MOST_SECONDS = 1e7
 
 
 @dataclass(frozen=True)
-class Arrivals:
+class Trace:
     """``times`` in seconds, ascending; ``applications``: indices into ``names``, one for each time."""
 
     names: tuple[str, ...]
@@ -34,7 +34,7 @@ class Arrivals:
 
 
 @dataclass(frozen=True)
-class Burst:
+class GeneratedBurst:
     """From ``at_s`` on, for ``for_s`` seconds, everything arrives ``factor`` times as often."""
 
     at_s: float
@@ -51,9 +51,9 @@ class Generator:
     duration_s: float
     rates: Mapping[str, float]
     shape: float = 1.0
-    bursts: tuple[Burst, ...] = field(default=())
+    bursts: tuple[GeneratedBurst, ...] = field(default=())
 
-    def arrivals(self, names: Sequence[str], seed: int) -> Arrivals:
+    def arrivals(self, names: Sequence[str], seed: int) -> Trace:
         """The arrivals of this seed. Each application has random numbers of its own, so that changing one
         application's rate leaves the others' arrivals as they are."""
         stamped: list[tuple[float, int]] = []
@@ -62,7 +62,7 @@ class Generator:
             if rate > 0:
                 stamped += [(t, index) for t in self._one(rate, random.Random(f"{seed}:arrivals:{name}"))]
         stamped.sort()
-        return Arrivals(tuple(names), [t for t, _ in stamped], [index for _, index in stamped])
+        return Trace(tuple(names), [t for t, _ in stamped], [index for _, index in stamped])
 
     def _one(self, rate: float, numbers: random.Random) -> Iterable[float]:
         # Gaps are drawn in operational time, which runs ``factor`` times as fast during a burst.
@@ -119,7 +119,7 @@ def read_generator(table: Table, names: Sequence[str] | None) -> Generator:
     for index, item in enumerate(listed):
         burst = Table(item, table.name(f"bursts[{index}]"), table.faults)
         bursts.append(
-            Burst(
+            GeneratedBurst(
                 burst.number("at_s", None, 0, MOST_SECONDS),
                 burst.number("for_s", None, 0, MOST_SECONDS, above=True),
                 burst.number("factor", None, 0, 1000),
@@ -133,7 +133,7 @@ def read_generator(table: Table, names: Sequence[str] | None) -> Generator:
     return Generator(kind, duration_s, rates, shape, tuple(bursts))
 
 
-def read_trace(path: Path, names: Sequence[str] | None) -> Arrivals:
+def read_trace(path: Path, names: Sequence[str] | None) -> Trace:
     """A CSV with the columns ``arrival_ms`` (ascending, from 0, which is when the scenario starts, to
     :data:`MOST_SECONDS`) and ``application``, with at most :data:`MOST_ARRIVALS` lines; ``.gz`` is unpacked.
 
@@ -182,4 +182,4 @@ def read_trace(path: Path, names: Sequence[str] | None) -> Arrivals:
                 applications.append(index[name])
     except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as error:
         raise ScenarioError([f"trace: {path} cannot be read: {reason(error)}"]) from None
-    return Arrivals(tuple(names or ()), times, applications)
+    return Trace(tuple(names or ()), times, applications)

@@ -10,7 +10,7 @@ from workers.dispatch.binding import Dispatch, QueryClass
 from workers.dispatch.latency import LatencyModel
 
 
-class Query:
+class SimulatedQuery:
     """``deadline``: when its answer must be back, in seconds; ``application`` is an index."""
 
     __slots__ = ("application", "arrived", "booking", "deadline", "id", "query_class", "rows")
@@ -30,7 +30,7 @@ class Query:
         self.booking: Any = None
 
 
-class Variant:
+class SimulatedVariant:
     """A variant as one device type runs it. ``index``: of its model; ``latency``: what it was profiled at."""
 
     __slots__ = ("accuracy", "application", "id", "index", "latency")

@@ -22,8 +22,8 @@ from heapq import heappop, heappush
 from workers.dispatch.binding import Binding, Decisions, Dispatch, QueryClass, Terms
 
 from .controller import Controller, Planned, SimulationError
-from .devices import Query, SimulatedDevice, Variant
-from .noise import RunTimes
+from .devices import SimulatedDevice, SimulatedQuery, SimulatedVariant
+from .run_times import RunTimes
 from .scenario import Scenario
 
 PENDING, IN_TIME, LATE, DROPPED = range(4)
@@ -86,12 +86,12 @@ class Engine(ABC):
             binding.rtt_changed(name, 2 * scenario.network_s)
             binding.device_changed(name, 0.0, up=True)
 
-    def _variants(self) -> dict[str, dict[str, Variant]]:
+    def _variants(self) -> dict[str, dict[str, SimulatedVariant]]:
         """What can run, by device type and id."""
-        by_kind: dict[str, dict[str, Variant]] = {kind: {} for _, kind in self._scenario.devices}
+        by_kind: dict[str, dict[str, SimulatedVariant]] = {kind: {} for _, kind in self._scenario.devices}
         for index, model in enumerate(self._scenario.models):
             for kind in model.points:
-                variant = Variant(index, model.id, model.application, model.accuracy, model.latency(kind))
+                variant = SimulatedVariant(index, model.id, model.application, model.accuracy, model.latency(kind))
                 by_kind.setdefault(kind, {})[model.id] = variant
         return by_kind
 
@@ -162,7 +162,7 @@ class Engine(ABC):
                     raise SimulationError(f"at {now:g} s: the binding neither dispatches nor waits")
             else:
                 now, index = when, applications[i]
-                query = Query(i, index, now, now + slo[index], classes[index])
+                query = SimulatedQuery(i, index, now, now + slo[index], classes[index])
                 i += 1
                 arrived(names[index], 1, now)
                 if on_arrival is not None and (rates := on_arrival(names[index], now)):
@@ -262,7 +262,7 @@ class Engine(ABC):
         self._number += 1
         heappush(self._heap, (when, self._number, call, subject))
 
-    def _finish(self, query: Query, outcome: int, when: float) -> None:
+    def _finish(self, query: SimulatedQuery, outcome: int, when: float) -> None:
         if self._outcome[query.id] != PENDING:
             raise SimulationError(f"query {query.id} was answered twice, at {self._answered[query.id]:g} and {when:g}")
         self._outcome[query.id] = outcome

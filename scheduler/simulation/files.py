@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from . import plots, report
-from .results import Results
+from .results import SimulationResults
 
 
 @contextmanager
@@ -60,7 +60,7 @@ def _merge(source: Path, target: Path) -> None:
             shutil.move(path, goal)
 
 
-def write(results: Results, folder: Path | str) -> Path:
+def write(results: SimulationResults, folder: Path | str) -> Path:
     """Write ``summary.json``, ``per_second.csv``, ``per_application.csv``, the plots and ``report.html`` into
     ``folder``, made where it is missing: all of them or, on an error, none.
 
@@ -72,7 +72,7 @@ def write(results: Results, folder: Path | str) -> Path:
     return Path(folder)
 
 
-def write_run(folder: Path, results: Results) -> None:
+def write_run(folder: Path, results: SimulationResults) -> None:
     """One run's files, into a folder that is there."""
     seconds = {results.stack.name: results.per_second}
     images = {
@@ -96,7 +96,7 @@ def write_run(folder: Path, results: Results) -> None:
     (folder / "report.html").write_text(report.run(results.summary, images))
 
 
-def write_comparison(folder: Path, runs: Mapping[str, Results]) -> None:
+def write_comparison(folder: Path, runs: Mapping[str, SimulationResults]) -> None:
     """Several runs of one scenario: overlays and bars, and a sub-folder for each run under its label."""
     seconds = {label: results.per_second for label, results in runs.items()}
     summaries = {label: results.summary for label, results in runs.items()}

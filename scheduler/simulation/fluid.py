@@ -29,7 +29,7 @@ TOLERANCE = 1e-7
 
 
 @dataclass(frozen=True)
-class Option:
+class FluidVariant:
     """A variant on a device type. ``application``: index; ``rate``: items/s of one device that does nothing else."""
 
     kind: str
@@ -91,7 +91,7 @@ def windows(
     return [Window(float(demand.sum()), *fluid.best(demand.tolist())) for demand in demands]
 
 
-def options(scenario: Scenario, share_of_slo: float) -> list[Option]:
+def options(scenario: Scenario, share_of_slo: float) -> list[FluidVariant]:
     """What can run where, at its fastest batch within ``share_of_slo`` of the application's SLO."""
     index = {name: i for i, name in enumerate(scenario.applications)}
     # The capacity of a dedicated device looks at batches within half of the SLO that it is given.
@@ -101,7 +101,7 @@ def options(scenario: Scenario, share_of_slo: float) -> list[Option]:
         for kind, points in model.points.items():
             capacity = dedicated_capacity(LatencyProfile(points), scenario.slo_s[model.application] * scale)
             if capacity is not None:
-                found.append(Option(kind, index[model.application], model.accuracy, capacity.rate))
+                found.append(FluidVariant(kind, index[model.application], model.accuracy, capacity.rate))
     return found
 
 
@@ -114,7 +114,7 @@ class Fluid:
         applications: how many there are.
     """
 
-    def __init__(self, options: Sequence[Option], devices: Mapping[str, int], applications: int):
+    def __init__(self, options: Sequence[FluidVariant], devices: Mapping[str, int], applications: int):
         self._options = options
         self._applications = applications
         self._accuracy = [o.accuracy for o in options]

@@ -15,10 +15,10 @@ from workers.dispatch.stacks import Stack
 
 from .ablations import BINDINGS
 from .controller import Planned
-from .devices import LateDevice, Query, Variant
+from .devices import LateDevice, SimulatedQuery, SimulatedVariant
 from .engine import DROPPED, ROUNDING_S, Engine
+from .load_timing import PATIENCE, PLANNED_PATIENCE, may_load
 from .scenario import Scenario
-from .staging import PATIENCE, PLANNED_PATIENCE, may_load
 
 
 class LateEngine(Engine):
@@ -56,7 +56,7 @@ class LateEngine(Engine):
                 return
         super()._start(device, batch, now)
 
-    def _on_given_up(self, now: float, queries: list[Query]) -> None:
+    def _on_given_up(self, now: float, queries: list[SimulatedQuery]) -> None:
         for query in queries:
             self._finish(query, DROPPED, now)
 
@@ -194,7 +194,7 @@ class LateEngine(Engine):
             self._menus[key] = menus
         self._act(self._binding.offered(device.name, menus, now), now)
 
-    def _option(self, kind: str, variant: Variant) -> Option | None:
+    def _option(self, kind: str, variant: SimulatedVariant) -> Option | None:
         """None: it is too slow for the SLO whatever the batch."""
         key = (kind, variant.id)
         if key not in self._options:

@@ -23,7 +23,7 @@ SETTLED_S = 20
 DROP_WINDOW_S = 10
 
 
-class Results:
+class SimulationResults:
     """A finished simulation. ``summary``: as in ``summary.json``; None stands where there is nothing to tell."""
 
     def __init__(self, scenario: Scenario, stack: Stack, record: Record):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import stacks
-from .arrivals import Arrivals, read_generator, read_trace
+from .arrivals import Trace, read_generator, read_trace
 from .profiles import Model, read_profiles
 from .tables import ScenarioError, Table, shown
 
@@ -17,7 +17,7 @@ CHOICE = ("stack", "batching", "routing")
 
 
 @dataclass(frozen=True)
-class Control:
+class ControlSettings:
     """The controller's clock and what it may assume. ``headroom``: planned demand over what the forecast says.
     ``solve_s``: limit of a solve in wall time; a solve that it cuts short is counted, for results may then
     differ from run to run."""
@@ -38,7 +38,7 @@ class Scenario:
 
     name: str
     models: tuple[Model, ...]
-    arrivals: Arrivals
+    arrivals: Trace
     devices: tuple[tuple[str, str], ...]
     slo_s: Mapping[str, float]
     max_resident: Mapping[str, int] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Scenario:
     profile_noise: float = 0.0
     run_ratios: Mapping[str, Sequence[float]] = field(default_factory=dict)
     seed: int = 0
-    control: Control = Control()
+    control: ControlSettings = ControlSettings()
     stack: str | None = None
     batching: str | None = None
     routing: str | None = None
@@ -121,7 +121,7 @@ def parse(values: Mapping[str, object], folder: Path, name: str = "scenario") ->
             faults += error.faults
     applications = tuple(dict.fromkeys(model.application for model in models))
     slo_s = _slo(top, slo, applications)
-    arrivals = Arrivals(applications, (), ())
+    arrivals = Trace(applications, (), ())
     if "generator" in top:
         generated = read_generator(generator, applications or None)
         if not faults:
@@ -175,9 +175,9 @@ def _slo(top: Table, slo_ms: Mapping[str, float], applications: tuple[str, ...])
     return {name: slo_ms.get(name, slo_ms.get("default", 0.0)) / 1000 for name in applications}
 
 
-def _control(table: Table) -> Control:
-    usual = Control()
-    control = Control(
+def _control(table: Table) -> ControlSettings:
+    usual = ControlSettings()
+    control = ControlSettings(
         period_s=table.number("period_s", usual.period_s, 0.1, 1e6),
         burst_check_s=table.number("burst_check_s", usual.burst_check_s, 0.01, 1e6),
         initial_qps=table.number("initial_qps", usual.initial_qps, 0, 1e6),

@@ -14,7 +14,7 @@ from scheduler.allocation.problem import ApplicationDemand, DeviceResources, Pro
 from scheduler.allocation.strategies import get, names
 from scheduler.allocation.verification import violations
 from scheduler.simulation import simulate
-from scheduler.simulation.scenario import Control
+from scheduler.simulation.scenario import ControlSettings
 from tests.allocation.worlds import line, problems, variant
 from tests.simulation.worlds import model, world
 
@@ -137,7 +137,7 @@ def test_in_simulation_it_scales_at_the_arrival_that_uses_up_the_headroom():
     ]
     # 20 queries/s, and 200 from 2.3 s on; the control loop looks every 100 s.
     arrivals = [(50.0 * i, "a") for i in range(46)] + [(2300 + 5.0 * i, "a") for i in range(200)]
-    scenario = world(models, arrivals, control=Control(period_s=100, burst_check_s=100, initial_qps=20))
+    scenario = world(models, arrivals, control=ControlSettings(period_s=100, burst_check_s=100, initial_qps=20))
     greedy, static = simulate(scenario, NAME), simulate(scenario, "sommelier")
     times = [planned.at for planned in greedy.record.plans]
     assert len(times) > 1 and 2.3 < times[1] < 2.5

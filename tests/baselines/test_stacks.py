@@ -9,7 +9,7 @@ from scheduler.allocation.baselines import BASELINES
 from scheduler.simulation import simulate
 from scheduler.simulation.policies import POLICIES
 from scheduler.simulation.routers import ROUTERS
-from scheduler.simulation.scenario import Control
+from scheduler.simulation.scenario import ControlSettings
 from scheduler.simulation.stacks import choose
 from tests.simulation.worlds import model, world
 from workers.dispatch import stacks
@@ -38,7 +38,7 @@ def busy_world(**options):
     ]
     calm = [(25.0 * i, "p" if i % 3 else "q") for i in range(240)]
     surge = [(2500 + 4.0 * i, "p" if i % 2 else "q") for i in range(300)]
-    control = Control(period_s=1.0, burst_check_s=0.5, initial_qps=5, solve_s=60)
+    control = ControlSettings(period_s=1.0, burst_check_s=0.5, initial_qps=5, solve_s=60)
     return world(models, calm + surge, ["cpu", "cpu", "gpu"], control=control, **options)
 
 

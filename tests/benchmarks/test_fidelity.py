@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.fidelity import ACCURACIES, DEVICES, Live, Row, Simulated, chosen, rates, render, scenario
 from scheduler.simulation import ScenarioError, simulate
-from scheduler.simulation.arrivals import Arrivals, Generator
+from scheduler.simulation.arrivals import Generator, Trace
 from workers.dispatch.latency import LatencyModel
 
 WANTED = chosen()
@@ -39,7 +39,7 @@ def test_variants_have_names_of_their_own_and_accuracies_far_apart():
 
 def test_a_lone_query_takes_the_way_and_its_run():
     way, slower = 0.004, 1.5
-    arrivals = Arrivals(NAMES, (1.0,), (0,))
+    arrivals = Trace(NAMES, (1.0,), (0,))
     summary = simulate(scenario(WANTED, arrivals, KNOWN, ratios(slower), way, 1), "nereus").summary
     best = KNOWN[NAMES[0], WANTED[0].variants[-1].name]
     assert (summary["in_time"], summary["effective_accuracy"]) == (1, 100)
@@ -69,7 +69,7 @@ def test_the_same_run_times_are_drawn_again():
 
 @pytest.mark.parametrize("wrong", [(), (0.0,), (-1.0, 1.0), (math.nan,), (math.inf,)])
 def test_run_times_that_cannot_be_are_refused(wrong):
-    broken = scenario(WANTED, Arrivals(NAMES, (1.0,), (0,)), KNOWN, {"digits/digits-wide": wrong}, 0.0, 1)
+    broken = scenario(WANTED, Trace(NAMES, (1.0,), (0,)), KNOWN, {"digits/digits-wide": wrong}, 0.0, 1)
     with pytest.raises(ScenarioError, match=r"run_ratios\.digits/digits-wide: must be"):
         simulate(broken, "nereus")
 

@@ -8,7 +8,7 @@ import pytest
 
 from scheduler.simulation import simulate
 from scheduler.simulation.ablations import BINDINGS
-from scheduler.simulation.scenario import Control
+from scheduler.simulation.scenario import ControlSettings
 from workers.dispatch.stacks import LATE_BINDING
 
 from .worlds import model, world
@@ -34,7 +34,7 @@ def outcomes(routing):
         models,
         arrivals,
         ["cpu"] * 3,
-        control=Control(period_s=3, burst_check_s=1),
+        control=ControlSettings(period_s=3, burst_check_s=1),
         slo_s={"p": 0.15, "q": 0.6},
         max_resident={"cpu": 3},
         load_time_s=0.2,

@@ -12,7 +12,7 @@ from scheduler.simulation import SimulationError, simulate
 from scheduler.simulation.engine import DROPPED, IN_TIME, LATE
 from scheduler.simulation.policies import POLICIES
 from scheduler.simulation.routers import ROUTERS
-from scheduler.simulation.scenario import Control
+from scheduler.simulation.scenario import ControlSettings
 from workers.dispatch.stacks import LATE_BINDING
 
 from .worlds import model, world
@@ -38,7 +38,9 @@ def scenarios(draw):
         profile_noise=draw(st.sampled_from([0.0, 0.2])),
         max_resident=draw(st.sampled_from([{}, {"cpu": 1}, {"cpu": 2, "gpu": 2}])),
         seed=draw(st.integers(0, 5)),
-        control=Control(period_s=1.0, burst_check_s=0.5, initial_qps=draw(st.sampled_from([0, 10, 200])), solve_s=30),
+        control=ControlSettings(
+            period_s=1.0, burst_check_s=0.5, initial_qps=draw(st.sampled_from([0, 10, 200])), solve_s=30
+        ),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scheduler.simulation.arrivals import Burst, Generator, read_generator
+from scheduler.simulation.arrivals import GeneratedBurst, Generator, read_generator
 from scheduler.simulation.tables import Table
 
 NAMES = ("a", "b")
@@ -34,13 +34,17 @@ def test_gaps_spread_as_their_kind_says():
 
 
 def test_a_burst_multiplies_the_rate_while_it_lasts():
-    times = np.array(Generator("poisson", 100, {"a": 50.0}, bursts=(Burst(40, 10, 4),)).arrivals(("a",), 1).times)
+    times = np.array(
+        Generator("poisson", 100, {"a": 50.0}, bursts=(GeneratedBurst(40, 10, 4),)).arrivals(("a",), 1).times
+    )
     inside = ((times >= 40) & (times < 50)).sum()
     assert inside == pytest.approx(2000, rel=0.1) and len(times) - inside == pytest.approx(4500, rel=0.1)
 
 
 def test_a_burst_of_factor_nought_is_silence():
-    times = np.array(Generator("uniform", 30, {"a": 10.0}, bursts=(Burst(10, 10, 0),)).arrivals(("a",), 1).times)
+    times = np.array(
+        Generator("uniform", 30, {"a": 10.0}, bursts=(GeneratedBurst(10, 10, 0),)).arrivals(("a",), 1).times
+    )
     assert not ((times > 10) & (times < 20)).any() and len(times) == pytest.approx(200, abs=2)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from scheduler.simulation import load, simulate
 from scheduler.simulation.files import write
-from scheduler.simulation.scenario import Control
+from scheduler.simulation.scenario import ControlSettings
 from scheduler.simulation.tables import Table
 
 from .worlds import files
@@ -25,7 +25,7 @@ def test_the_example_is_a_scenario_and_every_key_is_told(tmp_path, monkeypatch):
     assert scenario.name == "two boxes" and len(scenario.arrivals) > 1000
     own_names = {"cpu", "gpu", "default", "faces"}
     assert {key for key in asked - own_names if not re.search(rf"[`\[.]{key}[`\]]", PAGE)} == set()
-    assert all(f"`{field.name}`" in PAGE for field in fields(Control))
+    assert all(f"`{field.name}`" in PAGE for field in fields(ControlSettings))
 
 
 def test_every_figure_and_file_is_told(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from scheduler.simulation import simulate
 from scheduler.simulation.engine import DROPPED, IN_TIME
 from scheduler.simulation.late import LateEngine
-from scheduler.simulation.scenario import Control
+from scheduler.simulation.scenario import ControlSettings
 from scheduler.simulation.stacks import choose
 
 from .worlds import model, world
@@ -66,7 +66,7 @@ def test_what_was_on_its_way_to_a_variant_that_is_gone_is_declined_booked_again_
     quick = model("q", "quick", 80, cpu={1: 10, 4: 20})
     # A burst begins at 2 s, is noticed at 2.25 s, and the plan made then has room for the quick variant only.
     arrivals = [(250.0 * i, "q") for i in range(8)] + [(2000 + 20.0 * i, "q") for i in range(150)]
-    control = Control(period_s=50, burst_check_s=0.25, initial_qps=3)
+    control = ControlSettings(period_s=50, burst_check_s=0.25, initial_qps=3)
     scenario = world([slow, quick], arrivals, control=control, network_s=0.02, max_resident={"cpu": 1})
     engine = Watched(scenario, STACK)
     record = engine.run()

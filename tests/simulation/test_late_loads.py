@@ -7,8 +7,8 @@ import pytest
 from scheduler.simulation import simulate
 from scheduler.simulation.devices import LateDevice
 from scheduler.simulation.engine import IN_TIME
-from scheduler.simulation.scenario import Control
-from scheduler.simulation.staging import may_load
+from scheduler.simulation.load_timing import may_load
+from scheduler.simulation.scenario import ControlSettings
 
 from .worlds import model, world
 
@@ -142,7 +142,7 @@ def used(record):
 def test_a_sole_device_under_pressure_gets_the_quick_variant_that_it_needs():
     """It has one place, and would be out of service for longer than its application can wait."""
     arrivals = [(400.0 * i, "q") for i in range(10)] + [(4000 + 20.0 * i, "q") for i in range(900)]
-    control = Control(period_s=2, burst_check_s=1, initial_qps=2)
+    control = ControlSettings(period_s=2, burst_check_s=1, initial_qps=2)
     scenario = world([SLOW, QUICK], arrivals, control=control, load_time_s=0.2, max_resident={"cpu": 1})
     record = simulate(scenario, "proteus", "nereus", "late-binding").record
     assert used(record)[1] == "accurate"
@@ -154,7 +154,7 @@ def test_an_idle_device_loads_in_the_end_though_nothing_else_happens_there():
     other = model("p", "n", cpu={1: 100, 4: 120})
     first = model("q", "m", cpu={1: 100, 4: 120})
     arrivals = [(500.0, "q")] + [(2000 + 50.0 * i, "p") for i in range(400)]
-    control = Control(period_s=1, burst_check_s=0.5, initial_qps=1)
+    control = ControlSettings(period_s=1, burst_check_s=0.5, initial_qps=1)
     scenario = world([first, other], arrivals, ["cpu"] * 2, control=control, load_time_s=0.2, max_resident={"cpu": 1})
     results = simulate(scenario, "proteus", "nereus", "late-binding")
     assert results.record.outcome[-100:].count(IN_TIME) == 100
@@ -163,7 +163,7 @@ def test_an_idle_device_loads_in_the_end_though_nothing_else_happens_there():
 def test_applications_share_one_device_with_one_place_and_every_query_is_counted():
     models = [model(f"q{i}", "m", cpu={1: 10, 4: 20}) for i in range(3)]
     arrivals = [(30.0 * i, f"q{i % 3}") for i in range(400)]
-    control = Control(period_s=1, burst_check_s=0.5)
+    control = ControlSettings(period_s=1, burst_check_s=0.5)
     scenario = world(models, arrivals, control=control, load_time_s=0.3, max_resident={"cpu": 1}, network_s=0.002)
     s = simulate(scenario, "proteus", "nereus", "late-binding").summary
     assert s["in_time"] + s["late"] + s["dropped"] == 400 and s["in_time"] > 0
@@ -173,7 +173,7 @@ def test_applications_share_one_device_with_one_place_and_every_query_is_counted
 def test_what_is_loaded_already_is_no_load_of_the_next_plan_though_loads_take_no_time(strategy):
     models = [model("q", "exact", 100, cpu={1: 40, 4: 60}), model("q", "rough", 80, cpu={1: 5, 4: 11})]
     arrivals = [(20 * i, "q") for i in range(500)]
-    control = Control(period_s=1.0, burst_check_s=1000)
+    control = ControlSettings(period_s=1.0, burst_check_s=1000)
     results = simulate(world(models, arrivals, ("cpu", "cpu"), control=control), strategy, "nereus", "late-binding")
     first, *others = results.record.plans
     assert first.allocation.moves > 0 and len(others) > 5

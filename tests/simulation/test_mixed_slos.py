@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler.simulation import simulate
-from scheduler.simulation.scenario import Control
+from scheduler.simulation.scenario import ControlSettings
 
 from .worlds import model, world
 
@@ -23,7 +23,7 @@ def test_short_slos_are_kept_while_long_runs_ask_for_everything(load_time_s):
         arrivals,
         ["cpu"] * 3,
         slo_s={"short": 0.3, "long": 5.0},
-        control=Control(period_s=5, burst_check_s=1),
+        control=ControlSettings(period_s=5, burst_check_s=1),
         load_time_s=load_time_s,
     )
     summary = simulate(scenario, "nereus").summary

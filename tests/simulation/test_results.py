@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.simulation import Results, simulate
+from scheduler.simulation import SimulationResults, simulate
 from scheduler.simulation.engine import DROPPED, IN_TIME, LATE, Record
 from scheduler.simulation.fluid import Reference, fluid_reference
 from workers.dispatch.stacks import DEFAULT, STACKS
@@ -18,12 +18,12 @@ EXACT = model("q", "exact", 100, cpu={1: 100})
 ROUGH = model("q", "rough", 80, cpu={1: 10})
 
 
-def finished(scenario, variant, outcome=None) -> Results:
+def finished(scenario, variant, outcome=None) -> SimulationResults:
     """As if the engine had ended with these outcomes (by default all in time), each query answered after 100 ms."""
     answered = array("d", [t + 0.1 for t in scenario.arrivals.times])
     variants = tuple((m.application, m.name, m.accuracy) for m in scenario.models)
     outcome = bytearray([IN_TIME] * len(answered)) if outcome is None else outcome
-    return Results(scenario, STACKS[DEFAULT], Record(outcome, answered, variant, variants, (), 1.0))
+    return SimulationResults(scenario, STACKS[DEFAULT], Record(outcome, answered, variant, variants, (), 1.0))
 
 
 def test_the_fluid_reference_mixes_variants_to_use_all_of_the_time():
@@ -124,5 +124,5 @@ def test_solves_count_as_cut_short_where_time_ran_out_and_not_where_a_gap_remain
         replace(plan, allocation=replace(plan.allocation, status=status, cut_short=cut_short))
         for status, cut_short in (("feasible", False), ("optimal", True), ("heuristic", True), ("optimal", False))
     ]
-    counted = Results(scenario, ran.stack, replace(ran.record, plans=tuple(plans)))
+    counted = SimulationResults(scenario, ran.stack, replace(ran.record, plans=tuple(plans)))
     assert counted.summary["solves_cut_short"] == 2 and ran.summary["solves_cut_short"] == 0

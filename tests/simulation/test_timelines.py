@@ -6,7 +6,7 @@ import pytest
 
 from scheduler.simulation import simulate
 from scheduler.simulation.engine import DROPPED, IN_TIME, LATE
-from scheduler.simulation.scenario import Control
+from scheduler.simulation.scenario import ControlSettings
 
 from .worlds import model, world
 
@@ -86,7 +86,7 @@ def test_a_plan_follows_what_has_arrived_and_queries_of_replaced_variants_are_no
     slow = model("q", "accurate", 100, cpu={1: 100})
     quick = model("q", "quick", 80, cpu={1: 10, 4: 20})
     arrivals = [(1000 + 10 * i, "q") for i in range(500)]
-    control = Control(period_s=2, burst_check_s=1000, initial_qps=5)
+    control = ControlSettings(period_s=2, burst_check_s=1000, initial_qps=5)
     record = simulate(world([slow, quick], arrivals, control=control), "proteus", "proteus", "shares").record
     used = [record.variants[v][1] if v >= 0 else None for v in record.variant]
     first, last = record.plans[0].allocation, record.plans[-1].allocation
@@ -99,7 +99,7 @@ def test_a_burst_is_noticed_between_two_plans():
     quick = model("q", "quick", 80, cpu={1: 10, 4: 20})
     slow = model("q", "accurate", 100, cpu={1: 100})
     arrivals = [(5000 + 10 * i, "q") for i in range(500)]
-    control = Control(period_s=1000, burst_check_s=0.5, initial_qps=5)
+    control = ControlSettings(period_s=1000, burst_check_s=0.5, initial_qps=5)
     plans = simulate(world([slow, quick], arrivals, control=control), "proteus").record.plans
     # The first check that sees it is the first at or after its start.
     assert next(p.at for p in plans if any(x.variant == "q/quick" for x in p.allocation.placements)) in (5.5, 6.0)
@@ -109,7 +109,7 @@ def test_a_variant_that_is_to_be_loaded_leaves_its_devices_queries_to_ready_ones
     slow = model("q", "accurate", 100, cpu={1: 100})
     quick = model("q", "quick", 80, cpu={1: 10, 4: 20})
     arrivals = [(6000 + 12.5 * i, "q") for i in range(1200)]
-    control = Control(period_s=2, burst_check_s=1, initial_qps=5)
+    control = ControlSettings(period_s=2, burst_check_s=1, initial_qps=5)
     scenario = world([slow, quick], arrivals, ["cpu"] * 3, control=control, load_time_s=1.0)
     results = simulate(scenario, "proteus", "nexus", "least-completion")
     assert results.summary["in_time"] + results.summary["late"] + results.summary["dropped"] == 1200

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from scheduler.simulation.arrivals import Arrivals
+from scheduler.simulation.arrivals import Trace
 from scheduler.simulation.profiles import Model
-from scheduler.simulation.scenario import Control, Scenario
+from scheduler.simulation.scenario import ControlSettings, Scenario
 
 PROFILES = """application,variant,accuracy_normalized,device_type,batch,p50_ms,p90_ms,mean_ms
 faces,small,90,cpu,1,10,11,10
@@ -60,11 +60,15 @@ def world(
     models = tuple(models)
     names = tuple(dict.fromkeys(m.application for m in models))
     arrivals = sorted((ms / 1000, names.index(name)) for ms, name in arrivals_ms)
-    options = {"slo_s": dict.fromkeys(names, 0.3), "control": Control(period_s=1000, burst_check_s=1000), **options}
+    options = {
+        "slo_s": dict.fromkeys(names, 0.3),
+        "control": ControlSettings(period_s=1000, burst_check_s=1000),
+        **options,
+    }
     return Scenario(
         name="world",
         models=models,
-        arrivals=Arrivals(names, [t for t, _ in arrivals], [i for _, i in arrivals]),
+        arrivals=Trace(names, [t for t, _ in arrivals], [i for _, i in arrivals]),
         devices=tuple((f"{kind}-{i}", kind) for i, kind in enumerate(devices)),
         **options,
     )

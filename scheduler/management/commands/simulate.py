@@ -8,7 +8,7 @@ from pathlib import Path
 from django.core.management.base import BaseCommand, CommandError
 from tqdm import tqdm
 
-from scheduler.simulation import Results, Scenario, ScenarioError, SimulationError, load, simulate, stacks
+from scheduler.simulation import Scenario, ScenarioError, SimulationError, SimulationResults, load, simulate, stacks
 from scheduler.simulation.compare import choose
 from workers.dispatch.stacks import Stack
 
@@ -100,14 +100,14 @@ def _checked(
     return world, runs
 
 
-def _run(world, label: str, *chosen: str | None) -> Results:
+def _run(world, label: str, *chosen: str | None) -> SimulationResults:
     """One run, with a progress bar on standard error where that is a terminal."""
     form = "{desc} {percentage:3.0f}%|{bar}| {elapsed}<{remaining}"
     with tqdm(total=1.0, desc=label, file=sys.stderr, disable=None, leave=False, bar_format=form) as bar:
         return simulate(world, *chosen, progress=lambda share: bar.update(share - bar.n))
 
 
-def _told(results: Results) -> str:
+def _told(results: SimulationResults) -> str:
     s = results.summary
 
     def percent(value: float | None) -> str:

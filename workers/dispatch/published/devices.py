@@ -11,7 +11,7 @@ from ..lateness import forget_slowness, learn
 from ..menu import INF, Menu, Option
 from ..pace import Factors
 from .batching.policy import BatchPolicy, Decision
-from .queues import ApplicationQueue, Choice, QueuedQuery
+from .queues import ApplicationQueue, CandidateSet, QueuedQuery
 from .time_slices import Arbiter, blocking_s
 
 #: latencies are corrected in steps of this part: few models are made, and none for a device that keeps its times
@@ -86,7 +86,7 @@ class QueuedDevice:
         #: steps of correction by option; by these and the options: latencies, choices and blocking times
         self._levels: dict[Option, int] = {}
         self._latencies: dict[Option, LatencyModel] = {}
-        self._choices: dict[QueryClass, Choice] = {}
+        self._choices: dict[QueryClass, CandidateSet] = {}
         self._blocking: dict[str, float] | None = None
 
     def open_at(self) -> float:
@@ -281,12 +281,12 @@ class QueuedDevice:
             model = self._latencies[option] = LatencyModel([(n, max(bound(n), factor * typical(n))) for n in rows])
         return model
 
-    def _choose(self, queue: ApplicationQueue, size: int) -> Choice:
+    def _choose(self, queue: ApplicationQueue, size: int) -> CandidateSet:
         query_class = QueryClass(queue.application, size, queue.permitted)
         choice = self._choices.get(query_class)
         if choice is None:
             restricted = queue.permitted is not None
-            choice = self._choices[query_class] = Choice(self.options(query_class), restricted, self._latency)
+            choice = self._choices[query_class] = CandidateSet(self.options(query_class), restricted, self._latency)
         return choice
 
     def _block(self) -> dict[str, float]:

@@ -49,7 +49,7 @@ def _order(query: QueuedQuery) -> tuple[float, int]:
     return query.deadline, query.id
 
 
-class Choice:
+class CandidateSet:
     """What a queue may run for queries of a size class.
 
     Args:
@@ -134,7 +134,9 @@ class ApplicationQueue:
         self.rows -= sum([queued.rows for queued in taken])
         return taken
 
-    def contend(self, now: float, blocking_s: float, choose: Callable[[ApplicationQueue, int], Choice]) -> Contender:
+    def contend(
+        self, now: float, blocking_s: float, choose: Callable[[ApplicationQueue, int], CandidateSet]
+    ) -> Contender:
         """The policy's decision; it sees queries that may run together, and those of the next part where the ones
         before rather wait. Nothing is taken out.
 

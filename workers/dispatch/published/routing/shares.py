@@ -2,8 +2,8 @@
 
 Worst-case fair weighted fair queueing (WF2Q+: Bennett and Zhang, Hierarchical Packet Fair Queueing Algorithms, SIGCOMM
 1996) with devices for flows and rows for bytes: each row of a device has a virtual start and a virtual finish, one over
-its share later. Of the devices whose next row has started, the one whose row finishes first is next. While all devices
-are able, none gets a whole query more or less than its share.
+its share later. Among the devices whose next row has started, the one whose row finishes first is next. While all
+devices are able, none gets a whole query more or less than its share.
 """
 
 from __future__ import annotations

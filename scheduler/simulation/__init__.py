@@ -1,7 +1,8 @@
 """A discrete-event simulator that runs the live system's strategies, batch policies and routers under a virtual clock.
 
-The decisions are not written again here: what is simulated are the objects that serve live, with devices that take the
-time that their profiles say.
+It runs the objects that serve live, on devices that take the times of their profiles. Entry point: :func:`simulate`.
+``engine`` drives a run; ``late`` and ``published`` are its two kinds. May import ``workers.dispatch``,
+``scheduler.allocation`` and the pure parts of ``scheduler.control``.
 """
 
 from __future__ import annotations

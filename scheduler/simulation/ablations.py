@@ -13,7 +13,7 @@ from workers.dispatch.starting import chosen
 
 @dataclass(frozen=True)
 class LateBinding:
-    """What a simulation of late binding is made of.
+    """The parts of late binding that a simulation runs.
 
     Attributes:
         bookings, granting, menu: the classes that decide.

@@ -105,7 +105,7 @@ def read_generator(table: Table, names: Sequence[str] | None) -> Generator:
         for key in ("qps", "zipf"):
             if key in table:
                 table.raw(key)
-                table.fault(key, "cannot stand beside rates")
+                table.fault(key, "cannot be given beside rates")
     else:
         qps = table.number("qps", None, 0, 1e6, above=True)
         exponent = table.number("zipf", 1.0, 0, 10)

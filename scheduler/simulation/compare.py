@@ -10,7 +10,7 @@ from workers.dispatch.stacks import Stack
 from . import stacks
 from .tables import ScenarioError
 
-#: more runs than this in one comparison cannot be told apart in a plot
+#: more runs than this in one comparison cannot be distinguished in a plot
 MOST_RUNS = 20
 
 
@@ -21,10 +21,10 @@ def choose(named: Sequence[str], batching: str | None = None, routing: str | Non
         named: ``STACK``, ``STACK:BATCHING`` or ``STACK:BATCHING:ROUTING``; what is left out or empty comes from
             ``batching`` and ``routing``, and otherwise from the stack.
 
-    The label is the stack's name where that is enough to tell the runs apart, and else all three names.
+    The label is the stack's name where it is unique, else all three names.
 
     Raises:
-        ScenarioError: with a line for each name that is not known, and for each run that is there twice.
+        ScenarioError: with a line for each unknown name, and for each run that is named twice.
     """
     faults: list[str] = []
     chosen: list[Stack] = []

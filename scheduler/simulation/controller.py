@@ -34,7 +34,7 @@ class Planned:
 
 
 class Controller:
-    """Estimates demand, plans, and watches for bursts. It is told of arrivals as they happen and knows no others.
+    """Estimates demand, plans, and watches for bursts. It sees arrivals as they happen, never later ones.
 
     Before the first second is over it takes ``initial_qps`` for each application's demand; the moving average starts
     from there.
@@ -92,7 +92,7 @@ class Controller:
         broken = violations(problem, allocation)
         if broken:
             raise SimulationError(f"strategy {self._name} at {now:g} s: {'; '.join(broken[:5])}")
-        # Stand-bys are worth their place, but not the time that a device would stand still to load them.
+        # Stand-bys are worth their memory, but not the time for which a device would be blocked to load them.
         stand_by = {} if scenario.load_time_s or allocation.residents else relief(problem, allocation)
         planned = Planned(now, problem, allocation, stand_by, blocking(problem, allocation))
         self.plans.append(planned)

@@ -1,4 +1,4 @@
-"""What runs where in a simulation: queries, variants, and devices that run what they are dispatched. No clock."""
+"""Queries, variants, and devices that run the batches dispatched to them and load variants. No clock."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class LateDevice(SimulatedDevice):
         self.loads = [variant for variant in self.wanted if variant not in self.loaded and variant != self.loading]
 
     def begin(self, variant: str) -> None:
-        """Begin a load of those due; what has to make room for it is gone at once."""
+        """Begin a load of those due; evict at once what must go for it."""
         self.loads.remove(variant)
         self.loading = variant
         if self.max_resident is not None:

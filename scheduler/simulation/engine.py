@@ -1,11 +1,11 @@
 """The discrete-event engine: a virtual clock, the control loop, and the account of every query.
 
 Events are handled in the order of (time, number), numbers given as events are made; at one moment they come before
-arrivals. Which batch runs where and when is decided by a binding, the object that does so live; :meth:`Engine._act`
-carries out its decisions on devices that run what they are dispatched, in order. What devices load, and when, is the
-business of the engines built on this one. What is simplified: a solve takes no virtual time, a plan is in force at
-once, and the core learns of an answer one network delay after it. An old variant does not serve on while a new one
-loads (no make before break on one device). Late queries are shed.
+arrivals. The binding that decides live decides here which batch runs where and when; :meth:`Engine._act` carries its
+decisions out on devices that run batches in order. What devices load, and when, is up to the subclasses.
+Simplifications: a solve takes no virtual time, a plan is in force at once, and the core learns of an answer one network
+delay after it. An old variant does not serve on while a new one loads (no make before break on one device). Late
+queries are shed.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Engine(ABC):
         if len(self._outcome):
             self._at(control.period_s, self._on_period)
             self._at(control.burst_check_s, self._on_burst)
-        # Millions of small objects that refer to nothing in a circle: the collector would only look through them.
+        # Millions of small objects without reference cycles: the collector would scan them in vain.
         collected = gc.isenabled()
         gc.disable()
         try:
@@ -205,7 +205,7 @@ class Engine(ABC):
         if now >= device.overdue_at:
             self._load(device, now)
             if device.loading is not None:
-                # What was dispatched meanwhile need not wait for that.
+                # Batches that were dispatched meanwhile need not wait for that.
                 for batch in device.batches:
                     self._decline(batch, now)
                 device.batches.clear()
@@ -240,7 +240,7 @@ class Engine(ABC):
             answered[i] = when
             variants[i] = index
         if net:
-            self._at(when, self._on_told, (batch, run_s))
+            self._at(when, self._on_finished, (batch, run_s))
         else:
             if device.batches or now >= device.overdue_at:
                 self._next(device, now)
@@ -248,8 +248,8 @@ class Engine(ABC):
         if device.loads or device.batches:
             self._next(device, now)
 
-    def _on_told(self, now: float, told: tuple[Dispatch, float]) -> None:
-        batch, run_s = told
+    def _on_finished(self, now: float, ended: tuple[Dispatch, float]) -> None:
+        batch, run_s = ended
         self._act(self._binding.finished(batch, now, run_s), now)
 
     def _on_declined(self, now: float, batch: Dispatch) -> None:

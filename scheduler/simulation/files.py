@@ -22,7 +22,7 @@ def staged(folder: Path | str) -> Iterator[Path]:
     names; others there stay. If the block raises, ``folder`` is as it was.
 
     Raises:
-        OSError: the folder cannot be written; at the start of the block already, as far as that can be known.
+        OSError: the folder cannot be written; raised at the start of the block where that can be checked.
     """
     folder = Path(folder)
     made = [path for path in (folder, *folder.parents) if not path.exists()]
@@ -41,7 +41,7 @@ def staged(folder: Path | str) -> Iterator[Path]:
 
 
 def _clashes(source: Path, target: Path) -> None:
-    """Found before anything moves: a folder where a file has to go, or the other way about."""
+    """Check before anything moves: a folder where a file has to go, or the reverse."""
     for path in source.rglob("*"):
         goal = target / path.relative_to(source)
         if goal.exists() and goal.is_dir() != path.is_dir():
@@ -49,7 +49,7 @@ def _clashes(source: Path, target: Path) -> None:
 
 
 def _merge(source: Path, target: Path) -> None:
-    # Folders first: the files above them then never tell of runs that are not there yet.
+    # Folders first: the files above them then never list runs that are not there yet.
     for path in sorted(source.iterdir(), key=lambda p: (not p.is_dir(), p.name)):
         goal = target / path.name
         if not path.is_dir():

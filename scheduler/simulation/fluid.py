@@ -4,9 +4,9 @@ For each window of 5 s a linear program: z[t,m] items/s of variant m on device t
 fastest batch within a share of the SLO at most the devices of the type (devices may be divided at will), all demand
 served; where that is not possible, as much as possible first and then as accurately as possible. No queues, no
 rounding, no loads. Batches within SLO / 2 (the rule of Ahmad et al., "Proteus", ASPLOS '24, Section 4) give the best
-that plans under that rule can reach; batches within the SLO itself give what nobody can pass who serves as much. Where
-not all demand can be served, the reference serves the most that can be, at whatever accuracy that leaves: who serves
-less may well be more accurate, so the share that a reference serves belongs beside its accuracy.
+that plans under that rule can reach; batches within the SLO itself bound every system that serves as much.
+Where not all demand can be served, the reference serves as much as possible, at whatever accuracy that leaves: a system
+that serves less may be more accurate, so a reference's accuracy is read together with the share that it serves.
 """
 
 from __future__ import annotations

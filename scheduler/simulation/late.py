@@ -69,7 +69,7 @@ class LateEngine(Engine):
             return
         load_s = self._scenario.load_time_s
         device.begin(variant)
-        # Each load has the others wait anew: one after the other, they would keep the device from serving for long.
+        # Each load makes the others wait anew: one after the other they would block the device for long.
         device.due.clear()
         self._due(device, now + load_s)
         self._at(now + load_s, self._on_loaded, device)
@@ -105,7 +105,7 @@ class LateEngine(Engine):
                 for name in {application[variant] for variant in other.usable()}:
                     hosts[name] = hosts.get(name, 0) + 1
         here = {application[variant] for variant in device.usable()}
-        # What another device is loading needs no second one.
+        # A variant that another device is loading needs no second one.
         coming = {application[other.loading] for other in others if other.loading is not None}
         served = here | hosts.keys() | coming
         loading = sum(other.loading is not None for other in peers)
@@ -150,7 +150,7 @@ class LateEngine(Engine):
             device.planned = frozenset(p.variant for p in planned.allocation.placements if p.device == name)
             device.plan(sorted(resident[name], key=device.blocked.__contains__))
             if not self._scenario.load_time_s:
-                # What takes no time needs not wait for the batch under way.
+                # A load that takes no time need not wait for the batch under way.
                 while device.loads:
                     device.begin(device.loads[0])
                     device.load_ended()
@@ -174,7 +174,7 @@ class LateEngine(Engine):
 
     def _offer(self, device: LateDevice, now: float) -> None:
         """Offer the dispatcher what the device can run now, and while it loads: what it can run after that."""
-        # What the plan does not name any more serves on only until its application has moved to what it does name.
+        # A variant that left the plan serves on only until its application has moved to the new ones.
         warm = [
             variant
             for variant in device.warm()

@@ -1,21 +1,21 @@
-"""When a simulated device that serves may stand still to load another variant. Pure."""
+"""When a simulated device that serves may stop to load another variant. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-#: of the devices of a type, at most this part stands still at a time (but one may)
+#: one device of a type in so many may load at a time, at least one
 PART = 8
-#: pressure (0 to 1) on an application's devices below which one of them may stand still
+#: pressure (0 to 1) on an application's devices below which one of them may stop
 CALM = 0.3
 #: a load may go before work that is less pressed than what it is for by this much
 MORE_PRESSED = 0.2
-#: part of the SLO that the only device of an application may stand still for
+#: part of the SLO for which the only device of an application may stop
 SPARE = 0.5
-#: a load that was wanted for so many times as long as it takes waits for no better moment: where none comes (an
-#: application has this device only, or is always pressed for want of this very variant) it would wait for ever
+#: a load that has been due for this many times its duration waits no longer: there may never be a better moment (an
+#: application with this device only, or under pressure for lack of this very variant)
 PATIENCE = 30.0
-#: the same for what the plan counts on: it is for want of this that nothing is calm
+#: the same for planned variants, whose absence causes the pressure
 PLANNED_PATIENCE = 5.0
 
 
@@ -34,7 +34,7 @@ def may_load(
 
     Args:
         here: applications that the device can serve; none: it may load at once.
-        load_s: how long it will stand still. ``overdue``: it waits for no better moment.
+        load_s: duration of the load. ``overdue``: it waits no longer.
         loading: devices of its type that are loading; ``peers``: devices of its type.
         hosts: other devices that serve an application now.
         pressure: on an application's devices, 0 to 1.

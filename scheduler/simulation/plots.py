@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 
 from .seconds import Second, binned
 
-#: Okabe and Ito's colours, which people with any colour vision can tell apart; demand is drawn in DEMAND
+#: Okabe and Ito's colours, which people with any colour vision can distinguish; demand is drawn in DEMAND
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31", "#7f3c8d", "#808000", "#b22222")
 DEMAND = "#555555"
 DPI = 100
-#: a comparison draws at most this many points a line, so that several lines can be told apart
+#: a comparison draws at most this many points a line, so that several lines can be distinguished
 POINTS = 150
 
 Runs = Mapping[str, Sequence[Second]]
@@ -119,7 +119,7 @@ def colour(number: int) -> str:
 
 
 def _over_time(runs: Runs, what: str):
-    """A figure with its axes, and how many seconds one point stands for."""
+    """A figure with its axes, and how many seconds one point covers."""
     made = figure()
     axes = made.subplots()
     length = max((len(seconds) for seconds in runs.values()), default=0)

@@ -58,7 +58,7 @@ def read_profiles(
 ) -> tuple[Model, ...]:
     """The variants that can run on device types ``kinds`` (None: on any), in the file's order.
 
-    ``column``: which one tells the latency, in ms. ``batches``: the sizes to take; None takes all.
+    ``column``: the one with the latency, in ms. ``batches``: the sizes to take; None takes all.
 
     Raises:
         ScenarioError: the file cannot be read, a line is wrong (it names the line), or nothing of it can be used.
@@ -111,7 +111,7 @@ def read_profiles(
                     raise ScenarioError([f"{where}: accuracy {accuracy:g}, and {known:g} further up"])
                 mine = points.setdefault(row["device_type"], {})
                 if batch in mine:
-                    raise ScenarioError([f"{where}: batch {batch} of this variant stands there twice"])
+                    raise ScenarioError([f"{where}: batch {batch} of this variant is listed twice"])
                 mine[batch] = seconds
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ScenarioError([f"profiles: {path} cannot be read: {reason(error)}"]) from None

@@ -41,7 +41,7 @@ class PublishedEngine(Engine):
         for name, device in self._devices.items():
             device.plan([placement.variant for placement in here[name]], planned.stand_by.get(name, ()))
             self._offer(device, here[name], now)
-            # What takes no time needs not wait for the batch under way.
+            # A load that takes no time need not wait for the batch under way.
             while not self._scenario.load_time_s and device.load_next():
                 device.load_ended()
         for device in self._devices.values():
@@ -53,7 +53,7 @@ class PublishedEngine(Engine):
                 self._load(device, now)
 
     def _offer(self, device: PublishedDevice, placements: list[Placement], now: float) -> None:
-        """Tell the binding what the device can run: what is planned there, and what is warm beside it."""
+        """Offer the binding what the device can run: the planned variants, and warm ones beside them."""
         warm = sorted({*device.warm(), *device.loads}, key=self._index.__getitem__)
         offer = tuple(placements), tuple(warm)
         if offer == device.offer:
@@ -78,7 +78,7 @@ class PublishedEngine(Engine):
         self._binding.offered(device.name, {QueryClass(name): Menu(some) for name, some in options.items()}, now)
 
     def _hold(self, device: PublishedDevice, now: float) -> None:
-        """Tell the binding until when loads keep the device from serving."""
+        """Report to the binding until when loads keep the device from serving."""
         until = now if device.idle else device.free_at
         for _ in device.loads:
             until += self._scenario.load_time_s

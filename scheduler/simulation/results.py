@@ -24,7 +24,7 @@ DROP_WINDOW_S = 10
 
 
 class SimulationResults:
-    """A finished simulation. ``summary``: as in ``summary.json``; None stands where there is nothing to tell."""
+    """A finished simulation. ``summary``: as in ``summary.json``; None where a figure is undefined."""
 
     def __init__(self, scenario: Scenario, stack: Stack, record: Record):
         self.scenario = scenario

@@ -1,4 +1,4 @@
-"""How long batches take: not always what their profile says."""
+"""Run times of simulated batches, spread around their profiles or drawn from measurements."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RunTimes:
 
     @classmethod
     def of(cls, scenario: Scenario) -> RunTimes | None:
-        """None: every batch takes what its profile says."""
+        """None: every batch takes exactly its profiled time."""
         if not scenario.profile_noise and not scenario.run_ratios:
             return None
         return cls(scenario.seed, scenario.profile_noise, scenario.run_ratios)

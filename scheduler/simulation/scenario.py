@@ -18,7 +18,7 @@ CHOICE = ("stack", "batching", "routing")
 
 @dataclass(frozen=True)
 class ControlSettings:
-    """The controller's clock and what it may assume. ``headroom``: planned demand over what the forecast says.
+    """The controller's clock and what it may assume. ``headroom``: planned demand over the forecast.
     ``solve_s``: limit of a solve in wall time; a solve that it cuts short is counted, for results may then
     differ from run to run."""
 
@@ -83,10 +83,10 @@ def parse(values: Mapping[str, object], folder: Path, name: str = "scenario") ->
     profiles = top.text("profiles")
     column = top.text("latency", "p50_ms")
     batches = _batches(top)
-    told = len(faults)
+    before = len(faults)
     devices = _devices(top)
     # With a wrong count the types are not known: the other tables are then checked against all profiles.
-    kinds = {kind for _, kind in devices} if len(faults) == told else None
+    kinds = {kind for _, kind in devices} if len(faults) == before else None
     max_resident = top.numbers("max_resident", 1, 10_000, whole=True)
     for kind in max_resident:
         if kind not in top.table("devices").values:

@@ -1,4 +1,4 @@
-"""The stack that a simulation runs: one of the live system's, with parts replaced where the command says so."""
+"""The stack that a simulation runs: one of the live system's, with parts replaced where the command names others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading the tables of a scenario: every fault is noted with its field and its limit, and told together."""
+"""Reading the tables of a scenario: all faults are reported together, each with its field and its limit."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Table:
         return key in self.values
 
     def raw(self, key: str, default: Any = None) -> Any:
-        """The value as it stands."""
+        """The value, unchecked."""
         self._asked.append(key)
         return self.values.get(key, default)
 
@@ -87,7 +87,7 @@ class Table:
         return Table(self.raw(key, {}), self.name(key), self.faults)
 
     def finish(self) -> None:
-        """Note the keys that nobody asked for."""
+        """Note the keys that were not asked for."""
         for key in self.values:
             if key not in self._asked:
                 known = list(dict.fromkeys(self._asked))
@@ -95,7 +95,7 @@ class Table:
 
 
 def shown(value: Any) -> str:
-    """A value as it stands in a fault: cut where it is long."""
+    """A value as a fault shows it: cut where it is long."""
     try:
         text = repr(value)
     except ValueError:
@@ -105,7 +105,7 @@ def shown(value: Any) -> str:
 
 
 def reason(error: Exception) -> str:
-    """Why a file cannot be read, without its path, which stands in the fault already."""
+    """Why a file cannot be read, without its path, which the fault shows already."""
     return getattr(error, "strerror", None) or str(error)
 
 

@@ -1,4 +1,4 @@
-"""What holds for every batch policy where it may choose between variants, and where several lanes share a device."""
+"""What holds for every batch policy where it may choose between variants, and where several queues share a device."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ def test_what_is_dropped_could_not_have_been_in_time_on_the_planned_variant_alon
 @every_policy
 @settings(max_examples=8, deadline=None)
 @given(one=candidates(), other=candidates(), queries=arrivals(most=25), data=st.data())
-def test_lanes_that_share_a_device_answer_every_query_once(name, second, one, other, queries, data):
+def test_queues_that_share_a_device_answer_every_query_once(name, second, one, other, queries, data):
     sides = data.draw(st.lists(st.sampled_from(["a", "b"]), min_size=len(queries), max_size=len(queries)))
-    split = [replace(query, lane=side) for query, side in zip(queries, sides, strict=True)]
+    split = [replace(query, queue=side) for query, side in zip(queries, sides, strict=True)]
 
     def run():
-        lanes = [Served(POLICIES[name](), one, name="a"), Served(POLICIES[second](), other, name="b")]
-        return simulate(lanes, split)
+        queues = [Served(POLICIES[name](), one, name="a"), Served(POLICIES[second](), other, name="b")]
+        return simulate(queues, split)
 
     timeline = run()
     assert sorted(timeline.answered) == [query.id for query in queries]

@@ -21,12 +21,12 @@ class Query:
     arrived: float
     deadline: float
     rows: int = 1
-    lane: str = "app"
+    queue: str = "app"
 
 
 @dataclass
 class Served:
-    """One lane on the device."""
+    """One queue on the device."""
 
     policy: BatchPolicy
     candidate: Candidate
@@ -37,7 +37,7 @@ class Served:
 
 @dataclass(frozen=True)
 class Batch:
-    lane: str
+    queue: str
     start: float
     end: float
     ids: tuple[int, ...]
@@ -99,14 +99,14 @@ def check_contract(view: QueueView, decision: Decided) -> None:
 
 
 def simulate(
-    lanes: Sequence[Served],
+    queues: Sequence[Served],
     arrivals: Sequence[Query],
     on_decision: Callable[[QueueView, Decided], None] = lambda view, decision: None,
 ) -> Timeline:
     """Serve ``arrivals`` until nothing waits any more."""
     timeline, arbiter = Timeline(), Arbiter()
-    by_name = {lane.name: lane for lane in lanes}
-    blocking = blocking_s({lane.name: [lane.candidate] for lane in lanes}, slack_s=0.0)
+    by_name = {served.name: served for served in queues}
+    blocking = blocking_s({served.name: [served.candidate] for served in queues}, slack_s=0.0)
     coming = sorted(arrivals, key=lambda query: (query.arrived, query.id))[::-1]
     running: tuple[Batch, int, int] | None = None
     ask_at = math.inf
@@ -116,33 +116,33 @@ def simulate(
             moments.append(coming[-1].arrived)
         now = min(moments)
         if now == math.inf:
-            assert not any(lane.queue for lane in lanes), "the device sleeps while queries wait"
+            assert not any(served.queue for served in queues), "the device sleeps while queries wait"
             return timeline
         if running is not None and running[0].end == now:
             batch, rows, late = running
-            by_name[batch.lane].policy.observe(rows, late)
-            arbiter.ended(batch.lane, now)
+            by_name[batch.queue].policy.observe(rows, late)
+            arbiter.ended(batch.queue, now)
             running = None
         while coming and coming[-1].arrived == now:
             query = coming.pop()
-            insort(by_name[query.lane].queue, query, key=by_deadline)
+            insort(by_name[query.queue].queue, query, key=by_deadline)
         if running is not None:
             continue
         contenders = []
-        for lane in lanes:
-            if not lane.queue:
+        for served in queues:
+            if not served.queue:
                 continue
-            before = list(lane.queue)
-            view = QueueView(now, list(lane.queue), [lane.candidate], lane.late == "serve", blocking[lane.name])
-            decision = lane.policy.decide(view)
+            before = list(served.queue)
+            view = QueueView(now, list(served.queue), [served.candidate], served.late == "serve", blocking[served.name])
+            decision = served.policy.decide(view)
             assert view.queue == before, "a policy must not change the view"
             decided = Decided.of(decision)
             check_contract(view, decided)
             on_decision(view, decided)
-            timeline.decisions.append((now, lane.name, decided))
-            contenders.append(Contender(lane.name, lane.queue[0].arrived, decision))
+            timeline.decisions.append((now, served.name, decided))
+            contenders.append(Contender(served.name, served.queue[0].arrived, decision))
             timeline.dropped += [(now, i) for i in decided.drop]
-            lane.queue[:] = [query for query in lane.queue if query.id not in decided.drop]
+            served.queue[:] = [query for query in served.queue if query.id not in decided.drop]
         chosen = arbiter.choose(contenders, now)
         ask_at = min((one.decision.wait_until for one in contenders), default=math.inf)
         if chosen is not None:
@@ -151,11 +151,11 @@ def simulate(
     raise AssertionError("the policy asks again and again without getting anywhere")
 
 
-def _start(lane: Served, contender: Contender, now: float) -> tuple[Batch, int, int]:
+def _start(served: Served, contender: Contender, now: float) -> tuple[Batch, int, int]:
     """The batch, its rows, and how many of its queries are late."""
     batch = contender.decision.run
-    lane.queue[:] = [query for query in lane.queue if query not in batch]
+    served.queue[:] = [query for query in served.queue if query not in batch]
     rows = sum(query.rows for query in batch)
-    end = now + lane.candidate.latency.seconds(rows)
+    end = now + served.candidate.latency.seconds(rows)
     late = sum(query.deadline < end for query in batch)
-    return Batch(lane.name, now, end, tuple(query.id for query in batch)), rows, late
+    return Batch(served.name, now, end, tuple(query.id for query in batch)), rows, late

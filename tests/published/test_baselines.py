@@ -106,7 +106,7 @@ class TestClipper:
         decide(policy, [Query(1, 0.0, 9.0)])
         assert self.outcome(policy, 1) == 3
 
-    def test_the_cap_stays_within_one_and_what_a_turn_may_take(self):
+    def test_the_cap_stays_within_one_and_the_plans_batch(self):
         policy = grown(4)
         decide(policy, [Query(i, 0.0, 9.0) for i in range(9)])
         assert self.outcome(policy, 4) == 4

@@ -30,7 +30,7 @@ def backlog(count: int, deadline: float = 0.4) -> list[Query]:
     return [Query(i, 0.0, deadline) for i in range(count)]
 
 
-def test_the_planned_variant_waits_for_company_until_half_of_the_time_is_gone():
+def test_the_planned_variant_waits_for_more_rows_until_half_of_the_time_is_gone():
     queue = backlog(1)
     assert decide(queue, [BEST, MIDDLE, QUICK]).wait_until == 0.2
     assert decide(queue, [BEST, MIDDLE, QUICK], now=0.2).run == (0,)
@@ -54,7 +54,7 @@ def test_a_longer_one_goes_to_a_faster_variant():
     assert decide(backlog(20), [BEST, MIDDLE, QUICK]).variant == QUICK.variant
 
 
-def test_what_nobody_can_clear_goes_to_the_highest_throughput():
+def test_a_backlog_that_no_variant_clears_goes_to_the_highest_throughput():
     assert decide(backlog(200), [BEST, MIDDLE, QUICK]).variant == QUICK.variant
 
 
@@ -63,7 +63,7 @@ def test_a_query_that_only_a_faster_variant_can_still_answer_in_time_is_not_give
     assert (decision.run, decision.variant, decision.drop) == ((1,), MIDDLE.variant, ())
 
 
-def test_what_no_variant_can_answer_in_time_is_dropped_and_lowers_nobodys_accuracy():
+def test_what_no_variant_can_answer_in_time_is_dropped_and_lowers_no_accuracy():
     hopeless, fine = Query(1, 0.0, 0.005), Query(2, 0.0, 5.0)
     decision = decide([hopeless, fine], [BEST, MIDDLE, QUICK])
     assert decision.drop == (1,) and decision.run == () and 0 < decision.wait_until <= 5.0
@@ -111,7 +111,7 @@ def test_accuracy_is_lowered_no_further_than_needed(queue):
 
 
 @given(queues)
-def test_clears_means_that_serving_batch_after_batch_makes_nobody_late(queue):
+def test_clears_means_that_serving_batch_after_batch_makes_no_query_late(queue):
     if clears(queue, QUICK, 0.0):
         now, waiting = 0.0, list(queue)
         while waiting:

@@ -45,7 +45,7 @@ def test_nothing_hopeless_is_run_while_dropping_is_allowed(name, candidate, quer
 @pytest.mark.parametrize("name", [name for name in POLICIES if name != "clipper"])
 @thorough
 @given(candidate=candidates(), queries=arrivals(), late=modes)
-def test_company_makes_no_query_late(name, candidate, queries, late):
+def test_a_larger_batch_makes_no_query_late(name, candidate, queries, late):
     """A query that was viable when its batch started is in time, for all but the reactive policy."""
     started = {}
 

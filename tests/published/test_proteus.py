@@ -26,7 +26,7 @@ def decide(queries, now=0.0, late="shed", candidate=CANDIDATE, blocking_s=0.0):
     return Decided.of(POLICIES["proteus"]().decide(view))
 
 
-def test_case_1_nobody_comes_and_the_batch_starts_at_the_last_moment_for_one_more():
+def test_case_1_no_query_follows_and_the_batch_starts_at_the_last_moment_for_one_more():
     timeline = run([Query(1, 0.0, 1.0), Query(2, 0.25, 1.25)])
     assert [(now, d.wait_until, d.run) for now, _, d in timeline.decisions] == [
         (0.0, 1.0 - 0.1875, ()),  # T_max_wait(2)
@@ -59,7 +59,7 @@ def test_a_backlog_that_the_first_query_cannot_wait_for_is_cut_to_what_it_can():
     assert run(queries).batches == [Batch("app", 0.0, 0.1875, (1, 2)), Batch("app", 0.75, 0.9375, (3, 4))]
 
 
-def test_the_first_query_runs_alone_where_any_company_would_make_it_late():
+def test_the_first_query_runs_alone_where_any_other_would_make_it_late():
     assert decide([Query(1, 0.0, 0.15), Query(2, 0.0, 1.0)]).run == (1,)
 
 
@@ -120,7 +120,7 @@ class TestServingLateOnes:
         queries = [Query(1, 0.0, 0.01), Query(2, 0.0, 0.125), Query(3, 0.0, 0.02)]
         assert [batch.ids for batch in run(queries, late="serve").batches] == [(2,), (1, 3)]
 
-    def test_they_run_in_the_time_in_which_the_lane_waits_on_purpose(self):
+    def test_they_run_in_the_time_in_which_the_queue_waits_on_purpose(self):
         timeline = run([Query(1, 0.0, 0.01), Query(2, 0.0, 1.0)], late="serve")
         assert timeline.batches == [Batch("app", 0.0, 0.125, (1,)), Batch("app", 0.8125, 0.9375, (2,))]
 

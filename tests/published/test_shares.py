@@ -23,9 +23,9 @@ def made(shares: dict[str, float]) -> Round:
 @given(SHARES, st.integers(1, 300))
 def test_after_any_number_of_queries_no_device_is_a_whole_one_from_its_share(shares, count):
     shares = named(shares)
-    total, turns, got = sum(shares.values()), made(shares), dict.fromkeys(shares, 0)
+    total, order, got = sum(shares.values()), made(shares), dict.fromkeys(shares, 0)
     for taken in range(1, count + 1):
-        got[turns.take(1, shares)] += 1
+        got[order.take(1, shares)] += 1
         for name, share in shares.items():
             assert got[name] - taken * share / total < 1 + 1e-4, "ahead"
             assert taken * share / total - got[name] < 1 + 1e-4, "behind"
@@ -35,9 +35,9 @@ def test_after_any_number_of_queries_no_device_is_a_whole_one_from_its_share(sha
 @given(SHARES, st.lists(st.integers(1, 16), min_size=1, max_size=200))
 def test_rows_keep_to_shares_within_the_largest_query(shares, sizes):
     shares = named(shares)
-    total, turns, got = sum(shares.values()), made(shares), dict.fromkeys(shares, 0)
+    total, order, got = sum(shares.values()), made(shares), dict.fromkeys(shares, 0)
     for rows in sizes:
-        got[turns.take(rows, shares)] += rows
+        got[order.take(rows, shares)] += rows
     for name, share in shares.items():
         assert got[name] - sum(sizes) * share / total <= 16 + 1e-4
         assert sum(sizes) * share / total - got[name] <= 16 * len(shares)
@@ -50,24 +50,24 @@ def test_rows_keep_to_shares_within_the_largest_query(shares, sizes):
 )
 def test_each_query_is_shared_by_able_devices_and_the_others_neither_gain_nor_lose(shares, excluded):
     shares = named(shares)
-    turns, due = made(shares), dict.fromkeys(shares, 0.0)
+    order, due = made(shares), dict.fromkeys(shares, 0.0)
     for exclude in excluded:
         able = {name: share for name, share in shares.items() if name not in exclude}
-        taken = turns.take(1, able)
+        taken = order.take(1, able)
         assert taken in able
         due[taken] -= 1
         for name, share in able.items():
             due[name] += share / sum(able.values())
         assert all(abs(rows) < 3 for rows in due.values())
-    assert turns.take(1, {"unknown"}) is None
+    assert order.take(1, {"unknown"}) is None
 
 
 def test_a_device_that_every_other_query_may_not_go_to_gets_its_share_of_the_rest():
     shares = named([1.0] * 20)
-    turns, due = made(shares), dict.fromkeys(shares, 0.0)
-    for turn in range(400):
-        able = {name: share for name, share in shares.items() if turn % 2 or name != "d0"}
-        due[turns.take(1, able)] -= 1
+    order, due = made(shares), dict.fromkeys(shares, 0.0)
+    for i in range(400):
+        able = {name: share for name, share in shares.items() if i % 2 or name != "d0"}
+        due[order.take(1, able)] -= 1
         for name in able:
             due[name] += 1 / len(able)
         assert all(abs(rows) < 2 for rows in due.values())
@@ -75,23 +75,23 @@ def test_a_device_that_every_other_query_may_not_go_to_gets_its_share_of_the_res
 
 def test_many_devices_keep_their_shares_as_tightly():
     shares = named([1.0 + i % 7 for i in range(300)] + [200.0])
-    total, turns, got = sum(shares.values()), made(shares), dict.fromkeys(shares, 0)
+    total, order, got = sum(shares.values()), made(shares), dict.fromkeys(shares, 0)
     for taken in range(1, 2001):
-        got[turns.take(1, shares)] += 1
+        got[order.take(1, shares)] += 1
         assert abs(got["d300"] - taken * shares["d300"] / total) < 1 + 1e-4
     assert all(abs(got[name] - 2000 * share / total) < 1 + 1e-4 for name, share in shares.items())
 
 
 def test_shares_of_any_size_keep_their_order_and_no_device_is_lost():
-    turns = made({"a": 1e300, "b": 5e-324, "c": 1e300})
-    assert [turns.take(1, "abc") for _ in range(6)] == ["a", "c"] * 3
-    assert [turns.take(10**6, "b") for _ in range(50)] == ["b"] * 50
-    assert sorted(turns.take(1, "abc") for _ in range(8)).count("b") <= 1
+    order = made({"a": 1e300, "b": 5e-324, "c": 1e300})
+    assert [order.take(1, "abc") for _ in range(6)] == ["a", "c"] * 3
+    assert [order.take(10**6, "b") for _ in range(50)] == ["b"] * 50
+    assert sorted(order.take(1, "abc") for _ in range(8)).count("b") <= 1
 
 
 def test_shares_hold_when_the_clock_is_set_back():
     shares = {"a": 3.0, "b": 2.0, "c": 1.0}
-    turns, got = made(shares), dict.fromkeys(shares, 0)
+    order, got = made(shares), dict.fromkeys(shares, 0)
     for _ in range(3000):
-        got[turns.take(5000, shares)] += 1
+        got[order.take(5000, shares)] += 1
     assert [got[name] for name in shares] == pytest.approx([1500, 1000, 500], abs=2)

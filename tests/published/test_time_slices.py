@@ -1,4 +1,4 @@
-"""Turns of several lanes on one device: least slack first, and nobody past its SLO while the round bound holds."""
+"""Time slices of queues that share a device: least slack first, no query late while the revisit bound holds."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class TestArbiter:
     def test_a_batch_that_can_meet_no_deadline_goes_last(self):
         assert Arbiter().choose([ready("a", 0.05), ready("b", 9.0)], 0.0) == "b"
 
-    def test_nobody_goes_where_all_rather_wait(self):
+    def test_no_queue_runs_where_all_rather_wait(self):
         assert Arbiter().choose([waits("a", 2.0), waits("b", 1.0)], 0.0) is None
         assert Arbiter().choose([waits("a", 2.0), ready("b", 1.0)], 0.0) == "b"
 
-    def test_a_lane_that_had_a_turn_meanwhile_lets_the_one_that_waited_go_first(self):
+    def test_a_queue_that_had_a_slice_meanwhile_lets_the_one_that_waited_go_first(self):
         arbiter = Arbiter()
         assert arbiter.choose([ready("busy", 0.5), ready("calm", 9.0)], 0.0) == "busy"
         arbiter.ended("busy", 0.1)
@@ -49,19 +49,19 @@ class TestArbiter:
         arbiter.ended("calm", 0.2)
         assert arbiter.choose([ready("busy", 0.5), ready("calm", 9.0)], 0.2) == "busy"
 
-    def test_a_lane_that_waits_on_purpose_holds_nobody_up(self):
+    def test_a_queue_that_waits_on_purpose_delays_no_other(self):
         arbiter = Arbiter()
         for now in (0.0, 0.1, 0.2):
             assert arbiter.choose([ready("busy", 0.5), waits("calm", 5.0)], now) == "busy"
             arbiter.ended("busy", now + 0.1)
 
-    def test_a_tighter_query_at_the_front_does_not_make_a_lane_wait_anew(self):
+    def test_a_tighter_query_at_the_front_does_not_make_a_queue_wait_anew(self):
         arbiter = Arbiter()
         arbiter.choose([ready("busy", 0.5), waits("calm", 5.0, since=0.0)], 0.05)
         arbiter.ended("busy", 0.1)
         assert arbiter.choose([ready("busy", 0.5), ready("calm", 9.0, since=0.1)], 0.1) == "calm"
 
-    def test_a_lane_that_left_and_came_back_starts_anew(self):
+    def test_a_queue_that_left_and_came_back_starts_anew(self):
         arbiter = Arbiter()
         arbiter.choose([ready("a", 0.5), ready("b", 9.0)], 0.0)
         arbiter.ended("a", 0.1)
@@ -104,7 +104,7 @@ class TestBlocking:
 
 @st.composite
 def shared_devices(draw):
-    """2 to 4 lanes on a device. Each but the first keeps to the bound: SLO >= D + l, at most ``max_batch`` rows in any
+    """2 to 4 queues on a device. Each but the first keeps to the bound: SLO >= D + l, at most ``max_batch`` rows in any
     D. The first may get anything, in any bursts."""
     candidates = []
     for variant in range(draw(st.integers(2, 4))):
@@ -114,8 +114,8 @@ def shared_devices(draw):
     longest = [candidate.latency.seconds(candidate.max_batch) for candidate in candidates]
     gap = sum(longest)
     policies = st.sampled_from(["proteus", "nereus"])
-    lanes = [
-        Served(POLICIES[draw(policies)](), candidate, draw(st.sampled_from(["shed", "serve"])), f"lane{i}")
+    queues = [
+        Served(POLICIES[draw(policies)](), candidate, draw(st.sampled_from(["shed", "serve"])), f"queue{i}")
         for i, candidate in enumerate(candidates)
     ]
     queries, last = [], 0.0
@@ -128,50 +128,50 @@ def shared_devices(draw):
             if len(arrived) >= candidate.max_batch:
                 now = max(now, arrived[-candidate.max_batch] + gap + 1e-5)
             arrived.append(now)
-        queries += [Query(100 * i + k, now, now + slo, 1, f"lane{i}") for k, now in enumerate(arrived)]
+        queries += [Query(100 * i + k, now, now + slo, 1, f"queue{i}") for k, now in enumerate(arrived)]
         last = max(last, arrived[-1])
     now = 0.0
     slo = draw(st.floats(0.1, 3.0)) * gap
     for k in range(draw(st.integers(0, 60))):
         now += draw(st.sampled_from([0.0, 0.0, 0.05, 0.5])) * longest[0]
-        queries.append(Query(1000 + k, now, now + slo, 1, "lane0"))
-    return lanes, queries
+        queries.append(Query(1000 + k, now, now + slo, 1, "queue0"))
+    return queues, queries
 
 
 @settings(max_examples=120, deadline=None)
 @given(shared_devices())
-def test_no_lane_that_keeps_to_the_bound_is_late_whatever_the_others_get(device):
-    lanes, queries = device
-    timeline = simulate(lanes, queries)
+def test_no_queue_that_keeps_to_the_bound_is_late_whatever_the_others_get(device):
+    queues, queries = device
+    timeline = simulate(queues, queries)
     assert sorted(timeline.answered) == sorted(query.id for query in queries)
     for query in queries:
-        if query.lane != "lane0":
+        if query.queue != "queue0":
             assert timeline.ends.get(query.id, math.inf) <= query.deadline
 
 
 def test_room_is_left_for_the_rows_that_come_while_the_others_hold_the_device():
-    """Ready only one turn of the other earlier (at 0.08), "a" would still wait when the other takes its turn at 0.075,
-    find no time for all three rows at 0.475, and leave the third behind for another turn of the other: late."""
+    """Ready only one slice of the other earlier (at 0.08), "a" would still wait when the other starts at 0.075,
+    find no time for all three rows at 0.475, and leave the third behind for another slice of the other: late."""
     a = Candidate(1, 90.0, LatencyModel([(1, 0.05), (2, 0.05), (3, 0.065)]), 3)
     other = Candidate(2, 90.0, LatencyModel([(1, 0.4)]), 1)
     slo = 0.465 + 0.065
     queries = [Query(i, at, at + slo, 1, "a") for i, at in enumerate((0.0, 0.155, 0.31))]
     queries += [Query(i, at, at + 9.0, 1, "other") for i, at in ((10, 0.075), (11, 0.35))]
-    lanes = [Served(POLICIES["proteus"](), a, name="a"), Served(POLICIES["proteus"](), other, name="other")]
-    timeline = simulate(lanes, queries)
+    queues = [Served(POLICIES["proteus"](), a, name="a"), Served(POLICIES["proteus"](), other, name="other")]
+    timeline = simulate(queues, queries)
     assert not timeline.dropped
     assert all(timeline.ends[query.id] <= query.deadline for query in queries)
 
 
 @settings(max_examples=60, deadline=None)
 @given(shared_devices(), st.data())
-def test_between_two_turns_of_a_lane_that_wants_to_run_each_other_has_at_most_one(device, data):
-    lanes, queries = device
-    for lane in lanes:
-        lane.policy = POLICIES[data.draw(st.sampled_from(list(POLICIES)))]()
-    timeline = simulate(lanes, queries)
+def test_between_two_slices_of_a_queue_that_wants_to_run_each_other_has_at_most_one(device, data):
+    queues, queries = device
+    for served in queues:
+        served.policy = POLICIES[data.draw(st.sampled_from(list(POLICIES)))]()
+    timeline = simulate(queues, queries)
     wanted: dict[str, float] = {}
-    turns = {batch.start: batch for batch in timeline.batches}
+    slices = {batch.start: batch for batch in timeline.batches}
     had: dict[str, list[str]] = {}
     for now, name, decision in timeline.decisions:
         if decision.run:
@@ -180,14 +180,14 @@ def test_between_two_turns_of_a_lane_that_wants_to_run_each_other_has_at_most_on
         else:
             wanted.pop(name, None)
             had.pop(name, None)
-        # The last decision of a moment is followed by the turn that was chosen then.
-        batch = turns.get(now)
+        # The last decision of a moment is followed by the slice that was chosen then.
+        batch = slices.get(now)
         if batch is not None and (now, name) == _last_at(timeline, now):
             for other in had:
-                if other != batch.lane:
-                    had[other].append(batch.lane)
+                if other != batch.queue:
+                    had[other].append(batch.queue)
                     assert len(had[other]) == len(set(had[other]))
-            had.pop(batch.lane, None)
+            had.pop(batch.queue, None)
 
 
 def _last_at(timeline, moment):

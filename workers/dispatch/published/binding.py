@@ -3,7 +3,7 @@
 1. A query arrives, and the router picks its device by the plan's shares (:meth:`PublishedBinding.arrived`).
 2. It waits in the core, in the device's queue of its application; one that permits few variants, in a queue of its own.
 3. A device that is free, or will be when a batch reaches it, asks the batch policies of its queues for decisions, and
-   the arbiter which queue gets the time slice (:meth:`.QueuedDevice.decide`).
+   the arbiter which queue runs next (:meth:`.QueuedDevice.decide`).
 4. The batch is dispatched; queries that a policy drops are refused. A policy that waits names the time to wake.
 5. :meth:`PublishedBinding.finished` teaches the policy and the latency correction, and frees the device.
 6. Queries whose device goes down, is away or loses its option, or which it declined, are routed again.
@@ -72,8 +72,8 @@ class PublishedBinding:
     def device_changed(
         self, device: Hashable, now: float, up: bool | None = None, busy_until: float | None = None
     ) -> Decisions:
-        """See :class:`..binding.Binding`. Queries leave a device that others' work holds, if another one is free of
-        such.
+        """See :class:`..binding.Binding`. Queries leave a device that other work holds, if another one is
+        free.
 
         Raises:
             ValueError: ``busy_until`` is no finite time; nothing is changed then.

@@ -237,7 +237,7 @@ class QueuedDevice:
         learn(self, batch.option, batch.rows_sent, run_s, now)
 
     def work_s(self, now: float, application: str = "", rows: int = 0) -> float:
-        """Seconds of work that the device has, with so many rows more of an application."""
+        """Seconds of work that the device has, with ``rows`` more of an application."""
         busy_s = self.busy_until - now if self.away else 0.0
         for batch in self.granted:
             busy_s = max(busy_s, batch.end - now)

@@ -55,7 +55,7 @@ def classify(view: QueueView, limit: int) -> Classified:
     rows, more, first, end = 0, False, 0, 0
     if serve_late:
         horizon = -math.inf
-        # A backlog of late ones may be long: a batch of them is enough, the others are skipped by bisection.
+        # A backlog of late ones may be long: one batch of them is enough, bisection skips the others.
         first = bisect_left(queue, now + candidate.latency.least, key=_deadline)
         late_rows = 0
         for query in queue[: min(first, candidate.max_batch)]:

@@ -161,7 +161,7 @@ async def test_a_stream_that_is_refused_with_an_answer_unread_ends_alone(caplog,
         peer.send(h2.window_update(1, KIB))
         assert (await told(peer, 1))[0].infer_response.id == "a"
         code, said = await status(peer, 1)
-        assert (code, "does not say how" in said) == (CODE.INVALID_ARGUMENT, True)
+        assert (code, "grpc-encoding is missing" in said) == (CODE.INVALID_ARGUMENT, True)
         assert (server.streams, server.reading, server.unsent) == (0, 0, 0)
     assert "handler_failed" not in caplog.text
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workers.dispatch.bookings import Bookings
-from workers.dispatch.granting import Granting
-from workers.dispatch.menu import Menu
+from workers.dispatch.late.dispatching import Granting
+from workers.dispatch.late.schedule import Bookings
+from workers.dispatch.late.starting import chosen
+from workers.dispatch.options import Menu
 from workers.dispatch.stacks import LATE_BINDING
-from workers.dispatch.starting import chosen
 
 
 @dataclass(frozen=True)

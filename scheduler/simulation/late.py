@@ -9,8 +9,8 @@ import math
 from collections.abc import Callable
 
 from workers.dispatch.binding import Dispatch, QueryClass
-from workers.dispatch.dispatcher import Dispatcher
-from workers.dispatch.menu import Menu, Option
+from workers.dispatch.late.binding import Dispatcher
+from workers.dispatch.options import Menu, Option
 from workers.dispatch.stacks import Stack
 
 from .ablations import BINDINGS

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from scheduler.allocation.problem import Placement
 from workers.dispatch.binding import QueryClass
-from workers.dispatch.menu import Menu, Option
+from workers.dispatch.options import Menu, Option
 from workers.dispatch.published.binding import PublishedBinding
 from workers.dispatch.stacks import Stack
 

@@ -12,10 +12,10 @@ from heapq import heapify, heappop, heappush
 
 from workers.batching.latency import LatencyModel
 from workers.dispatch.binding import Decisions, QueryClass, Terms
-from workers.dispatch.dispatcher import Dispatcher
-from workers.dispatch.lateness import learn
-from workers.dispatch.menu import Menu, Option
-from workers.dispatch.state import Batch
+from workers.dispatch.late.binding import Dispatcher
+from workers.dispatch.late.state import Batch
+from workers.dispatch.options import Menu, Option
+from workers.dispatch.stragglers import learn
 
 from .invariants import check
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from workers.dispatch.dispatcher import Dispatcher
+from workers.dispatch.late.binding import Dispatcher
 
 
 def close(one: float, other: float) -> bool:

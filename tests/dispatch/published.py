@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 from scheduler.simulation import policies
 from workers.batching.latency import LatencyModel
 from workers.dispatch.binding import Decisions, QueryClass, Terms
-from workers.dispatch.menu import Menu, Option
+from workers.dispatch.options import Menu, Option
 from workers.dispatch.published.binding import PublishedBinding
 from workers.dispatch.routing import create
 

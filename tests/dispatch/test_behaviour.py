@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from workers.dispatch.lateness import SHY_AGAIN, SHY_MOST_S, SHY_S
-from workers.dispatch.pace import Noise
+from workers.dispatch.latency_correction import Noise
+from workers.dispatch.stragglers import SHY_AGAIN, SHY_MOST_S, SHY_S
 
 from .driver import ANSWERED, GRANTED, REFUSED, WAITING, World, menu, option
 

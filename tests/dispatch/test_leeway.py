@@ -6,9 +6,9 @@ import pytest
 
 from workers.batching.latency import LatencyModel
 from workers.dispatch.binding import QueryClass, Terms
-from workers.dispatch.dispatcher import Dispatcher
-from workers.dispatch.leeway import EASES, MOST, STEP, Leeway
-from workers.dispatch.menu import Menu, Option
+from workers.dispatch.late.binding import Dispatcher
+from workers.dispatch.late.margin import EASES, MOST, STEP, Leeway
+from workers.dispatch.options import Menu, Option
 
 SLO_S, RUN_S = 1.0, 0.3
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workers.dispatch.fleet import Fleet
-from workers.dispatch.lateness import FORGET_S, forget_slowness, learn
-from workers.dispatch.menu import Option
-from workers.dispatch.pace import SLOW
-from workers.dispatch.state import Device
+from workers.dispatch.late.device_groups import Fleet
+from workers.dispatch.late.state import Device
+from workers.dispatch.latency_correction import SLOW
+from workers.dispatch.options import Option
+from workers.dispatch.stragglers import FORGET_S, forget_slowness, learn
 
 from .driver import ANSWERED, REFUSED, World, menu, option
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from scheduler.simulation.policies import names as policies
 from workers.dispatch.binding import QueryClass, Terms
-from workers.dispatch.menu import Menu
+from workers.dispatch.options import Menu
 
 from .published import SLO_S, World, menus, option
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workers.dispatch.placing import ROUNDING_S
+from workers.dispatch.late.selection import ROUNDING_S
 
 from .driver import ANSWERED, GRANTED, REFUSED, Query, World, menu, option
 

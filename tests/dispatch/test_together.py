@@ -7,7 +7,7 @@ import random
 import pytest
 
 from workers.dispatch.binding import QueryClass
-from workers.dispatch.gaps import SHORTEST_S
+from workers.dispatch.late.interarrival import SHORTEST_S
 
 from .driver import ANSWERED, GRANTED, REFUSED, WAITING, World, menu, option
 

@@ -10,7 +10,7 @@ import httpx
 
 from workers.batching.latency import LatencyModel
 from workers.dispatch.binding import QueryClass
-from workers.dispatch.menu import Menu, Option
+from workers.dispatch.options import Menu, Option
 from workers.gateway.binding_driver import REST_S, BindingDriver
 from workers.gateway.in_flight import InFlightQuery
 from workers.gateway.metrics import GatewayMetrics

@@ -9,7 +9,7 @@ import weakref
 
 from workers.batching.latency import LatencyModel
 from workers.dispatch.binding import QueryClass
-from workers.dispatch.menu import Menu, Option
+from workers.dispatch.options import Menu, Option
 from workers.gateway.accounts import Accounts, Limits
 from workers.gateway.bursts import BurstDetector
 from workers.gateway.catalog import Catalog

@@ -18,8 +18,8 @@ import pytest
 
 from workers.batching.latency import LatencyModel
 from workers.dispatch.binding import QueryClass, Terms
-from workers.dispatch.dispatcher import Dispatcher
-from workers.dispatch.menu import Menu, Option
+from workers.dispatch.late.binding import Dispatcher
+from workers.dispatch.options import Menu, Option
 
 SLO_S, WAY_S, SECONDS = 0.2, 0.001, 2.5
 SIZES = (1, 2, 4, 8, 16)

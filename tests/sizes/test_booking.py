@@ -10,9 +10,9 @@ from tests.executor.harness import application
 from tests.wild import models
 from workers.batching.latency import LatencyModel
 from workers.dispatch.binding import QueryClass, Terms
-from workers.dispatch.dispatcher import Dispatcher
-from workers.dispatch.lateness import learn
-from workers.dispatch.menu import Menu, Option
+from workers.dispatch.late.binding import Dispatcher
+from workers.dispatch.options import Menu, Option
+from workers.dispatch.stragglers import learn
 from workers.gateway.device_options import AROUND_S, DeviceOptions
 from workers.protocol.frames import WarmVariant
 from workers.protocol.specs import DevicePlan, Plan, ProfilePoint, Resident, VariantSpec

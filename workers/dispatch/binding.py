@@ -11,7 +11,7 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from .menu import Menu, Option
+from .options import Menu, Option
 
 
 class QueryClass(NamedTuple):

@@ -6,7 +6,7 @@ from workers.batching import policies
 
 from . import routing
 from .binding import Binding
-from .dispatcher import Dispatcher
+from .late.binding import Dispatcher
 from .published.binding import PublishedBinding
 from .stacks import LATE, LIVE, STACKS
 

@@ -16,7 +16,7 @@ from workers import log
 from workers.alarm import Alarm
 from workers.dispatch.binding import Binding, Decisions, Dispatch, QueryClass, Terms
 from workers.dispatch.bindings import create
-from workers.dispatch.menu import Menu
+from workers.dispatch.options import Menu
 from workers.dispatch.stacks import DEFAULT
 from workers.protocol import shapes
 from workers.protocol.frames import ExecutorState

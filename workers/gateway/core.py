@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 
 from workers import log
 from workers.dispatch.binding import QueryClass
-from workers.dispatch.menu import Menu
+from workers.dispatch.options import Menu
 from workers.protocol.endings import Ending
 from workers.protocol.frames import ExecutorState, FrameError, Refusal, Results
 from workers.protocol.results import answers as split_results

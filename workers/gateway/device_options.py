@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from workers.batching.latency import LatencyModel
 from workers.dispatch.binding import QueryClass
-from workers.dispatch.menu import Menu, Option
+from workers.dispatch.options import Menu, Option
 from workers.protocol import shapes
 from workers.protocol.frames import WarmVariant
 from workers.protocol.specs import ApplicationSpec, Plan, ProfilePoint, Resident

@@ -19,10 +19,10 @@ from workers.batching.base import BatchPolicy
 from workers.batching.turns import TIMER_SLACK_S
 
 from ..binding import Decisions, Query, QueryClass, Terms
-from ..lateness import gave_back
-from ..menu import INF, Menu
+from ..options import INF, Menu
 from ..routing.router import Router
-from ..wakes import Wakes
+from ..stragglers import gave_back
+from ..timers import Wakes
 from .devices import QueueBatch, QueuedDevice
 from .queues import QueuedQuery
 

@@ -9,9 +9,9 @@ from workers.batching.base import BatchPolicy, Outcome
 from workers.batching.latency import LatencyModel
 
 from ..binding import Query, QueryClass, Terms
-from ..lateness import forget_slowness, learn
-from ..menu import INF, Menu, Option
-from ..pace import Factors
+from ..latency_correction import Factors
+from ..options import INF, Menu, Option
+from ..stragglers import forget_slowness, learn
 from .queues import ApplicationQueue, Ask, Candidates, QueuedQuery
 
 #: latencies are corrected in steps of this part, so that few models are made and a device that keeps its times is
@@ -284,7 +284,7 @@ class QueuedDevice:
     # --- latency -----------------------------------------------------------------------------------------------------
 
     def recount(self) -> None:
-        """What runs take has changed (see :func:`..lateness.learn`)."""
+        """What runs take has changed (see :func:`..stragglers.learn`)."""
         levels = {option: self._level(option) for option in self._levels}
         if levels != self._levels:
             self._levels = levels

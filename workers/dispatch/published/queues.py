@@ -12,7 +12,7 @@ from workers.batching.latency import LatencyModel
 from workers.batching.relief import behind, relief_rows
 
 from ..binding import Query, Terms
-from ..menu import INF, Option
+from ..options import INF, Option
 
 if TYPE_CHECKING:
     from .devices import QueuedDevice

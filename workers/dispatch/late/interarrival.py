@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .menu import INF
+from ..options import INF
 
 #: how much an arrival counts in the running mean, and the longest time, in seconds, that counts
 WEIGHT = 0.1

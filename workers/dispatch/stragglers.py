@@ -1,12 +1,13 @@
 """What devices' times teach: how far they stray, which are overdue, slow, or to be left alone. Pure; books nothing.
 
-Every function changes the device that it is given, and those that say so must be followed by :meth:`.fleet.Fleet.note`.
+Every function changes the device that it is given, and those that say so must be followed by
+:meth:`.late.device_groups.Fleet.note`.
 """
 
 from __future__ import annotations
 
-from .menu import Option
-from .state import Device
+from .late.state import Device
+from .options import Option
 
 #: a device whose answers are later than by this part of their time, and by this many seconds, may be stuck; it is
 #: expected to need so many seconds more, or as many as it is late by already, again and again

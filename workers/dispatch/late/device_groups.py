@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 
-from .binding import QueryClass, Terms
-from .menu import INF, Menu
+from ..binding import QueryClass, Terms
+from ..options import INF, Menu
 from .state import Application, Device, Group, Kind
 
 #: an application with at most so many devices is not to be left without one that could take its next query, nor one

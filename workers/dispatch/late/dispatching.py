@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from .bookings import Bookings
-from .fleet import Fleet
-from .lateness import looked_at_again, overdue_at
-from .menu import INF
-from .placing import ROUNDING_S
+from ..options import INF
+from ..stragglers import looked_at_again, overdue_at
+from ..timers import Wakes
+from .device_groups import Fleet
+from .schedule import Bookings
+from .selection import ROUNDING_S
 from .starting import chosen, waits_until
 from .state import Batch, Device, pressure_at
-from .wakes import Wakes
 
 #: a batch goes to a device ahead of an answer only if that takes more seconds than this, or if it is full
 AHEAD_S = 0.001

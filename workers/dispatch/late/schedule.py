@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from .fleet import Fleet
-from .menu import INF, Option
-from .overload import budget, kept_free, overtakes, roomy, spacious
-from .placing import ROUNDING_S, anywhere, joinable, joins, opening, takeover
-from .squeezing import gap, hurried
+from ..options import INF, Option
+from .admission import budget, kept_free, overtakes, roomy, spacious
+from .device_groups import Fleet
+from .insertion import gap, hurried
+from .selection import ROUNDING_S, anywhere, joinable, joins, opening, takeover
 from .state import Application, Batch, Device, Query
 
 #: while queries are refused, all of an application's devices are looked at for each one that has no usual place if

@@ -9,7 +9,7 @@ much room queries are refused, at once, and fewer of them in all.
 
 from __future__ import annotations
 
-from .menu import INF, Option
+from ..options import INF, Option
 from .state import Application, Device, Query
 
 #: of the time that a query has, the part that a batch may be meant to fill: the rest is for what is ahead of it

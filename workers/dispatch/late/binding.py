@@ -2,7 +2,7 @@
 
 The dispatcher holds every query until a device is about to run it. On arrival a query is *booked*: it joins a batch
 that is still being formed, or opens a new one on the device and with the variant of the highest value (see
-:mod:`.menu`) that can still answer it in time behind everything booked there before. So what is accepted has its
+:mod:`..options`) that can still answer it in time behind everything booked there before. So what is accepted has its
 time on a device, bursts step down in accuracy before they are late, and whatever becomes possible later (a better
 device idle, time for a more accurate variant) is taken when the batch starts: nothing is bound before it must be.
 """
@@ -11,22 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 
-from .binding import Decisions, Query, QueryClass, Terms
-from .bookings import Bookings
-from .fleet import Fleet
-from .granting import Granting
-from .lateness import expect_later, forget_slowness, gave_back, learn, overdue_at
-from .menu import INF, Menu
-from .placing import unscaled
+from ..binding import Decisions, Query, QueryClass, Terms
+from ..options import INF, Menu
+from ..stragglers import expect_later, forget_slowness, gave_back, learn, overdue_at
+from ..timers import Wakes
+from .device_groups import Fleet
+from .dispatching import Granting
+from .schedule import Bookings
+from .selection import unscaled
 from .state import Batch, Device
-from .wakes import Wakes
 
 #: how often, in seconds, devices are looked at of which no event tells
 SWEEP_S = 0.1
 
 
 class Dispatcher:
-    """Books queries on devices and grants batches. A :class:`.binding.Binding`."""
+    """Books queries on devices and grants batches. A :class:`..binding.Binding`."""
 
     def __init__(self, bookings: type[Bookings] = Bookings, granting: type[Granting] = Granting) -> None:
         self._fleet = Fleet()
@@ -50,7 +50,7 @@ class Dispatcher:
     # --- what the plan says ------------------------------------------------------------------------------------------
 
     def configured(self, applications: Mapping[str, Terms], now: float) -> Decisions:
-        """See :class:`.binding.Binding`."""
+        """See :class:`..binding.Binding`."""
         for gone in self._fleet.configure(applications):
             for device in self._fleet.devices.values():
                 for batch in [batch for batch in device.booked if batch.application is gone]:
@@ -60,7 +60,7 @@ class Dispatcher:
         return self._decided(now)
 
     def offered(self, device: Hashable, menus: Mapping[QueryClass, Menu], now: float) -> Decisions:
-        """See :class:`.binding.Binding`. What is booked there and no longer possible is booked anew."""
+        """See :class:`..binding.Binding`. What is booked there and no longer possible is booked anew."""
         known = self._fleet.device(device)
         if self._fleet.offer(known, menus):
             self._fleet.regroup(now)
@@ -77,7 +77,7 @@ class Dispatcher:
     def device_changed(
         self, device: Hashable, now: float, up: bool | None = None, busy_until: float | None = None
     ) -> Decisions:
-        """See :class:`.binding.Binding`. What is booked on a device that goes down is booked elsewhere.
+        """See :class:`..binding.Binding`. What is booked on a device that goes down is booked elsewhere.
 
         Raises:
             ValueError: ``busy_until`` is no finite time.
@@ -101,11 +101,11 @@ class Dispatcher:
         return self._decided(now)
 
     def rtt_changed(self, device: Hashable, rtt_s: float) -> None:
-        """See :class:`.binding.Binding`."""
+        """See :class:`..binding.Binding`."""
         self._fleet.device(device).way_s = rtt_s
 
     def lost(self, device: Hashable, now: float) -> Decisions:
-        """See :class:`.binding.Binding`."""
+        """See :class:`..binding.Binding`."""
         known = self._fleet.device(device)
         for batch in known.granted:
             batch.application.demand.under_way -= len(batch.queries)
@@ -139,7 +139,7 @@ class Dispatcher:
     # --- queries -----------------------------------------------------------------------------------------------------
 
     def arrived(self, queries: Sequence[Query], now: float) -> Decisions:
-        """See :class:`.binding.Binding`. None is granted before all have found their places, so that an idle device
+        """See :class:`..binding.Binding`. None is granted before all have found their places, so that an idle device
         does not run the first one without the others."""
         if now >= self._sweep_at:
             self._sweep(now)
@@ -163,7 +163,7 @@ class Dispatcher:
         return self._decided(now)
 
     def probe(self, query: Query, now: float) -> Decisions:
-        """See :class:`.binding.Binding`."""
+        """See :class:`..binding.Binding`."""
         application = self._fleet.application(query.query_class, now)
         found = None if application is None else unscaled(application, query, now)
         if found is not None:
@@ -173,12 +173,12 @@ class Dispatcher:
         return self._decided(now)
 
     def withdrawn(self, query: Query, now: float) -> Decisions:
-        """See :class:`.binding.Binding`."""
+        """See :class:`..binding.Binding`."""
         self._bookings.withdraw(query, now)
         return self._decided(now)
 
     def finished(self, batch: Batch, now: float, run_s: float | None = None) -> Decisions:
-        """See :class:`.binding.Binding`."""
+        """See :class:`..binding.Binding`."""
         device = batch.device
         granted = device.granted
         if batch not in granted:
@@ -209,7 +209,7 @@ class Dispatcher:
         return self._decided(now)
 
     def returned(self, queries: Sequence[Query], now: float) -> Decisions:
-        """See :class:`.binding.Binding`. They are booked elsewhere if that can be: the device is left alone for a
+        """See :class:`..binding.Binding`. They are booked elsewhere if that can be: the device is left alone for a
         moment, and longer if it gives back more."""
         for device in dict.fromkeys(query.booking.device for query in queries if query.booking is not None):
             if device.up and now >= device.shy_until:
@@ -222,7 +222,7 @@ class Dispatcher:
         return self._decided(now)
 
     def pressure(self, application: str, now: float) -> float:
-        """See :class:`.binding.Binding`."""
+        """See :class:`..binding.Binding`."""
         known = self._fleet.applications[QueryClass(application)]
         groups = known.groups
         devices = sum(kind.count for group in groups for kind in group.kinds)
@@ -234,7 +234,7 @@ class Dispatcher:
     # --- time --------------------------------------------------------------------------------------------------------
 
     def wake(self, now: float) -> Decisions:
-        """See :class:`.binding.Binding`."""
+        """See :class:`..binding.Binding`."""
         for device in self._wakes.due(now):
             if device.booked and device.granted and now > overdue_at(device):
                 # Its answers are late, nobody knows by how much: what can go elsewhere goes in time.

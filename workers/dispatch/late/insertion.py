@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .menu import Option
-from .overload import rows_meant
-from .placing import FULL_MARGIN_S, ROUNDING_S
+from ..options import Option
+from .admission import rows_meant
+from .selection import FULL_MARGIN_S, ROUNDING_S
 from .state import LOOKS, Application, Batch, Device, Group
 
 

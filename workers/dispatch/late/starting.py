@@ -3,9 +3,9 @@ changes nothing."""
 
 from __future__ import annotations
 
-from .gaps import STEP
-from .menu import INF, LEVELS, PRICES, Option
-from .placing import ROUNDING_S
+from ..options import INF, LEVELS, PRICES, Option
+from .interarrival import STEP
+from .selection import ROUNDING_S
 from .state import Batch, Device
 
 #: how long a batch that may still grow waits on an idle device: of the time that its first query can spare at all, this

@@ -3,8 +3,8 @@ nothing."""
 
 from __future__ import annotations
 
-from .menu import INF, LEVELS, Option
-from .pace import SLOW
+from ..latency_correction import SLOW
+from ..options import INF, LEVELS, Option
 from .state import RESERVE_S, Application, Batch, Device, Group, Kind, Query, pressure_of
 
 #: batches that may grow which a query is tried on: far into overload there are hundreds, on which nothing fits

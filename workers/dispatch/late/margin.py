@@ -8,7 +8,7 @@ kept free on devices that are busy, and by and by less again. Where devices keep
 
 from __future__ import annotations
 
-from .menu import INF
+from ..options import INF
 
 #: of a query's time: what is kept free more each time that some were given up, and the most that is
 STEP = 0.02

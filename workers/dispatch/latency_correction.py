@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from .menu import INF, Option
+from .options import INF, Option
 
 #: a larger factor is a slow one
 SLOW = 1.25

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heappop, heappush
 
-from .menu import INF
-from .state import Device
+from .late.state import Device
+from .options import INF
 
 
 class Wakes:

@@ -12,17 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 
-from .binding import Query, QueryClass, Terms
-from .gaps import Gaps
-from .leeway import Leeway
-from .menu import INF, Menu, Option
-from .pace import Factors
+from ..binding import Query, QueryClass, Terms
+from ..latency_correction import Factors
+from ..options import INF, Menu, Option
+from .interarrival import Gaps
+from .margin import Leeway
 
 #: for so many seconds after a refusal, one device more is kept able for the application each time
 RESERVE_S = 10.0
 #: devices that a query which fits nowhere looks at for a place between others
 LOOKS = 8
-#: for so many seconds after a refusal batches are opened only with room to grow (see :mod:`.overload`)
+#: for so many seconds after a refusal batches are opened only with room to grow (see :mod:`.admission`)
 HOLD_S = 1.0
 #: how much an arrival counts in the running share of queries that are refused, and of what share on a device's time is
 #: worth the most
@@ -73,7 +73,7 @@ class Batch:
 
     @property
     def device_name(self) -> Hashable:
-        """See :class:`.binding.Dispatch`."""
+        """See :class:`..binding.Dispatch`."""
         return self.device.name
 
 
@@ -353,7 +353,7 @@ class Application:
         return now - self.refused_at < HOLD_S
 
     def kept(self, now: float) -> float:
-        """The part of queries' time for which busy devices are not booked now (see :mod:`.leeway`)."""
+        """The part of queries' time for which busy devices are not booked now (see :mod:`.margin`)."""
         return self.leeway.part(now) if now - self.refused_at < HOLD_S else 0.0
 
     def felt(self, pressure: float, now: float) -> float:

@@ -74,32 +74,21 @@ class Alarm:
         self._ring()
 
 
-if hasattr(os, "timerfd_create"):
-
-    def _file() -> int | None:
-        return os.timerfd_create(time.CLOCK_MONOTONIC, flags=os.TFD_NONBLOCK | os.TFD_CLOEXEC)
-
-    def _set(file: int, at: float) -> None:
-        os.timerfd_settime(file, flags=os.TFD_TIMER_ABSTIME, initial=_some(at))
-
-else:
-    _libc = ctypes.CDLL(None, use_errno=True)
-
-    def _file() -> int | None:
-        if not hasattr(_libc, "timerfd_create"):
-            return None
-        file = _libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
-        if file < 0:
-            raise OSError(ctypes.get_errno(), "timerfd_create: " + os.strerror(ctypes.get_errno()))
-        return file
-
-    def _set(file: int, at: float) -> None:
-        seconds = _some(at)
-        whole = int(seconds)
-        if _libc.timerfd_settime(file, _ABSOLUTE, _Spec(0, 0, whole, int((seconds - whole) * 1e9)), None):
-            raise OSError(ctypes.get_errno(), "timerfd_settime: " + os.strerror(ctypes.get_errno()))
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _some(at: float) -> float:
-    """Zero turns such a timer off, and no time is before the clock's beginning."""
-    return 0.0 if at == math.inf else max(at, 1e-9)
+def _file() -> int | None:
+    if not hasattr(_libc, "timerfd_create"):
+        return None
+    file = _libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+    if file < 0:
+        raise OSError(ctypes.get_errno(), "timerfd_create: " + os.strerror(ctypes.get_errno()))
+    return file
+
+
+def _set(file: int, at: float) -> None:
+    # Zero turns such a timer off, and no time is before the clock's beginning.
+    seconds = 0.0 if at == math.inf else max(at, 1e-9)
+    whole = int(seconds)
+    if _libc.timerfd_settime(file, _ABSOLUTE, _Spec(0, 0, whole, int((seconds - whole) * 1e9)), None):
+        raise OSError(ctypes.get_errno(), "timerfd_settime: " + os.strerror(ctypes.get_errno()))

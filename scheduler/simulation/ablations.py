@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from workers.dispatch.late.dispatching import Granting
 from workers.dispatch.late.schedule import Bookings
-from workers.dispatch.late.starting import chosen
 from workers.dispatch.options import Menu
 from workers.dispatch.stacks import LATE_BINDING
 
@@ -38,7 +37,7 @@ class _UnpricedMenu(Menu):
 class _Unpriced(Granting):
     @staticmethod
     def _chosen(batch, device, start, pressure, now):
-        return chosen(batch, device, start, 0.0, now)
+        return Granting._chosen(batch, device, start, 0.0, now)
 
 
 class _Unwaiting(Granting):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workers.dispatch.late.starting import COALESCE_S
+from workers.dispatch.late.dispatching import COALESCE_S
 
 from .driver import ANSWERED, GRANTED, WAITING, Query, World, menu, option
 

@@ -70,8 +70,6 @@ class Noise:
     always keeps its times soon has a factor of 1.
     """
 
-    __slots__ = ("_below", "deviation", "factor", "mean")
-
     def __init__(self, mean: float = 1.0, deviation: float = AT_FIRST) -> None:
         self.mean = mean
         self.deviation = deviation
@@ -93,8 +91,7 @@ class Noise:
             mean += trust * weight * error
             deviation += trust * weight * (abs(error if strayed is None else strayed) - deviation)
         self.mean, self.deviation = mean, deviation
-        factor = mean + DEVIATIONS * deviation if deviation > NONE else mean
-        self.factor = factor if factor > 1.0 else 1.0
+        self.sum_up()
 
     def forget(self, towards: float = 1.0) -> None:
         """Believe half of what was learnt: what is taken for too slow to be used can show that it is not."""
@@ -116,8 +113,6 @@ class Pace(Noise):
     long run at a scale of 1; ``level``: the scale as its last runs show it. ``usual``: its relative deviation in the
     long run, which a change of scale hardly moves. ``expected_s`` and ``took_s``: of its runs from which the device has
     not learnt yet, together."""
-
-    __slots__ = ("bias", "count", "expected_s", "heard_at", "level", "scale", "taught", "took_s", "usual")
 
     def __init__(self, mean: float, deviation: float, scale: float) -> None:
         super().__init__(mean, deviation)
@@ -161,8 +156,6 @@ class Factors(dict[Option, float]):
     ``scale``: how slow the device is by what all options that ran lately show alike, compared with what each one of
     them takes in the long run. ``common``: what runs take, of whatever option; for those that never ran here.
     """
-
-    __slots__ = ("_before", "_last", "_of", "_paces", "_told", "common", "scale")
 
     def __init__(self) -> None:
         super().__init__()

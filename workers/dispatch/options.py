@@ -44,25 +44,6 @@ class Option:
         bound: seconds by rows that hold for nearly all batches (a high quantile); None: ``latency``.
     """
 
-    __slots__ = (
-        "accuracy",
-        "at_most",
-        "bound",
-        "by_rows",
-        "cost",
-        "improves",
-        "key",
-        "latency",
-        "max_rows",
-        "pace",
-        "planned",
-        "rate",
-        "thrifty",
-        "turn_rows",
-        "variant",
-        "worth",
-    )
-
     def __init__(
         self,
         variant: Hashable,
@@ -114,20 +95,14 @@ class Option:
         return pieces * self.by_rows[self.max_rows] + self.by_rows[rest]
 
 
-def price(level: int) -> float:
-    """Points of accuracy that a second of a device must bring at a level of pressure (0 to ``LEVELS`` - 1)."""
-    pressure = level / LEVELS
-    return FREE_PRICE * math.exp(pressure * (STEEPNESS + CURVATURE * pressure))
-
-
 #: points of accuracy that a second must bring, by level
-PRICES = tuple(price(level) for level in range(LEVELS))
+PRICES = tuple(
+    FREE_PRICE * math.exp(level / LEVELS * (STEEPNESS + CURVATURE * (level / LEVELS))) for level in range(LEVELS)
+)
 
 
 class Menu:
     """The options of one application on devices that have the same ones: at least one, in any order."""
-
-    __slots__ = ("_least", "_ranked", "best_worth", "every", "key", "lead", "options")
 
     def __init__(self, options: Sequence[Option]) -> None:
         #: also those that are no use unless a query names them
@@ -151,10 +126,9 @@ class Menu:
 
     def least(self, rows: int) -> float:
         """Seconds of the variant that is done first with ``rows`` rows, as expected: no device counts on less."""
-        least = self._least.get(rows)
-        if least is None:
-            least = self._least[rows] = min(option.seconds(rows) for option in self.options)
-        return least
+        if rows not in self._least:
+            self._least[rows] = min(option.seconds(rows) for option in self.options)
+        return self._least[rows]
 
     def best(
         self, rows: int, queries: int, within_s: float, factors: Mapping[Option, float], level: int

@@ -12,8 +12,6 @@ from .options import INF
 class Wakes:
     """One time for each device, the newest that was set. ``at``: the first of all, or earlier; inf: there is none."""
 
-    __slots__ = ("_heap", "_number", "at")
-
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Device]] = []
         self._number = 0

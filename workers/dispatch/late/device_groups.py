@@ -139,7 +139,10 @@ class Fleet:
         if application.permitted is not None:
             # Devices are not kept free for every accuracy that somebody may ask for.
             return
-        hosts = [(d, application.slo_s - d.least(group.menu, 1)) for group, d in application.crowd]
+        hosts = [
+            (device, application.slo_s - min(device.seconds(option, 1) for option in group.menu.options))
+            for group, device in application.crowd
+        ]
         if len(hosts) > FEW_HOSTS and max(limit_s for _, limit_s in hosts) >= TIGHT * longest_s:
             return
         application.hosts = hosts

@@ -11,62 +11,33 @@ from .selection import FULL_MARGIN_S, ROUNDING_S
 from .state import LOOKS, Application, Batch, Device, Group
 
 
-def gap(
+def insertion(
     application: Application,
     rows: int,
     now: float,
-    deadline: float,
-    budget_s: float | None = None,
-    kept_s: float = 0.0,
-) -> tuple[Option, Device, int] | None:
-    """A variant, a device and a position (see :meth:`Device.room`) where the query fits in front of what is booked
-    and can wait so long. ``budget_s``: with room to grow (:func:`rows_meant`); ``kept_s``: all in time by so much."""
-    for group, device in _crowded(application):
-        start, least = now + device.starts_in(now), group.menu.least(rows)
-        if start + least > deadline or start + device.booked_s + least > device.booked[-1].deadline + FULL_MARGIN_S:
-            continue
-        found = _fitting(group.menu.options, device, device.room(now), rows, deadline, budget_s, kept_s)
-        if found is not None:
-            return found[0], device, found[1]
-    return None
-
-
-def hurried(
-    application: Application,
-    rows: int,
-    now: float,
-    deadline: float,
-    budget_s: float | None = None,
-    kept_s: float = 0.0,
-) -> tuple[Option, Device, int, list[Option]] | None:
-    """As :func:`gap`, or behind all, if what is booked runs on quicker variants: those too, one for each batch."""
-    for group, device in _crowded(application):
-        if now + device.starts_in(now) + group.menu.least(rows) > deadline:
-            continue
-        quicker = [_quickest(batch, device) for batch in device.booked]
-        found = _fitting(group.menu.options, device, device.room(now, quicker), rows, deadline, budget_s, kept_s)
-        if found is not None:
-            return found[0], device, found[1], quicker
-    return None
-
-
-def _fitting(
-    options: list[Option],
-    device: Device,
-    room: list[tuple[float, float]],
-    rows: int,
     deadline: float,
     budget_s: float | None,
     kept_s: float,
-) -> tuple[Option, int] | None:
-    """The first of the options that fits in somewhere, and its last possible position."""
-    for option in options:
-        meant = rows if budget_s is None else rows_meant(option, device, rows, budget_s)
-        seconds = option.seconds(meant) * device.factors[option]
-        for position in range(len(room) - 1, -1, -1):
-            start, most = room[position]
-            if seconds <= most + ROUNDING_S - kept_s and start + seconds <= deadline - kept_s:
-                return option, position
+    hurry: bool,
+) -> tuple[Option, Device, int, list[Option] | None] | None:
+    """A variant, a device and a position (see :meth:`Device.room`) where the query fits in front of what is booked
+    and can wait so long. ``budget_s``: with room to grow (:func:`rows_meant`); ``kept_s``: all in time by so much.
+    ``hurry``: or behind all, if what is booked runs on quicker variants: those too, one for each batch."""
+    for group, device in _crowded(application):
+        start, least = now + device.starts_in(now), group.menu.least(rows)
+        if start + least > deadline:
+            continue
+        quicker = [_quickest(batch, device) for batch in device.booked] if hurry else None
+        if not hurry and start + device.booked_s + least > device.booked[-1].deadline + FULL_MARGIN_S:
+            continue
+        room = device.room(now, quicker)
+        for option in group.menu.options:
+            meant = rows if budget_s is None else rows_meant(option, device, rows, budget_s)
+            seconds = option.seconds(meant) * device.factors[option]
+            for position in range(len(room) - 1, -1, -1):
+                at, most = room[position]
+                if seconds <= most + ROUNDING_S - kept_s and at + seconds <= deadline - kept_s:
+                    return option, device, position, quicker
     return None
 
 

@@ -22,8 +22,6 @@ class Gaps:
 
     Where queries come in clumps the mean says when the next clump is due, and the median whether this one goes on."""
 
-    __slots__ = ("_last_at", "_step", "mean_s", "median_s")
-
     def __init__(self) -> None:
         self.mean_s = 0.0
         self.median_s = SHORTEST_S

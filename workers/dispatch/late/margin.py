@@ -20,8 +20,6 @@ EASES = 0.005
 class Leeway:
     """Of one application."""
 
-    __slots__ = ("_at", "_part")
-
     def __init__(self) -> None:
         self._part, self._at = 0.0, -INF
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from ..options import INF, Option
 from .admission import budget, kept_free, overtakes, roomy, spacious
 from .device_groups import Fleet
-from .insertion import gap, hurried
+from .insertion import insertion
 from .selection import ROUNDING_S, anywhere, joinable, joins, opening, takeover
 from .state import Application, Batch, Device, Query
 
@@ -138,19 +138,12 @@ class Bookings:
     def check(self, device: Device, now: float) -> None:
         """After a delay of the device: run what would be late on quicker variants, or book it elsewhere."""
         end = now + device.starts_in(now)
-        moved: list[Query] | None = None
-        for batch in device.booked:
-            seconds = device.seconds(batch.option, batch.rows)
-            if end + seconds > batch.deadline + ROUNDING_S:
-                moved = []
-                break
-            end += seconds
-        if moved is None:
-            return
-        end = now + device.starts_in(now)
+        moved: list[Query] = []
+        late = False
         for batch in list(device.booked):
             seconds = device.seconds(batch.option, batch.rows)
             if end + seconds > batch.deadline + ROUNDING_S:
+                late = True
                 menu = device.menus.get(batch.application.query_class)
                 latest = batch.deadline + ROUNDING_S
                 option = menu.best(batch.rows, len(batch.queries), latest - end, device.factors, 0) if menu else None
@@ -162,8 +155,9 @@ class Bookings:
                 self._change(batch, option)
                 seconds = device.seconds(option, batch.rows)
             end += seconds
-        self._recount(device, now)
-        self.book_again(moved, now)
+        if late:
+            self._recount(device, now)
+            self.book_again(moved, now)
 
     def take_back(self, device: Device, now: float) -> None:
         """Book all that is booked on the device elsewhere."""
@@ -248,17 +242,15 @@ class Bookings:
         if budget_s is not None and not overtakes(application, deadline):
             application.looked_in_vain(now)
             return False
-        found = gap(application, query.rows, now, deadline, budget_s, kept_s)
-        if found is not None:
-            option, device, position = found
-        else:
-            faster = hurried(application, query.rows, now, deadline, budget_s, kept_s)
-            if faster is None:
-                application.looked_in_vain(now)
-                return False
-            option, device, position, quicker = faster
-            for batch, instead in zip(device.booked, quicker, strict=True):
-                self._change(batch, instead)
+        found = insertion(application, query.rows, now, deadline, budget_s, kept_s, False) or insertion(
+            application, query.rows, now, deadline, budget_s, kept_s, True
+        )
+        if found is None:
+            application.looked_in_vain(now)
+            return False
+        option, device, position, quicker = found
+        for batch, instead in zip(device.booked, quicker or (), strict=bool(quicker)):
+            self._change(batch, instead)
         self._book(Batch(application, option, device, query), now, position)
         return True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ..latency_correction import SLOW
 from ..options import INF, LEVELS, Option
-from .state import RESERVE_S, Application, Batch, Device, Group, Kind, Query, pressure_of
+from .state import RESERVE_S, Application, Batch, Device, Group, Kind, Query
 
 #: batches that may grow which a query is tried on: far into overload there are hundreds, on which nothing fits
 JOIN_LOOKS = 16
@@ -92,24 +92,12 @@ def opening(
     is booked there; None where none would be in time."""
     slo_s, highest = application.bookable_s(now), above
     found: tuple[Option, Device, float] | None = None
-    device: Device | None
     for group in application.groups:
-        if len(group.kinds) == 1:
-            # One kind is the common case, and this the path of every query that opens a batch.
-            kind = group.kinds[0]
-            pressure = pressure_of(kind.until_sum - kind.busy * now + kind.booked_s, kind.count, len(kind.idle), slo_s)
-            if kind.idle:
-                device = _longest_idle(kind, group.menu.options[0])
-                soonest = device.way_s
-            else:
-                device, soonest = _first(kind, now)
-        else:
-            device, soonest, pressure = _survey(group, now, slo_s)
+        device, soonest = _soonest(group, now)
         if device is None:
             continue
-        level = int(application.felt(pressure, now) * LEVELS)
-        if level >= LEVELS:
-            level = LEVELS - 1
+        pressure = group.pressure(now, slo_s)
+        level = min(int(application.felt(pressure, now) * LEVELS), LEVELS - 1)
         value, option = group.menu.ranked(level)[0]
         if value > highest:
             highest, found = value, (option, device, soonest)
@@ -142,22 +130,20 @@ def _first(kind: Kind, now: float) -> tuple[Device | None, float]:
     return best, soonest
 
 
-def _survey(group: Group, now: float, slo_s: float) -> tuple[Device | None, float, float]:
-    """The device that could start first, in how many seconds, and the pressure on them all."""
-    best, soonest, total, count, idle = None, INF, 0.0, 0, 0
+def _soonest(group: Group, now: float) -> tuple[Device | None, float]:
+    """The device of the group that could start first, and in how many seconds."""
+    best, soonest = None, INF
     for kind in group.kinds:
-        count += kind.count
-        idle += len(kind.idle)
-        total += kind.until_sum - kind.busy * now + kind.booked_s
+        if best is not None and soonest <= best.way_s:
+            continue
         if kind.idle:
-            if best is None or soonest > best.way_s:
-                best = _longest_idle(kind, group.menu.options[0])
-                soonest = best.way_s
-        elif best is None or soonest > best.way_s:
+            best = _longest_idle(kind, group.menu.options[0])
+            soonest = best.way_s
+        else:
             device, wait = _first(kind, now)
             if wait < soonest:
                 best, soonest = device, wait
-    return best, soonest, pressure_of(total, count, idle, slo_s)
+    return best, soonest
 
 
 def _next_best(
@@ -166,9 +152,10 @@ def _next_best(
     """The most valuable variant that would be in time, and its device."""
     offers = []
     for group in application.groups:
-        device, soonest, pressure = _survey(group, now, application.bookable_s(now))
+        device, soonest = _soonest(group, now)
         if device is None or now + soonest > deadline:
             continue
+        pressure = group.pressure(now, application.bookable_s(now))
         level = min(int(application.felt(pressure, now) * LEVELS), LEVELS - 1)
         ranked = group.menu.ranked(level)
         offers += [(value, i, option, device, soonest, group) for i, (value, option) in enumerate(ranked)]

@@ -41,21 +41,6 @@ class Batch:
     ``ready_at``: since when it could have been; inf: not yet.
     """
 
-    __slots__ = (
-        "application",
-        "application_name",
-        "deadline",
-        "device",
-        "end",
-        "granted",
-        "granted_at",
-        "key",
-        "option",
-        "queries",
-        "ready_at",
-        "rows",
-    )
-
     def __init__(self, application: Application, option: Option, device: Device, query: Query) -> None:
         self.application = application
         self.application_name = application.query_class.application
@@ -82,30 +67,6 @@ class Device:
     that is granted is expected back (in the past: idle).
     ``booked_s``: seconds of what is booked. ``way_s``: there and back. ``away``: it does something else until
     ``free_at`` (a load, say), which is no sign of pressure. ``kind``: the fleet's, None while it takes no queries."""
-
-    __slots__ = (
-        "away",
-        "booked",
-        "booked_s",
-        "claims",
-        "counted",
-        "counted_booked_s",
-        "counted_until",
-        "factors",
-        "forget_at",
-        "free_at",
-        "granted",
-        "heard_at",
-        "kind",
-        "menus",
-        "name",
-        "offers",
-        "shy_s",
-        "shy_until",
-        "up",
-        "wake_at",
-        "way_s",
-    )
 
     def __init__(self, name: Hashable) -> None:
         self.name = name
@@ -145,10 +106,6 @@ class Device:
         """Seconds that a batch takes here, to count on."""
         return option.seconds(rows) * self.factors[option]
 
-    def least(self, menu: Menu, rows: int) -> float:
-        """Seconds to count on for the option that is done first here."""
-        return min(option.seconds(rows) * self.factors[option] for option in menu.options)
-
     def room(self, now: float, options: list[Option] | None = None) -> list[tuple[float, float]]:
         """By position in front of a booked batch, the last behind all: when a batch put there would start, and how
         long it might take with all behind it still in time. ``options``: to run what is booked on instead."""
@@ -187,8 +144,6 @@ class Kind:
     are ``busy``, the sum ``until_sum`` of when these will be free, and ``booked_s``. ``idle``: those with nothing to
     do, the longest idle first."""
 
-    __slots__ = ("booked_s", "busy", "count", "devices", "groups", "idle", "until_sum")
-
     def __init__(self) -> None:
         self.devices: list[Device] = []
         self.groups: dict[QueryClass, Group] = {}
@@ -201,8 +156,6 @@ class Kind:
 
 class Group:
     """The devices that offer an application the same menu."""
-
-    __slots__ = ("kinds", "menu")
 
     def __init__(self, menu: Menu) -> None:
         self.menu = menu
@@ -224,24 +177,11 @@ class Group:
             total -= besides.counted_booked_s
             if not besides.counted:
                 idle += 1
-        return pressure_of(total, count, idle, slo_s)
-
-
-def pressure_of(total_s: float, count: int, idle: int, slo_s: float) -> float:
-    """The part of the SLO for which ``count`` devices, ``idle`` of which have nothing to do, are booked for ``total_s``
-    seconds together; not more than the part of them that is busy, however long they are."""
-    if not count:
-        return 1.0
-    pressure, busy = total_s / (count * slo_s), 1.0 - idle / count
-    return 0.0 if pressure < 0.0 else busy if pressure > busy else pressure
-
-
-def pressure_at(device: Device, application: Application, now: float, alone: bool) -> float:
-    """The pressure on the devices that offer the application what this one does, which must be up, as a batch feels it
-    that is booked there; ``alone``: with nothing else, so that nobody waits for it."""
-    kind = device.kind
-    assert kind is not None
-    return kind.groups[application.query_class].pressure(now, application.bookable_s(now), device if alone else None)
+        if not count:
+            return 1.0
+        # Not more than the part of them that is busy, however long they are.
+        pressure, busy = total / (count * slo_s), 1.0 - idle / count
+        return 0.0 if pressure < 0.0 else busy if pressure > busy else pressure
 
 
 class Demand:
@@ -253,16 +193,6 @@ class Demand:
             answer before they ask again are no more than that.
         open: batches that may still grow.
     """
-
-    __slots__ = (
-        "_most_before",
-        "_most_since",
-        "_window_at",
-        "gaps",
-        "most_under_way",
-        "open",
-        "under_way",
-    )
 
     def __init__(self) -> None:
         self.gaps = Gaps()
@@ -290,26 +220,6 @@ class Application:
     ``hosts``: where it depends on few or cannot wait, its devices, with the seconds after which a query that has just
     arrived must start there; ``reserve`` of them, besides the one in question, are to stay able to take its next query.
     ``crowd``: all its devices with their groups, and ``looked_at``, where the next look at some begins."""
-
-    __slots__ = (
-        "_vain",
-        "_vain_since",
-        "best_worth",
-        "crowd",
-        "demand",
-        "groups",
-        "hosts",
-        "leeway",
-        "looked_at",
-        "open",
-        "permitted",
-        "query_class",
-        "refused_at",
-        "refused_share",
-        "reserve",
-        "serve_late",
-        "slo_s",
-    )
 
     def __init__(self, query_class: QueryClass, terms: Terms, demand: Demand | None = None) -> None:
         self.query_class = query_class

@@ -9,6 +9,7 @@ device idle, time for a more accurate variant) is taken when the batch starts: n
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 
 from ..binding import Decisions, Query, QueryClass, Terms
@@ -145,18 +146,14 @@ class Dispatcher:
             self._sweep(now)
         find = self._fleet.application
         if len(queries) == 1:
-            query = queries[0]
-            application = self._fleet.applications.get(query.query_class) or find(query.query_class, now)
+            application = find(queries[0].query_class, now)
             if application is None:
                 self._bookings.refuse(queries)
             else:
                 application.arrived(1, now)
-                self._bookings.place(application, query, now)
+                self._bookings.place(application, queries[0], now)
             return self._decided(now)
-        counts: dict[QueryClass, int] = {}
-        for query in queries:
-            counts[query.query_class] = counts.get(query.query_class, 0) + 1
-        for query_class, count in counts.items():
+        for query_class, count in Counter(query.query_class for query in queries).items():
             if (application := find(query_class, now)) is not None:
                 application.arrived(count, now)
         self._bookings.place_all([(find(query.query_class, now), query) for query in queries], now)

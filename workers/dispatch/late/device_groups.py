@@ -163,19 +163,20 @@ class Fleet:
         kind = device.kind
         if kind is None:
             return
+        busy, until, booked_s = 0, 0.0, device.booked_s
         if device.away:
-            busy, until, booked_s = 0, 0.0, 0.0
+            booked_s = 0.0
         elif device.granted or device.free_at > now:
-            busy, until, booked_s = 1, device.free_at, device.booked_s
-        else:
-            busy, until, booked_s = 0, 0.0, device.booked_s
-        kind.busy += busy - device.counted
-        kind.until_sum += until - device.counted_until
-        if not kind.busy:
-            # Roundings do not add up over months.
-            kind.until_sum = 0.0
+            busy, until = 1, device.free_at
+        if busy or device.counted:
+            kind.busy += busy - device.counted
+            kind.until_sum += until - device.counted_until
+            if not kind.busy:
+                # Roundings do not add up over months.
+                kind.until_sum = 0.0
+            device.counted, device.counted_until = busy, until
         kind.booked_s += booked_s - device.counted_booked_s
-        device.counted, device.counted_until, device.counted_booked_s = busy, until, booked_s
+        device.counted_booked_s = booked_s
         if busy or device.booked or device.away:
             kind.idle.pop(device, None)
         else:

@@ -38,21 +38,14 @@ class Gaps:
             since = LONGEST_S
         weight = WEIGHT * count
         self.mean_s += (weight if weight < 1.0 else 1.0) * (since / count - self.mean_s)
-        self._move(since)
-        for _ in range(count - 1 if count <= MOST_STEPS else MOST_STEPS):
-            self._move(0.0)
-
-    def _move(self, since: float) -> None:
-        """The median, by a gap."""
-        step = self._step
-        if since > self.median_s:
-            step = STEP if step <= 1.0 else step * step
-            if step > MOST_STEP:
-                step = MOST_STEP
-        else:
-            step = 1.0 / STEP if step >= 1.0 else step * step
-            if step < 1.0 / MOST_STEP:
-                step = 1.0 / MOST_STEP
-        self._step = step
-        median_s = self.median_s * step
-        self.median_s = median_s if median_s > SHORTEST_S else SHORTEST_S
+        step, median_s = self._step, self.median_s
+        for _ in range(count if count <= MOST_STEPS else MOST_STEPS + 1):
+            if since > median_s:
+                step = STEP if step <= 1.0 else min(step * step, MOST_STEP)
+            else:
+                step = 1.0 / STEP if step >= 1.0 else max(step * step, 1.0 / MOST_STEP)
+            median_s *= step
+            if median_s < SHORTEST_S:
+                median_s = SHORTEST_S
+            since = 0.0
+        self._step, self.median_s = step, median_s

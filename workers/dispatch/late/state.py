@@ -131,11 +131,9 @@ class Device:
 
     def recount(self) -> None:
         """After a change of what is booked."""
-        total = 0.0
-        factors = self.factors
+        total, factors = 0.0, self.factors
         for batch in self.booked:
-            option = batch.option
-            total += option.seconds(batch.rows) * factors[option]
+            total += batch.option.seconds(batch.rows) * factors[batch.option]
         self.booked_s = total
 
 
@@ -242,8 +240,8 @@ class Application:
 
     def arrived(self, count: int, now: float) -> None:
         """So many queries arrived at once."""
-        weight = REFUSED_WEIGHT * count
-        self.refused_share -= (weight if weight < 1.0 else 1.0) * self.refused_share
+        if self.refused_share:
+            self.refused_share -= min(REFUSED_WEIGHT * count, 1.0) * self.refused_share
         self.demand.arrived(count, now)
 
     def may_share(self, batch: Batch) -> bool:

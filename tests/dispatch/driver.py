@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
 from workers.batching.latency import LatencyModel
-from workers.dispatch.binding import Decisions, QueryClass, Terms
-from workers.dispatch.late.binding import Dispatcher
-from workers.dispatch.late.state import Batch
-from workers.dispatch.options import Menu, Option
-from workers.dispatch.stragglers import learn
+from workers.dispatch.binding import Decisions, QueryClass, ServiceTerms
+from workers.dispatch.feedback import learn
+from workers.dispatch.late.binding import LateBinding
+from workers.dispatch.late.state import ScheduledBatch
+from workers.dispatch.options import OptionSet, ServingOption
 
 from .invariants import check
 
@@ -28,11 +28,11 @@ PATIENCE = 20_000
 def option(variant: str, accuracy: float, points: Mapping[int, float], rows: int | None = None, weight: float = 1.0):
     """A variant with ``points`` {batch: seconds}; sizes between two of these cost what the larger costs."""
     latency = LatencyModel(list(points.items()), interpolate=False)
-    return Option(variant, accuracy, latency, rows or latency.largest, weight)
+    return ServingOption(variant, accuracy, latency, rows or latency.largest, weight)
 
 
-def menu(*options: Option) -> Menu:
-    return Menu(options)
+def menu(*options: ServingOption) -> OptionSet:
+    return OptionSet(options)
 
 
 def class_of(name: str | QueryClass) -> QueryClass:
@@ -40,13 +40,13 @@ def class_of(name: str | QueryClass) -> QueryClass:
     return name if isinstance(name, QueryClass) else QueryClass(name)
 
 
-def terms(applications: Mapping[str | QueryClass, tuple[float, bool]]) -> dict[str, Terms]:
+def terms(applications: Mapping[str | QueryClass, tuple[float, bool]]) -> dict[str, ServiceTerms]:
     """By application, with its size classes."""
     sizes: dict[str, tuple[int, ...]] = {}
     for name in map(class_of, applications):
         sizes[name.application] = (*sizes.get(name.application, ()), name.size)
     return {
-        class_of(name).application: Terms(*given, sizes[class_of(name).application])
+        class_of(name).application: ServiceTerms(*given, sizes[class_of(name).application])
         for name, given in applications.items()
     }
 
@@ -62,10 +62,10 @@ class Query:
         self.due = self.deadline = due
         self.rows = rows
         self.key = key
-        self.booking = None
+        self.reservation = None
         self.state = WAITING
         self.answered = math.nan
-        self.batch: Batch | None = None
+        self.batch: ScheduledBatch | None = None
 
     def __repr__(self) -> str:
         return f"<{self.application} {self.id}: {self.rows} rows, {self.arrived:g} to {self.due:g}, {self.state}>"
@@ -89,16 +89,18 @@ class World:
         exact: what the dispatcher is told is the truth, so what it grants in time must be in time.
     """
 
-    def __init__(self, applications, devices: Mapping[str, Mapping[str, Menu]], way_s=0.0, slowness=None, exact=True):
-        self.dispatcher = Dispatcher()
+    def __init__(
+        self, applications, devices: Mapping[str, Mapping[str, OptionSet]], rtt_s=0.0, slowness=None, exact=True
+    ):
+        self.binding = LateBinding()
         self.now = 0.0
         self.queries: list[Query] = []
-        self.batches: list[Batch] = []
-        self.under_way: dict[str, list[Batch]] = {}
+        self.batches: list[ScheduledBatch] = []
+        self.under_way: dict[str, list[ScheduledBatch]] = {}
         self.exact = exact and slowness is None
         #: something was done to devices of which no booking could know. To devices further away than a batch is long
         #: it always is: only two batches are under way there, so a third waits for an answer as no booking expects
-        self.disturbed = way_s > min(
+        self.disturbed = rtt_s > min(
             (
                 option.seconds(rows)
                 for menus in devices.values()
@@ -112,12 +114,12 @@ class World:
         self.decisions: list[tuple] = []
         self.wake_at = math.inf
         self._slowness = slowness or (lambda device: 1.0)
-        self._heap: list[tuple[float, int, Batch, float]] = []
+        self._heap: list[tuple[float, int, ScheduledBatch, float]] = []
         self._free_at: dict[str, float] = {}
         self._number = 0
         self.set_applications(applications)
         for name, menus in devices.items():
-            self.set_way(name, way_s)
+            self.set_way(name, rtt_s)
             self.offer(name, menus)
             self.set_up(name, True)
 
@@ -125,14 +127,14 @@ class World:
 
     def call(self, method: str, *arguments):
         """Call the dispatcher, and carry out and check what it decides."""
-        self._act(getattr(self.dispatcher, method)(*arguments, self.now))
+        self._act(getattr(self.binding, method)(*arguments, self.now))
 
-    def offer(self, device: str, menus: Mapping[str, Menu]) -> None:
+    def offer(self, device: str, menus: Mapping[str, OptionSet]) -> None:
         """The device can run this now, by application."""
         self.call("offered", device, {class_of(name): menu for name, menu in menus.items()})
 
     def set_up(self, device: str, up: bool) -> None:
-        self._act(self.dispatcher.device_changed(device, self.now, up=up))
+        self._act(self.binding.device_changed(device, self.now, up=up))
 
     def set_applications(self, applications) -> None:
         self.applications = {
@@ -140,38 +142,38 @@ class World:
         }
         self.call("configured", terms(self.applications))
 
-    def set_way(self, device: str, way_s: float) -> None:
-        self.ways[device] = way_s
-        self.dispatcher.rtt_changed(device, way_s)
+    def set_way(self, device: str, rtt_s: float) -> None:
+        self.ways[device] = rtt_s
+        self.binding.rtt_changed(device, rtt_s)
 
     def away(self, device: str, seconds: float) -> None:
         """The device does something of its own, as soon as it is done with what it was granted."""
         self.disturbed = True
         until = self.now + seconds
         self._free_at[device] = max(self._free_at.get(device, 0.0), until - self.ways[device] / 2)
-        self.call("set_away", device, until)
+        self.call("set_loading", device, until)
 
     def back(self, device: str) -> None:
-        self.call("set_away", device, self.now)
+        self.call("set_loading", device, self.now)
 
     def busy(self, device: str, seconds: float) -> None:
         """Others' work holds the device for so long."""
         self.disturbed = True
         self._free_at[device] = max(self._free_at.get(device, 0.0), self.now + seconds - self.ways[device] / 2)
-        self._act(self.dispatcher.device_changed(device, self.now, busy_until=self.now + seconds))
+        self._act(self.binding.device_changed(device, self.now, busy_until=self.now + seconds))
 
     def free(self, device: str) -> None:
         """Others' work on the device has ended, sooner than it was told."""
         self._free_at[device] = self.now
-        self._act(self.dispatcher.device_changed(device, self.now, busy_until=self.now))
+        self._act(self.binding.device_changed(device, self.now, busy_until=self.now))
 
     def settle(self) -> None:
         """Every device has shown that it keeps its times, whatever it runs."""
-        for device in self.dispatcher._fleet.devices.values():
-            for known in [option for menu in device.menus.values() for option in menu.options]:
+        for device in self.binding._groups.devices.values():
+            for known in [option for menu in device.option_sets.values() for option in menu.options]:
                 for _ in range(200):
                     learn(device, known, 1, known.seconds(1), self.now)
-                    self.dispatcher._fleet.note(device, self.now)
+                    self.binding._groups.update(device, self.now)
 
     def submit(self, application: str, rows: int = 1, budget_s: float | None = None, key: object = None) -> Query:
         budget_s = self._slo_s(application) if budget_s is None else budget_s
@@ -216,14 +218,14 @@ class World:
         self._hand_in(orphans)
         return orphans
 
-    def decline(self, batch: Batch) -> None:
+    def decline(self, batch: ScheduledBatch) -> None:
         """The device gives a granted batch back."""
         self.disturbed = True
         self.under_way[batch.device_name].remove(batch)
         self.call("finished", batch)
         self._hand_in(batch.queries)
 
-    def hang(self, batch: Batch) -> None:
+    def hang(self, batch: ScheduledBatch) -> None:
         """The device never ends this batch, nor any after it."""
         self._free_at[batch.device.name] = math.inf
         self._heap = [entry for entry in self._heap if entry[2] is not batch]
@@ -268,7 +270,7 @@ class World:
     def wake(self) -> None:
         """Wake the dispatcher when it wants to be woken, or now if that is over."""
         self.now = max(self.now, self.wake_at)
-        decisions = self.dispatcher.wake(self.now)
+        decisions = self.binding.wake(self.now)
         assert decisions.wake_at > self.now, "woken in vain, again and again"
         self._act(decisions)
 
@@ -293,7 +295,7 @@ class World:
                 query.state, query.answered = ANSWERED, self.now
                 if self.exact:
                     assert query.answered <= query.deadline + ROUNDING_S, f"{query} was answered at {self.now:g}"
-            self._act(self.dispatcher.finished(batch, self.now, run_s))
+            self._act(self.binding.finished(batch, self.now, run_s))
         else:
             self.wake()
 
@@ -311,12 +313,12 @@ class World:
         for query in refused:
             self._was_hopeless(query)
             assert not self.exact or query.arrived == self.now or self.disturbed, f"{query} had a place and lost it"
-        check(self.dispatcher, self.now, self.wake_at)
+        check(self.binding, self.now, self.wake_at)
         for query in self.queries:
-            booked = query.booking is not None and not query.booking.granted
-            assert booked == (query.state == WAITING), query
+            scheduled = query.reservation is not None and not query.reservation.dispatched
+            assert scheduled == (query.state == WAITING), query
 
-    def _granted(self, batch: Batch) -> None:
+    def _granted(self, batch: ScheduledBatch) -> None:
         device = batch.device.name
         self.decisions.append(
             ("granted", self.now, device, batch.option.variant, tuple(query.id for query in batch.queries), batch.end)
@@ -330,23 +332,23 @@ class World:
         self.batches.append(batch)
         self.under_way.setdefault(device, []).append(batch)
         assert len(self.under_way[device]) <= 2
-        way_s = self.ways[device]
-        start = max(self.now + way_s / 2, self._free_at.get(device, 0.0))
+        rtt_s = self.ways[device]
+        start = max(self.now + rtt_s / 2, self._free_at.get(device, 0.0))
         run_s = batch.option.seconds(batch.rows) * self._slowness(device)
         self._free_at[device] = start + run_s
         self._number += 1
-        heappush(self._heap, (start + run_s + way_s / 2, self._number, batch, run_s))
+        heappush(self._heap, (start + run_s + rtt_s / 2, self._number, batch, run_s))
 
     def _was_hopeless(self, query: Query) -> None:
         """No idle device could have answered a refused query in time."""
-        fleet = self.dispatcher._fleet
-        if query.query_class not in fleet.applications:
+        groups = self.binding._groups
+        if query.query_class not in groups.classes:
             return
-        for device in fleet.devices.values():
-            menu = device.menus.get(query.query_class)
-            if menu is None or not device.up or device.away or device.granted or device.booked:
+        for device in groups.devices.values():
+            menu = device.option_sets.get(query.query_class)
+            if menu is None or not device.up or device.loading or device.dispatched or device.scheduled:
                 continue
-            start = max(self.now + device.way_s, device.free_at)
+            start = max(self.now + device.rtt_s, device.free_at)
             for option in menu.options:
                 end = start + device.seconds(option, query.rows)
                 assert end > query.deadline, f"{query} refused, but {device.name} is idle and had it done by {end:g}"

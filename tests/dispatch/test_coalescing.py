@@ -64,7 +64,7 @@ def test_clients_that_ask_again_at_once_come_to_share_a_batch(count):
     found = batches(clients.asked)
     assert sum(found) / len(found) > 0.9 * count
     # Once all are there nobody else is waited for.
-    waits = [query.batch.granted_at - query.arrived for query in clients.asked if query.state == ANSWERED]
+    waits = [query.batch.dispatched_at - query.arrived for query in clients.asked if query.state == ANSWERED]
     assert max(waits) < COALESCE_S
 
 
@@ -139,5 +139,5 @@ def test_however_closely_they_come_none_is_late_and_all_are_answered(arrivals, d
     made.finish()
     # That none is answered late the world sees to; nor does any wait here while its device is idle.
     for query in made.queries:
-        if query.state == ANSWERED and devices == 1 and query.batch.granted_at - query.arrived > 3 * COALESCE_S:
+        if query.state == ANSWERED and devices == 1 and query.batch.dispatched_at - query.arrived > 3 * COALESCE_S:
             raise AssertionError(f"{query} waited for {query.batch.granted_at - query.arrived:g} s")

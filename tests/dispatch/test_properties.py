@@ -61,11 +61,11 @@ class Dispatching(RuleBasedStateMachine):
         applications=applications,
         kinds=st.lists(offers(), min_size=1, max_size=3),
         count=st.integers(1, len(DEVICES)),
-        way_s=st.sampled_from([0.0, 0.0, 0.002, 0.04]),
+        rtt_s=st.sampled_from([0.0, 0.0, 0.002, 0.04]),
         noise=st.sampled_from([0.0, 0.0, 0.05, 0.6]),
         slow=st.sampled_from([1.0, 1.0, 2.5]),
     )
-    def begin(self, applications, kinds, count, way_s, noise, slow):
+    def begin(self, applications, kinds, count, rtt_s, noise, slow):
         self.kinds = kinds
         found = {name: kinds[i % len(kinds)] for i, name in enumerate(DEVICES[:count])}
         worlds = []
@@ -77,7 +77,7 @@ class Dispatching(RuleBasedStateMachine):
                 def slowness(device, draw=draw):
                     return (slow if device == "d0" else 1.0) * draw.lognormvariate(0.0, noise)
 
-            worlds.append(World(applications, found, way_s, slowness, exact=False))
+            worlds.append(World(applications, found, rtt_s, slowness, exact=False))
         self.world, self.twin = worlds
         self.same()
 
@@ -234,11 +234,11 @@ class Dispatching(RuleBasedStateMachine):
                 world.busy(device, seconds)
         self.same()
 
-    @rule(device=devices, way_s=st.sampled_from([0.0, 0.001, 0.02]))
-    def set_way(self, device, way_s):
+    @rule(device=devices, rtt_s=st.sampled_from([0.0, 0.001, 0.02]))
+    def set_way(self, device, rtt_s):
         for world in self.both():
             if device in world.ways:
-                world.set_way(device, way_s)
+                world.set_way(device, rtt_s)
 
     @precondition(lambda self: hasattr(self, "world"))
     @rule()
@@ -262,8 +262,8 @@ def worlds(draw, late: bool, exact: bool = True):
     kinds = draw(st.lists(offers(), min_size=1, max_size=3))
     names = DEVICES[: draw(st.integers(1, len(DEVICES)))]
     served = {name: (draw(st.sampled_from(SLOS)), late and draw(st.booleans())) for name in APPLICATIONS}
-    way_s = draw(st.sampled_from([0.0, 0.0, 0.002, 0.04]))
-    return World(served, {name: kinds[i % len(kinds)] for i, name in enumerate(names)}, way_s, exact=exact)
+    rtt_s = draw(st.sampled_from([0.0, 0.0, 0.002, 0.04]))
+    return World(served, {name: kinds[i % len(kinds)] for i, name in enumerate(names)}, rtt_s, exact=exact)
 
 
 arrivals = st.lists(
@@ -283,7 +283,9 @@ def test_what_is_granted_is_answered_in_time_by_devices_that_keep_their_times(wo
     for query in world.queries:
         if query.state == REFUSED:
             late = world.applications[query.application][1]
-            assert not late or not any(query.query_class in d.menus for d in world.dispatcher._fleet.devices.values())
+            assert not late or not any(
+                query.query_class in d.option_sets for d in world.binding._groups.devices.values()
+            )
 
 
 @settings(max_examples=60, deadline=None)

@@ -40,12 +40,12 @@ def ask(world: World, due: float) -> Query:
     ],
 )
 def test_a_query_that_fits_an_idle_device_but_for_a_rounding_is_not_booked_there_for_ever(now, run_s, due):
-    way_s = 0.0003
-    world = World({"q": 1.0}, {"cpu": {"q": menu(option("only", 90, {1: run_s}))}}, way_s)
+    rtt_s = 0.0003
+    world = World({"q": 1.0}, {"cpu": {"q": menu(option("only", 90, {1: run_s}))}}, rtt_s)
     world.settle()
     world.now = now
     latest = due + ROUNDING_S
-    assert now + way_s + run_s > latest and run_s <= latest - now - way_s, "no such case"
+    assert now + rtt_s + run_s > latest and run_s <= latest - now - rtt_s, "no such case"
     assert ask(world, due).state in (GRANTED, REFUSED)
 
 

@@ -10,7 +10,7 @@ import httpx
 
 from workers.batching.latency import LatencyModel
 from workers.dispatch.binding import QueryClass
-from workers.dispatch.options import Menu, Option
+from workers.dispatch.options import OptionSet, ServingOption
 from workers.gateway.binding_driver import REST_S, BindingDriver
 from workers.gateway.in_flight import InFlightQuery
 from workers.gateway.metrics import GatewayMetrics
@@ -169,7 +169,7 @@ class Held:
         self.ids = itertools.count(1)
         self.holding.configure({"numbers": self.spec}, self.now)
         times = LatencyModel([(most, run_s)], interpolate=False)
-        self.holding.offer("d0", {QueryClass("numbers"): Menu([Option(1, 100.0, times, most)])}, self.now)
+        self.holding.offer("d0", {QueryClass("numbers"): OptionSet([ServingOption(1, 100.0, times, most)])}, self.now)
         self.holding.set_up("d0", True, self.now)
 
     def submit(self) -> InFlightQuery:

@@ -9,7 +9,7 @@ import weakref
 
 from workers.batching.latency import LatencyModel
 from workers.dispatch.binding import QueryClass
-from workers.dispatch.options import Menu, Option
+from workers.dispatch.options import OptionSet, ServingOption
 from workers.gateway.accounts import Accounts, Limits
 from workers.gateway.bursts import BurstDetector
 from workers.gateway.catalog import Catalog
@@ -47,7 +47,7 @@ async def test_answered_refused_and_cancelled_queries_leave_no_circles():
     spec = application("numbers", 60.0)
     now = asyncio.get_running_loop().time()
     core.configure(Catalog(GatewayConfig(applications=(spec,), key_hashes=(), plan=Plan(version=1))), now)
-    core.offer("d0", {QueryClass("numbers"): Menu([Option(1, 100.0, LatencyModel([(1, 0.01)]), 1)])}, now)
+    core.offer("d0", {QueryClass("numbers"): OptionSet([ServingOption(1, 100.0, LatencyModel([(1, 0.01)]), 1)])}, now)
     core._driver.set_up("d0", True, now)
     bodies = weakref.WeakSet()
     ended: list[type] = []

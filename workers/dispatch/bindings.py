@@ -1,4 +1,4 @@
-"""Which binding a stack's name stands for."""
+"""Creates the binding of a stack."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from workers.batching import policies
 
 from . import routing
 from .binding import Binding
-from .late.binding import Dispatcher
+from .late.binding import LateBinding
 from .published.binding import PublishedBinding
 from .stacks import LATE, LIVE, STACKS
 
@@ -25,5 +25,5 @@ def create(stack: str) -> Binding:
     if known is None or not known.live:
         raise UnknownStack(f"stack: {stack!r} is not one of {', '.join(LIVE)}")
     if known.binding == LATE:
-        return Dispatcher()
+        return LateBinding()
     return PublishedBinding(routing.create(known.routing), lambda: policies.create(known.batching))

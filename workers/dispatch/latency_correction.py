@@ -1,287 +1,286 @@
-"""How long a device takes for each of its options, compared with what is expected. Pure.
+"""Latency correction: how many times its expected seconds a batch may take, by device and option. Pure.
 
-What a run takes strays from its expected time for three reasons, and each belongs to somebody else. A profile is off,
-or inputs differ: that is the option's, and says nothing about others. The device is slow (heat, neighbours): that
-concerns all of its options alike, those too that have not run since. And wake-ups and the like take their time however
-short the run: they may double a run of 0.3 ms and are nothing to one of 20 ms. So each option has a mean and a
-deviation of its own, and the device has a *scale* by which those move that have not run lately. It follows errors, not
-levels: whoever takes twice its profile for ever moves nobody else (after Efron and Morris, "Stein's estimation rule and
-its competitors", 1973, for what is common and what is each one's own).
+Runs deviate from their expected seconds for three reasons. A profile is off, or inputs differ: that is the option's
+alone. The device is slow (heat, neighbours): that concerns all its options, also those that have not run since. And
+wake-ups take their time however short the run: they may double a run of 0.3 ms. So each option has a mean and deviation
+of its own, and the device has a *scale*, which corrects options that have not run lately. The scale follows errors, not
+levels: an option that always takes twice its profile moves no other (after Efron and Morris, "Stein's estimation rule
+and its competitors", 1973).
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from .options import INF, Option
+from .options import INF, ServingOption
 
-#: a larger factor is a slow one
+#: a larger correction is a slow one
 SLOW = 1.25
 #: seconds by which any run may be longer, whatever it runs
 ABSOLUTE_S = 0.001
-#: short runs tell little of their device one by one: it learns from as many of an option together as last so long
-TOGETHER_S = 0.01
-#: less of the expected time than this counts as this: nothing takes no time
+#: expected seconds of an option's runs that the device learns from together: single short runs say little
+POOLED_S = 0.01
+#: smallest ratio of observed to expected seconds
 LEAST_RATIO = 0.001
-#: a relative mean deviation with which an option tells half as much about its device as one that never strays
-STRAYS = 0.2
-STRAYS_2 = STRAYS * STRAYS
-#: as many observations as what is common counts for, against an option's own
+#: square of the relative deviation with which an option is trusted half as much as one without deviation
+HALF_TRUST_DEVIATION_2 = 0.2**2
+#: weight of the device's estimate against an option's own, in observations
 PRIOR = 10
-#: the device has learnt so often from an option when its word has half of its weight
-KNOWN = 20
-#: for so many seconds, and so many of another option's runs, an option speaks for its device about what that one took
-WITNESS_S = 0.25
-WITNESS_RUNS = 4.0
-#: the part of it that an option which speaks for its device must tell
-WITNESS = 0.5
-#: weights of the last runs in an option's level, in its bias and in its usual deviation; in these two once there are
-#: so many observations
+#: pooled observations after which an option is trusted half
+HALF_TRUST_COUNT = 20
+#: seconds, and runs of the other option, for which an option may corroborate a change of scale; and its least trust
+CORROBORATION_S = 0.25
+CORROBORATION_RUNS = 4.0
+CORROBORATION_TRUST = 0.5
+#: weights of the latest observation in an option's level, its bias and its usual deviation, and the observations from
+#: which the latter two apply
 LEVEL_WEIGHT = 0.5
 BIAS_WEIGHT = 0.005
 USUAL_WEIGHT = 0.01
 LEARNT = 100
 SETTLED = 200
-#: what is common is told to all options once it has changed by this part
-TOLD = 0.02
+#: relative change of the device's estimates from which all options' corrections are computed anew
+CHANGED = 0.02
 
-#: how much a batch counts in the running mean and mean deviation
+#: weight of a batch in the running mean and deviation
 WEIGHT = 0.05
-#: batches in a row that took less than the mean by more than the mean deviation: a device whose trouble is over.
-#: By chance one in a hundred is the last of so many
-OVER = 3
-#: what each further one of these counts; by the usual weight a device that was slow for seconds would be left
-#: alone for as many again
-WEIGHT_OVER = 0.25
-#: mean deviations above the mean: three are about 2.4 standard deviations of a normal distribution
+#: batches in a row below the mean by more than the deviation that show a recovery (1% by chance), and the weight of
+#: each further one: with the usual weight, a device that was slow for seconds would get nothing for as long again
+RECOVERED = 3
+RECOVERED_WEIGHT = 0.25
+#: mean deviations above the mean: about 2.4 standard deviations of a normal distribution
 DEVIATIONS = 3.0
-#: a single batch counts for no more than this times the mean; a stall says nothing about the next batch
+#: a batch counts for at most this multiple of the mean: a stall says nothing about the next batch
 LARGEST = 3.0
-#: mean deviation before anything was observed, and what is taken for none
-AT_FIRST = 0.01
-NONE = 1e-4
+#: mean deviation before any observation, and the one taken for none
+FIRST_DEVIATION = 0.01
+NEGLIGIBLE = 1e-4
 
 
-class Noise:
-    """How far batches stray from their expected times: ``factor`` times the expectation is enough but for about one
-    batch in a hundred.
+class RatioEstimator:
+    """Running mean and mean deviation of observed over expected seconds, as in TCP's RTO (Jacobson, 1988).
 
-    Running mean and mean deviation of observed over expected time, as TCP estimates its timeout (Jacobson, 1988). What
-    always keeps its times soon has a factor of 1.
+    Attributes:
+        factor: at least 1; times the expected seconds it is enough for about 99 of 100 batches.
     """
 
-    def __init__(self, mean: float = 1.0, deviation: float = AT_FIRST) -> None:
+    def __init__(self, mean: float = 1.0, deviation: float = FIRST_DEVIATION) -> None:
         self.mean = mean
         self.deviation = deviation
         self._below = 0
-        self.sum_up()
+        self.refresh()
 
-    def observe(self, ratio: float, weight: float = WEIGHT, trust: float = 1.0, strayed: float | None = None) -> None:
-        """``ratio``: of the time that a batch took to the time expected. ``weight``: of this observation, which counts
-        ``trust`` times as much (0 to 1). ``strayed``: from what was expected of this batch; None: from the mean."""
+    def observe(self, ratio: float, weight: float = WEIGHT, trust: float = 1.0, error: float | None = None) -> None:
+        """Observe a ratio.
+
+        Args:
+            weight: of this observation, multiplied by ``trust`` (0 to 1).
+            error: deviation from what was expected of this batch; None: from the mean.
+        """
         mean, deviation = self.mean, self.deviation
-        largest = LARGEST * mean if mean > 1.0 else LARGEST
-        error = (ratio if ratio < largest else largest) - mean
-        self._below = self._below + 1 if error < -deviation else 0
-        if self._below > OVER:
-            # How far the old mean was off says nothing about how far batches stray from the new one.
-            mean += trust * WEIGHT_OVER * error
-            deviation -= trust * WEIGHT_OVER * deviation
+        from_mean = min(ratio, LARGEST * mean if mean > 1.0 else LARGEST) - mean
+        self._below = self._below + 1 if from_mean < -deviation else 0
+        if self._below > RECOVERED:
+            # The error of the old mean says nothing about deviations from the new one.
+            mean += trust * RECOVERED_WEIGHT * from_mean
+            deviation -= trust * RECOVERED_WEIGHT * deviation
         else:
-            mean += trust * weight * error
-            deviation += trust * weight * (abs(error if strayed is None else strayed) - deviation)
+            mean += trust * weight * from_mean
+            deviation += trust * weight * (abs(from_mean if error is None else error) - deviation)
         self.mean, self.deviation = mean, deviation
-        self.sum_up()
+        self.refresh()
 
-    def forget(self, towards: float = 1.0) -> None:
-        """Believe half of what was learnt: what is taken for too slow to be used can show that it is not."""
+    def decay(self, towards: float = 1.0) -> None:
+        """Halve what was learnt: an option that seems too slow to use must be able to show that it is not."""
         self.mean = towards + (self.mean - towards) / 2
         self.deviation /= 2
-        self.sum_up()
+        self.refresh()
 
-    def settled(self) -> bool:
-        """Whether all keep their times exactly."""
-        return self.mean == 1.0 and self.deviation <= NONE
+    def exact(self) -> bool:
+        """Whether all batches take their expected seconds."""
+        return self.mean == 1.0 and self.deviation <= NEGLIGIBLE
 
-    def sum_up(self) -> None:
-        deviation = self.deviation if self.deviation > NONE else 0.0
+    def refresh(self) -> None:
+        """Compute ``factor``."""
+        deviation = self.deviation if self.deviation > NEGLIGIBLE else 0.0
         self.factor = max(1.0, self.mean + DEVIATIONS * deviation)
 
 
-class Pace(Noise):
-    """One option's. ``scale``: its device's when this was up to date. ``bias``: of its profile, what it takes in the
-    long run at a scale of 1; ``level``: the scale as its last runs show it. ``usual``: its relative deviation in the
-    long run, which a change of scale hardly moves. ``expected_s`` and ``took_s``: of its runs from which the device has
-    not learnt yet, together."""
+class OptionEstimator(RatioEstimator):
+    """The ratios of one option on one device.
+
+    Attributes:
+        scale: the device's, when this was up to date.
+        bias: long-run ratio at a scale of 1; ``level``: the scale as the latest runs show it.
+        usual: long-run relative deviation, which a change of scale hardly moves.
+        count: observations; ``pooled``: of these, groups that the device has learnt from.
+        expected_s, took_s: of runs from which the device has not learnt yet.
+    """
 
     def __init__(self, mean: float, deviation: float, scale: float) -> None:
         super().__init__(mean, deviation)
         self.scale = self.level = scale
         self.bias = mean / scale
         self.usual = deviation / mean
-        #: observations, and how often the device has learnt from them
-        self.count = self.taught = 0
-        self.heard_at = -INF
+        self.count = self.pooled = 0
+        self.measured_at = -INF
         self.expected_s = self.took_s = 0.0
 
     def learn(self, ratio: float, expected_s: float, now: float) -> None:
-        """One more observation."""
-        error = ratio / self.mean - 1.0
-        if error > LARGEST - 1.0:
-            error = LARGEST - 1.0
-        self.count = count = self.count + 1
+        """Observe a ratio of one run."""
+        error = min(ratio / self.mean - 1.0, LARGEST - 1.0)
+        self.count += 1
         weight, usual_weight = WEIGHT, USUAL_WEIGHT
-        if count < LEARNT:
-            shrunk = 1.0 / (PRIOR + count)
+        if self.count < LEARNT:
+            shrunk = 1.0 / (PRIOR + self.count)
             weight, usual_weight = max(weight, shrunk), max(usual_weight, shrunk)
         self.observe(ratio, weight)
         self.usual += usual_weight * (abs(error) - self.usual)
-        self.heard_at = now
+        self.measured_at = now
         self.expected_s += expected_s
         self.took_s += ratio * expected_s
 
-    def move(self, scale: float) -> None:
-        """The device's scale has become this."""
+    def rescale(self, scale: float) -> None:
+        """Follow the device's scale."""
         if scale != self.scale:
-            moved = scale / self.scale
-            self.mean *= moved
-            self.deviation *= moved
+            change = scale / self.scale
+            self.mean *= change
+            self.deviation *= change
             self.scale = scale
-            self.sum_up()
+            self.refresh()
 
 
-class Factors(dict[Option, float]):
-    """A device's factors by option: so many times its expected time is enough for a batch.
+class LatencyCorrections(dict[ServingOption, float]):
+    """Factors by option, on one device: times its expected seconds, a batch has enough.
 
-    ``scale``: how slow the device is by what all options that ran lately show alike, compared with what each one of
-    them takes in the long run. ``common``: what runs take, of whatever option; for those that never ran here.
+    Attributes:
+        scale: how slow the device is, as its options' latest runs show alike, compared with each one's long run.
+        common: ratios of all runs, for options that never ran here.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.common = Noise()
-        self.scale = Noise(deviation=0.0)
-        self._paces: dict[Hashable, Pace] = {}
-        #: the same, for a quick look
-        self._of: dict[Option, Pace] = {}
-        #: the last two options that told much about the device
-        self._last: Pace | None = None
-        self._before: Pace | None = None
-        #: what scale and common factor were when all options were told of them
-        self._told = self.scale.factor, self.common.factor
+        self.common = RatioEstimator()
+        self.scale = RatioEstimator(deviation=0.0)
+        self._estimators: dict[Hashable, OptionEstimator] = {}
+        #: the same, by option
+        self._by_option: dict[ServingOption, OptionEstimator] = {}
+        #: the last two options that the device learnt much from
+        self._last: OptionEstimator | None = None
+        self._before: OptionEstimator | None = None
+        #: bound of the scale and factor of ``common`` that all corrections were computed with
+        self._used = self.scale.factor, self.common.factor
 
-    def __missing__(self, option: Option) -> float:
-        pace = self._of.get(option) or self._paces.get(option.pace)
-        if pace is None:
+    def __missing__(self, option: ServingOption) -> float:
+        estimator = self._by_option.get(option) or self._estimators.get(option.latency_key)
+        if estimator is None:
             factor = self.common.factor
         else:
-            self._of[option] = pace
-            pace.move(self.scale.mean)
-            strays = self.scale.deviation * pace.mean / self.scale.mean
-            factor = pace.factor
-            if strays > pace.deviation:
-                factor = max(1.0, pace.mean + DEVIATIONS * strays)
+            self._by_option[option] = estimator
+            estimator.rescale(self.scale.mean)
+            deviation = self.scale.deviation * estimator.mean / self.scale.mean
+            factor = estimator.factor
+            if deviation > estimator.deviation:
+                factor = max(1.0, estimator.mean + DEVIATIONS * deviation)
         self[option] = factor
         return factor
 
     @property
-    def learnt(self) -> int:
-        """Of how many options something is known."""
-        return len(self._paces)
+    def count(self) -> int:
+        """Options with estimates of their own."""
+        return len(self._estimators)
 
-    def keep(self, options: Iterable[Option]) -> None:
+    def keep(self, options: Iterable[ServingOption]) -> None:
         """Forget all other options."""
         self.clear()
-        self._of.clear()
-        kept = {option.pace for option in options}
-        self._paces = {key: pace for key, pace in self._paces.items() if key in kept}
+        self._by_option.clear()
+        kept = {option.latency_key for option in options}
+        self._estimators = {key: estimator for key, estimator in self._estimators.items() if key in kept}
         self._last = self._before = None
 
-    def learn(self, option: Option, ratio: float, expected_s: float, now: float) -> bool:
-        """A batch that was expected to take ``expected_s`` seconds took ``ratio`` times as long. True: some factor has
-        changed."""
-        pace, common = self._of.get(option) or self._met(option), self.common
-        if ratio == 1.0 and pace.settled() and common.settled():
-            pace.heard_at = now
+    def learn(self, option: ServingOption, ratio: float, expected_s: float, now: float) -> bool:
+        """A batch took ``ratio`` times the expected seconds. Returns whether any correction changed."""
+        estimator = self._by_option.get(option) or self._estimator(option)
+        if ratio == 1.0 and estimator.exact() and self.common.exact():
+            estimator.measured_at = now
             return False
-        if ratio < LEAST_RATIO:
-            ratio = LEAST_RATIO
-        if pace.scale != self.scale.mean:
-            pace.move(self.scale.mean)
-        pace.learn(ratio, expected_s, now)
-        if pace.expected_s >= TOGETHER_S and self._learn_common(pace, now):
+        estimator.rescale(self.scale.mean)
+        estimator.learn(max(ratio, LEAST_RATIO), expected_s, now)
+        if estimator.expected_s >= POOLED_S and self._learn_common(estimator, now):
             return True
-        if pace.factor == self.get(option):
+        if estimator.factor == self.get(option):
             return False
-        self[option] = pace.factor
+        self[option] = estimator.factor
         return True
 
-    def _learn_common(self, pace: Pace, now: float) -> bool:
-        """What an option's last runs tell about the device. True: it has changed for all options."""
+    def _learn_common(self, estimator: OptionEstimator, now: float) -> bool:
+        """Update the device's estimates by an option's pooled runs. Returns whether all corrections are to change."""
         common, scale = self.common, self.scale
-        expected_s, took_s, bias, usual = pace.expected_s, pace.took_s, pace.bias, pace.usual
-        pace.expected_s = pace.took_s = 0.0
-        pace.taught = taught = pace.taught + 1
-        ratio, usually = took_s / expected_s, bias * scale.mean
-        largest = LARGEST * usually if usually > 1.0 else LARGEST
-        if ratio > largest:
-            # As for a single batch: a stall says nothing about what comes next.
-            ratio = largest
-        tells = expected_s / (expected_s + ABSOLUTE_S) * (STRAYS_2 / (STRAYS_2 + usual * usual))
-        strayed, largest = ratio - usually, LARGEST * common.mean
-        common.observe(ratio, WEIGHT, tells, strayed if strayed < largest else largest)
-        pace.level += LEVEL_WEIGHT * (ratio / bias - pace.level)
-        # The scale as this option shows it, as far as another one that ran lately shows the same.
-        agreed, at, last = pace.level, scale.mean, self._last
-        other = self._before if last is pace else last
-        if other is not None and (now - other.heard_at <= WITNESS_S or now - other.heard_at <= WITNESS_RUNS * took_s):
-            seen = other.level
-            if agreed > at:
-                if seen < agreed:
-                    agreed = seen if seen > at else at
-            elif seen > agreed:
-                agreed = seen if seen < at else at
-        scale.observe(agreed, WEIGHT, tells * taught / (taught + KNOWN))
-        pace.scale = scale.mean
-        weight = 1.0 / (1 + taught) if taught < SETTLED else BIAS_WEIGHT
-        pace.bias += weight * (ratio / scale.mean - bias)
-        if pace is not last and tells >= WITNESS:
-            self._last, self._before = pace, last
-        told_scale, told_common = self._told
-        tell_scale, tell_common = scale.mean + DEVIATIONS * scale.deviation, common.factor
-        if abs(tell_scale - told_scale) <= TOLD * told_scale and abs(tell_common - told_common) <= TOLD * told_common:
+        expected_s, took_s, bias = estimator.expected_s, estimator.took_s, estimator.bias
+        estimator.expected_s = estimator.took_s = 0.0
+        estimator.pooled += 1
+        usually = bias * scale.mean
+        ratio = min(took_s / expected_s, LARGEST * usually if usually > 1.0 else LARGEST)
+        trust = expected_s / (expected_s + ABSOLUTE_S)
+        trust *= HALF_TRUST_DEVIATION_2 / (HALF_TRUST_DEVIATION_2 + estimator.usual * estimator.usual)
+        common.observe(ratio, WEIGHT, trust, min(ratio - usually, LARGEST * common.mean))
+        estimator.level += LEVEL_WEIGHT * (ratio / bias - estimator.level)
+        level = self._corroborated(estimator, now, took_s)
+        scale.observe(level, WEIGHT, trust * estimator.pooled / (estimator.pooled + HALF_TRUST_COUNT))
+        estimator.scale = scale.mean
+        weight = 1.0 / (1 + estimator.pooled) if estimator.pooled < SETTLED else BIAS_WEIGHT
+        estimator.bias += weight * (ratio / scale.mean - bias)
+        if estimator is not self._last and trust >= CORROBORATION_TRUST:
+            self._last, self._before = estimator, self._last
+        used_scale, used_common = self._used
+        new_scale, new_common = scale.mean + DEVIATIONS * scale.deviation, common.factor
+        if (
+            abs(new_scale - used_scale) <= CHANGED * used_scale
+            and abs(new_common - used_common) <= CHANGED * used_common
+        ):
             return False
         self.clear()
-        self._told = tell_scale, tell_common
+        self._used = new_scale, new_common
         return True
 
-    def forget(self, now: float, after_s: float, running: Iterable[Option], silent: bool) -> bool:
-        """Believe half of what makes options slow that have not run for ``after_s`` seconds, and as much of what is
-        common if the device is ``silent``, has run nothing at all in that time. True: some factor has changed."""
+    def _corroborated(self, estimator: OptionEstimator, now: float, took_s: float) -> float:
+        """The scale as an option shows it, as far as another one that ran lately shows the same."""
+        level, scale = estimator.level, self.scale.mean
+        other = self._before if self._last is estimator else self._last
+        if other is None or now - other.measured_at > max(CORROBORATION_S, CORROBORATION_RUNS * took_s):
+            return level
+        if level > scale:
+            return min(level, max(other.level, scale))
+        return max(level, min(other.level, scale))
+
+    def decay(self, now: float, after_s: float, running: Iterable[ServingOption], silent: bool) -> bool:
+        """Halve the excess of slow options that have not run for ``after_s`` seconds, and the device's own if it is
+        ``silent``: nothing has run there in that time. Returns whether any correction changed."""
         common, scale, changed = self.common, self.scale, False
         towards, slow = (1.0, SLOW) if silent else (common.mean, max(SLOW, common.factor))
-        busy = {option.pace for option in running}
-        for key, pace in self._paces.items():
-            pace.move(scale.mean)
-            if pace.factor > slow and now - pace.heard_at > after_s and key not in busy:
-                pace.forget(min(towards, pace.mean))
-                pace.heard_at = now
+        busy = {option.latency_key for option in running}
+        for key, estimator in self._estimators.items():
+            estimator.rescale(scale.mean)
+            if estimator.factor > slow and now - estimator.measured_at > after_s and key not in busy:
+                estimator.decay(min(towards, estimator.mean))
+                estimator.measured_at = now
                 changed = True
         if silent and (common.factor > SLOW or scale.factor > SLOW):
-            common.forget()
-            scale.forget()
-            # What each option takes was made less already.
-            for pace in self._paces.values():
-                pace.scale = scale.mean
+            common.decay()
+            scale.decay()
+            # Options' means have decayed already.
+            for estimator in self._estimators.values():
+                estimator.scale = scale.mean
             changed = True
         if changed:
             self.clear()
         return changed
 
-    def _met(self, option: Option) -> Pace:
-        pace = self._paces.get(option.pace)
-        if pace is None:
-            pace = self._paces[option.pace] = Pace(self.common.mean, self.common.deviation, self.scale.mean)
+    def _estimator(self, option: ServingOption) -> OptionEstimator:
+        estimator = self._estimators.get(option.latency_key)
+        if estimator is None:
+            estimator = OptionEstimator(self.common.mean, self.common.deviation, self.scale.mean)
+            self._estimators[option.latency_key] = estimator
             self.pop(option, None)
-        self._of[option] = pace
-        return pace
+        self._by_option[option] = estimator
+        return estimator

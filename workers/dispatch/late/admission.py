@@ -1,73 +1,72 @@
-"""Where a query may open a batch while others are being refused. Pure; books nothing.
+"""Which queries may open a batch under overload. Pure.
 
-A device that is booked out to the SLO has room for one row more each time that it has run one. Who takes that room
-opens a batch whose deadline is exactly met, which nobody can join any more: batches of one row, however much larger
-ones would gain, so that devices answer least when most is asked of them. Therefore, for a while after a refusal, a
-batch is opened behind others only where it has room to grow: for as many rows as make a row cheap. Until there is so
-much room queries are refused, at once, and fewer of them in all.
+A device that is scheduled up to the SLO frees room for one row each time that it has run one. A query that took it
+would open a batch that no other can join: batches of one row, just when devices should answer most. So for a while
+after a refusal, a batch behind others needs room to grow to an efficient size.
 """
 
 from __future__ import annotations
 
-from ..options import INF, Option
-from .state import Application, Device, Query
+from ..binding import WaitingQuery
+from ..options import INF, ServingOption
+from .state import ScheduledDevice, ServedClass
 
-#: of the time that a query has, the part that a batch may be meant to fill: the rest is for what is ahead of it
-PART = 0.5
-
-
-def budget(application: Application, query: Query) -> float:
-    """Seconds that the query was given, or the SLO where that is less."""
-    seconds = query.deadline - query.arrived
-    return seconds if seconds < application.slo_s else application.slo_s
+#: the part of a query's time that a batch may grow to fill: the rest is for the batches before it
+GROWTH_FRACTION = 0.5
 
 
-def rows_meant(option: Option, device: Device, rows: int, budget_s: float) -> int:
-    """For how many rows a batch that is opened with ``rows`` should have room: the fewest of those that run in half of
-    the budget with which a row costs hardly more than it can."""
-    limit_s = PART * budget_s / device.factors[option]
+def budget_s_of(served: ServedClass, query: WaitingQuery) -> float:
+    """Seconds that the query was given, at most the SLO."""
+    return min(query.deadline - query.arrived, served.slo_s)
+
+
+def margin_s_of(served: ServedClass, query: WaitingQuery, now: float) -> float:
+    """The admission margin: seconds of the query's time in which busy devices are not scheduled."""
+    fraction = served.margin_fraction(now)
+    return fraction * budget_s_of(served, query) if fraction else 0.0
+
+
+def target_rows(option: ServingOption, device: ScheduledDevice, rows: int, budget_s: float) -> int:
+    """Rows that a batch opened with ``rows`` should have room for: the fewest efficient ones of those that run in
+    :data:`GROWTH_FRACTION` of the budget."""
+    limit_s = GROWTH_FRACTION * budget_s / device.corrections[option]
     most = option.max_rows
     while most > rows and option.seconds(most) > limit_s:
         most -= 1
-    return option.thrifty[most] if most > rows and option.thrifty[most] > rows else rows
+    return max(option.efficient_rows[most], rows) if most > rows else rows
 
 
-def kept_free(application: Application, query: Query, now: float) -> float:
-    """Seconds of the query's time for which busy devices are not to be booked."""
-    part = application.kept(now)
-    return part * budget(application, query) if part else 0.0
-
-
-def roomy(option: Option, device: Device, rows: int, now: float, deadline: float, budget_s: float) -> bool:
-    """Whether a batch that the query opens on the device could grow to what it is meant for. Where the device has no
-    other to run, be it idle or loading something, it need not: whatever it is, it is better than nothing."""
-    if not (device.booked or device.granted):
+def can_grow(
+    option: ServingOption, device: ScheduledDevice, rows: int, now: float, deadline: float, budget_s: float
+) -> bool:
+    """Whether a new batch could grow to its target in time. On a device without other batches it need not."""
+    if not (device.scheduled or device.dispatched):
         return True
-    meant = rows_meant(option, device, rows, budget_s)
-    return now + device.starts_in(now) + device.booked_s + device.seconds(option, meant) <= deadline
+    target = target_rows(option, device, rows, budget_s)
+    return now + device.starts_in(now) + device.scheduled_s + device.seconds(option, target) <= deadline
 
 
-def spacious(
-    application: Application, rows: int, now: float, deadline: float, budget_s: float, kept_s: float = 0.0
-) -> tuple[Option, Device] | None:
-    """The most accurate variant for which any device has room for a batch that can grow; ``kept_s`` seconds before the
-    deadline, where the device has others to run."""
-    best, worth = None, -INF
-    for group, device in application.crowd:
-        end = deadline - kept_s if device.booked or device.granted else deadline
-        if now + device.starts_in(now) + device.booked_s + group.menu.least(rows) > end:
+def most_accurate_growable(
+    served: ServedClass, rows: int, now: float, deadline: float, budget_s: float, margin_s: float
+) -> tuple[ServingOption, ScheduledDevice] | None:
+    """The most accurate option of any device for a batch that can grow, on busy devices ``margin_s`` before the
+    deadline."""
+    best, utility = None, -INF
+    for offer, device in served.candidates:
+        end = deadline - margin_s if device.scheduled or device.dispatched else deadline
+        if now + device.starts_in(now) + device.scheduled_s + offer.option_set.least(rows) > end:
             continue
-        for option in group.menu.options:
-            if option.worth <= worth:
+        for option in offer.option_set.options:
+            if option.utility <= utility:
                 break
-            if now + device.starts_in(now) + device.seconds(option, rows) <= end and roomy(
+            if now + device.starts_in(now) + device.seconds(option, rows) <= end and can_grow(
                 option, device, rows, now, end, budget_s
             ):
-                best, worth = (option, device), option.worth
+                best, utility = (option, device), option.utility
                 break
     return best
 
 
-def overtakes(application: Application, deadline: float) -> bool:
-    """Whether something is booked on the application's devices that may wait for longer than its query."""
-    return any(device.booked and device.booked[-1].deadline > deadline for _, device in application.crowd)
+def precedes_some(served: ServedClass, deadline: float) -> bool:
+    """Whether some scheduled batch on the class's devices has a later deadline."""
+    return any(device.scheduled and device.scheduled[-1].deadline > deadline for _, device in served.candidates)

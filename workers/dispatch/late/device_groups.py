@@ -1,183 +1,174 @@
-"""Applications and devices by name, and how they belong together. Pure."""
+"""Devices and classes by name, device groups, and their aggregates. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 
-from ..binding import QueryClass, Terms
-from ..options import INF, Menu
-from .state import Application, Device, Group, Kind
+from ..binding import QueryClass, ServiceTerms
+from ..options import INF, OptionSet
+from .state import ClassOffer, DeviceGroup, ScheduledDevice, ServedClass
 
-#: an application with at most so many devices is not to be left without one that could take its next query, nor one
-#: whose queries must start within this part of the longest SLO: others' batches may last longer than it can wait
-FEW_HOSTS = 12
+#: a class depends on its devices if it has at most so many, or if its queries must start within this part of the
+#: longest SLO: others' batches may take longer than it can wait
+FEW_DEVICES = 12
 TIGHT = 0.5
 
 
-class Fleet:
-    """Classes of queries and devices, and how they belong together."""
+class DeviceGroups:
+    """All devices and query classes."""
 
     def __init__(self) -> None:
-        self.applications: dict[QueryClass, Application] = {}
-        self.devices: dict[Hashable, Device] = {}
-        self._terms: Mapping[str, Terms] = {}
-        self._menus: dict[tuple, Menu] = {}
+        self.classes: dict[QueryClass, ServedClass] = {}
+        self.devices: dict[Hashable, ScheduledDevice] = {}
+        self._terms: Mapping[str, ServiceTerms] = {}
+        self._option_sets: dict[tuple, OptionSet] = {}
 
-    def device(self, name: Hashable) -> Device:
+    def device(self, name: Hashable) -> ScheduledDevice:
         """The device of that name; a new one if there is none."""
         device = self.devices.get(name)
         if device is None:
-            device = self.devices[name] = Device(name)
+            device = self.devices[name] = ScheduledDevice(name)
         return device
 
-    def configure(self, terms: Mapping[str, Terms]) -> list[Application]:
-        """Take over the applications; the classes that are no more. :meth:`regroup` must follow."""
+    def configure(self, terms: Mapping[str, ServiceTerms]) -> list[ServedClass]:
+        """Replace the applications. Returns the classes that are gone; :meth:`regroup` must follow."""
         self._terms = terms
         gone = []
-        for query_class, known in list(self.applications.items()):
+        for query_class, served in list(self.classes.items()):
             its = terms.get(query_class.application)
             if its is None or query_class.size not in its.sizes:
-                gone.append(self.applications.pop(query_class))
-            elif query_class.permitted is not None and not known.demand.under_way:
-                # It comes again with the next query that restricts itself in this way.
-                del self.applications[query_class]
+                gone.append(self.classes.pop(query_class))
+            elif query_class.permitted is not None and not served.demand.pending:
+                # The next query with this restriction creates it anew.
+                del self.classes[query_class]
             else:
-                known.slo_s, known.serve_late = its.slo_s, its.serve_late
+                served.slo_s, served.serve_late = its.slo_s, its.serve_late
         for name, its in terms.items():
             for size in its.sizes:
                 query_class = QueryClass(name, size)
-                if query_class not in self.applications:
-                    self.applications[query_class] = Application(query_class, its)
+                if query_class not in self.classes:
+                    self.classes[query_class] = ServedClass(query_class, its)
         for device in self.devices.values():
-            device.menus = self._interned(device.offers)
+            device.option_sets = self._interned(device.offered)
         return gone
 
-    def application(self, query_class: QueryClass, now: float) -> Application | None:
-        """The class; None: there is no such application. A new one if only the permitted variants are new."""
-        known = self.applications.get(query_class)
-        if known is not None or query_class.permitted is None:
-            return known
-        whole = self.applications.get(query_class._replace(permitted=None))
+    def find_class(self, query_class: QueryClass, now: float) -> ServedClass | None:
+        """The class, created if only its restriction is new; None: unknown application or size."""
+        served = self.classes.get(query_class)
+        if served is not None or query_class.permitted is None:
+            return served
+        whole = self.classes.get(query_class._replace(permitted=None))
         if whole is None:
             return None
         terms = self._terms[query_class.application]
-        known = self.applications[query_class] = Application(query_class, terms, whole.demand)
+        served = self.classes[query_class] = ServedClass(query_class, terms, whole.demand)
         for device in self.devices.values():
-            device.menus = self._interned(device.offers)
+            device.option_sets = self._interned(device.offered)
         self.regroup(now)
-        return known
+        return served
 
-    def offer(self, device: Device, menus: Mapping[QueryClass, Menu]) -> bool:
-        """Take over what the device can run; False if nothing changed. :meth:`regroup` must follow."""
-        device.offers = menus
-        interned = self._interned(menus)
-        if interned == device.menus:
+    def offer(self, device: ScheduledDevice, option_sets: Mapping[QueryClass, OptionSet]) -> bool:
+        """Replace a device's option sets. Returns whether anything changed; then :meth:`regroup` must follow."""
+        device.offered = option_sets
+        interned = self._interned(option_sets)
+        if interned == device.option_sets:
             return False
-        device.menus = interned
-        device.factors.keep(option for menu in interned.values() for option in menu.options)
+        device.option_sets = interned
+        device.corrections.keep(option for options in interned.values() for option in options.options)
         device.recount()
         return True
 
-    def _interned(self, menus: Mapping[QueryClass, Menu]) -> dict[QueryClass, Menu]:
-        """One object for equal menus, so that to compare them is to compare identities; and those of restricted
-        classes."""
-        interned = {known: self._menus.setdefault(menu.key, menu) for known, menu in menus.items()}
-        for query_class in self.applications:
-            permitted = query_class.permitted
-            if permitted is None:
-                continue
+    def _interned(self, option_sets: Mapping[QueryClass, OptionSet]) -> dict[QueryClass, OptionSet]:
+        """One object for equal option sets, so that identities can be compared; those of restricted classes too."""
+        interned = {name: self._option_sets.setdefault(options.key, options) for name, options in option_sets.items()}
+        for query_class in self.classes:
             whole = query_class._replace(permitted=None)
-            menu = menus.get(whole)
-            if menu is None:
+            if query_class.permitted is None or whole not in option_sets:
                 continue
             same = {option.key: option for option in interned[whole].options}
-            options = [same.get(option.key, option) for option in menu.every if option.variant in permitted]
-            if options:
-                restricted = Menu(options)
-                interned[query_class] = self._menus.setdefault(restricted.key, restricted)
+            permitted = [
+                same.get(option.key, option)
+                for option in option_sets[whole].all_options
+                if option.variant in query_class.permitted
+            ]
+            if permitted:
+                restricted = OptionSet(permitted)
+                interned[query_class] = self._option_sets.setdefault(restricted.key, restricted)
         return interned
 
     def regroup(self, now: float) -> None:
-        """After a change of menus, of applications, or of what is up."""
-        kinds: dict[frozenset, Kind] = {}
+        """Form groups anew, after a change of option sets, of classes, or of which devices are up."""
+        groups: dict[frozenset, DeviceGroup] = {}
         for device in self.devices.values():
-            device.kind = None
-            device.claims = []
-            device.counted, device.counted_until, device.counted_booked_s = 0, 0.0, 0.0
+            device.group = None
+            device.dependents = []
+            device.counted, device.counted_until, device.counted_scheduled_s = 0, 0.0, 0.0
             if not device.up:
                 continue
-            key = frozenset([(query_class, id(menu)) for query_class, menu in device.menus.items()])
-            kind = kinds.get(key)
-            if kind is None:
-                kind = kinds[key] = Kind()
-            kind.devices.append(device)
-            device.kind = kind
-            self.note(device, now)
-        for kind in kinds.values():
-            kind.count = sum(not device.away for device in kind.devices)
-        longest_s = max((application.slo_s for application in self.applications.values()), default=0.0)
-        for application in self.applications.values():
-            groups: dict[int, Group] = {}
-            for kind in kinds.values():
-                menu = kind.devices[0].menus.get(application.query_class)
-                if menu is None:
-                    continue
-                group = groups.get(id(menu))
-                if group is None:
-                    group = groups[id(menu)] = Group(menu)
-                group.kinds.append(kind)
-                kind.groups[application.query_class] = group
-            application.groups = list(groups.values())
-            application.best_worth = max((group.menu.best_worth for group in application.groups), default=-INF)
-            application.crowd = [(group, device) for group in application.groups for device in group.devices()]
-            application.looked_at = 0
-            self._claim(application, longest_s)
+            key = frozenset([(query_class, id(options)) for query_class, options in device.option_sets.items()])
+            group = groups.setdefault(key, DeviceGroup())
+            group.devices.append(device)
+            group.count += not device.loading
+            device.group = group
+            self.update(device, now)
+        longest_s = max((served.slo_s for served in self.classes.values()), default=0.0)
+        for served in self.classes.values():
+            offers: dict[int, ClassOffer] = {}
+            for group in groups.values():
+                options = group.devices[0].option_sets.get(served.query_class)
+                if options is not None:
+                    offer = offers.setdefault(id(options), ClassOffer(options))
+                    offer.groups.append(group)
+                    group.offers[served.query_class] = offer
+            served.offers = list(offers.values())
+            served.best_utility = max((offer.option_set.best_utility for offer in served.offers), default=-INF)
+            served.candidates = [(offer, device) for offer in served.offers for device in offer.devices()]
+            served.sample_from = 0
+            self._set_exclusive_devices(served, longest_s)
 
-    def _claim(self, application: Application, longest_s: float) -> None:
-        """Note which devices the application depends on; no device has a claim of it yet."""
-        application.hosts = []
-        if application.permitted is not None:
-            # Devices are not kept free for every accuracy that somebody may ask for.
+    def _set_exclusive_devices(self, served: ServedClass, longest_s: float) -> None:
+        served.exclusive_devices = []
+        if served.permitted is not None:
+            # Devices are not reserved for each restriction that some query may have.
             return
-        hosts = [
-            (device, application.slo_s - min(device.seconds(option, 1) for option in group.menu.options))
-            for group, device in application.crowd
+        devices = [
+            (device, served.slo_s - min(device.seconds(option, 1) for option in offer.option_set.options))
+            for offer, device in served.candidates
         ]
-        if len(hosts) > FEW_HOSTS and max(limit_s for _, limit_s in hosts) >= TIGHT * longest_s:
-            return
-        application.hosts = hosts
-        for device, limit_s in hosts:
-            device.claims.append((application, limit_s))
+        if len(devices) <= FEW_DEVICES or max(limit_s for _, limit_s in devices) < TIGHT * longest_s:
+            served.exclusive_devices = devices
+            for device, limit_s in devices:
+                device.dependents.append((served, limit_s))
 
-    def set_away(self, device: Device, away: bool, now: float) -> None:
-        """Whether the device does something of its own."""
-        if device.away != away:
-            device.away = away
-            if device.kind is not None:
-                device.kind.count += -1 if away else 1
-        self.note(device, now)
+    def set_loading(self, device: ScheduledDevice, loading: bool, now: float) -> None:
+        """Whether the device is loading a variant."""
+        if device.loading != loading:
+            device.loading = loading
+            if device.group is not None:
+                device.group.count += -1 if loading else 1
+        self.update(device, now)
 
     @staticmethod
-    def note(device: Device, now: float) -> None:
-        """After any change of what the device does, or will do."""
-        kind = device.kind
-        if kind is None:
+    def update(device: ScheduledDevice, now: float) -> None:
+        """Update the aggregates after any change of what a device runs or has scheduled."""
+        group = device.group
+        if group is None:
             return
-        busy, until, booked_s = 0, 0.0, device.booked_s
-        if device.away:
-            booked_s = 0.0
-        elif device.granted or device.free_at > now:
+        busy, until, scheduled_s = 0, 0.0, device.scheduled_s
+        if device.loading:
+            scheduled_s = 0.0
+        elif device.dispatched or device.free_at > now:
             busy, until = 1, device.free_at
         if busy or device.counted:
-            kind.busy += busy - device.counted
-            kind.until_sum += until - device.counted_until
-            if not kind.busy:
-                # Roundings do not add up over months.
-                kind.until_sum = 0.0
+            group.busy += busy - device.counted
+            group.until_sum += until - device.counted_until
+            if not group.busy:
+                # Rounding errors must not add up over months.
+                group.until_sum = 0.0
             device.counted, device.counted_until = busy, until
-        kind.booked_s += booked_s - device.counted_booked_s
-        device.counted_booked_s = booked_s
-        if busy or device.booked or device.away:
-            kind.idle.pop(device, None)
+        group.scheduled_s += scheduled_s - device.counted_scheduled_s
+        device.counted_scheduled_s = scheduled_s
+        if busy or device.scheduled or device.loading:
+            group.idle.pop(device, None)
         else:
-            kind.idle[device] = None
+            group.idle[device] = None

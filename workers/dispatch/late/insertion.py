@@ -1,69 +1,70 @@
-"""Where a query fits that has no usual place: in front of what can wait, or by hurrying what is booked. Pure; books
-nothing."""
+"""Where a query fits between scheduled batches, at their scheduled options or after a downgrade. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..options import Option
-from .admission import rows_meant
-from .selection import FULL_MARGIN_S, ROUNDING_S
-from .state import LOOKS, Application, Batch, Device, Group
+from ..options import ServingOption
+from .admission import target_rows
+from .selection import ROUNDING_S, SUM_ROUNDING_S
+from .state import SAMPLED_DEVICES, ClassOffer, ScheduledBatch, ScheduledDevice, ServedClass
 
 
-def insertion(
-    application: Application,
+def find_insertion(
+    served: ServedClass,
     rows: int,
     now: float,
     deadline: float,
     budget_s: float | None,
-    kept_s: float,
-    hurry: bool,
-) -> tuple[Option, Device, int, list[Option] | None] | None:
-    """A variant, a device and a position (see :meth:`Device.room`) where the query fits in front of what is booked
-    and can wait so long. ``budget_s``: with room to grow (:func:`rows_meant`); ``kept_s``: all in time by so much.
-    ``hurry``: or behind all, if what is booked runs on quicker variants: those too, one for each batch."""
-    for group, device in _crowded(application):
-        start, least = now + device.starts_in(now), group.menu.least(rows)
-        if start + least > deadline:
+    margin_s: float,
+    downgrade: bool,
+) -> tuple[ServingOption, ScheduledDevice, int, list[ServingOption] | None] | None:
+    """An option, a device and a position (see :meth:`.state.ScheduledDevice.slots`) that keep everything in time.
+
+    Args:
+        budget_s: under overload: room to grow is required (see :func:`.admission.target_rows`).
+        margin_s: everything must be in time by so much.
+        downgrade: run the scheduled batches with faster options, which are returned too, one for each batch.
+    """
+    for offer, device in _sample(served):
+        start, least_s = now + device.starts_in(now), offer.option_set.least(rows)
+        if start + least_s > deadline:
             continue
-        quicker = [_quickest(batch, device) for batch in device.booked] if hurry else None
-        if not hurry and start + device.booked_s + least > device.booked[-1].deadline + FULL_MARGIN_S:
+        faster = [_fastest(batch, device) for batch in device.scheduled] if downgrade else None
+        if not downgrade and start + device.scheduled_s + least_s > device.scheduled[-1].deadline + SUM_ROUNDING_S:
             continue
-        room = device.room(now, quicker)
-        for option in group.menu.options:
-            meant = rows if budget_s is None else rows_meant(option, device, rows, budget_s)
-            seconds = option.seconds(meant) * device.factors[option]
-            for position in range(len(room) - 1, -1, -1):
-                at, most = room[position]
-                if seconds <= most + ROUNDING_S - kept_s and at + seconds <= deadline - kept_s:
-                    return option, device, position, quicker
+        slots = device.slots(now, faster)
+        for option in offer.option_set.options:
+            seconds = device.seconds(option, rows if budget_s is None else target_rows(option, device, rows, budget_s))
+            for position in range(len(slots) - 1, -1, -1):
+                at, slack = slots[position]
+                if seconds <= slack + ROUNDING_S - margin_s and at + seconds <= deadline - margin_s:
+                    return option, device, position, faster
     return None
 
 
-def _crowded(application: Application) -> Iterator[tuple[Group, Device]]:
-    """Some of the application's devices on which something is booked, others each time: where all are, to look at every
-    one for every query would cost more than it brings."""
-    hosts = application.crowd
-    count = len(hosts)
-    looks = 0
-    first = application.looked_at
+def _sample(served: ServedClass) -> Iterator[tuple[ClassOffer, ScheduledDevice]]:
+    """Some devices of the class that have scheduled batches, others each time: to search all would cost too much."""
+    candidates = served.candidates
+    count = len(candidates)
+    found = 0
+    first = served.sample_from
     for i in range(count):
-        group, device = hosts[(first + i) % count]
-        if device.booked:
-            looks += 1
-            if looks > LOOKS:
-                application.looked_at = (first + i) % count
+        offer, device = candidates[(first + i) % count]
+        if device.scheduled:
+            found += 1
+            if found > SAMPLED_DEVICES:
+                served.sample_from = (first + i) % count
                 return
-            yield group, device
+            yield offer, device
     if count:
-        application.looked_at = (first + 1) % count
+        served.sample_from = (first + 1) % count
 
 
-def _quickest(batch: Batch, device: Device) -> Option:
+def _fastest(batch: ScheduledBatch, device: ScheduledDevice) -> ServingOption:
     rows, best = batch.rows, batch.option
     least = device.seconds(best, rows)
-    for option in device.menus[batch.application.query_class].options:
+    for option in device.option_sets[batch.served.query_class].options:
         seconds = device.seconds(option, rows)
         if (option.max_rows >= rows or len(batch.queries) == 1) and seconds < least:
             best, least = option, seconds

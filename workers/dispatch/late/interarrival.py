@@ -1,26 +1,27 @@
-"""How soon the next query is to be expected: the times between arrivals. Pure."""
+"""How soon the next query is expected: times between arrivals. Pure."""
 
 from __future__ import annotations
 
 from ..options import INF
 
-#: how much an arrival counts in the running mean, and the longest time, in seconds, that counts
+#: weight of an arrival in the running mean
 WEIGHT = 0.1
+#: seconds; longer interarrival times count as this
 LONGEST_S = 1.0
-#: by what factor the median moves with an arrival; by its square with the next one on the same side, and so on up to a
-#: most: it is soon where it belongs, and stays there within a step
+#: factor by which an arrival moves the median; squared with each further one on the same side, up to a largest step
 STEP = 1.1
-MOST_STEP = STEP**8
-#: below what, in seconds, nobody asks for the median: a wait that is shorter is none
+LARGEST_STEP = STEP**8
+#: seconds; the smallest median, since a shorter batching delay is none
 SHORTEST_S = 0.001
-#: more of the largest steps than lead from the longest time to the shortest
+#: steps beyond which more simultaneous arrivals change nothing
 MOST_STEPS = 10
 
 
-class Gaps:
-    """Seconds between two arrivals: ``mean_s`` and ``median_s``, both running; company is expected at first.
+class InterarrivalEstimator:
+    """Running mean and median of seconds between two arrivals; another query is expected at first.
 
-    Where queries come in clumps the mean says when the next clump is due, and the median whether this one goes on."""
+    For bursts, the mean says when the next one is due, and the median whether this one goes on.
+    """
 
     def __init__(self) -> None:
         self.mean_s = 0.0
@@ -29,23 +30,16 @@ class Gaps:
         self._step = 1.0
 
     def arrived(self, count: int, now: float) -> None:
-        """So many queries arrived at once."""
-        since = now - self._last_at
+        """``count`` queries arrived together."""
+        since_s = min(max(now - self._last_at, 0.0), LONGEST_S)
         self._last_at = now
-        if since < 0.0:
-            since = 0.0
-        elif since > LONGEST_S:
-            since = LONGEST_S
-        weight = WEIGHT * count
-        self.mean_s += (weight if weight < 1.0 else 1.0) * (since / count - self.mean_s)
+        self.mean_s += min(WEIGHT * count, 1.0) * (since_s / count - self.mean_s)
         step, median_s = self._step, self.median_s
-        for _ in range(count if count <= MOST_STEPS else MOST_STEPS + 1):
-            if since > median_s:
-                step = STEP if step <= 1.0 else min(step * step, MOST_STEP)
+        for _ in range(min(count, MOST_STEPS + 1)):
+            if since_s > median_s:
+                step = STEP if step <= 1.0 else min(step * step, LARGEST_STEP)
             else:
-                step = 1.0 / STEP if step >= 1.0 else max(step * step, 1.0 / MOST_STEP)
-            median_s *= step
-            if median_s < SHORTEST_S:
-                median_s = SHORTEST_S
-            since = 0.0
+                step = 1.0 / STEP if step >= 1.0 else max(step * step, 1.0 / LARGEST_STEP)
+            median_s = max(median_s * step, SHORTEST_S)
+            since_s = 0.0
         self._step, self.median_s = step, median_s

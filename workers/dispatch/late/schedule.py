@@ -1,297 +1,294 @@
-"""What is booked where: queries find their places, lose them, and move. Pure; grants nothing.
+"""The schedule: which query waits in which batch, on which device, at which position. Pure; dispatches nothing.
 
-Whatever changes here for a device leaves it in :attr:`Bookings.touched`: whether it is time to grant what is booked on
-it is to be asked when all that happened together has its place.
+Every device whose batches change is left in :attr:`Schedule.changed`, so that dispatching considers it only once all
+that happened together is scheduled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..options import INF, Option
-from .admission import budget, kept_free, overtakes, roomy, spacious
-from .device_groups import Fleet
-from .insertion import insertion
-from .selection import ROUNDING_S, anywhere, joinable, joins, opening, takeover
-from .state import Application, Batch, Device, Query
+from ..binding import WaitingQuery
+from ..options import INF, ServingOption
+from .admission import budget_s_of, can_grow, margin_s_of, most_accurate_growable, precedes_some
+from .device_groups import DeviceGroups
+from .insertion import find_insertion
+from .selection import ROUNDING_S, best_new_batch, best_open_batch, can_follow, most_accurate_in_time, steal_candidate
+from .state import ScheduledBatch, ScheduledDevice, ServedClass
 
-#: while queries are refused, all of an application's devices are looked at for each one that has no usual place if
-#: there are no more than this; of more, now and then
-MANY = 32
+#: under overload, up to this many devices of a class are all searched for each query; of more, a sample
+SEARCHED_DEVICES = 32
 
 
-class Bookings:
-    """The batches that are booked on a fleet's devices.
+class Schedule:
+    """The scheduled batches of all devices.
 
-    ``refused``: queries that no device can answer in time, to be taken by the dispatcher.
-    ``touched``: devices of which something has changed, in that order. ``behind``: devices on which something is booked
-    behind something granted.
+    Attributes:
+        refusals: queries that no device can answer in time; the binding collects them.
+        changed: devices to consider, in the order of their changes.
+        stealable: devices with a batch that waits behind another one.
     """
 
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
-        self.refused: list[Query] = []
-        self.touched: dict[Device, None] = {}
-        self.behind: dict[Device, None] = {}
+    def __init__(self, groups: DeviceGroups) -> None:
+        self._groups = groups
+        self.refusals: list[WaitingQuery] = []
+        self.changed: dict[ScheduledDevice, None] = {}
+        self.stealable: dict[ScheduledDevice, None] = {}
 
     # --- queries -----------------------------------------------------------------------------------------------------
 
-    def place(self, application: Application, query: Query, now: float, again: bool = False) -> None:
-        """Book a query, or refuse it. ``again``: it had a place already, and is not to lose it for want of room for
-        others."""
+    def reserve(self, served: ServedClass, query: WaitingQuery, now: float, again: bool = False) -> None:
+        """Schedule a query, or refuse it. ``again``: it was scheduled before, and is exempt from admission limits."""
         rows, deadline = query.rows, query.deadline + ROUNDING_S
-        kept_s = 0.0 if again else kept_free(application, query, now)
-        deadline -= kept_s
-        batch = joinable(application, query, deadline, now, kept_s) if application.open else None
-        worth = -INF if batch is None else batch.option.worth
-        if worth < application.best_worth:
-            found = opening(application, query, now, deadline, worth)
+        margin_s = 0.0 if again else margin_s_of(served, query, now)
+        deadline -= margin_s
+        batch = best_open_batch(served, query, deadline, now, margin_s) if served.open else None
+        utility = -INF if batch is None else batch.option.utility
+        if utility < served.best_utility:
+            found = best_new_batch(served, query, now, deadline, utility)
             if found is not None:
                 option, device = found
                 if (
                     again
-                    or not application.pressed(now)
-                    or roomy(option, device, rows, now, deadline, budget(application, query) - kept_s)
+                    or not served.overloaded(now)
+                    or can_grow(option, device, rows, now, deadline, budget_s_of(served, query) - margin_s)
                 ):
-                    self._book(Batch(application, option, device, query), now)
+                    self._add(ScheduledBatch(served, option, device, query), now)
                     return
         if batch is not None:
-            if application.narrows(batch):
-                batch.application = application
-            self._put(batch, query)
+            if served.narrows(batch):
+                batch.served = served
+            self._join(batch, query)
             self._recount(batch.device, now)
-        elif not self._place_elsewhere(application, query, now, deadline + kept_s, again, kept_s):
-            if application.serve_late and query.deadline < INF and application.groups:
+        elif not self._reserve_elsewhere(served, query, now, deadline + margin_s, again, margin_s):
+            if served.serve_late and query.deadline < INF and served.offers:
                 query.deadline = INF
-                self.place(application, query, now, again)
+                self.reserve(served, query, now, again)
             else:
-                application.missed(now)
+                served.record_refusal(now)
                 if again:
-                    application.leeway.given_up(now)
-                application.demand.under_way -= 1
+                    served.margin.record_refusal(now)
+                served.demand.pending -= 1
                 self.refuse([query])
 
-    def place_all(self, arrivals: Sequence[tuple[Application | None, Query]], now: float) -> None:
-        """Book queries that arrived together, each with its application; None: there is none of that name."""
-        last: Batch | None = None
-        stale: Device | None = None
-        for application, query in arrivals:
-            if application is None:
+    def reserve_all(self, arrivals: Sequence[tuple[ServedClass | None, WaitingQuery]], now: float) -> None:
+        """Schedule queries that arrived together; None: their application is unknown."""
+        last: ScheduledBatch | None = None
+        # Recounted only once all that follow each other have joined.
+        outdated: ScheduledDevice | None = None
+        for served, query in arrivals:
+            if served is None:
                 self.refuse([query])
             elif (
                 last is None
-                or last.application is not application
-                or application.kept(now)
-                or not joins(last, query, now)
+                or last.served is not served
+                or served.margin_fraction(now)
+                or not can_follow(last, query, now)
             ):
-                # How long batches take by now counts for whoever is placed next.
-                if stale is not None:
-                    self._recount(stale, now)
-                    stale = None
-                self.place(application, query, now)
-                last = query.booking
+                if outdated is not None:
+                    self._recount(outdated, now)
+                    outdated = None
+                self.reserve(served, query, now)
+                last = query.reservation
             else:
-                # What it means for its device is seen to when the last of them has joined.
-                self._put(last, query)
-                stale = last.device
-        if stale is not None:
-            self._recount(stale, now)
+                self._join(last, query)
+                outdated = last.device
+        if outdated is not None:
+            self._recount(outdated, now)
 
-    def book_again(self, queries: Iterable[Query], now: float) -> None:
-        """Book queries that had places, the most urgent first; of applications that are gone they are refused."""
+    def reschedule(self, queries: Iterable[WaitingQuery], now: float) -> None:
+        """Schedule queries that were scheduled before, the most urgent first."""
         for query in sorted(queries, key=lambda query: query.deadline):
-            demand = query.booking.application.demand if query.booking is not None else None
-            application = self._fleet.application(query.query_class, now)
-            query.booking = None
-            if application is None:
+            demand = query.reservation.served.demand if query.reservation is not None else None
+            served = self._groups.find_class(query.query_class, now)
+            query.reservation = None
+            if served is None:
                 self.refuse([query])
             else:
-                if application.demand is not demand:
-                    application.demand.under_way += 1
-                self.place(application, query, now, again=True)
+                if served.demand is not demand:
+                    served.demand.pending += 1
+                self.reserve(served, query, now, again=True)
 
-    def withdraw(self, query: Query, now: float) -> bool:
-        """Forget a query that waits; False if it does not (any more)."""
-        batch: Batch | None = query.booking
-        if batch is None or batch.granted:
-            return False
-        query.booking = None
-        batch.application.demand.under_way -= 1
+    def withdraw(self, query: WaitingQuery, now: float) -> None:
+        """Forget a query; nothing happens unless it waits."""
+        batch: ScheduledBatch | None = query.reservation
+        if batch is None or batch.dispatched:
+            return
+        query.reservation = None
+        batch.served.demand.pending -= 1
         if len(batch.queries) == 1:
-            self.unbook(batch, now)
+            self.remove(batch, now)
         else:
             batch.queries.remove(query)
             batch.rows -= query.rows
             batch.deadline = min(other.deadline for other in batch.queries)
-            self._keep_open(batch)
+            self._update_open(batch)
             self._recount(batch.device, now)
-        return True
 
-    def refuse(self, queries: Iterable[Query]) -> None:
-        """Give queries up that are booked nowhere."""
+    def refuse(self, queries: Iterable[WaitingQuery]) -> None:
+        """Refuse queries that are not scheduled."""
         for query in queries:
-            query.booking = None
-            self.refused.append(query)
+            query.reservation = None
+            self.refusals.append(query)
 
     # --- devices -----------------------------------------------------------------------------------------------------
 
-    def check(self, device: Device, now: float) -> None:
-        """After a delay of the device: run what would be late on quicker variants, or book it elsewhere."""
+    def check(self, device: ScheduledDevice, now: float) -> None:
+        """After a delay: downgrade batches that would be late to faster options, or reschedule their queries."""
         end = now + device.starts_in(now)
-        moved: list[Query] = []
+        displaced: list[WaitingQuery] = []
         late = False
-        for batch in list(device.booked):
+        for batch in list(device.scheduled):
             seconds = device.seconds(batch.option, batch.rows)
             if end + seconds > batch.deadline + ROUNDING_S:
                 late = True
-                menu = device.menus.get(batch.application.query_class)
+                options = device.option_sets.get(batch.served.query_class)
                 latest = batch.deadline + ROUNDING_S
-                option = menu.best(batch.rows, len(batch.queries), latest - end, device.factors, 0) if menu else None
+                option = (
+                    options.best(batch.rows, len(batch.queries), latest - end, device.corrections, 0)
+                    if options
+                    else None
+                )
                 # A difference rounds otherwise than the sum by which it is late.
                 if option is None or end + device.seconds(option, batch.rows) > latest:
-                    self.unbook(batch, now)
-                    moved += batch.queries
+                    self.remove(batch, now)
+                    displaced += batch.queries
                     continue
-                self._change(batch, option)
+                self._change_option(batch, option)
                 seconds = device.seconds(option, batch.rows)
             end += seconds
         if late:
             self._recount(device, now)
-            self.book_again(moved, now)
+            self.reschedule(displaced, now)
 
-    def take_back(self, device: Device, now: float) -> None:
-        """Book all that is booked on the device elsewhere."""
-        moved = []
-        for batch in list(device.booked):
-            self.unbook(batch, now)
-            moved += batch.queries
-        self.behind.pop(device, None)
-        self.touched[device] = None
-        self.book_again(moved, now)
+    def evacuate(self, device: ScheduledDevice, now: float) -> None:
+        """Reschedule all batches of a device."""
+        displaced = []
+        for batch in list(device.scheduled):
+            self.remove(batch, now)
+            displaced += batch.queries
+        self.stealable.pop(device, None)
+        self.changed[device] = None
+        self.reschedule(displaced, now)
 
-    def steal(self, device: Device, now: float) -> None:
-        """An idle device takes over what waits behind others and would be no less accurate here, started at once."""
-        if not device.up or device.away:
+    def steal(self, device: ScheduledDevice, now: float) -> None:
+        """Move a batch that waits behind others to an idle device, if no less accurate there."""
+        if not device.up or device.loading:
             return
-        found = takeover(device, self.behind, now)
+        found = steal_candidate(device, self.stealable, now)
         if found is not None:
             option, batch = found
-            self.unbook(batch, now)
+            self.remove(batch, now)
             batch.option, batch.device = option, device
-            self._book(batch, now, 0)
+            self._add(batch, now, 0)
 
     @staticmethod
-    def take(batch: Batch) -> None:
-        """Take the first batch off its device, to be granted; the device is to be noted."""
+    def take_first(batch: ScheduledBatch) -> None:
+        """Take a device's first batch off the schedule for dispatch; an update of the device must follow."""
         device = batch.device
-        del device.booked[0]
+        del device.scheduled[0]
         device.recount()
-        if batch in batch.application.open:
-            batch.application.open.remove(batch)
+        if batch in batch.served.open:
+            batch.served.open.remove(batch)
 
-    def unbook(self, batch: Batch, now: float) -> None:
-        """Take a batch off its device; its queries are the caller's again."""
-        device = batch.device
-        device.booked.remove(batch)
-        self._recount(device, now)
-        if batch in batch.application.open:
-            batch.application.open.remove(batch)
+    def remove(self, batch: ScheduledBatch, now: float) -> None:
+        """Take a batch off the schedule; its queries are the caller's again."""
+        batch.device.scheduled.remove(batch)
+        self._recount(batch.device, now)
+        if batch in batch.served.open:
+            batch.served.open.remove(batch)
 
     # --- batches -----------------------------------------------------------------------------------------------------
 
-    def _place_elsewhere(
-        self, application: Application, query: Query, now: float, deadline: float, again: bool, kept_s: float
+    def _reserve_elsewhere(
+        self, served: ServedClass, query: WaitingQuery, now: float, deadline: float, again: bool, margin_s: float
     ) -> bool:
-        """Open a batch for a query that has no place where one is usually found; on busy devices ``kept_s`` before its
-        deadline."""
-        rows = query.rows
+        """Search all devices for a query that fits neither an open batch nor the first device of any group."""
         budget_s: float | None = None
-        if not again and application.pressed(now):
-            many = len(application.crowd) > MANY
-            if many and application.full(now):
+        if not again and served.overloaded(now):
+            many = len(served.candidates) > SEARCHED_DEVICES
+            if many and served.full(now):
                 return False
-            budget_s = budget(application, query) - kept_s
-            found = spacious(application, rows, now, deadline, budget_s, kept_s)
+            budget_s = budget_s_of(served, query) - margin_s
+            found = most_accurate_growable(served, query.rows, now, deadline, budget_s, margin_s)
             if found is None and many:
-                placed = self._squeeze(application, query, now, deadline, budget_s, kept_s)
-                if not placed:
-                    application.looked_everywhere(now)
-                return placed
+                inserted = self._insert(served, query, now, deadline, budget_s, margin_s)
+                if not inserted:
+                    served.search_exhausted(now)
+                return inserted
         else:
-            found = anywhere(application, rows, now, deadline)
+            found = most_accurate_in_time(served, query.rows, now, deadline)
         if found is not None:
             option, device = found
-            self._book(Batch(application, option, device, query), now)
+            self._add(ScheduledBatch(served, option, device, query), now)
             return True
-        return self._squeeze(application, query, now, deadline, budget_s, kept_s)
+        return self._insert(served, query, now, deadline, budget_s, margin_s)
 
-    def _squeeze(
+    def _insert(
         self,
-        application: Application,
-        query: Query,
+        served: ServedClass,
+        query: WaitingQuery,
         now: float,
         deadline: float,
         budget_s: float | None,
-        kept_s: float,
+        margin_s: float,
     ) -> bool:
-        """Find a place in front of what can wait, or by running what is booked on quicker variants. With ``budget_s``,
-        as queries are being refused, only for one that is in more of a hurry than others, with room to grow, and all
-        in time by ``kept_s``."""
-        if application.full(now):
+        """Insert a query before batches that can wait, or after downgrading them to faster options. ``budget_s``: under
+        overload; then only a query that is more urgent than others, with room to grow and ``margin_s`` to spare."""
+        if served.full(now):
             return False
-        if budget_s is not None and not overtakes(application, deadline):
-            application.looked_in_vain(now)
+        if budget_s is not None and not precedes_some(served, deadline):
+            served.search_failed(now)
             return False
-        found = insertion(application, query.rows, now, deadline, budget_s, kept_s, False) or insertion(
-            application, query.rows, now, deadline, budget_s, kept_s, True
+        found = find_insertion(served, query.rows, now, deadline, budget_s, margin_s, False) or find_insertion(
+            served, query.rows, now, deadline, budget_s, margin_s, True
         )
         if found is None:
-            application.looked_in_vain(now)
+            served.search_failed(now)
             return False
-        option, device, position, quicker = found
-        for batch, instead in zip(device.booked, quicker or (), strict=bool(quicker)):
-            self._change(batch, instead)
-        self._book(Batch(application, option, device, query), now, position)
+        option, device, position, downgrades = found
+        for batch, faster in zip(device.scheduled, downgrades or (), strict=bool(downgrades)):
+            self._change_option(batch, faster)
+        self._add(ScheduledBatch(served, option, device, query), now, position)
         return True
 
     @staticmethod
-    def _put(batch: Batch, query: Query) -> None:
-        """Add a query to a booked batch; its device is to be recounted."""
-        query.booking = batch
+    def _join(batch: ScheduledBatch, query: WaitingQuery) -> None:
+        """Add a query to a scheduled batch; a recount of its device must follow."""
+        query.reservation = batch
         batch.queries.append(query)
         batch.rows += query.rows
         if query.deadline < batch.deadline:
             batch.deadline = query.deadline
         if batch.rows >= batch.option.max_rows:
-            batch.application.open.remove(batch)
+            batch.served.open.remove(batch)
 
-    def _book(self, batch: Batch, now: float, position: int | None = None) -> None:
-        """Behind what is booked on the batch's device, or in front of the batch at a position."""
+    def _add(self, batch: ScheduledBatch, now: float, position: int | None = None) -> None:
+        """Schedule a batch at a position on its device; None: last."""
         device = batch.device
-        device.booked.insert(len(device.booked) if position is None else position, batch)
-        if device.granted or len(device.booked) > 1:
-            self.behind[device] = None
+        device.scheduled.insert(len(device.scheduled) if position is None else position, batch)
+        if device.dispatched or len(device.scheduled) > 1:
+            self.stealable[device] = None
         if batch.rows < batch.option.max_rows:
-            batch.application.open.append(batch)
+            batch.served.open.append(batch)
         self._recount(device, now)
 
-    def _recount(self, device: Device, now: float) -> None:
-        """What is booked on the device has changed."""
+    def _recount(self, device: ScheduledDevice, now: float) -> None:
+        """After any change of a device's scheduled batches."""
         device.recount()
-        self._fleet.note(device, now)
-        self.touched[device] = None
+        self._groups.update(device, now)
+        self.changed[device] = None
 
-    def _change(self, batch: Batch, option: Option) -> None:
-        """Another variant for a booked batch."""
+    def _change_option(self, batch: ScheduledBatch, option: ServingOption) -> None:
         batch.option = option
-        self._keep_open(batch)
+        self._update_open(batch)
 
     @staticmethod
-    def _keep_open(batch: Batch) -> None:
-        """After a change of a booked batch: it is open if it may still grow."""
-        known = batch.application.open
-        if (batch in known) != (batch.rows < batch.option.max_rows):
-            if batch in known:
-                known.remove(batch)
+    def _update_open(batch: ScheduledBatch) -> None:
+        """A scheduled batch is open while it can take more rows."""
+        open = batch.served.open
+        if (batch in open) != (batch.rows < batch.option.max_rows):
+            if batch in open:
+                open.remove(batch)
             else:
-                known.append(batch)
+                open.append(batch)

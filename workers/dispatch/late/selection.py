@@ -1,195 +1,179 @@
-"""Where a query that arrives should wait: a search over what is booked and what could be. Pure; books
-nothing."""
+"""Device selection: which batch a query joins, or on which device and with which option it opens one. Pure."""
 
 from __future__ import annotations
 
+from ..binding import WaitingQuery
 from ..latency_correction import SLOW
-from ..options import INF, LEVELS, Option
-from .state import RESERVE_S, Application, Batch, Device, Group, Kind, Query
+from ..options import INF, LEVELS, ServingOption
+from .state import RESERVE_S, ClassOffer, DeviceGroup, ScheduledBatch, ScheduledDevice, ServedClass
 
-#: batches that may grow which a query is tried on: far into overload there are hundreds, on which nothing fits
-JOIN_LOOKS = 16
-#: devices that an idle one looks at for work to take over
-STEAL_LOOKS = 8
-#: sums that are kept up to date differ from those made anew by less
-FULL_MARGIN_S = 1e-6
-#: an answer may be this much after its deadline and still count as in time: rounding
+#: open batches that a query is tried on: far into overload there are hundreds, and none has room
+JOIN_TRIES = 16
+#: devices that an idle one searches for a batch to steal
+STEAL_TRIES = 8
+#: bound in seconds on the difference between running sums and fresh ones
+SUM_ROUNDING_S = 1e-6
+#: seconds after its deadline at which an answer still counts as in time: rounding
 ROUNDING_S = 1e-9
 
 
-def joinable(application: Application, query: Query, deadline: float, now: float, kept_s: float = 0.0) -> Batch | None:
-    """The most accurate batch of the query's kind that is still being formed and can take its rows, with everything in
-    time; the others' ``kept_s`` seconds before their deadlines."""
+# --- open batches ----------------------------------------------------------------------------------------------------
+
+
+def best_open_batch(
+    served: ServedClass, query: WaitingQuery, deadline: float, now: float, margin_s: float
+) -> ScheduledBatch | None:
+    """The most accurate open batch that the query can join with everything in time, other queries by ``margin_s``."""
     rows, key = query.rows, query.key
-    found: Batch | None = None
-    worth = -INF
-    looks = JOIN_LOOKS
-    # The newest first: those before them could not take the queries that came in between.
-    for batch in reversed(application.open):
-        if (
-            batch.option.worth > worth
-            and batch.key == key
-            and (batch.application is application or application.may_share(batch))
-        ):
-            if _can_join(batch, rows, deadline, now, kept_s):
-                found, worth = batch, batch.option.worth
-            looks -= 1
-            if not looks:
+    found: ScheduledBatch | None = None
+    utility = -INF
+    tries = JOIN_TRIES
+    # The newest first: older ones had no room for the queries in between.
+    for batch in reversed(served.open):
+        if batch.option.utility > utility and batch.key == key and (batch.served is served or served.may_share(batch)):
+            if _can_join(batch, rows, deadline, now, margin_s):
+                found, utility = batch, batch.option.utility
+            tries -= 1
+            if not tries:
                 break
     return found
 
 
-def joins(batch: Batch, query: Query, now: float) -> bool:
-    """Whether the query can join the batch that the one before it is in, without a look at any other: the most accurate
-    there is, and the only one on its device."""
+def can_follow(batch: ScheduledBatch, query: WaitingQuery, now: float) -> bool:
+    """Whether a query can join the batch of the query before it without a search: no option is more accurate, and the
+    batch is alone on its device."""
     device, option, rows = batch.device, batch.option, batch.rows + query.rows
-    if rows > option.max_rows or batch.granted or batch.key != query.key or len(device.booked) != 1:
+    if rows > option.max_rows or batch.dispatched or batch.key != query.key or len(device.scheduled) != 1:
         return False
-    if option.worth < batch.application.best_worth:
+    if option.utility < batch.served.best_utility:
         return False
-    deadline = query.deadline if query.deadline < batch.deadline else batch.deadline
-    wait = device.free_at - now
-    end = now + (wait if wait > device.way_s else device.way_s)
-    return end + option.by_rows[rows] * device.factors[option] <= deadline + ROUNDING_S
+    end = now + device.starts_in(now) + device.seconds(option, rows)
+    return end <= min(query.deadline, batch.deadline) + ROUNDING_S
 
 
-def _can_join(batch: Batch, rows: int, deadline: float, now: float, kept_s: float) -> bool:
-    grown = batch.rows + rows
-    option = batch.option
+def _can_join(batch: ScheduledBatch, rows: int, deadline: float, now: float, margin_s: float) -> bool:
+    option, device, grown = batch.option, batch.device, batch.rows + rows
     if grown > option.max_rows:
         return False
-    device = batch.device
-    if deadline > batch.deadline + ROUNDING_S - kept_s:
-        deadline = batch.deadline + ROUNDING_S - kept_s
-    wait = device.free_at - now
-    end = now + (wait if wait > device.way_s else device.way_s)
-    booked = device.booked
-    if len(booked) == 1:
-        return end + option.seconds(grown) * device.factors[option] <= deadline
-    # Whoever is last must be in time, too: one look tells, mostly, where a device is full.
-    factors = device.factors
-    more = (option.seconds(grown) - option.seconds(batch.rows)) * factors[option]
-    if end + device.booked_s + more > booked[-1].deadline + FULL_MARGIN_S - kept_s:
+    deadline = min(deadline, batch.deadline + ROUNDING_S - margin_s)
+    end = now + device.starts_in(now)
+    scheduled, factor = device.scheduled, device.corrections[option]
+    if len(scheduled) == 1:
+        return end + option.by_rows[grown] * factor <= deadline
+    # Fast reject: if the last scheduled batch would be late, the device is full.
+    more_s = (option.seconds(grown) - option.seconds(batch.rows)) * factor
+    if end + device.scheduled_s + more_s > scheduled[-1].deadline + SUM_ROUNDING_S - margin_s:
         return False
     behind = False
-    for other in booked:
+    for other in scheduled:
+        end += device.seconds(other.option, other.rows)
         if other is batch:
-            end += option.seconds(batch.rows) * factors[option]
-            if end + more > deadline:
+            if end + more_s > deadline:
                 return False
             behind = True
-        else:
-            end += other.option.seconds(other.rows) * factors[other.option]
-            if behind and end + more > other.deadline + ROUNDING_S - kept_s:
-                return False
+        elif behind and end + more_s > other.deadline + ROUNDING_S - margin_s:
+            return False
     return True
 
 
-def opening(
-    application: Application, query: Query, now: float, deadline: float, above: float
-) -> tuple[Option, Device] | None:
-    """The most valuable variant of more worth than ``above``, and the device that can start it first, behind all that
-    is booked there; None where none would be in time."""
-    slo_s, highest = application.bookable_s(now), above
-    found: tuple[Option, Device, float] | None = None
-    for group in application.groups:
-        device, soonest = _soonest(group, now)
+# --- new batches -----------------------------------------------------------------------------------------------------
+
+
+def best_new_batch(
+    served: ServedClass, query: WaitingQuery, now: float, deadline: float, above: float
+) -> tuple[ServingOption, ScheduledDevice] | None:
+    """The most valuable option of more utility than ``above`` that is in time, and the device that can start it first,
+    behind all that is scheduled there."""
+    slo_s, highest = served.schedulable_s(now), above
+    found: tuple[ServingOption, ScheduledDevice, float] | None = None
+    for offer in served.offers:
+        device, soonest_s = _first_device(offer, now)
         if device is None:
             continue
-        pressure = group.pressure(now, slo_s)
-        level = min(int(application.felt(pressure, now) * LEVELS), LEVELS - 1)
-        value, option = group.menu.ranked(level)[0]
+        pressure = served.effective_pressure(offer.pressure(now, slo_s), now)
+        value, option = offer.option_set.ranked(min(int(pressure * LEVELS), LEVELS - 1))[0]
         if value > highest:
-            highest, found = value, (option, device, soonest)
+            highest, found = value, (option, device, soonest_s)
     if found is None:
         return None
-    # Mostly the best choice of all can be had; only otherwise is it worth looking at the others in turn.
-    option, first, soonest = found
-    seconds = option.seconds(query.rows) * first.factors[option]
-    if now + soonest + seconds <= deadline and not (first.claims and robs(application, first, seconds, now)):
+    # The most valuable option is in time, mostly; only otherwise are all ranked.
+    option, first, soonest_s = found
+    seconds = first.seconds(option, query.rows)
+    if now + soonest_s + seconds <= deadline and not (first.dependents and starves(served, first, seconds, now)):
         return option, first
-    return _next_best(application, query.rows, now, deadline, above)
-
-
-def _longest_idle(kind: Kind, option: Option) -> Device:
-    """The device that has been idle longest, or where that one is slow at the option, the quickest that is idle."""
-    device = next(iter(kind.idle))
-    return device if device.factors[option] <= SLOW else min(kind.idle, key=lambda other: other.factors[option])
-
-
-def _first(kind: Kind, now: float) -> tuple[Device | None, float]:
-    """The device that could start first, and in how many seconds."""
-    best, soonest = None, INF
-    for device in kind.devices:
-        wait = device.free_at - now
-        if wait < device.way_s:
-            wait = device.way_s
-        wait += device.booked_s
-        if wait < soonest:
-            best, soonest = device, wait
-    return best, soonest
-
-
-def _soonest(group: Group, now: float) -> tuple[Device | None, float]:
-    """The device of the group that could start first, and in how many seconds."""
-    best, soonest = None, INF
-    for kind in group.kinds:
-        if best is not None and soonest <= best.way_s:
-            continue
-        if kind.idle:
-            best = _longest_idle(kind, group.menu.options[0])
-            soonest = best.way_s
-        else:
-            device, wait = _first(kind, now)
-            if wait < soonest:
-                best, soonest = device, wait
-    return best, soonest
+    return _next_best(served, query.rows, now, deadline, above)
 
 
 def _next_best(
-    application: Application, rows: int, now: float, deadline: float, above: float
-) -> tuple[Option, Device] | None:
-    """The most valuable variant that would be in time, and its device."""
-    offers = []
-    for group in application.groups:
-        device, soonest = _soonest(group, now)
-        if device is None or now + soonest > deadline:
+    served: ServedClass, rows: int, now: float, deadline: float, above: float
+) -> tuple[ServingOption, ScheduledDevice] | None:
+    """The most valuable option that is in time, preferably on a device where it starves no other class."""
+    ranked = []
+    for offer in served.offers:
+        device, soonest_s = _first_device(offer, now)
+        if device is None or now + soonest_s > deadline:
             continue
-        pressure = group.pressure(now, application.bookable_s(now))
-        level = min(int(application.felt(pressure, now) * LEVELS), LEVELS - 1)
-        ranked = group.menu.ranked(level)
-        offers += [(value, i, option, device, soonest, group) for i, (value, option) in enumerate(ranked)]
-    offers.sort(key=lambda offer: (-offer[0], offer[1]))
+        pressure = served.effective_pressure(offer.pressure(now, served.schedulable_s(now)), now)
+        level = min(int(pressure * LEVELS), LEVELS - 1)
+        ranked += [
+            (value, rank, option, device, soonest_s, offer)
+            for rank, (value, option) in enumerate(offer.option_set.ranked(level))
+        ]
+    ranked.sort(key=lambda candidate: (-candidate[0], candidate[1]))
     fallback = None
-    for value, _, option, device, soonest, group in offers:
+    for value, _, option, device, soonest_s, offer in ranked:
         if value <= above:
             break
-        if option.worth <= above:
+        if option.utility <= above:
             continue
-        seconds = option.seconds(rows) * device.factors[option]
-        if now + soonest + seconds > deadline:
+        seconds = device.seconds(option, rows)
+        if now + soonest_s + seconds > deadline:
             continue
-        if device.claims and robs(application, device, seconds, now):
+        if device.dependents and starves(served, device, seconds, now):
             if fallback is None:
                 fallback = option, device
-            device = _harmless(application, group, option, rows, deadline, now)
+            device = _first_not_starving(served, offer, option, rows, deadline, now)
         if device is not None:
             return option, device
     return fallback
 
 
-def robs(application: Application, device: Device, seconds: float, now: float) -> bool:
-    """Whether so much more work on the device leaves another application without a device that could still take its
-    next query in time."""
-    wait = device.starts_in(now) + device.booked_s
-    for other, limit_s in device.claims:
-        if wait > limit_s or wait + seconds <= limit_s:
+def _first_device(offer: ClassOffer, now: float) -> tuple[ScheduledDevice | None, float]:
+    """The device of an offer that could start first, and in how many seconds."""
+    best, soonest_s = None, INF
+    for group in offer.groups:
+        if best is not None and soonest_s <= best.rtt_s:
             continue
-        if other.query_class.application == application.query_class.application:
+        if group.idle:
+            best = _longest_idle(group, offer.option_set.options[0])
+            soonest_s = best.rtt_s
+            continue
+        for device in group.devices:
+            wait_s = device.starts_in(now) + device.scheduled_s
+            if wait_s < soonest_s:
+                best, soonest_s = device, wait_s
+    return best, soonest_s
+
+
+def _longest_idle(group: DeviceGroup, option: ServingOption) -> ScheduledDevice:
+    """The device that has been idle longest; if that one is slow, the fastest idle one."""
+    device = next(iter(group.idle))
+    return (
+        device if device.corrections[option] <= SLOW else min(group.idle, key=lambda other: other.corrections[option])
+    )
+
+
+def starves(served: ServedClass, device: ScheduledDevice, seconds: float, now: float) -> bool:
+    """Whether so much more work on the device leaves another application without a device for its next query."""
+    wait_s = device.starts_in(now) + device.scheduled_s
+    for other, limit_s in device.dependents:
+        if wait_s > limit_s or wait_s + seconds <= limit_s:
+            continue
+        if other.query_class.application == served.query_class.application:
             continue
         needed = other.reserve if now - other.refused_at < RESERVE_S else 1
-        for host, its_limit_s in other.hosts:
-            if host is not device and host.starts_in(now) + host.booked_s <= its_limit_s:
+        for another, its_limit_s in other.exclusive_devices:
+            if another is not device and another.starts_in(now) + another.scheduled_s <= its_limit_s:
                 needed -= 1
                 if not needed:
                     break
@@ -198,72 +182,82 @@ def robs(application: Application, device: Device, seconds: float, now: float) -
     return False
 
 
-def _harmless(
-    application: Application, group: Group, option: Option, rows: int, deadline: float, now: float
-) -> Device | None:
-    """The device of the group that could start first without robbing another application; None: there is none."""
-    best, soonest = None, INF
-    for device in group.devices():
-        wait = device.starts_in(now) + device.booked_s
+def _first_not_starving(
+    served: ServedClass, offer: ClassOffer, option: ServingOption, rows: int, deadline: float, now: float
+) -> ScheduledDevice | None:
+    """The device of an offer that could start first without starving another application."""
+    best, soonest_s = None, INF
+    for device in offer.devices():
+        wait_s = device.starts_in(now) + device.scheduled_s
         seconds = device.seconds(option, rows)
-        if wait >= soonest or now + wait + seconds > deadline:
+        if wait_s >= soonest_s or now + wait_s + seconds > deadline:
             continue
-        if not (device.claims and robs(application, device, seconds, now)):
-            best, soonest = device, wait
+        if not (device.dependents and starves(served, device, seconds, now)):
+            best, soonest_s = device, wait_s
     return best
 
 
-def anywhere(application: Application, rows: int, now: float, deadline: float) -> tuple[Option, Device] | None:
-    """The most accurate variant that any device could run in time, behind all that is booked there. Devices differ in
-    their ways and in how well they keep their times, and :func:`opening` looks at one of a kind."""
-    best, worth = None, -INF
-    for group, device in application.crowd:
-        options = group.menu.options
-        # Added up as when the batch is to start: what fits by one sum and not by another is booked again for ever.
-        start = now + device.starts_in(now) + device.booked_s
-        if options[0].worth <= worth or start + group.menu.least(rows) > deadline:
+def most_accurate_in_time(
+    served: ServedClass, rows: int, now: float, deadline: float
+) -> tuple[ServingOption, ScheduledDevice] | None:
+    """The most accurate option that any device could run in time: :func:`best_new_batch` tries one device of each
+    group, but devices differ in round trip and latency correction."""
+    best, utility = None, -INF
+    for offer, device in served.candidates:
+        options = offer.option_set.options
+        # Summed in the order in which dispatching sums: else rounding could reschedule a query for ever.
+        start = now + device.starts_in(now) + device.scheduled_s
+        if options[0].utility <= utility or start + offer.option_set.least(rows) > deadline:
             continue
         for option in options:
-            if option.worth <= worth:
+            if option.utility <= utility:
                 break
-            if start + option.seconds(rows) * device.factors[option] <= deadline:
-                best, worth = (option, device), option.worth
-                break
-    return best
-
-
-def unscaled(application: Application, query: Query, now: float) -> tuple[Option, Device] | None:
-    """The most accurate variant that an idle device would run in time if it kept to its profile."""
-    best, worth = None, -INF
-    for group, device in application.crowd:
-        if device.booked or device.granted or device.away or device.free_at > now:
-            continue
-        for option in group.menu.options:
-            if option.worth > worth and now + device.way_s + option.seconds(query.rows) <= query.deadline:
-                best, worth = (option, device), option.worth
+            if start + device.seconds(option, rows) <= deadline:
+                best, utility = (option, device), option.utility
                 break
     return best
 
 
-def takeover(device: Device, behind: dict[Device, None], now: float) -> tuple[Option, Batch] | None:
-    """A batch that waits behind others elsewhere and would be no less accurate on this idle device, started at once.
-
-    ``behind``: where that may be; devices at which nothing waits any more are removed."""
-    looks = 0
-    for other in list(behind):
-        if not other.booked or (not other.granted and not other.away and len(other.booked) < 2):
-            del behind[other]
+def most_accurate_by_profile(
+    served: ServedClass, query: WaitingQuery, now: float
+) -> tuple[ServingOption, ScheduledDevice] | None:
+    """The most accurate option that an idle device would run in time without its latency corrections."""
+    best, utility = None, -INF
+    for offer, device in served.candidates:
+        if device.scheduled or device.dispatched or device.loading or device.free_at > now:
             continue
-        looks += 1
-        if looks > STEAL_LOOKS:
+        for option in offer.option_set.options:
+            if option.utility > utility and now + device.rtt_s + option.seconds(query.rows) <= query.deadline:
+                best, utility = (option, device), option.utility
+                break
+    return best
+
+
+# --- stealing --------------------------------------------------------------------------------------------------------
+
+
+def steal_candidate(
+    device: ScheduledDevice, stealable: dict[ScheduledDevice, None], now: float
+) -> tuple[ServingOption, ScheduledBatch] | None:
+    """A batch of a ``stealable`` device that would be no less accurate on this idle device, and its option here.
+
+    Devices without a batch that waits behind another one are removed from ``stealable``.
+    """
+    tries = 0
+    for other in list(stealable):
+        if not other.scheduled or (not other.dispatched and not other.loading and len(other.scheduled) < 2):
+            del stealable[other]
+            continue
+        tries += 1
+        if tries > STEAL_TRIES:
             return None
-        # The first would start there next: it is the later ones that gain most.
-        batch = other.booked[-1]
-        menu = device.menus.get(batch.application.query_class)
-        if menu is None or other is device:
+        # The last one gains most: the first would start there next.
+        batch = other.scheduled[-1]
+        options = device.option_sets.get(batch.served.query_class)
+        if options is None or other is device:
             continue
-        within = batch.deadline + ROUNDING_S - now - device.starts_in(now)
-        option = menu.best(batch.rows, len(batch.queries), within, device.factors, 0)
-        if option is not None and option.worth >= batch.option.worth:
+        within_s = batch.deadline + ROUNDING_S - now - device.starts_in(now)
+        option = options.best(batch.rows, len(batch.queries), within_s, device.corrections, 0)
+        if option is not None and option.utility >= batch.option.utility:
             return option, batch
     return None

@@ -18,11 +18,11 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from workers.batching.base import BatchPolicy
 from workers.batching.turns import TIMER_SLACK_S
 
-from ..binding import Decisions, Query, QueryClass, Terms
-from ..options import INF, Menu
+from ..binding import Decisions, QueryClass, ServiceTerms, WaitingQuery
+from ..feedback import back_off
+from ..options import INF, OptionSet
 from ..routing.router import Router
-from ..stragglers import gave_back
-from ..timers import Wakes
+from ..timers import TimerQueue
 from .devices import QueueBatch, QueuedDevice
 from .queues import QueuedQuery
 
@@ -41,20 +41,20 @@ class PublishedBinding:
         self._router = router
         self._create_policy = create_policy
         self._slack_s = slack_s
-        self._applications: Mapping[str, Terms] = {}
+        self._applications: Mapping[str, ServiceTerms] = {}
         self._devices: dict[Hashable, QueuedDevice] = {}
-        self._wakes = Wakes()
+        self._timers = TimerQueue()
         #: by class: the devices that may be asked first, and all that can answer
         self._able: dict[QueryClass, tuple[set[Hashable], set[Hashable]]] = {}
         #: devices that changed, and queries to be routed anew, with the device that cannot answer them
         self._changed: dict[QueuedDevice, None] = {}
-        self._stranded: list[tuple[Query, QueuedDevice | None]] = []
+        self._stranded: list[tuple[WaitingQuery, QueuedDevice | None]] = []
         self._dispatches: list[QueueBatch] = []
-        self._refusals: list[Query] = []
+        self._refusals: list[WaitingQuery] = []
 
     # --- devices and options -----------------------------------------------------------------------------------------
 
-    def configured(self, applications: Mapping[str, Terms], now: float) -> Decisions:
+    def configured(self, applications: Mapping[str, ServiceTerms], now: float) -> Decisions:
         """See :class:`..binding.Binding`."""
         self._applications = dict(applications)
         for device in self._devices.values():
@@ -63,7 +63,7 @@ class PublishedBinding:
             self._changed[device] = None
         return self._decisions(now)
 
-    def offered(self, device: Hashable, menus: Mapping[QueryClass, Menu], now: float) -> Decisions:
+    def offered(self, device: Hashable, menus: Mapping[QueryClass, OptionSet], now: float) -> Decisions:
         """See :class:`..binding.Binding`."""
         known = self._device(device)
         stranded = known.offer(menus, self._applications)
@@ -91,7 +91,7 @@ class PublishedBinding:
             self._changed[known] = None
         if busy_until is not None and (known.away or busy_until > now):
             known.busy_until, known.away = busy_until, busy_until > now
-            self._wakes.set(known, busy_until if known.away else INF)
+            self._timers.set(known, busy_until if known.away else INF)
             self._changed[known] = None
         return self._decisions(now)
 
@@ -102,58 +102,58 @@ class PublishedBinding:
     def lost(self, device: Hashable, now: float) -> Decisions:
         """See :class:`..binding.Binding`."""
         known = self._device(device)
-        for batch in known.granted[:]:
+        for batch in known.dispatched[:]:
             known.ended(batch, now, None)
         known.away = False
         return self.device_changed(device, now, up=False)
 
     # --- queries -----------------------------------------------------------------------------------------------------
 
-    def arrived(self, queries: Sequence[Query], now: float) -> Decisions:
+    def arrived(self, queries: Sequence[WaitingQuery], now: float) -> Decisions:
         """See :class:`..binding.Binding`."""
         if self._changed or self._stranded:
             self._settle(now)
         devices = [self._place(query, now) for query in queries]
         for device in dict.fromkeys(devices) if len(devices) > 1 else devices:
-            if device is not None and (not device.granted or device.rtt_s):
+            if device is not None and (not device.dispatched or device.rtt_s):
                 self._decide(device, now)
         return self._decisions(now)
 
-    def probe(self, query: Query, now: float) -> Decisions:
+    def probe(self, query: WaitingQuery, now: float) -> Decisions:
         """See :class:`..binding.Binding`. Published stacks probe no device."""
         return self._decisions(now)
 
     def finished(self, batch: QueueBatch, now: float, run_s: float | None = None) -> Decisions:
         """See :class:`..binding.Binding`."""
         device = batch.device
-        if batch in device.granted:
+        if batch in device.dispatched:
             device.ended(batch, now, run_s)
             self._decide(device, now)
         return self._decisions(now)
 
-    def returned(self, queries: Sequence[Query], now: float) -> Decisions:
+    def returned(self, queries: Sequence[WaitingQuery], now: float) -> Decisions:
         """See :class:`..binding.Binding`. A device that declines is left alone for a moment, and longer each time."""
         for query in queries:
-            device = query.booking.device if isinstance(query.booking, QueueBatch) else None
-            if device is not None and device.up and now >= device.shy_until:
-                gave_back(device, now)
+            device = query.reservation.device if isinstance(query.reservation, QueueBatch) else None
+            if device is not None and device.up and now >= device.backoff_until:
+                back_off(device, now)
             self._stranded.append((query, device))
         self._settle(now)
         return self._decisions(now)
 
-    def withdrawn(self, query: Query, now: float) -> Decisions:
+    def withdrawn(self, query: WaitingQuery, now: float) -> Decisions:
         """See :class:`..binding.Binding`."""
-        queued = query.booking
+        queued = query.reservation
         if isinstance(queued, QueuedQuery):
             queued.queue.remove(queued)
-            query.booking = None
+            query.reservation = None
         elif self._stranded:
             self._stranded = [item for item in self._stranded if item[0] is not query]
         return self._decisions(now)
 
     def wake(self, now: float) -> Decisions:
         """See :class:`..binding.Binding`."""
-        for device in self._wakes.due(now):
+        for device in self._timers.due(now):
             if device.away:
                 device.away = device.busy_until > now
                 self._changed[device] = None
@@ -178,7 +178,7 @@ class PublishedBinding:
         return device
 
     def _decisions(self, now: float) -> Decisions:
-        wake_at = now if self._changed or self._stranded else self._wakes.at
+        wake_at = now if self._changed or self._stranded else self._timers.at
         decisions = Decisions(self._dispatches, self._refusals, wake_at)
         if decisions.dispatches:
             self._dispatches = []
@@ -219,7 +219,7 @@ class PublishedBinding:
             routes[name] = shares if any([rate for _, rate in shares]) else [(device, 1.0) for device, _ in shares]
         self._router.set_routes(routes)
 
-    def _place(self, query: Query, now: float, declined: QueuedDevice | None = None) -> QueuedDevice | None:
+    def _place(self, query: WaitingQuery, now: float, declined: QueuedDevice | None = None) -> QueuedDevice | None:
         """Queue a query where the router says, on the device that cannot answer it only where there is no other; None:
         it is refused."""
         terms = self._applications.get(query.query_class.application)
@@ -230,7 +230,7 @@ class PublishedBinding:
             device.add(query, terms)
         return device
 
-    def _pick(self, query: Query, now: float, declined: QueuedDevice | None) -> QueuedDevice | None:
+    def _pick(self, query: WaitingQuery, now: float, declined: QueuedDevice | None) -> QueuedDevice | None:
         application = query.query_class.application
         first, able = self._able.get(query.query_class) or self._find_able(query.query_class)
         if declined is not None:
@@ -266,7 +266,7 @@ class PublishedBinding:
         open_at = device.open_at()
         if open_at > now:
             if not device.away:
-                self._wakes.set(device, open_at)
+                self._timers.set(device, open_at)
             return
         batch, dropped, wake_at = device.decide(now)
         for queued in dropped:
@@ -275,14 +275,14 @@ class PublishedBinding:
             self._dispatches.append(batch)
             wake_at = device.open_at()
         if device.wake_at != wake_at:
-            self._wakes.set(device, wake_at)
+            self._timers.set(device, wake_at)
 
     def _strand(self, queries: Iterable[QueuedQuery], device: QueuedDevice) -> None:
         """Route queries anew that were taken out of a device's queues."""
         for queued in queries:
-            queued.query.booking = None
+            queued.query.reservation = None
             self._stranded.append((queued.query, device))
 
-    def _refuse(self, query: Query) -> None:
-        query.booking = None
+    def _refuse(self, query: WaitingQuery) -> None:
+        query.reservation = None
         self._refusals.append(query)

@@ -8,10 +8,10 @@ from workers.batching import turns
 from workers.batching.base import BatchPolicy, Outcome
 from workers.batching.latency import LatencyModel
 
-from ..binding import Query, QueryClass, Terms
-from ..latency_correction import Factors
-from ..options import INF, Menu, Option
-from ..stragglers import forget_slowness, learn
+from ..binding import QueryClass, ServiceTerms, WaitingQuery
+from ..feedback import decay_corrections, learn
+from ..latency_correction import LatencyCorrections
+from ..options import INF, OptionSet, ServingOption
 from .queues import ApplicationQueue, Ask, Candidates, QueuedQuery
 
 #: latencies are corrected in steps of this part, so that few models are made and a device that keeps its times is
@@ -26,8 +26,8 @@ class QueueBatch:
         "application_name",
         "device",
         "device_name",
+        "dispatched_at",
         "end",
-        "granted_at",
         "option",
         "queries",
         "queue",
@@ -36,7 +36,12 @@ class QueueBatch:
     )
 
     def __init__(
-        self, device: QueuedDevice, queue: ApplicationQueue, option: Option, queued: Iterable[QueuedQuery], now: float
+        self,
+        device: QueuedDevice,
+        queue: ApplicationQueue,
+        option: ServingOption,
+        queued: Iterable[QueuedQuery],
+        now: float,
     ) -> None:
         self.device = device
         self.device_name = device.name
@@ -46,10 +51,10 @@ class QueueBatch:
         self.queries = [one.query for one in queued]
         #: as dispatched, whatever the caller does to ``rows``
         self.rows = self.rows_sent = sum([query.rows for query in self.queries])
-        self.granted_at = now
-        self.end = now + device.rtt_s + option.seconds(self.rows) * device.factors[option]
+        self.dispatched_at = now
+        self.end = now + device.rtt_s + option.seconds(self.rows) * device.corrections[option]
         for query in self.queries:
-            query.booking = self
+            query.reservation = self
 
 
 class QueuedDevice:
@@ -62,10 +67,10 @@ class QueuedDevice:
     Attributes:
         up: takes batches.
         away: others' work holds it until ``busy_until``.
-        granted: the batch under way, if any, and the next one where that had to be sent before the answer of the first.
+        dispatched: the batch under way, if any, and the next one where it had to be sent before the first's answer.
         free_at: when the next one should be sent, as expected.
         rates: rows/s that the plan expects of it, by application that it offers.
-        shy_until: it declined queries, and is left alone so long.
+        backoff_until: it declined queries, and is left alone so long.
         wake_at: when it is to be asked again.
     """
 
@@ -75,36 +80,36 @@ class QueuedDevice:
         self.away = False
         self.busy_until = self.free_at = -INF
         self.rtt_s = 0.0
-        self.granted: list[QueueBatch] = []
+        self.dispatched: list[QueueBatch] = []
         self.rates: dict[str, float] = {}
         self.queues: dict[tuple[str, frozenset[Hashable] | None], ApplicationQueue] = {}
         self.wake_at = INF
-        self.factors = Factors()
-        self.heard_at = self.forget_at = self.shy_until = -INF
-        self.shy_s = 0.0
+        self.corrections = LatencyCorrections()
+        self.measured_at = self.decay_at = self.backoff_until = -INF
+        self.backoff_s = 0.0
         self._create_policy = create_policy
         self._slack_s = slack_s
         self._arbiter = turns.Arbiter()
         #: the queue whose turn it is
         self._turn: str | None = None
-        self._options: dict[QueryClass, tuple[Option, ...]] = {}
+        self._options: dict[QueryClass, tuple[ServingOption, ...]] = {}
         self._offer: dict[QueryClass, list[tuple]] = {}
-        self._levels: dict[Option, int] = {}
-        self._corrected: dict[tuple[Option, int], LatencyModel] = {}
+        self._levels: dict[ServingOption, int] = {}
+        self._corrected: dict[tuple[ServingOption, int], LatencyModel] = {}
         self._blocking: dict[str, float] | None = None
         #: by application: the size class with the longest runs, and its first planned option
         self._largest: dict[str, int] = {}
-        self._usual: dict[str, Option] = {}
+        self._usual: dict[str, ServingOption] = {}
 
     def open_at(self) -> float:
         """From when on a batch may be sent; inf: not before something happens."""
         if not self.up or self.away:
             return INF
-        if self.granted:
-            return self.free_at if self.rtt_s and len(self.granted) == 1 else INF
-        return self.shy_until
+        if self.dispatched:
+            return self.free_at if self.rtt_s and len(self.dispatched) == 1 else INF
+        return self.backoff_until
 
-    def options(self, query_class: QueryClass) -> list[Option]:
+    def options(self, query_class: QueryClass) -> list[ServingOption]:
         """The options that may answer queries of a class."""
         application, size, permitted = query_class
         some = self._options.get(QueryClass(application, size)) or self._options.get(QueryClass(application)) or ()
@@ -112,24 +117,29 @@ class QueuedDevice:
 
     # --- changes -----------------------------------------------------------------------------------------------------
 
-    def offer(self, menus: Mapping[QueryClass, Menu], applications: Mapping[str, Terms]) -> list[QueuedQuery] | None:
+    def offer(
+        self, menus: Mapping[QueryClass, OptionSet], applications: Mapping[str, ServiceTerms]
+    ) -> list[QueuedQuery] | None:
         """Take over what the device can run. Returns the queries that it cannot run any more, taken out; None where
         nothing has changed."""
         offer = {
-            name: [(o.variant, o.accuracy, o.planned, o.rate, o.turn_rows, o.bound, o.pace) for o in menu.every]
+            name: [
+                (o.variant, o.accuracy, o.planned, o.rate, o.turn_rows, o.bound, o.latency_key)
+                for o in menu.all_options
+            ]
             for name, menu in menus.items()
         }
         if offer == self._offer:
             return None
         self._offer = offer
-        self._options = {name: tuple(menu.every) for name, menu in menus.items()}
+        self._options = {name: tuple(menu.all_options) for name, menu in menus.items()}
         kept = [option for options in self._options.values() for option in options]
-        self.factors.keep(kept)
+        self.corrections.keep(kept)
         self._levels = {option: self._level(option) for option in kept}
         self._corrected.clear()
         return self.arrange(applications)
 
-    def arrange(self, applications: Mapping[str, Terms]) -> list[QueuedQuery]:
+    def arrange(self, applications: Mapping[str, ServiceTerms]) -> list[QueuedQuery]:
         """After a change of options or applications: a queue for each application that is offered. Returns the queries
         of those that are not, taken out."""
         sizes: dict[str, set[int]] = {}
@@ -163,7 +173,7 @@ class QueuedDevice:
         self._blocking = None
         return stranded
 
-    def _queue(self, application: str, permitted: frozenset[Hashable] | None, terms: Terms) -> ApplicationQueue:
+    def _queue(self, application: str, permitted: frozenset[Hashable] | None, terms: ServiceTerms) -> ApplicationQueue:
         queue = self.queues.get((application, permitted))
         if queue is None:
             queue = ApplicationQueue(application, permitted, self._create_policy(), terms)
@@ -171,11 +181,11 @@ class QueuedDevice:
             self._blocking = None
         return queue
 
-    def add(self, query: Query, terms: Terms) -> None:
+    def add(self, query: WaitingQuery, terms: ServiceTerms) -> None:
         """Queue a query that the device has options for."""
         application, _, permitted = query.query_class
         queue = self.queues.get((application, permitted)) or self._queue(application, permitted, terms)
-        query.booking = queued = QueuedQuery(query, self, queue)
+        query.reservation = queued = QueuedQuery(query, self, queue)
         queue.add(queued)
 
     def clear(self) -> list[QueuedQuery]:
@@ -188,8 +198,8 @@ class QueuedDevice:
         """What an open device does now: the batch to send, the queries that its policies drop, taken out, and when to
         ask again if nothing happens before (inf: only then)."""
         self._end_turn(now)
-        if now >= self.forget_at:
-            forget_slowness(self, now)
+        if now >= self.decay_at:
+            decay_corrections(self, now)
         if len(self.queues) == 1:
             # A queue without a rival gets every turn that it wants.
             (queue,) = self.queues.values()
@@ -216,9 +226,9 @@ class QueuedDevice:
     def _start(self, queue: ApplicationQueue, ask: Ask, now: float) -> QueueBatch:
         option = ask.choice.options[ask.decision.variant]
         batch = QueueBatch(self, queue, option, queue.take(ask.part, ask.decision.run), now)
-        self.granted.append(batch)
+        self.dispatched.append(batch)
         self._turn = queue.name
-        self.free_at = now + option.seconds(batch.rows) * self.factors.scale.mean
+        self.free_at = now + option.seconds(batch.rows) * self.corrections.scale.mean
         return batch
 
     def _end_turn(self, now: float) -> None:
@@ -228,22 +238,22 @@ class QueuedDevice:
 
     def ended(self, batch: QueueBatch, now: float, run_s: float | None) -> None:
         """A batch has ended."""
-        self.granted.remove(batch)
+        self.dispatched.remove(batch)
         queue, variant = batch.queue, batch.option.variant
-        if self.granted:
-            following = self.granted[0]
+        if self.dispatched:
+            following = self.dispatched[0]
             seconds = following.option.seconds(following.rows_sent)
-            began = max(now, following.granted_at + self.rtt_s)
-            following.end = began + seconds * self.factors[following.option]
-            self.free_at = began - self.rtt_s + seconds * self.factors.scale.mean
+            began = max(now, following.dispatched_at + self.rtt_s)
+            following.end = began + seconds * self.corrections[following.option]
+            self.free_at = began - self.rtt_s + seconds * self.corrections.scale.mean
         else:
             self._end_turn(now)
         if run_s is None:
             return
         for query in batch.queries:
             # Else each batch would be a circle of references.
-            query.booking = None
-        self.shy_s, self.shy_until = 0.0, -INF
+            query.reservation = None
+        self.backoff_s, self.backoff_until = 0.0, -INF
         late = sum([query.deadline < now for query in batch.queries])
         queue.policy.observe(Outcome(variant, batch.rows_sent, run_s, len(batch.queries), late))
         queue.served[variant] = queue.served.get(variant, 0.0) + batch.rows_sent
@@ -252,7 +262,7 @@ class QueuedDevice:
     def work_s(self, now: float, application: str = "", rows: int = 0) -> float:
         """Seconds of work that the device has, with so many rows more of an application."""
         busy_s = self.busy_until - now if self.away else 0.0
-        for batch in self.granted:
+        for batch in self.dispatched:
             busy_s = max(busy_s, batch.end - now)
         busy_s = max(busy_s, 0.0)
         waiting = {application: rows} if rows else {}
@@ -284,7 +294,7 @@ class QueuedDevice:
     # --- latency -----------------------------------------------------------------------------------------------------
 
     def recount(self) -> None:
-        """What runs take has changed (see :func:`..stragglers.learn`)."""
+        """What runs take has changed (see :func:`..feedback.learn`)."""
         levels = {option: self._level(option) for option in self._levels}
         if levels != self._levels:
             self._levels = levels
@@ -292,10 +302,10 @@ class QueuedDevice:
             for queue in self.queues.values():
                 queue.choices.clear()
 
-    def _level(self, option: Option) -> int:
-        return int((self.factors[option] - 1.0) / STEP)
+    def _level(self, option: ServingOption) -> int:
+        return int((self.corrections[option] - 1.0) / STEP)
 
-    def _latency(self, option: Option) -> LatencyModel:
+    def _latency(self, option: ServingOption) -> LatencyModel:
         """Seconds to count on: the option's bound, or what was observed here where that is more."""
         level = self._levels[option]
         if not level:

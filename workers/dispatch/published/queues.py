@@ -11,8 +11,8 @@ from workers.batching.base import BatchPolicy, Candidate, Decision, LaneView
 from workers.batching.latency import LatencyModel
 from workers.batching.relief import behind, relief_rows
 
-from ..binding import Query, Terms
-from ..options import INF, Option
+from ..binding import ServiceTerms, WaitingQuery
+from ..options import INF, ServingOption
 
 if TYPE_CHECKING:
     from .devices import QueuedDevice
@@ -30,7 +30,7 @@ class QueuedQuery:
 
     __slots__ = ("arrived", "deadline", "device", "form", "id", "query", "queue", "rows")
 
-    def __init__(self, query: Query, device: QueuedDevice, queue: ApplicationQueue) -> None:
+    def __init__(self, query: WaitingQuery, device: QueuedDevice, queue: ApplicationQueue) -> None:
         endless = query.deadline == INF
         self.id = query.id
         self.arrived = query.arrived
@@ -55,7 +55,9 @@ class Candidates:
         latency: seconds that an option takes on this device, to count on.
     """
 
-    def __init__(self, options: Sequence[Option], narrow: bool, latency: Callable[[Option], LatencyModel]) -> None:
+    def __init__(
+        self, options: Sequence[ServingOption], narrow: bool, latency: Callable[[ServingOption], LatencyModel]
+    ) -> None:
         planned = [option for option in options if option.planned]
         others = [option for option in options if not option.planned]
         relief: list[Candidate] = []
@@ -77,13 +79,13 @@ class Candidates:
         return [first, *(candidate for candidate in self.candidates if candidate is not first)]
 
 
-def _candidate(option: Option, latency: Callable[[Option], LatencyModel], rows: int) -> Candidate:
+def _candidate(option: ServingOption, latency: Callable[[ServingOption], LatencyModel], rows: int) -> Candidate:
     typical = None if option.bound is option.latency else option.latency
     return Candidate(option.variant, option.accuracy, latency(option), rows, option.planned, typical)
 
 
 def _relief(
-    planned: Sequence[Option], others: Sequence[Option], latency: Callable[[Option], LatencyModel]
+    planned: Sequence[ServingOption], others: Sequence[ServingOption], latency: Callable[[ServingOption], LatencyModel]
 ) -> list[Candidate]:
     """Options with a higher throughput than every planned one, in turns no longer than theirs."""
     turns = [(option.bound, option.turn_rows) for option in planned]
@@ -118,7 +120,7 @@ class ApplicationQueue:
     """
 
     def __init__(
-        self, application: str, permitted: frozenset[Hashable] | None, policy: BatchPolicy, terms: Terms
+        self, application: str, permitted: frozenset[Hashable] | None, policy: BatchPolicy, terms: ServiceTerms
     ) -> None:
         self.application = application
         self.permitted = permitted

@@ -15,8 +15,8 @@ from .driver import ANSWERED, GRANTED, REFUSED, WAITING, World, menu, option
 BATCHES = option("only", 90, {1: 0.01, 8: 0.02})
 
 
-def world(way_s: float = 0.0, **devices) -> World:
-    made = World({"q": 0.3}, devices or {"d0": {"q": menu(BATCHES)}}, way_s)
+def world(rtt_s: float = 0.0, **devices) -> World:
+    made = World({"q": 0.3}, devices or {"d0": {"q": menu(BATCHES)}}, rtt_s)
     made.settle()
     return made
 
@@ -74,7 +74,7 @@ def test_a_query_that_others_follow_soon_waits_for_them():
     assert first.state == WAITING
     made.advance(0.002)
     second = made.submit("q")
-    assert second.booking is first.booking
+    assert second.reservation is first.reservation
     made.advance(0.3)
     assert first.batch is second.batch and first.state == ANSWERED
 
@@ -145,13 +145,13 @@ def test_ten_thousand_at_once_are_booked_or_refused_as_a_few_are():
     queries = made.submit_together([("q", 1, None, None)] * 10_000)
     made.finish()
     assert {query.state for query in queries} == {ANSWERED, REFUSED}
-    assert made.dispatcher._fleet.applications[QueryClass("q")].demand.gaps.median_s == SHORTEST_S
+    assert made.binding._groups.classes[QueryClass("q")].demand.interarrival.median_s == SHORTEST_S
 
 
 @pytest.mark.parametrize(("run_s", "state"), [(0.0003, WAITING), (0.006, GRANTED)])
 def test_a_batch_goes_ahead_of_an_answer_only_where_that_saves_time(run_s, state):
-    way_s = 0.9 * run_s
-    made = world(way_s, d0={"q": menu(option("quick", 90, {1: run_s, 8: run_s}))})
+    rtt_s = 0.9 * run_s
+    made = world(rtt_s, d0={"q": menu(option("quick", 90, {1: run_s, 8: run_s}))})
     alone(made)
     made.submit("q")
     # Behind it there is nothing to wait for but its answer, which takes its run and the way.
@@ -190,6 +190,6 @@ def test_the_time_between_arrivals_is_counted_alike_in_whatever_order_applicatio
         for _ in range(50):
             made.submit_together(order)
             made.advance(0.1)
-        gaps.append([made.dispatcher._fleet.applications[QueryClass(name)].demand.gaps.mean_s for name in "ab"])
+        gaps.append([made.binding._groups.classes[QueryClass(name)].demand.interarrival.mean_s for name in "ab"])
     assert gaps[0] == pytest.approx(gaps[1])
     assert gaps[0] == pytest.approx([0.025, 0.025], rel=0.1)

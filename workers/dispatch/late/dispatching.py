@@ -72,7 +72,6 @@ class Dispatching:
                 continue
             alone = len(scheduled) == 1 and not dispatched
             served = batch.served
-            assert device.group is not None
             offer = device.group.offers[served.query_class]
             pressure = offer.pressure(now, served.schedulable_s(now), device if alone else None)
             if alone:
@@ -123,7 +122,9 @@ class Dispatching:
         delay_s = (DELAY + DELAY_UNDER_PRESSURE * pressure) * spare_s
         longest_s = (1.0 + RUNS_UNDER_PRESSURE * pressure) * by_rows[rows]
         latest = batch.deadline - max(by_rows[rows + 1], by_rows[rows]) * factor - rtt_s
-        until = min(arrived + min(delay_s, longest_s), latest)
+        until = arrived + (delay_s if delay_s < longest_s else longest_s)
+        if latest < until:
+            until = latest
         demand = batch.served.demand
         # With one query pending at a time, the median may be that of a lone client who waits for this very answer.
         if until - now >= (STEP if demand.peak_pending > 1 else LONE_CLIENT) * demand.interarrival.median_s:

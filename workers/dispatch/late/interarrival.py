@@ -31,15 +31,21 @@ class InterarrivalEstimator:
 
     def arrived(self, count: int, now: float) -> None:
         """``count`` queries arrived together."""
-        since_s = min(max(now - self._last_at, 0.0), LONGEST_S)
+        since_s = now - self._last_at
+        if since_s > LONGEST_S:
+            since_s = LONGEST_S
+        elif since_s < 0.0:
+            since_s = 0.0
         self._last_at = now
-        self.mean_s += min(WEIGHT * count, 1.0) * (since_s / count - self.mean_s)
+        self.mean_s += (WEIGHT * count if count < 10 else 1.0) * (since_s / count - self.mean_s)
         step, median_s = self._step, self.median_s
-        for _ in range(min(count, MOST_STEPS + 1)):
+        for _ in range(count if count <= MOST_STEPS else MOST_STEPS + 1):
             if since_s > median_s:
                 step = STEP if step <= 1.0 else min(step * step, LARGEST_STEP)
             else:
                 step = 1.0 / STEP if step >= 1.0 else max(step * step, 1.0 / LARGEST_STEP)
-            median_s = max(median_s * step, SHORTEST_S)
+            median_s *= step
+            if median_s < SHORTEST_S:
+                median_s = SHORTEST_S
             since_s = 0.0
         self._step, self.median_s = step, median_s

@@ -55,7 +55,8 @@ def _can_join(batch: ScheduledBatch, rows: int, deadline: float, now: float, mar
     option, device, grown = batch.option, batch.device, batch.rows + rows
     if grown > option.max_rows:
         return False
-    deadline = min(deadline, batch.deadline + ROUNDING_S - margin_s)
+    if deadline > batch.deadline + ROUNDING_S - margin_s:
+        deadline = batch.deadline + ROUNDING_S - margin_s
     end = now + device.starts_in(now)
     scheduled, factor = device.scheduled, device.corrections[option]
     if len(scheduled) == 1:

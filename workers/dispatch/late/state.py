@@ -215,7 +215,7 @@ class Demand:
             self._peak_since, self._window_at = 0, now
         if self.pending > self._peak_since:
             self._peak_since = self.pending
-        self.peak_pending = max(self._peak_before, self._peak_since)
+        self.peak_pending = self._peak_since if self._peak_since > self._peak_before else self._peak_before
 
 
 class ServedClass:

@@ -45,7 +45,7 @@ class ServingOption:
         by_rows: seconds by rows, up to ``max_rows``.
         row_s: seconds a row in the most efficient batch.
         improves: by rows, whether some larger batch makes a row so much cheaper that a batching delay may pay.
-        efficient_rows: by rows, the smallest efficient batch among those of up to so many rows.
+        efficient_rows: by rows, the smallest efficient batch of at most that size.
         latency_key: equal for options that take equally long, whatever their utility.
     """
 

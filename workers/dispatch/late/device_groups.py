@@ -8,7 +8,7 @@ from ..binding import QueryClass, ServiceTerms
 from ..options import INF, OptionSet
 from .state import ClassOffer, DeviceGroup, ScheduledDevice, ServedClass
 
-#: a class depends on its devices if it has at most so many, or if its queries must start within this part of the
+#: a class depends on its devices if they are at most this many, or if its queries must start within this part of the
 #: longest SLO: others' batches may take longer than it can wait
 FEW_DEVICES = 12
 TIGHT = 0.5

@@ -1,4 +1,4 @@
-"""Devices that run what the dispatcher grants them, under a virtual clock, and an account of every query.
+"""Devices that run dispatched batches under a virtual clock, and an account of every query.
 
 After each call everything that must hold is checked (:mod:`.invariants`). Batches run in the order in which they reach
 their device; answers take as long back as the batch took there.
@@ -19,9 +19,9 @@ from workers.dispatch.options import OptionSet, ServingOption
 
 from .invariants import check
 
-WAITING, GRANTED, ANSWERED, REFUSED, WITHDRAWN = "waiting", "granted", "answered", "refused", "withdrawn"
+WAITING, DISPATCHED, ANSWERED, REFUSED, WITHDRAWN = "waiting", "dispatched", "answered", "refused", "withdrawn"
 ROUNDING_S = 1e-8
-#: wakes in a row at which nothing ever comes of what is booked: then it waits for ever
+#: wakes in a row without progress after which a query counts as waiting for ever
 PATIENCE = 20_000
 
 
@@ -52,7 +52,7 @@ def terms(applications: Mapping[str | QueryClass, tuple[float, bool]]) -> dict[s
 
 
 class Query:
-    """``due``: when its answer is wanted; ``deadline`` is the dispatcher's to change. ``state``: what became of it."""
+    """``due``: when its answer is wanted; ``deadline`` is the binding's to change. ``state``: what became of it."""
 
     def __init__(self, id: int, application: str, arrived: float, due: float, rows: int, key: object = None):
         self.id = id
@@ -80,13 +80,13 @@ class Query:
 
 
 class World:
-    """A dispatcher with its devices.
+    """A binding with its devices.
 
     Args:
         applications: SLO in seconds by name, or (SLO, whether late queries are served).
-        devices: menus by application, by device. ``way_s``: there and back.
+        devices: option sets by application, by device. ``rtt_s``: of all devices.
         slowness: how often the expected time the next batch on a device takes; called with its name.
-        exact: what the dispatcher is told is the truth, so what it grants in time must be in time.
+        exact: all reports are true, so batches dispatched in time must be answered in time.
     """
 
     def __init__(
@@ -98,8 +98,8 @@ class World:
         self.batches: list[ScheduledBatch] = []
         self.under_way: dict[str, list[ScheduledBatch]] = {}
         self.exact = exact and slowness is None
-        #: something was done to devices of which no booking could know. To devices further away than a batch is long
-        #: it always is: only two batches are under way there, so a third waits for an answer as no booking expects
+        #: devices changed as the schedule could not expect, as do those with a round trip longer than a batch:
+        #: only two batches are in flight there, so a third waits for an answer
         self.disturbed = rtt_s > min(
             (
                 option.seconds(rows)
@@ -110,7 +110,7 @@ class World:
             ),
             default=math.inf,
         )
-        self.ways: dict[str, float] = {}
+        self.rtts: dict[str, float] = {}
         self.decisions: list[tuple] = []
         self.wake_at = math.inf
         self._slowness = slowness or (lambda device: 1.0)
@@ -119,14 +119,14 @@ class World:
         self._number = 0
         self.set_applications(applications)
         for name, menus in devices.items():
-            self.set_way(name, rtt_s)
+            self.set_rtt(name, rtt_s)
             self.offer(name, menus)
             self.set_up(name, True)
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
     def call(self, method: str, *arguments):
-        """Call the dispatcher, and carry out and check what it decides."""
+        """Call the binding, and carry out and check what it decides."""
         self._act(getattr(self.binding, method)(*arguments, self.now))
 
     def offer(self, device: str, menus: Mapping[str, OptionSet]) -> None:
@@ -142,15 +142,15 @@ class World:
         }
         self.call("configured", terms(self.applications))
 
-    def set_way(self, device: str, rtt_s: float) -> None:
-        self.ways[device] = rtt_s
+    def set_rtt(self, device: str, rtt_s: float) -> None:
+        self.rtts[device] = rtt_s
         self.binding.rtt_changed(device, rtt_s)
 
     def away(self, device: str, seconds: float) -> None:
-        """The device does something of its own, as soon as it is done with what it was granted."""
+        """The device loads a variant, as soon as it is done with its dispatched batches."""
         self.disturbed = True
         until = self.now + seconds
-        self._free_at[device] = max(self._free_at.get(device, 0.0), until - self.ways[device] / 2)
+        self._free_at[device] = max(self._free_at.get(device, 0.0), until - self.rtts[device] / 2)
         self.call("set_loading", device, until)
 
     def back(self, device: str) -> None:
@@ -159,7 +159,7 @@ class World:
     def busy(self, device: str, seconds: float) -> None:
         """Others' work holds the device for so long."""
         self.disturbed = True
-        self._free_at[device] = max(self._free_at.get(device, 0.0), self.now + seconds - self.ways[device] / 2)
+        self._free_at[device] = max(self._free_at.get(device, 0.0), self.now + seconds - self.rtts[device] / 2)
         self._act(self.binding.device_changed(device, self.now, busy_until=self.now + seconds))
 
     def free(self, device: str) -> None:
@@ -209,7 +209,7 @@ class World:
         return waits
 
     def lose(self, device: str) -> list[Query]:
-        """The device dies with all that it was granted; its queries are handed in again."""
+        """The device is lost with its dispatched batches; their queries are returned."""
         self.disturbed = True
         batches = self.under_way.pop(device, [])
         self._free_at[device] = self.now
@@ -219,7 +219,7 @@ class World:
         return orphans
 
     def decline(self, batch: ScheduledBatch) -> None:
-        """The device gives a granted batch back."""
+        """The device declines a dispatched batch."""
         self.disturbed = True
         self.under_way[batch.device_name].remove(batch)
         self.call("finished", batch)
@@ -233,7 +233,7 @@ class World:
 
     def _hand_in(self, queries: list[Query]) -> None:
         for query in queries:
-            assert query.state == GRANTED, query
+            assert query.state == DISPATCHED, query
             query.state = WAITING
         self.call("returned", queries)
 
@@ -255,11 +255,11 @@ class World:
             if at == math.inf:
                 break
             self._step(at)
-        waiting = [query for query in self.queries if query.state in (WAITING, GRANTED)]
+        waiting = [query for query in self.queries if query.state in (WAITING, DISPATCHED)]
         assert not waiting, f"nothing happens any more, and these wait: {waiting[:5]}"
 
     def wake_alone(self) -> None:
-        """Pass the time by wakes only, for no answer ever comes; in the end nothing is booked."""
+        """Pass the time by wakes only, for no answer ever comes; in the end nothing is scheduled."""
         for _ in range(PATIENCE):
             if self.wake_at == math.inf:
                 assert not [query for query in self.queries if query.state == WAITING]
@@ -268,7 +268,7 @@ class World:
         raise AssertionError(f"woken for ever; {[q for q in self.queries if q.state == WAITING][:5]} wait")
 
     def wake(self) -> None:
-        """Wake the dispatcher when it wants to be woken, or now if that is over."""
+        """Wake the binding when it wants to be woken, or now if that is over."""
         self.now = max(self.now, self.wake_at)
         decisions = self.binding.wake(self.now)
         assert decisions.wake_at > self.now, "woken in vain, again and again"
@@ -291,7 +291,7 @@ class World:
             self.now = max(self.now, at)
             self.under_way[batch.device.name].remove(batch)
             for query in batch.queries:
-                assert query.state == GRANTED and query.batch is batch
+                assert query.state == DISPATCHED and query.batch is batch
                 query.state, query.answered = ANSWERED, self.now
                 if self.exact:
                     assert query.answered <= query.deadline + ROUNDING_S, f"{query} was answered at {self.now:g}"
@@ -305,7 +305,7 @@ class World:
         self.wake_at = decisions.wake_at
         refused = decisions.refusals
         for batch in decisions.dispatches:
-            self._granted(batch)
+            self._dispatched(batch)
         for query in refused:
             assert query.state == WAITING, f"{query} is refused"
             query.state = REFUSED
@@ -318,21 +318,28 @@ class World:
             scheduled = query.reservation is not None and not query.reservation.dispatched
             assert scheduled == (query.state == WAITING), query
 
-    def _granted(self, batch: ScheduledBatch) -> None:
+    def _dispatched(self, batch: ScheduledBatch) -> None:
         device = batch.device.name
         self.decisions.append(
-            ("granted", self.now, device, batch.option.variant, tuple(query.id for query in batch.queries), batch.end)
+            (
+                "dispatched",
+                self.now,
+                device,
+                batch.option.variant,
+                tuple(query.id for query in batch.queries),
+                batch.end,
+            )
         )
         for query in batch.queries:
-            assert query.state == WAITING, f"{query} is granted"
-            query.state, query.batch = GRANTED, batch
+            assert query.state == WAITING, f"{query} is dispatched"
+            query.state, query.batch = DISPATCHED, batch
         assert batch.rows == sum(query.rows for query in batch.queries)
         assert batch.rows <= batch.option.max_rows or len(batch.queries) == 1
         assert batch.end <= batch.deadline + ROUNDING_S, f"bound to be late by {batch.end - batch.deadline:g} s"
         self.batches.append(batch)
         self.under_way.setdefault(device, []).append(batch)
         assert len(self.under_way[device]) <= 2
-        rtt_s = self.ways[device]
+        rtt_s = self.rtts[device]
         start = max(self.now + rtt_s / 2, self._free_at.get(device, 0.0))
         run_s = batch.option.seconds(batch.rows) * self._slowness(device)
         self._free_at[device] = start + run_s

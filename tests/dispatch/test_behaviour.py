@@ -1,4 +1,4 @@
-"""What a client of the appliance would notice of the dispatcher: which variant answers, where, and when."""
+"""What a client of the appliance would notice of the binding: which variant answers, where, and when."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from workers.dispatch.feedback import BACKOFF_FACTOR, BACKOFF_S, LARGEST_BACKOFF_S
 from workers.dispatch.latency_correction import RatioEstimator
 
-from .driver import ANSWERED, GRANTED, REFUSED, WAITING, World, menu, option
+from .driver import ANSWERED, DISPATCHED, REFUSED, WAITING, World, menu, option
 
 LARGE = option("large", 100, {1: 0.1, 2: 0.2, 4: 0.4}, rows=2)
 SMALL = option("small", 90, {1: 0.01, 2: 0.014, 4: 0.02, 8: 0.03})
@@ -52,13 +52,13 @@ def test_after_a_burst_answers_are_accurate_again():
     assert answers(world)[-1] == ("large", 100)
 
 
-def test_a_batch_booked_with_a_quick_variant_runs_with_an_accurate_one_if_there_is_time_when_it_starts():
+def test_a_batch_scheduled_with_a_quick_variant_runs_with_an_accurate_one_if_there_is_time_when_it_starts():
     world = World({"faces": 0.3}, {"cpu": {"faces": menu(LARGE, option("small", 90, {1: 0.01}))}})
     world.busy("cpu", 0.25)
     query = world.submit("faces")
     assert query.reservation.option.variant == "small"
     world.free("cpu")
-    assert query.state == GRANTED and query.variant == "large"
+    assert query.state == DISPATCHED and query.variant == "large"
 
 
 def test_accuracy_is_weighed_by_the_application():
@@ -85,7 +85,7 @@ def test_accuracy_is_weighed_by_the_application():
 def test_a_query_waits_for_company_only_where_a_row_gets_cheaper():
     alike = option("alike", 100, {1: 0.02, 2: 0.04, 4: 0.08})
     cheaper = option("cheaper", 100, {1: 0.02, 2: 0.021, 4: 0.022})
-    for variant, state in ((alike, GRANTED), (cheaper, WAITING)):
+    for variant, state in ((alike, DISPATCHED), (cheaper, WAITING)):
         world = World({"q": 0.3}, {"cpu": {"q": menu(variant)}})
         assert world.submit("q").state == state
 
@@ -102,7 +102,7 @@ def test_a_batch_that_is_full_waits_for_nobody():
     cheaper = option("cheaper", 100, {1: 0.02, 2: 0.021})
     world = World({"q": 0.3}, {"cpu": {"q": menu(cheaper)}})
     queries = [world.submit("q"), world.submit("q")]
-    assert [query.state for query in queries] == [GRANTED, GRANTED]
+    assert [query.state for query in queries] == [DISPATCHED, DISPATCHED]
     assert queries[0].batch is queries[1].batch
 
 
@@ -117,7 +117,7 @@ def test_only_queries_of_one_shape_stand_in_a_batch():
     assert all(query.answered <= query.due for query in queries)
 
 
-def test_what_waited_too_long_because_nobody_woke_the_dispatcher_is_refused_and_not_run_late():
+def test_what_waited_too_long_because_nobody_woke_the_binding_is_refused_and_not_run_late():
     cheaper = option("cheaper", 100, {1: 0.02, 2: 0.021, 4: 0.022})
     world = World({"q": 0.3}, {"cpu": {"q": menu(cheaper)}}, exact=False)
     query = world.submit("q")
@@ -142,7 +142,7 @@ def test_no_more_than_two_batches_are_under_way_to_a_device_far_away():
     for _ in range(6):
         world.submit("q")
     world.advance(0.1)
-    assert [query.state for query in world.queries] == [GRANTED] * 2 + [WAITING] * 4
+    assert [query.state for query in world.queries] == [DISPATCHED] * 2 + [WAITING] * 4
     world.finish()
     assert {query.state for query in world.queries} == {ANSWERED}
 
@@ -152,10 +152,10 @@ def test_the_next_batch_reaches_its_device_just_as_that_becomes_free():
     world = World({"q": 0.5}, {"cpu": {"q": menu(only)}}, rtt_s=0.02)
     world.settle()
     first, second, third = (world.submit("q") for _ in range(3))
-    assert (first.state, second.state) == (GRANTED, WAITING)
+    assert (first.state, second.state) == (DISPATCHED, WAITING)
     # 10 ms there, 50 ms of work, 10 ms back; the next one follows without a pause.
     world.until(first.batch.end - 0.02)
-    assert (second.state, third.state) == (GRANTED, WAITING)
+    assert (second.state, third.state) == (DISPATCHED, WAITING)
     assert answers(world) == [("only", 70), ("only", 120), ("only", 170)]
 
 
@@ -182,7 +182,11 @@ def test_a_device_that_comes_up_takes_over_what_waits_for_another():
     world.set_up("gpu", False)
     queries = [world.submit("q") for _ in range(3)]
     world.set_up("gpu", True)
-    assert [(query.state, query.device) for query in queries] == [(GRANTED, "cpu"), (WAITING, None), (GRANTED, "gpu")]
+    assert [(query.state, query.device) for query in queries] == [
+        (DISPATCHED, "cpu"),
+        (WAITING, None),
+        (DISPATCHED, "gpu"),
+    ]
 
 
 MIXED = {
@@ -225,7 +229,7 @@ def test_a_long_backlog_of_one_application_makes_no_query_of_another_late():
     assert all(query.state == ANSWERED for query in quick)
 
 
-def test_room_is_made_by_hurrying_what_is_booked():
+def test_room_is_made_by_hurrying_what_is_scheduled():
     world = World({"faces": 0.3}, {"cpu": BOTH})
     first = world.submit("faces")
     # Behind the batch that runs until 100 ms there is room for one accurate answer, and later ones need it.
@@ -241,7 +245,7 @@ def test_an_application_is_left_the_only_device_that_can_serve_it():
     own = {"common": menu(option("c", 100, {1: 0.28}))}
     world = World({"common": 0.3, "rare": 0.3}, {"shared": shared, "own": own})
     assert world.submit("common").device == "own"
-    assert world.submit("rare").state == GRANTED
+    assert world.submit("rare").state == DISPATCHED
 
 
 def test_a_device_that_another_application_needs_is_used_where_nothing_else_would_be_in_time():
@@ -282,7 +286,7 @@ def test_an_application_that_serves_late_answers_what_comes_too_late_and_still_w
     for _ in range(5):
         world.submit("late")
     world.advance(0.39)
-    # It is booked in front of those that are late already.
+    # It is scheduled in front of those that are late already.
     in_time = world.submit("late")
     world.finish()
     assert all(query.state == ANSWERED for query in world.queries)
@@ -301,16 +305,16 @@ def test_a_query_larger_than_any_batch_runs_alone_in_pieces():
 # --- mishaps ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_lost_device_was_granted_runs_elsewhere():
+def test_what_a_lost_device_was_dispatched_runs_elsewhere():
     world = World({"faces": 0.3}, {"cpu": BOTH, "gpu": BOTH})
     query = world.submit("faces")
     world.lose(query.device)
-    assert query.state == GRANTED
+    assert query.state == DISPATCHED
     world.finish()
     assert query.state == ANSWERED
 
 
-def test_what_is_booked_on_a_device_that_goes_away_runs_elsewhere():
+def test_what_is_scheduled_on_a_device_that_goes_away_runs_elsewhere():
     only = option("only", 100, {1: 0.1})
     world = World({"q": 0.35}, {"cpu": {"q": menu(only)}, "gpu": {"q": menu(only)}})
     queries = [world.submit("q") for _ in range(4)]
@@ -375,7 +379,7 @@ def test_a_device_cannot_be_busy_until_a_time_that_is_none(until):
         world.binding.device_changed("cpu", 0.0, busy_until=until)
 
 
-def test_a_declined_query_is_booked_again_while_its_time_lasts():
+def test_a_declined_query_is_scheduled_again_while_its_time_lasts():
     only = option("only", 100, {1: 0.2})
     world = World({"q": 0.3}, {"cpu": {"q": menu(only)}})
     query = world.submit("q")
@@ -384,7 +388,7 @@ def test_a_declined_query_is_booked_again_while_its_time_lasts():
     # Whoever just gave it back is not asked again at once.
     assert query.state == WAITING
     world.advance(BACKOFF_S)
-    assert query.state == GRANTED
+    assert query.state == DISPATCHED
     world.advance(0.06)
     world.decline(query.batch)
     assert query.state == REFUSED
@@ -402,7 +406,7 @@ def test_a_device_that_gives_queries_back_is_left_alone_for_longer_and_longer():
             world.advance(left_alone * 0.2)
             left_alone *= BACKOFF_FACTOR
     assert left_alone > BACKOFF_S
-    assert query.state in (GRANTED, ANSWERED)
+    assert query.state in (DISPATCHED, ANSWERED)
     world.advance(LARGEST_BACKOFF_S)
     assert world.submit("faces").batch.device.name == "good"
     world.finish()
@@ -412,7 +416,7 @@ def test_a_device_that_gives_queries_back_is_left_alone_for_longer_and_longer():
     assert later.batch.device.name == "good", "an answer makes up for it"
 
 
-def test_what_a_new_plan_no_longer_offers_is_booked_on_what_it_does():
+def test_what_a_new_plan_no_longer_offers_is_scheduled_on_what_it_does():
     world = World({"faces": 0.5}, {"cpu": BOTH})
     queries = [world.submit("faces") for _ in range(3)]
     world.offer("cpu", {"faces": menu(SMALL)})

@@ -31,12 +31,12 @@ class Shared(World):
         option_sets = {"fair": FAIR, "other": menu(option("other", 100, {1: profile_s}))}
         super().__init__({"fair": 0.06, "other": 0.5}, {"cpu": option_sets}, slowness=lambda _: self._ratio)
 
-    def _granted(self, batch):
+    def _dispatched(self, batch):
         self._ratio = self._draw.gauss(1.0, 0.01)
         if batch.application_name == "other":
             seconds = self._least_s + self._more_s * self._draw.expovariate(1.0)
             self._ratio = seconds / batch.option.seconds(1)
-        super()._granted(batch)
+        super()._dispatched(batch)
 
 
 def suffered(profile_s: float, least_s: float, more_s: float, share: float, load: float) -> tuple[float, float]:
@@ -189,9 +189,9 @@ def test_what_a_device_offers_no_more_is_forgotten():
         groups.offer(device, {"q": offered})
         for known in (*device.option_sets["q"].options, option("elsewhere", 90, {1: 0.01})):
             learn(device, known, 1, 0.02, float(i))
-        assert device.corrections.count <= 3
+        assert len(device.corrections._estimators) <= 3
     groups.offer(device, {})
-    assert device.corrections.count == 0
+    assert not device.corrections._estimators
 
 
 def test_a_variant_keeps_what_was_learnt_of_it_while_other_options_come_and_go():

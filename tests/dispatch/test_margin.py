@@ -55,7 +55,7 @@ def binding(run_s: float = RUN_S) -> LateBinding:
 
 
 def record_refusal(known: LateBinding, now: float) -> None:
-    """The device is lost with all that is booked on it, and comes back."""
+    """The device is lost with all that is scheduled on it, and comes back."""
     assert known.lost("device", now).refusals
     known.device_changed("device", now, up=True)
 
@@ -68,7 +68,7 @@ def places(known: LateBinding, now: float) -> int:
     return count
 
 
-def test_after_queries_were_given_up_a_busy_device_is_booked_for_less():
+def test_after_queries_were_given_up_a_busy_device_is_scheduled_for_less():
     known = binding()
     now = 0.0
     # Three of 0.3 s end 0.1 s before the SLO.

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from workers.dispatch.binding import QueryClass
 
-from .driver import ANSWERED, GRANTED, REFUSED, WAITING, World, menu, option
+from .driver import ANSWERED, DISPATCHED, REFUSED, WAITING, World, menu, option
 
 APPLICATIONS = ["a", "b", "c"]
 DEVICES = ["d0", "d1", "d2", "d3"]
@@ -174,7 +174,7 @@ class Dispatching(RuleBasedStateMachine):
     @rule(device=devices, up=st.booleans())
     def set_up(self, device, up):
         for world in self.both():
-            if device in world.ways:
+            if device in world.rtts:
                 world.set_up(device, up)
         self.same()
 
@@ -186,9 +186,9 @@ class Dispatching(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def decline(self, data):
-        granted = sorted({query.id for query in self.world.queries if query.state == GRANTED})
-        if granted:
-            i = data.draw(st.sampled_from(granted))
+        dispatched = sorted({query.id for query in self.world.queries if query.state == DISPATCHED})
+        if dispatched:
+            i = data.draw(st.sampled_from(dispatched))
             for world in self.both():
                 world.decline(world.queries[i].batch)
             self.same()
@@ -196,14 +196,14 @@ class Dispatching(RuleBasedStateMachine):
     @rule(device=devices, which=st.integers(0, 2))
     def swap_menus(self, device, which):
         for world in self.both():
-            if device in world.ways:
+            if device in world.rtts:
                 world.offer(device, self.kinds[which % len(self.kinds)])
         self.same()
 
     @rule(device=devices, menus=offers())
     def set_menus(self, device, menus):
         for world in self.both():
-            if device in world.ways:
+            if device in world.rtts:
                 world.offer(device, menus)
         self.same()
 
@@ -216,29 +216,29 @@ class Dispatching(RuleBasedStateMachine):
     @rule(device=devices, seconds=times)
     def away(self, device, seconds):
         for world in self.both():
-            if device in world.ways:
+            if device in world.rtts:
                 world.away(device, seconds)
         self.same()
 
     @rule(device=devices)
     def back(self, device):
         for world in self.both():
-            if device in world.ways:
+            if device in world.rtts:
                 world.back(device)
         self.same()
 
     @rule(device=devices, seconds=times)
     def busy(self, device, seconds):
         for world in self.both():
-            if device in world.ways:
+            if device in world.rtts:
                 world.busy(device, seconds)
         self.same()
 
     @rule(device=devices, rtt_s=st.sampled_from([0.0, 0.001, 0.02]))
-    def set_way(self, device, rtt_s):
+    def set_rtt(self, device, rtt_s):
         for world in self.both():
-            if device in world.ways:
-                world.set_way(device, rtt_s)
+            if device in world.rtts:
+                world.set_rtt(device, rtt_s)
 
     @precondition(lambda self: hasattr(self, "world"))
     @rule()
@@ -274,7 +274,7 @@ arrivals = st.lists(
 
 @settings(max_examples=80, deadline=None)
 @given(world=worlds(late=True), arrivals=arrivals)
-def test_what_is_granted_is_answered_in_time_by_devices_that_keep_their_times(world, arrivals):
+def test_what_is_dispatched_is_answered_in_time_by_devices_that_keep_their_times(world, arrivals):
     for pause_s, application, rows in arrivals:
         world.advance(pause_s)
         world.submit(application, rows)
@@ -299,4 +299,4 @@ def test_nothing_waits_for_ever_for_devices_that_never_answer(world, arrivals):
             world.now = until
         world.submit(application, rows)
     world.wake_alone()
-    assert {query.state for query in world.queries} <= {GRANTED, REFUSED}
+    assert {query.state for query in world.queries} <= {DISPATCHED, REFUSED}

@@ -1,4 +1,4 @@
-"""Size classes in the gateway: each has a menu of its own and is booked by itself, on devices that are the same."""
+"""Size classes in the gateway: each has its own option set and schedule on the same devices."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def test_without_classes_there_is_one_menu():
     assert list(offered(())) == list(offered((512,))) == [WHOLE]
 
 
-# --- booking --------------------------------------------------------------------------------------------------------
+# --- schedule --------------------------------------------------------------------------------------------------------
 
 
-def booked_beside(other: str) -> str:
+def scheduled_beside(other: str) -> str:
     """The variant for a short query on a device that is busy for a moment, and can take one more query of ``other`` in
     time only if that variant is the quick one."""
     short = menu(option("good", 100, {1: 0.15}), option("quick", 90, {1: 0.01}))
@@ -71,11 +71,11 @@ def booked_beside(other: str) -> str:
 
 
 def test_accuracy_is_not_given_up_for_a_long_query_of_the_same_application_that_may_never_come():
-    assert booked_beside("app") == "good"
+    assert scheduled_beside("app") == "good"
 
 
 def test_it_is_for_another_application_that_could_go_nowhere_else():
-    assert booked_beside("other") == "quick"
+    assert scheduled_beside("other") == "quick"
 
 
 # --- the device's pace ----------------------------------------------------------------------------------------------

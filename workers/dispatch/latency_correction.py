@@ -185,11 +185,6 @@ class LatencyCorrections(dict[ServingOption, float]):
         self[option] = factor
         return factor
 
-    @property
-    def count(self) -> int:
-        """Options with estimates of their own."""
-        return len(self._estimators)
-
     def keep(self, options: Iterable[ServingOption]) -> None:
         """Forget all other options."""
         self.clear()

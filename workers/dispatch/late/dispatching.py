@@ -149,5 +149,6 @@ class Dispatching:
             return option
         end = batch.deadline
         if device.scheduled:
-            end = min(end, start + device.slack(now))
+            _, slack = device.slots(now)[0]
+            end = min(end, start + slack)
         return options.best(rows, len(batch.queries), end + ROUNDING_S - start, device.corrections, level) or option

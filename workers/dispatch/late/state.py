@@ -110,7 +110,7 @@ class ScheduledDevice:
         """Corrected seconds of a batch."""
         return option.seconds(rows) * self.corrections[option]
 
-    def slots(self, now: float, options: list[ServingOption] | None) -> list[tuple[float, float]]:
+    def slots(self, now: float, options: list[ServingOption] | None = None) -> list[tuple[float, float]]:
         """For each position, the last one included: when a batch inserted there would start, and by how many seconds
         the batches behind may be delayed. ``options``: to assume for the scheduled batches."""
         starts, end = [now + self.starts_in(now)], now + self.starts_in(now)
@@ -123,14 +123,6 @@ class ScheduledDevice:
             slots.append((starts[i], slack))
         slots.reverse()
         return slots
-
-    def slack(self, now: float) -> float:
-        """Seconds by which all scheduled batches may be delayed and still end in time."""
-        slack, end = INF, now + self.starts_in(now)
-        for batch in self.scheduled:
-            end += self.seconds(batch.option, batch.rows)
-            slack = min(slack, batch.deadline - end)
-        return slack
 
     def recount(self) -> None:
         """After a change of scheduled batches or corrections."""

@@ -151,7 +151,7 @@ class OptionEstimator(RatioEstimator):
 
 
 class LatencyCorrections(dict[ServingOption, float]):
-    """Factors by option, on one device: times its expected seconds, a batch has enough.
+    """Factors by option on one device: how many times its expected seconds a batch may take.
 
     Attributes:
         scale: how slow the device is, as its options' latest runs show alike, compared with each one's long run.

@@ -1,7 +1,7 @@
 """A timer for an event loop that is precise to some tens of microseconds: loops count whole milliseconds.
 
-Linux has such timers as files that can be waited for, to which :mod:`os` knows the way from Python 3.13 on, and the C
-library before. Elsewhere the loop's own timer is made do with.
+Linux has such timers as files (timerfd), which :mod:`os` offers only from Python 3.13 on. Elsewhere the loop's own
+timer is used.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ import time
 from collections.abc import Callable
 
 _ABSOLUTE = 1
-#: seconds and nanoseconds: of the interval, and of the time
+#: struct itimerspec: seconds and nanoseconds of the interval and of the time
 _Spec = ctypes.c_long * 4
 
 
 class Alarm:
-    """Calls a function from the event loop once a time has come; one time, the newest that was set.
+    """Calls a function from the event loop at the time that was set last.
 
     Args:
-        ring: called without arguments, not before the time, and as soon after it as the loop is free. The alarm is off
-            by then, and may be set again.
+        ring: called without arguments, never early. The alarm is off by then, and may be set again.
+
+    Attributes:
+        at: when it rings, on the clock of ``time.monotonic()``; inf: it is off.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> None:
@@ -32,14 +34,13 @@ class Alarm:
         self._ring = ring
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
-        #: when it rings, on the clock of ``time.monotonic()``; inf: it is off
         self.at = math.inf
         self._file = _file()
         if self._file is not None:
             loop.add_reader(self._file, self._readable)
 
     def set(self, at: float) -> None:
-        """Ring at a time on the clock of ``time.monotonic()``, also if it has come; inf: not at all."""
+        """Ring at a time on the clock of ``time.monotonic()``, at once if it is past; inf: never."""
         if self._closed:
             return
         self.at = at
@@ -53,7 +54,7 @@ class Alarm:
             self._timer = self._loop.call_later(max(0.0, at - time.monotonic()), self._due)
 
     def close(self) -> None:
-        """It never rings again; harmless if repeated."""
+        """Never ring again; may be called twice."""
         self.at = math.inf
         self._closed = True
         if self._timer is not None:
@@ -66,7 +67,7 @@ class Alarm:
     def _readable(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.read(self._file, 8)
-            # Only if there was something to read has the time come: it may have been set anew meanwhile.
+            # Nothing to read: the alarm was set anew meanwhile.
             self._due()
 
     def _due(self) -> None:
@@ -74,32 +75,21 @@ class Alarm:
         self._ring()
 
 
-if hasattr(os, "timerfd_create"):
-
-    def _file() -> int | None:
-        return os.timerfd_create(time.CLOCK_MONOTONIC, flags=os.TFD_NONBLOCK | os.TFD_CLOEXEC)
-
-    def _set(file: int, at: float) -> None:
-        os.timerfd_settime(file, flags=os.TFD_TIMER_ABSTIME, initial=_some(at))
-
-else:
-    _libc = ctypes.CDLL(None, use_errno=True)
-
-    def _file() -> int | None:
-        if not hasattr(_libc, "timerfd_create"):
-            return None
-        file = _libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
-        if file < 0:
-            raise OSError(ctypes.get_errno(), "timerfd_create: " + os.strerror(ctypes.get_errno()))
-        return file
-
-    def _set(file: int, at: float) -> None:
-        seconds = _some(at)
-        whole = int(seconds)
-        if _libc.timerfd_settime(file, _ABSOLUTE, _Spec(0, 0, whole, int((seconds - whole) * 1e9)), None):
-            raise OSError(ctypes.get_errno(), "timerfd_settime: " + os.strerror(ctypes.get_errno()))
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _some(at: float) -> float:
-    """Zero turns such a timer off, and no time is before the clock's beginning."""
-    return 0.0 if at == math.inf else max(at, 1e-9)
+def _file() -> int | None:
+    if not hasattr(_libc, "timerfd_create"):
+        return None
+    file = _libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+    if file < 0:
+        raise OSError(ctypes.get_errno(), "timerfd_create: " + os.strerror(ctypes.get_errno()))
+    return file
+
+
+def _set(file: int, at: float) -> None:
+    # Zero turns the timer off.
+    seconds = 0.0 if at == math.inf else max(at, 1e-9)
+    whole = int(seconds)
+    if _libc.timerfd_settime(file, _ABSOLUTE, _Spec(0, 0, whole, int((seconds - whole) * 1e9)), None):
+        raise OSError(ctypes.get_errno(), "timerfd_settime: " + os.strerror(ctypes.get_errno()))

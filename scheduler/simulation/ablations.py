@@ -4,67 +4,66 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workers.dispatch.bookings import Bookings
-from workers.dispatch.granting import Granting
-from workers.dispatch.menu import Menu
+from workers.dispatch.late.dispatching import Dispatching
+from workers.dispatch.late.schedule import Schedule
+from workers.dispatch.options import OptionSet
 from workers.dispatch.stacks import LATE_BINDING
-from workers.dispatch.starting import chosen
 
 
 @dataclass(frozen=True)
-class LateBinding:
+class LateParts:
     """The parts of late binding that a simulation runs.
 
     Attributes:
-        bookings, granting, menu: the classes that decide.
+        schedule, dispatching, option_set: the classes that decide.
         share_of_slo: the longest batch that may be offered, as part of the SLO.
         stand_by: whether devices keep more than the plan places.
     """
 
-    bookings: type[Bookings] = Bookings
-    granting: type[Granting] = Granting
-    menu: type[Menu] = Menu
+    schedule: type[Schedule] = Schedule
+    dispatching: type[Dispatching] = Dispatching
+    option_set: type[OptionSet] = OptionSet
     share_of_slo: float = 1.0
     stand_by: bool = True
 
 
-class _UnpricedMenu(Menu):
+class _UnpricedOptionSet(OptionSet):
     """Device time costs no more accuracy under pressure than without."""
 
     def ranked(self, level):
         return super().ranked(0)
 
 
-class _Unpriced(Granting):
+class _Unpriced(Dispatching):
     @staticmethod
-    def _chosen(batch, device, start, pressure, now):
-        return chosen(batch, device, start, 0.0, now)
+    def _choose_option(batch, start, pressure, now):
+        return Dispatching._choose_option(batch, start, 0.0, now)
 
 
-class _Unwaiting(Granting):
+class _Unwaiting(Dispatching):
     """A batch starts as soon as its device is idle."""
 
     @staticmethod
-    def _waits_until(batch, device, pressure, now):
+    def _delay_until(batch, device, pressure, now):
         return now
 
 
-class _NoUpgrades(Granting):
-    """A batch runs on the variant with which it was booked."""
+class _NoUpgrades(Dispatching):
+    """A batch runs with the option with which it was scheduled."""
 
     @staticmethod
-    def _chosen(batch, device, start, pressure, now):
+    def _choose_option(batch, start, pressure, now):
         return batch.option
 
 
-class _NoSqueezing(Bookings):
-    """A query fits behind all that is booked, or nowhere."""
+class _NoInsertion(Schedule):
+    """A query fits behind all that is scheduled, or nowhere."""
 
-    def _squeeze(self, *_arguments):
+    def _insert(self, *_arguments):
         return False
 
 
-class _NoStealing(Bookings):
+class _NoStealing(Schedule):
     """Idle devices leave to others what waits there."""
 
     def steal(self, device, now):
@@ -72,12 +71,12 @@ class _NoStealing(Bookings):
 
 
 BINDINGS = {
-    LATE_BINDING: LateBinding(),
-    f"{LATE_BINDING}-wo-prices": LateBinding(granting=_Unpriced, menu=_UnpricedMenu),
-    f"{LATE_BINDING}-wo-waiting": LateBinding(granting=_Unwaiting),
-    f"{LATE_BINDING}-wo-squeezing": LateBinding(bookings=_NoSqueezing),
-    f"{LATE_BINDING}-wo-stealing": LateBinding(bookings=_NoStealing),
-    f"{LATE_BINDING}-wo-upgrades": LateBinding(granting=_NoUpgrades),
-    f"{LATE_BINDING}-wo-lulls": LateBinding(share_of_slo=0.5),
-    f"{LATE_BINDING}-wo-stand-by": LateBinding(stand_by=False),
+    LATE_BINDING: LateParts(),
+    f"{LATE_BINDING}-wo-prices": LateParts(dispatching=_Unpriced, option_set=_UnpricedOptionSet),
+    f"{LATE_BINDING}-wo-waiting": LateParts(dispatching=_Unwaiting),
+    f"{LATE_BINDING}-wo-squeezing": LateParts(schedule=_NoInsertion),
+    f"{LATE_BINDING}-wo-stealing": LateParts(schedule=_NoStealing),
+    f"{LATE_BINDING}-wo-upgrades": LateParts(dispatching=_NoUpgrades),
+    f"{LATE_BINDING}-wo-lulls": LateParts(share_of_slo=0.5),
+    f"{LATE_BINDING}-wo-stand-by": LateParts(stand_by=False),
 }

@@ -13,7 +13,7 @@ from workers.dispatch.latency import LatencyModel
 class SimulatedQuery:
     """``deadline``: when its answer must be back, in seconds; ``application`` is an index."""
 
-    __slots__ = ("application", "arrived", "booking", "deadline", "id", "query_class", "rows")
+    __slots__ = ("application", "arrived", "deadline", "id", "query_class", "reservation", "rows")
     #: traces know no shapes
     key = None
 
@@ -27,7 +27,7 @@ class SimulatedQuery:
         self.query_class = query_class
         self.rows = 1
         #: the binding's
-        self.booking: Any = None
+        self.reservation: Any = None
 
 
 class SimulatedVariant:

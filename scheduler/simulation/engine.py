@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from workers.dispatch.binding import Binding, Decisions, Dispatch, QueryClass, Terms
+from workers.dispatch.binding import Binding, Decisions, Dispatch, QueryClass, ServiceTerms
 
 from .controller import Controller, Planned, SimulationError
 from .devices import SimulatedDevice, SimulatedQuery, SimulatedVariant
@@ -81,7 +81,7 @@ class Engine(ABC):
         self._outcome = bytearray(count)
         self._answered = array("d", bytes(8 * count))
         self._variant = array("i", [-1]) * count
-        binding.configured({name: Terms(scenario.slo_s[name]) for name in self._names}, 0.0)
+        binding.configured({name: ServiceTerms(scenario.slo_s[name]) for name in self._names}, 0.0)
         for name in self._devices:
             binding.rtt_changed(name, 2 * scenario.network_s)
             binding.device_changed(name, 0.0, up=True)

@@ -1,4 +1,4 @@
-"""Late binding: the live dispatcher holds queries, and dispatches batches to devices about to be free.
+"""Late binding: the live binding holds queries, and dispatches batches to devices that are nearly free.
 
 A simulated device runs what it is dispatched, and loads what the plan wants there when it can best be spared.
 """
@@ -9,8 +9,8 @@ import math
 from collections.abc import Callable
 
 from workers.dispatch.binding import Dispatch, QueryClass
-from workers.dispatch.dispatcher import Dispatcher
-from workers.dispatch.menu import Menu, Option
+from workers.dispatch.late.binding import LateBinding
+from workers.dispatch.options import OptionSet, ServingOption
 from workers.dispatch.stacks import Stack
 
 from .ablations import BINDINGS
@@ -22,14 +22,14 @@ from .scenario import Scenario
 
 
 class LateEngine(Engine):
-    """One run with the dispatcher."""
+    """One run with late binding."""
 
     def __init__(self, scenario: Scenario, stack: Stack, progress: Callable[[float], None] | None = None):
         self._parts = BINDINGS[stack.routing]
-        dispatcher = Dispatcher(self._parts.bookings, self._parts.granting)
-        super().__init__(scenario, stack.strategy, dispatcher, LateDevice, progress)
-        self._options: dict[tuple[str, str], Option | None] = {}
-        self._menus: dict[tuple[str, tuple[str, ...]], dict[QueryClass, Menu]] = {}
+        binding = LateBinding(self._parts.schedule, self._parts.dispatching)
+        super().__init__(scenario, stack.strategy, binding, LateDevice, progress)
+        self._options: dict[tuple[str, str], ServingOption | None] = {}
+        self._menus: dict[tuple[str, tuple[str, ...]], dict[QueryClass, OptionSet]] = {}
         #: applications for which something is still to be loaded
         self._moving: set[str] = set()
         self._application = {model.id: model.application for model in scenario.models}
@@ -75,7 +75,7 @@ class LateEngine(Engine):
         self._at(now + load_s, self._on_loaded, device)
         self._offer(device, now)
         until = now + load_s + 2 * self._scenario.network_s
-        self._act(self._binding.set_away(device.name, until, now), now)
+        self._act(self._binding.set_loading(device.name, until, now), now)
 
     def _due(self, device: LateDevice, now: float) -> None:
         """After a change of what is to be loaded."""
@@ -128,7 +128,7 @@ class LateEngine(Engine):
         device.load_ended()
         self._move(now)
         self._offer(device, now)
-        self._act(self._binding.set_away(device.name, now, now), now)
+        self._act(self._binding.set_loading(device.name, now, now), now)
         self._next(device, now)
         for other in self._devices.values():
             if not other.batches:
@@ -184,23 +184,25 @@ class LateEngine(Engine):
         key = (device.kind, tuple(sorted(warm)))
         menus = self._menus.get(key)
         if menus is None:
-            by_application: dict[str, list[Option]] = {}
+            by_application: dict[str, list[ServingOption]] = {}
             for id in key[1]:
                 variant = self._by_kind[device.kind][id]
                 option = self._option(device.kind, variant)
                 if option is not None:
                     by_application.setdefault(variant.application, []).append(option)
-            menus = {QueryClass(name): self._parts.menu(options) for name, options in by_application.items()}
+            menus = {QueryClass(name): self._parts.option_set(options) for name, options in by_application.items()}
             self._menus[key] = menus
         self._act(self._binding.offered(device.name, menus, now), now)
 
-    def _option(self, kind: str, variant: SimulatedVariant) -> Option | None:
+    def _option(self, kind: str, variant: SimulatedVariant) -> ServingOption | None:
         """None: it is too slow for the SLO whatever the batch."""
         key = (kind, variant.id)
         if key not in self._options:
             slo_s = self._scenario.slo_s[variant.application] * self._parts.share_of_slo
             rows = [n for n in range(1, variant.latency.largest + 1) if variant.latency.seconds(n) <= slo_s]
             self._options[key] = (
-                Option(variant.id, variant.accuracy, variant.latency, max(rows)) if rows and rows[0] == 1 else None
+                ServingOption(variant.id, variant.accuracy, variant.latency, max(rows))
+                if rows and rows[0] == 1
+                else None
             )
         return self._options[key]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from scheduler.allocation.problem import Placement
 from workers.dispatch.binding import QueryClass
-from workers.dispatch.menu import Menu, Option
+from workers.dispatch.options import OptionSet, ServingOption
 from workers.dispatch.published.binding import PublishedBinding
 from workers.dispatch.stacks import Stack
 
@@ -62,7 +62,7 @@ class PublishedEngine(Engine):
         variants, options = self._by_kind[device.kind], {}
         for placement in placements:
             variant, rows, rate = variants[placement.variant], placement.max_batch, placement.rate
-            option = Option(
+            option = ServingOption(
                 variant.id,
                 variant.accuracy,
                 variant.latency,
@@ -73,9 +73,11 @@ class PublishedEngine(Engine):
             options.setdefault(variant.application, []).append(option)
         for variant in (variants[id] for id in warm if id not in device.planned):
             if variant.application in options:
-                option = Option(variant.id, variant.accuracy, variant.latency, variant.latency.largest, planned=False)
+                option = ServingOption(
+                    variant.id, variant.accuracy, variant.latency, variant.latency.largest, planned=False
+                )
                 options[variant.application].append(option)
-        self._binding.offered(device.name, {QueryClass(name): Menu(some) for name, some in options.items()}, now)
+        self._binding.offered(device.name, {QueryClass(name): OptionSet(some) for name, some in options.items()}, now)
 
     def _hold(self, device: PublishedDevice, now: float) -> None:
         """Report to the binding until when loads keep the device from serving."""

@@ -1,4 +1,4 @@
-"""Devices that run what the dispatcher grants them, under a virtual clock, and an account of every query.
+"""Devices that run dispatched batches under a virtual clock, and an account of every query.
 
 After each call everything that must hold is checked (:mod:`.invariants`). Batches run in the order in which they reach
 their device; answers take as long back as the batch took there.
@@ -10,29 +10,29 @@ import math
 from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
-from workers.dispatch.binding import Decisions, QueryClass, Terms
-from workers.dispatch.dispatcher import Dispatcher
+from workers.dispatch.binding import Decisions, QueryClass, ServiceTerms
+from workers.dispatch.feedback import learn
+from workers.dispatch.late.binding import LateBinding
+from workers.dispatch.late.state import ScheduledBatch
 from workers.dispatch.latency import LatencyModel
-from workers.dispatch.lateness import learn
-from workers.dispatch.menu import Menu, Option
-from workers.dispatch.state import Batch
+from workers.dispatch.options import OptionSet, ServingOption
 
 from .invariants import check
 
-WAITING, GRANTED, ANSWERED, REFUSED, WITHDRAWN = "waiting", "granted", "answered", "refused", "withdrawn"
+WAITING, DISPATCHED, ANSWERED, REFUSED, WITHDRAWN = "waiting", "dispatched", "answered", "refused", "withdrawn"
 ROUNDING_S = 1e-8
-#: wakes in a row at which nothing ever comes of what is booked: then it waits for ever
+#: wakes in a row without progress after which a query counts as waiting for ever
 PATIENCE = 20_000
 
 
 def option(variant: str, accuracy: float, points: Mapping[int, float], rows: int | None = None, weight: float = 1.0):
     """A variant with ``points`` {batch: seconds}; sizes between two of these cost what the larger costs."""
     latency = LatencyModel(list(points.items()), interpolate=False)
-    return Option(variant, accuracy, latency, rows or latency.largest, weight)
+    return ServingOption(variant, accuracy, latency, rows or latency.largest, weight)
 
 
-def menu(*options: Option) -> Menu:
-    return Menu(options)
+def menu(*options: ServingOption) -> OptionSet:
+    return OptionSet(options)
 
 
 def class_of(name: str | QueryClass) -> QueryClass:
@@ -40,19 +40,19 @@ def class_of(name: str | QueryClass) -> QueryClass:
     return name if isinstance(name, QueryClass) else QueryClass(name)
 
 
-def terms(applications: Mapping[str | QueryClass, tuple[float, bool]]) -> dict[str, Terms]:
+def terms(applications: Mapping[str | QueryClass, tuple[float, bool]]) -> dict[str, ServiceTerms]:
     """By application, with its size classes."""
     sizes: dict[str, tuple[int, ...]] = {}
     for name in map(class_of, applications):
         sizes[name.application] = (*sizes.get(name.application, ()), name.size)
     return {
-        class_of(name).application: Terms(*given, sizes[class_of(name).application])
+        class_of(name).application: ServiceTerms(*given, sizes[class_of(name).application])
         for name, given in applications.items()
     }
 
 
 class Query:
-    """``due``: when its answer is wanted; ``deadline`` is the dispatcher's to change. ``state``: what became of it."""
+    """``due``: when its answer is wanted; ``deadline`` is the binding's to change. ``state``: what became of it."""
 
     def __init__(self, id: int, application: str, arrived: float, due: float, rows: int, key: object = None):
         self.id = id
@@ -62,10 +62,10 @@ class Query:
         self.due = self.deadline = due
         self.rows = rows
         self.key = key
-        self.booking = None
+        self.reservation = None
         self.state = WAITING
         self.answered = math.nan
-        self.batch: Batch | None = None
+        self.batch: ScheduledBatch | None = None
 
     def __repr__(self) -> str:
         return f"<{self.application} {self.id}: {self.rows} rows, {self.arrived:g} to {self.due:g}, {self.state}>"
@@ -80,25 +80,27 @@ class Query:
 
 
 class World:
-    """A dispatcher with its devices.
+    """A binding with its devices.
 
     Args:
         applications: SLO in seconds by name, or (SLO, whether late queries are served).
-        devices: menus by application, by device. ``way_s``: there and back.
+        devices: option sets by application, by device. ``rtt_s``: of all devices.
         slowness: how often the expected time the next batch on a device takes; called with its name.
-        exact: what the dispatcher is told is the truth, so what it grants in time must be in time.
+        exact: all reports are true, so batches dispatched in time must be answered in time.
     """
 
-    def __init__(self, applications, devices: Mapping[str, Mapping[str, Menu]], way_s=0.0, slowness=None, exact=True):
-        self.dispatcher = Dispatcher()
+    def __init__(
+        self, applications, devices: Mapping[str, Mapping[str, OptionSet]], rtt_s=0.0, slowness=None, exact=True
+    ):
+        self.binding = LateBinding()
         self.now = 0.0
         self.queries: list[Query] = []
-        self.batches: list[Batch] = []
-        self.under_way: dict[str, list[Batch]] = {}
+        self.batches: list[ScheduledBatch] = []
+        self.under_way: dict[str, list[ScheduledBatch]] = {}
         self.exact = exact and slowness is None
-        #: something was done to devices of which no booking could know. To devices further away than a batch is long
-        #: it always is: only two batches are under way there, so a third waits for an answer as no booking expects
-        self.disturbed = way_s > min(
+        #: devices changed as the schedule could not expect, as do those with a round trip longer than a batch:
+        #: only two batches are in flight there, so a third waits for an answer
+        self.disturbed = rtt_s > min(
             (
                 option.seconds(rows)
                 for menus in devices.values()
@@ -108,31 +110,31 @@ class World:
             ),
             default=math.inf,
         )
-        self.ways: dict[str, float] = {}
+        self.rtts: dict[str, float] = {}
         self.decisions: list[tuple] = []
         self.wake_at = math.inf
         self._slowness = slowness or (lambda device: 1.0)
-        self._heap: list[tuple[float, int, Batch, float]] = []
+        self._heap: list[tuple[float, int, ScheduledBatch, float]] = []
         self._free_at: dict[str, float] = {}
         self._number = 0
         self.set_applications(applications)
         for name, menus in devices.items():
-            self.set_way(name, way_s)
+            self.set_rtt(name, rtt_s)
             self.offer(name, menus)
             self.set_up(name, True)
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
     def call(self, method: str, *arguments):
-        """Call the dispatcher, and carry out and check what it decides."""
-        self._act(getattr(self.dispatcher, method)(*arguments, self.now))
+        """Call the binding, and carry out and check what it decides."""
+        self._act(getattr(self.binding, method)(*arguments, self.now))
 
-    def offer(self, device: str, menus: Mapping[str, Menu]) -> None:
+    def offer(self, device: str, menus: Mapping[str, OptionSet]) -> None:
         """The device can run this now, by application."""
         self.call("offered", device, {class_of(name): menu for name, menu in menus.items()})
 
     def set_up(self, device: str, up: bool) -> None:
-        self._act(self.dispatcher.device_changed(device, self.now, up=up))
+        self._act(self.binding.device_changed(device, self.now, up=up))
 
     def set_applications(self, applications) -> None:
         self.applications = {
@@ -140,38 +142,38 @@ class World:
         }
         self.call("configured", terms(self.applications))
 
-    def set_way(self, device: str, way_s: float) -> None:
-        self.ways[device] = way_s
-        self.dispatcher.rtt_changed(device, way_s)
+    def set_rtt(self, device: str, rtt_s: float) -> None:
+        self.rtts[device] = rtt_s
+        self.binding.rtt_changed(device, rtt_s)
 
     def away(self, device: str, seconds: float) -> None:
-        """The device does something of its own, as soon as it is done with what it was granted."""
+        """The device loads a variant, as soon as it is done with its dispatched batches."""
         self.disturbed = True
         until = self.now + seconds
-        self._free_at[device] = max(self._free_at.get(device, 0.0), until - self.ways[device] / 2)
-        self.call("set_away", device, until)
+        self._free_at[device] = max(self._free_at.get(device, 0.0), until - self.rtts[device] / 2)
+        self.call("set_loading", device, until)
 
     def back(self, device: str) -> None:
-        self.call("set_away", device, self.now)
+        self.call("set_loading", device, self.now)
 
     def busy(self, device: str, seconds: float) -> None:
         """Others' work holds the device for so long."""
         self.disturbed = True
-        self._free_at[device] = max(self._free_at.get(device, 0.0), self.now + seconds - self.ways[device] / 2)
-        self._act(self.dispatcher.device_changed(device, self.now, busy_until=self.now + seconds))
+        self._free_at[device] = max(self._free_at.get(device, 0.0), self.now + seconds - self.rtts[device] / 2)
+        self._act(self.binding.device_changed(device, self.now, busy_until=self.now + seconds))
 
     def free(self, device: str) -> None:
         """Others' work on the device has ended, sooner than it was told."""
         self._free_at[device] = self.now
-        self._act(self.dispatcher.device_changed(device, self.now, busy_until=self.now))
+        self._act(self.binding.device_changed(device, self.now, busy_until=self.now))
 
     def settle(self) -> None:
         """Every device has shown that it keeps its times, whatever it runs."""
-        for device in self.dispatcher._fleet.devices.values():
-            for known in [option for menu in device.menus.values() for option in menu.options]:
+        for device in self.binding._groups.devices.values():
+            for known in [option for menu in device.option_sets.values() for option in menu.options]:
                 for _ in range(200):
                     learn(device, known, 1, known.seconds(1), self.now)
-                    self.dispatcher._fleet.note(device, self.now)
+                    self.binding._groups.update(device, self.now)
 
     def submit(self, application: str, rows: int = 1, budget_s: float | None = None, key: object = None) -> Query:
         budget_s = self._slo_s(application) if budget_s is None else budget_s
@@ -207,7 +209,7 @@ class World:
         return waits
 
     def lose(self, device: str) -> list[Query]:
-        """The device dies with all that it was granted; its queries are handed in again."""
+        """The device is lost with its dispatched batches; their queries are returned."""
         self.disturbed = True
         batches = self.under_way.pop(device, [])
         self._free_at[device] = self.now
@@ -216,14 +218,14 @@ class World:
         self._hand_in(orphans)
         return orphans
 
-    def decline(self, batch: Batch) -> None:
-        """The device gives a granted batch back."""
+    def decline(self, batch: ScheduledBatch) -> None:
+        """The device declines a dispatched batch."""
         self.disturbed = True
         self.under_way[batch.device_name].remove(batch)
         self.call("finished", batch)
         self._hand_in(batch.queries)
 
-    def hang(self, batch: Batch) -> None:
+    def hang(self, batch: ScheduledBatch) -> None:
         """The device never ends this batch, nor any after it."""
         self._free_at[batch.device.name] = math.inf
         self._heap = [entry for entry in self._heap if entry[2] is not batch]
@@ -231,7 +233,7 @@ class World:
 
     def _hand_in(self, queries: list[Query]) -> None:
         for query in queries:
-            assert query.state == GRANTED, query
+            assert query.state == DISPATCHED, query
             query.state = WAITING
         self.call("returned", queries)
 
@@ -253,11 +255,11 @@ class World:
             if at == math.inf:
                 break
             self._step(at)
-        waiting = [query for query in self.queries if query.state in (WAITING, GRANTED)]
+        waiting = [query for query in self.queries if query.state in (WAITING, DISPATCHED)]
         assert not waiting, f"nothing happens any more, and these wait: {waiting[:5]}"
 
     def wake_alone(self) -> None:
-        """Pass the time by wakes only, for no answer ever comes; in the end nothing is booked."""
+        """Pass the time by wakes only, for no answer ever comes; in the end nothing is scheduled."""
         for _ in range(PATIENCE):
             if self.wake_at == math.inf:
                 assert not [query for query in self.queries if query.state == WAITING]
@@ -266,9 +268,9 @@ class World:
         raise AssertionError(f"woken for ever; {[q for q in self.queries if q.state == WAITING][:5]} wait")
 
     def wake(self) -> None:
-        """Wake the dispatcher when it wants to be woken, or now if that is over."""
+        """Wake the binding when it wants to be woken, or now if that is over."""
         self.now = max(self.now, self.wake_at)
-        decisions = self.dispatcher.wake(self.now)
+        decisions = self.binding.wake(self.now)
         assert decisions.wake_at > self.now, "woken in vain, again and again"
         self._act(decisions)
 
@@ -289,11 +291,11 @@ class World:
             self.now = max(self.now, at)
             self.under_way[batch.device.name].remove(batch)
             for query in batch.queries:
-                assert query.state == GRANTED and query.batch is batch
+                assert query.state == DISPATCHED and query.batch is batch
                 query.state, query.answered = ANSWERED, self.now
                 if self.exact:
                     assert query.answered <= query.deadline + ROUNDING_S, f"{query} was answered at {self.now:g}"
-            self._act(self.dispatcher.finished(batch, self.now, run_s))
+            self._act(self.binding.finished(batch, self.now, run_s))
         else:
             self.wake()
 
@@ -303,7 +305,7 @@ class World:
         self.wake_at = decisions.wake_at
         refused = decisions.refusals
         for batch in decisions.dispatches:
-            self._granted(batch)
+            self._dispatched(batch)
         for query in refused:
             assert query.state == WAITING, f"{query} is refused"
             query.state = REFUSED
@@ -311,42 +313,49 @@ class World:
         for query in refused:
             self._was_hopeless(query)
             assert not self.exact or query.arrived == self.now or self.disturbed, f"{query} had a place and lost it"
-        check(self.dispatcher, self.now, self.wake_at)
+        check(self.binding, self.now, self.wake_at)
         for query in self.queries:
-            booked = query.booking is not None and not query.booking.granted
-            assert booked == (query.state == WAITING), query
+            scheduled = query.reservation is not None and not query.reservation.dispatched
+            assert scheduled == (query.state == WAITING), query
 
-    def _granted(self, batch: Batch) -> None:
+    def _dispatched(self, batch: ScheduledBatch) -> None:
         device = batch.device.name
         self.decisions.append(
-            ("granted", self.now, device, batch.option.variant, tuple(query.id for query in batch.queries), batch.end)
+            (
+                "dispatched",
+                self.now,
+                device,
+                batch.option.variant,
+                tuple(query.id for query in batch.queries),
+                batch.end,
+            )
         )
         for query in batch.queries:
-            assert query.state == WAITING, f"{query} is granted"
-            query.state, query.batch = GRANTED, batch
+            assert query.state == WAITING, f"{query} is dispatched"
+            query.state, query.batch = DISPATCHED, batch
         assert batch.rows == sum(query.rows for query in batch.queries)
         assert batch.rows <= batch.option.max_rows or len(batch.queries) == 1
         assert batch.end <= batch.deadline + ROUNDING_S, f"bound to be late by {batch.end - batch.deadline:g} s"
         self.batches.append(batch)
         self.under_way.setdefault(device, []).append(batch)
         assert len(self.under_way[device]) <= 2
-        way_s = self.ways[device]
-        start = max(self.now + way_s / 2, self._free_at.get(device, 0.0))
+        rtt_s = self.rtts[device]
+        start = max(self.now + rtt_s / 2, self._free_at.get(device, 0.0))
         run_s = batch.option.seconds(batch.rows) * self._slowness(device)
         self._free_at[device] = start + run_s
         self._number += 1
-        heappush(self._heap, (start + run_s + way_s / 2, self._number, batch, run_s))
+        heappush(self._heap, (start + run_s + rtt_s / 2, self._number, batch, run_s))
 
     def _was_hopeless(self, query: Query) -> None:
         """No idle device could have answered a refused query in time."""
-        fleet = self.dispatcher._fleet
-        if query.query_class not in fleet.applications:
+        groups = self.binding._groups
+        if query.query_class not in groups.classes:
             return
-        for device in fleet.devices.values():
-            menu = device.menus.get(query.query_class)
-            if menu is None or not device.up or device.away or device.granted or device.booked:
+        for device in groups.devices.values():
+            menu = device.option_sets.get(query.query_class)
+            if menu is None or not device.up or device.loading or device.dispatched or device.scheduled:
                 continue
-            start = max(self.now + device.way_s, device.free_at)
+            start = max(self.now + device.rtt_s, device.free_at)
             for option in menu.options:
                 end = start + device.seconds(option, query.rows)
                 assert end > query.deadline, f"{query} refused, but {device.name} is idle and had it done by {end:g}"

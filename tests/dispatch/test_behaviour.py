@@ -1,13 +1,13 @@
-"""What a client of the appliance would notice of the dispatcher: which variant answers, where, and when."""
+"""What a client of the appliance would notice of the binding: which variant answers, where, and when."""
 
 from __future__ import annotations
 
 import pytest
 
-from workers.dispatch.lateness import SHY_AGAIN, SHY_MOST_S, SHY_S
-from workers.dispatch.pace import Noise
+from workers.dispatch.feedback import BACKOFF_FACTOR, BACKOFF_S, LARGEST_BACKOFF_S
+from workers.dispatch.latency_correction import RatioEstimator
 
-from .driver import ANSWERED, GRANTED, REFUSED, WAITING, World, menu, option
+from .driver import ANSWERED, DISPATCHED, REFUSED, WAITING, World, menu, option
 
 LARGE = option("large", 100, {1: 0.1, 2: 0.2, 4: 0.4}, rows=2)
 SMALL = option("small", 90, {1: 0.01, 2: 0.014, 4: 0.02, 8: 0.03})
@@ -52,13 +52,13 @@ def test_after_a_burst_answers_are_accurate_again():
     assert answers(world)[-1] == ("large", 100)
 
 
-def test_a_batch_booked_with_a_quick_variant_runs_with_an_accurate_one_if_there_is_time_when_it_starts():
+def test_a_batch_scheduled_with_a_quick_variant_runs_with_an_accurate_one_if_there_is_time_when_it_starts():
     world = World({"faces": 0.3}, {"cpu": {"faces": menu(LARGE, option("small", 90, {1: 0.01}))}})
     world.busy("cpu", 0.25)
     query = world.submit("faces")
-    assert query.booking.option.variant == "small"
+    assert query.reservation.option.variant == "small"
     world.free("cpu")
-    assert query.state == GRANTED and query.variant == "large"
+    assert query.state == DISPATCHED and query.variant == "large"
 
 
 def test_accuracy_is_weighed_by_the_application():
@@ -85,14 +85,14 @@ def test_accuracy_is_weighed_by_the_application():
 def test_a_query_waits_for_company_only_where_a_row_gets_cheaper():
     alike = option("alike", 100, {1: 0.02, 2: 0.04, 4: 0.08})
     cheaper = option("cheaper", 100, {1: 0.02, 2: 0.021, 4: 0.022})
-    for variant, state in ((alike, GRANTED), (cheaper, WAITING)):
+    for variant, state in ((alike, DISPATCHED), (cheaper, WAITING)):
         world = World({"q": 0.3}, {"cpu": {"q": menu(variant)}})
         assert world.submit("q").state == state
 
 
 def test_what_waits_for_company_starts_in_time_without_any():
     cheaper = option("cheaper", 100, {1: 0.25, 2: 0.28, 4: 0.29})
-    world = World({"q": 0.3}, {"cpu": {"q": menu(cheaper)}}, way_s=0.004)
+    world = World({"q": 0.3}, {"cpu": {"q": menu(cheaper)}}, rtt_s=0.004)
     world.submit("q")
     ((_, ms),) = answers(world)
     assert ms.expected <= 300
@@ -102,7 +102,7 @@ def test_a_batch_that_is_full_waits_for_nobody():
     cheaper = option("cheaper", 100, {1: 0.02, 2: 0.021})
     world = World({"q": 0.3}, {"cpu": {"q": menu(cheaper)}})
     queries = [world.submit("q"), world.submit("q")]
-    assert [query.state for query in queries] == [GRANTED, GRANTED]
+    assert [query.state for query in queries] == [DISPATCHED, DISPATCHED]
     assert queries[0].batch is queries[1].batch
 
 
@@ -117,7 +117,7 @@ def test_only_queries_of_one_shape_stand_in_a_batch():
     assert all(query.answered <= query.due for query in queries)
 
 
-def test_what_waited_too_long_because_nobody_woke_the_dispatcher_is_refused_and_not_run_late():
+def test_what_waited_too_long_because_nobody_woke_the_binding_is_refused_and_not_run_late():
     cheaper = option("cheaper", 100, {1: 0.02, 2: 0.021, 4: 0.022})
     world = World({"q": 0.3}, {"cpu": {"q": menu(cheaper)}}, exact=False)
     query = world.submit("q")
@@ -131,31 +131,31 @@ def test_nobody_joins_a_batch_that_would_become_late_by_that():
     world.busy("cpu", 0.1)
     hasty = world.submit("q", budget_s=0.22)
     patient = world.submit("q")
-    assert patient.booking is not hasty.booking
+    assert patient.reservation is not hasty.reservation
     world.finish()
     assert hasty.answered <= hasty.due and patient.answered <= patient.due
 
 
 def test_no_more_than_two_batches_are_under_way_to_a_device_far_away():
     only = option("only", 100, {1: 0.01})
-    world = World({"q": 2.0}, {"cpu": {"q": menu(only)}}, way_s=0.2)
+    world = World({"q": 2.0}, {"cpu": {"q": menu(only)}}, rtt_s=0.2)
     for _ in range(6):
         world.submit("q")
     world.advance(0.1)
-    assert [query.state for query in world.queries] == [GRANTED] * 2 + [WAITING] * 4
+    assert [query.state for query in world.queries] == [DISPATCHED] * 2 + [WAITING] * 4
     world.finish()
     assert {query.state for query in world.queries} == {ANSWERED}
 
 
 def test_the_next_batch_reaches_its_device_just_as_that_becomes_free():
     only = option("only", 100, {1: 0.05})
-    world = World({"q": 0.5}, {"cpu": {"q": menu(only)}}, way_s=0.02)
+    world = World({"q": 0.5}, {"cpu": {"q": menu(only)}}, rtt_s=0.02)
     world.settle()
     first, second, third = (world.submit("q") for _ in range(3))
-    assert (first.state, second.state) == (GRANTED, WAITING)
+    assert (first.state, second.state) == (DISPATCHED, WAITING)
     # 10 ms there, 50 ms of work, 10 ms back; the next one follows without a pause.
     world.until(first.batch.end - 0.02)
-    assert (second.state, third.state) == (GRANTED, WAITING)
+    assert (second.state, third.state) == (DISPATCHED, WAITING)
     assert answers(world) == [("only", 70), ("only", 120), ("only", 170)]
 
 
@@ -182,7 +182,11 @@ def test_a_device_that_comes_up_takes_over_what_waits_for_another():
     world.set_up("gpu", False)
     queries = [world.submit("q") for _ in range(3)]
     world.set_up("gpu", True)
-    assert [(query.state, query.device) for query in queries] == [(GRANTED, "cpu"), (WAITING, None), (GRANTED, "gpu")]
+    assert [(query.state, query.device) for query in queries] == [
+        (DISPATCHED, "cpu"),
+        (WAITING, None),
+        (DISPATCHED, "gpu"),
+    ]
 
 
 MIXED = {
@@ -225,7 +229,7 @@ def test_a_long_backlog_of_one_application_makes_no_query_of_another_late():
     assert all(query.state == ANSWERED for query in quick)
 
 
-def test_room_is_made_by_hurrying_what_is_booked():
+def test_room_is_made_by_hurrying_what_is_scheduled():
     world = World({"faces": 0.3}, {"cpu": BOTH})
     first = world.submit("faces")
     # Behind the batch that runs until 100 ms there is room for one accurate answer, and later ones need it.
@@ -241,7 +245,7 @@ def test_an_application_is_left_the_only_device_that_can_serve_it():
     own = {"common": menu(option("c", 100, {1: 0.28}))}
     world = World({"common": 0.3, "rare": 0.3}, {"shared": shared, "own": own})
     assert world.submit("common").device == "own"
-    assert world.submit("rare").state == GRANTED
+    assert world.submit("rare").state == DISPATCHED
 
 
 def test_a_device_that_another_application_needs_is_used_where_nothing_else_would_be_in_time():
@@ -282,7 +286,7 @@ def test_an_application_that_serves_late_answers_what_comes_too_late_and_still_w
     for _ in range(5):
         world.submit("late")
     world.advance(0.39)
-    # It is booked in front of those that are late already.
+    # It is scheduled in front of those that are late already.
     in_time = world.submit("late")
     world.finish()
     assert all(query.state == ANSWERED for query in world.queries)
@@ -301,20 +305,20 @@ def test_a_query_larger_than_any_batch_runs_alone_in_pieces():
 # --- mishaps ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_lost_device_was_granted_runs_elsewhere():
+def test_what_a_lost_device_was_dispatched_runs_elsewhere():
     world = World({"faces": 0.3}, {"cpu": BOTH, "gpu": BOTH})
     query = world.submit("faces")
     world.lose(query.device)
-    assert query.state == GRANTED
+    assert query.state == DISPATCHED
     world.finish()
     assert query.state == ANSWERED
 
 
-def test_what_is_booked_on_a_device_that_goes_away_runs_elsewhere():
+def test_what_is_scheduled_on_a_device_that_goes_away_runs_elsewhere():
     only = option("only", 100, {1: 0.1})
     world = World({"q": 0.35}, {"cpu": {"q": menu(only)}, "gpu": {"q": menu(only)}})
     queries = [world.submit("q") for _ in range(4)]
-    assert {query.booking.device.name for query in queries[2:]} == {"cpu", "gpu"}
+    assert {query.reservation.device.name for query in queries[2:]} == {"cpu", "gpu"}
     world.away("gpu", 2.0)
     world.finish()
     assert [query.device for query in queries].count("cpu") == 3
@@ -342,7 +346,7 @@ def test_what_waits_behind_a_batch_that_hangs_is_answered_elsewhere_in_time():
     world = World({"q": 0.5}, {"stuck": menus, "sound": menus}, exact=False)
     world.busy("sound", 0.2)
     first, second = world.submit("q"), world.submit("q")
-    assert first.device == second.booking.device.name == "stuck"
+    assert first.device == second.reservation.device.name == "stuck"
     world.hang(first.batch)
     world.advance(0.5)
     assert second.device == "sound" and second.answered <= second.due
@@ -357,25 +361,25 @@ def test_a_device_that_hangs_does_not_hide_the_pressure_on_others():
     world.advance(5.0)
     for _ in range(6):
         world.submit("q")
-    assert world.dispatcher.pressure("q", world.now) > 0.2
+    assert world.binding.pressure("q", world.now) > 0.2
 
 
 def test_a_busy_device_is_idle_again_when_others_work_there_ends():
     world = World({"faces": 0.3}, {"cpu": BOTH})
     world.busy("cpu", 0.1)
-    assert world.dispatcher.pressure("faces", world.now) > 0.3
+    assert world.binding.pressure("faces", world.now) > 0.3
     world.advance(5.0)
-    assert world.dispatcher.pressure("faces", world.now) == 0.0
+    assert world.binding.pressure("faces", world.now) == 0.0
 
 
 @pytest.mark.parametrize("until", [float("inf"), float("-inf"), float("nan")])
 def test_a_device_cannot_be_busy_until_a_time_that_is_none(until):
     world = World({"faces": 0.3}, {"cpu": BOTH})
     with pytest.raises(ValueError, match="until"):
-        world.dispatcher.device_changed("cpu", 0.0, busy_until=until)
+        world.binding.device_changed("cpu", 0.0, busy_until=until)
 
 
-def test_a_declined_query_is_booked_again_while_its_time_lasts():
+def test_a_declined_query_is_scheduled_again_while_its_time_lasts():
     only = option("only", 100, {1: 0.2})
     world = World({"q": 0.3}, {"cpu": {"q": menu(only)}})
     query = world.submit("q")
@@ -383,8 +387,8 @@ def test_a_declined_query_is_booked_again_while_its_time_lasts():
     world.decline(query.batch)
     # Whoever just gave it back is not asked again at once.
     assert query.state == WAITING
-    world.advance(SHY_S)
-    assert query.state == GRANTED
+    world.advance(BACKOFF_S)
+    assert query.state == DISPATCHED
     world.advance(0.06)
     world.decline(query.batch)
     assert query.state == REFUSED
@@ -393,26 +397,26 @@ def test_a_declined_query_is_booked_again_while_its_time_lasts():
 def test_a_device_that_gives_queries_back_is_left_alone_for_longer_and_longer():
     worse = menu(option("worse", 90, {1: 0.1}))
     world = World({"faces": 0.5}, {"good": {"faces": menu(LARGE)}, "other": {"faces": worse}})
-    query, left_alone = world.submit("faces"), SHY_S
+    query, left_alone = world.submit("faces"), BACKOFF_S
     while query.batch.device.name == "good":
         world.decline(query.batch)
         # What is given back in the meantime is one and the same incident.
         world.advance(left_alone * 0.9)
         if query.state == WAITING:
             world.advance(left_alone * 0.2)
-            left_alone *= SHY_AGAIN
-    assert left_alone > SHY_S
-    assert query.state in (GRANTED, ANSWERED)
-    world.advance(SHY_MOST_S)
+            left_alone *= BACKOFF_FACTOR
+    assert left_alone > BACKOFF_S
+    assert query.state in (DISPATCHED, ANSWERED)
+    world.advance(LARGEST_BACKOFF_S)
     assert world.submit("faces").batch.device.name == "good"
     world.finish()
     later = world.submit("faces")
     world.decline(later.batch)
-    world.advance(SHY_S)
+    world.advance(BACKOFF_S)
     assert later.batch.device.name == "good", "an answer makes up for it"
 
 
-def test_what_a_new_plan_no_longer_offers_is_booked_on_what_it_does():
+def test_what_a_new_plan_no_longer_offers_is_scheduled_on_what_it_does():
     world = World({"faces": 0.5}, {"cpu": BOTH})
     queries = [world.submit("faces") for _ in range(3)]
     world.offer("cpu", {"faces": menu(SMALL)})
@@ -466,7 +470,7 @@ def test_a_device_that_was_slow_is_tried_again():
 
 
 def test_a_factor_follows_what_is_observed_and_forgets_single_stalls():
-    noise = Noise()
+    noise = RatioEstimator()
     for _ in range(300):
         noise.observe(1.0)
     assert noise.factor == 1.0
@@ -478,7 +482,7 @@ def test_a_factor_follows_what_is_observed_and_forgets_single_stalls():
 
 
 def test_a_device_whose_trouble_is_over_is_trusted_again_within_few_batches():
-    noise = Noise()
+    noise = RatioEstimator()
     for ratio in (2.0, 5.0, 3.0, 6.0) * 10:
         noise.observe(ratio)
     assert noise.factor > 4.0
@@ -495,10 +499,10 @@ def test_a_withdrawn_query_leaves_its_place_to_the_next():
     world = World({"q": 0.35}, {"cpu": {"q": menu(only)}})
     world.submit("q"), world.submit("q")
     third, fourth = world.submit("q"), world.submit("q")
-    assert third.booking is fourth.booking and third.state == WAITING
+    assert third.reservation is fourth.reservation and third.state == WAITING
     assert world.withdraw(third) and not world.withdraw(third)
     fifth = world.submit("q")
-    assert fifth.booking is fourth.booking
+    assert fifth.reservation is fourth.reservation
     world.finish()
     assert third.batch is None and fourth.state == fifth.state == ANSWERED
 

@@ -67,19 +67,19 @@ def test_all_classes_of_an_application_are_one_demand():
     for name in ("best", "old"):
         made.submit(only(name))
     made.submit("q")
-    demands = {id(known.demand) for known in made.dispatcher._fleet.applications.values()}
+    demands = {id(known.demand) for known in made.binding._groups.classes.values()}
     assert len(demands) == 1
-    assert next(iter(made.dispatcher._fleet.applications.values())).demand.under_way == 3
+    assert next(iter(made.binding._groups.classes.values())).demand.pending == 3
 
 
 def test_a_class_is_forgotten_once_the_plan_changes_and_nothing_of_it_waits():
     made = world()
     made.submit(only("best"))
     made.set_applications(made.applications)
-    assert only("best") in made.dispatcher._fleet.applications, "one is under way"
+    assert only("best") in made.binding._groups.classes, "one is under way"
     made.finish()
     made.set_applications(made.applications)
-    assert list(made.dispatcher._fleet.applications) == [QueryClass("q")]
+    assert list(made.binding._groups.classes) == [QueryClass("q")]
 
 
 def test_a_refused_query_probes_an_idle_device_that_was_slow():
@@ -88,6 +88,6 @@ def test_a_refused_query_probes_an_idle_device_that_was_slow():
         made.finish()
     query = made.submit("q")
     assert query.state == REFUSED
-    decisions = made.dispatcher.probe(query, made.now)
+    decisions = made.binding.probe(query, made.now)
     assert [batch.queries for batch in decisions.dispatches] == [[query]]
-    assert not made.dispatcher.probe(made.submit("q"), made.now).dispatches, "the device is busy now"
+    assert not made.binding.probe(made.submit("q"), made.now).dispatches, "the device is busy now"

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workers.dispatch.starting import COALESCE_S
+from workers.dispatch.late.dispatching import COALESCE_S
 
-from .driver import ANSWERED, GRANTED, WAITING, Query, World, menu, option
+from .driver import ANSWERED, DISPATCHED, WAITING, Query, World, menu, option
 
 #: whatever the batch, a run takes so long
-RUN_S, WAY_S = 20e-6, 150e-6
+RUN_S, RTT_S = 20e-6, 150e-6
 QUICK = option("quick", 90, {1: RUN_S, 16: RUN_S})
 
 
 def world(slo_s: float = 0.05, run_s: float = RUN_S) -> World:
-    made = World({"q": slo_s}, {"d0": {"q": menu(option("quick", 90, {1: run_s, 16: 1.5 * run_s}))}}, WAY_S)
+    made = World({"q": slo_s}, {"d0": {"q": menu(option("quick", 90, {1: run_s, 16: 1.5 * run_s}))}}, RTT_S)
     made.settle()
     return made
 
@@ -64,7 +64,7 @@ def test_clients_that_ask_again_at_once_come_to_share_a_batch(count):
     found = batches(clients.asked)
     assert sum(found) / len(found) > 0.9 * count
     # Once all are there nobody else is waited for.
-    waits = [query.batch.granted_at - query.arrived for query in clients.asked if query.state == ANSWERED]
+    waits = [query.batch.dispatched_at - query.arrived for query in clients.asked if query.state == ANSWERED]
     assert max(waits) < COALESCE_S
 
 
@@ -72,8 +72,8 @@ def test_a_lone_client_never_waits():
     made = world()
     for _ in range(300):
         query = made.submit("q")
-        assert query.state == GRANTED
-        made.advance(WAY_S + RUN_S + 1e-9)
+        assert query.state == DISPATCHED
+        made.advance(RTT_S + RUN_S + 1e-9)
         assert query.state == ANSWERED
 
 
@@ -81,7 +81,7 @@ def test_queries_too_far_apart_do_not_wait():
     made = world()
     for _ in range(300):
         query = made.submit("q")
-        assert query.state == GRANTED
+        assert query.state == DISPATCHED
         made.advance(2 * COALESCE_S)
 
 
@@ -99,20 +99,20 @@ def test_it_waits_a_moment_and_no_longer():
     query = made.submit("q")
     assert query.state == WAITING
     made.advance(COALESCE_S + 1e-9)
-    assert query.state == GRANTED
+    assert query.state == DISPATCHED
 
 
 def test_a_full_batch_does_not_wait():
     made = world()
     dense(made)
     queries = made.submit_together([("q", 1, None, None)] * 16)
-    assert {query.state for query in queries} == {GRANTED}
+    assert {query.state for query in queries} == {DISPATCHED}
 
 
 def test_who_has_no_time_does_not_wait():
     made = world(slo_s=0.0008)
     dense(made)
-    assert made.submit("q").state == GRANTED
+    assert made.submit("q").state == DISPATCHED
 
 
 def test_batches_that_take_their_time_do_not_wait_for_what_they_would_not_gain():
@@ -122,7 +122,7 @@ def test_batches_that_take_their_time_do_not_wait_for_what_they_would_not_gain()
     assert made.submit("q").state == WAITING
     made = world(run_s=1.1 * COALESCE_S)
     dense(made)
-    assert made.submit("q").state == GRANTED
+    assert made.submit("q").state == DISPATCHED
 
 
 @settings(max_examples=60, deadline=None)
@@ -131,7 +131,7 @@ def test_batches_that_take_their_time_do_not_wait_for_what_they_would_not_gain()
     st.integers(1, 3),
 )
 def test_however_closely_they_come_none_is_late_and_all_are_answered(arrivals, devices):
-    made = World({"q": 0.05}, {f"d{i}": {"q": menu(QUICK)} for i in range(devices)}, WAY_S)
+    made = World({"q": 0.05}, {f"d{i}": {"q": menu(QUICK)} for i in range(devices)}, RTT_S)
     made.settle()
     for gap_s, count, budget_s in arrivals:
         made.submit_together([("q", 1, budget_s, None)] * count)
@@ -139,5 +139,5 @@ def test_however_closely_they_come_none_is_late_and_all_are_answered(arrivals, d
     made.finish()
     # That none is answered late the world sees to; nor does any wait here while its device is idle.
     for query in made.queries:
-        if query.state == ANSWERED and devices == 1 and query.batch.granted_at - query.arrived > 3 * COALESCE_S:
-            raise AssertionError(f"{query} waited for {query.batch.granted_at - query.arrived:g} s")
+        if query.state == ANSWERED and devices == 1 and query.batch.dispatched_at - query.arrived > 3 * COALESCE_S:
+            raise AssertionError(f"{query} waited for {query.batch.dispatched_at - query.arrived:g} s")

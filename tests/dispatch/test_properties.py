@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from workers.dispatch.binding import QueryClass
 
-from .driver import ANSWERED, GRANTED, REFUSED, WAITING, World, menu, option
+from .driver import ANSWERED, DISPATCHED, REFUSED, WAITING, World, menu, option
 
 APPLICATIONS = ["a", "b", "c"]
 DEVICES = ["d0", "d1", "d2", "d3"]
@@ -61,11 +61,11 @@ class Dispatching(RuleBasedStateMachine):
         applications=applications,
         kinds=st.lists(offers(), min_size=1, max_size=3),
         count=st.integers(1, len(DEVICES)),
-        way_s=st.sampled_from([0.0, 0.0, 0.002, 0.04]),
+        rtt_s=st.sampled_from([0.0, 0.0, 0.002, 0.04]),
         noise=st.sampled_from([0.0, 0.0, 0.05, 0.6]),
         slow=st.sampled_from([1.0, 1.0, 2.5]),
     )
-    def begin(self, applications, kinds, count, way_s, noise, slow):
+    def begin(self, applications, kinds, count, rtt_s, noise, slow):
         self.kinds = kinds
         found = {name: kinds[i % len(kinds)] for i, name in enumerate(DEVICES[:count])}
         worlds = []
@@ -77,7 +77,7 @@ class Dispatching(RuleBasedStateMachine):
                 def slowness(device, draw=draw):
                     return (slow if device == "d0" else 1.0) * draw.lognormvariate(0.0, noise)
 
-            worlds.append(World(applications, found, way_s, slowness, exact=False))
+            worlds.append(World(applications, found, rtt_s, slowness, exact=False))
         self.world, self.twin = worlds
         self.same()
 
@@ -174,7 +174,7 @@ class Dispatching(RuleBasedStateMachine):
     @rule(device=devices, up=st.booleans())
     def set_up(self, device, up):
         for world in self.both():
-            if device in world.ways:
+            if device in world.rtts:
                 world.set_up(device, up)
         self.same()
 
@@ -186,9 +186,9 @@ class Dispatching(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def decline(self, data):
-        granted = sorted({query.id for query in self.world.queries if query.state == GRANTED})
-        if granted:
-            i = data.draw(st.sampled_from(granted))
+        dispatched = sorted({query.id for query in self.world.queries if query.state == DISPATCHED})
+        if dispatched:
+            i = data.draw(st.sampled_from(dispatched))
             for world in self.both():
                 world.decline(world.queries[i].batch)
             self.same()
@@ -196,14 +196,14 @@ class Dispatching(RuleBasedStateMachine):
     @rule(device=devices, which=st.integers(0, 2))
     def swap_menus(self, device, which):
         for world in self.both():
-            if device in world.ways:
+            if device in world.rtts:
                 world.offer(device, self.kinds[which % len(self.kinds)])
         self.same()
 
     @rule(device=devices, menus=offers())
     def set_menus(self, device, menus):
         for world in self.both():
-            if device in world.ways:
+            if device in world.rtts:
                 world.offer(device, menus)
         self.same()
 
@@ -216,29 +216,29 @@ class Dispatching(RuleBasedStateMachine):
     @rule(device=devices, seconds=times)
     def away(self, device, seconds):
         for world in self.both():
-            if device in world.ways:
+            if device in world.rtts:
                 world.away(device, seconds)
         self.same()
 
     @rule(device=devices)
     def back(self, device):
         for world in self.both():
-            if device in world.ways:
+            if device in world.rtts:
                 world.back(device)
         self.same()
 
     @rule(device=devices, seconds=times)
     def busy(self, device, seconds):
         for world in self.both():
-            if device in world.ways:
+            if device in world.rtts:
                 world.busy(device, seconds)
         self.same()
 
-    @rule(device=devices, way_s=st.sampled_from([0.0, 0.001, 0.02]))
-    def set_way(self, device, way_s):
+    @rule(device=devices, rtt_s=st.sampled_from([0.0, 0.001, 0.02]))
+    def set_rtt(self, device, rtt_s):
         for world in self.both():
-            if device in world.ways:
-                world.set_way(device, way_s)
+            if device in world.rtts:
+                world.set_rtt(device, rtt_s)
 
     @precondition(lambda self: hasattr(self, "world"))
     @rule()
@@ -262,8 +262,8 @@ def worlds(draw, late: bool, exact: bool = True):
     kinds = draw(st.lists(offers(), min_size=1, max_size=3))
     names = DEVICES[: draw(st.integers(1, len(DEVICES)))]
     served = {name: (draw(st.sampled_from(SLOS)), late and draw(st.booleans())) for name in APPLICATIONS}
-    way_s = draw(st.sampled_from([0.0, 0.0, 0.002, 0.04]))
-    return World(served, {name: kinds[i % len(kinds)] for i, name in enumerate(names)}, way_s, exact=exact)
+    rtt_s = draw(st.sampled_from([0.0, 0.0, 0.002, 0.04]))
+    return World(served, {name: kinds[i % len(kinds)] for i, name in enumerate(names)}, rtt_s, exact=exact)
 
 
 arrivals = st.lists(
@@ -274,7 +274,7 @@ arrivals = st.lists(
 
 @settings(max_examples=80, deadline=None)
 @given(world=worlds(late=True), arrivals=arrivals)
-def test_what_is_granted_is_answered_in_time_by_devices_that_keep_their_times(world, arrivals):
+def test_what_is_dispatched_is_answered_in_time_by_devices_that_keep_their_times(world, arrivals):
     for pause_s, application, rows in arrivals:
         world.advance(pause_s)
         world.submit(application, rows)
@@ -283,7 +283,9 @@ def test_what_is_granted_is_answered_in_time_by_devices_that_keep_their_times(wo
     for query in world.queries:
         if query.state == REFUSED:
             late = world.applications[query.application][1]
-            assert not late or not any(query.query_class in d.menus for d in world.dispatcher._fleet.devices.values())
+            assert not late or not any(
+                query.query_class in d.option_sets for d in world.binding._groups.devices.values()
+            )
 
 
 @settings(max_examples=60, deadline=None)
@@ -297,4 +299,4 @@ def test_nothing_waits_for_ever_for_devices_that_never_answer(world, arrivals):
             world.now = until
         world.submit(application, rows)
     world.wake_alone()
-    assert {query.state for query in world.queries} <= {GRANTED, REFUSED}
+    assert {query.state for query in world.queries} <= {DISPATCHED, REFUSED}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from workers.dispatch.placing import ROUNDING_S
+from workers.dispatch.late.selection import ROUNDING_S
 
-from .driver import ANSWERED, GRANTED, REFUSED, Query, World, menu, option
+from .driver import ANSWERED, DISPATCHED, REFUSED, Query, World, menu, option
 
 
 class Impatient(Query):
@@ -39,14 +39,14 @@ def ask(world: World, due: float) -> Query:
         (0.017608954409538188, 0.013, 0.030908953409538188),
     ],
 )
-def test_a_query_that_fits_an_idle_device_but_for_a_rounding_is_not_booked_there_for_ever(now, run_s, due):
-    way_s = 0.0003
-    world = World({"q": 1.0}, {"cpu": {"q": menu(option("only", 90, {1: run_s}))}}, way_s)
+def test_a_query_that_fits_an_idle_device_but_for_a_rounding_is_not_scheduled_there_for_ever(now, run_s, due):
+    rtt_s = 0.0003
+    world = World({"q": 1.0}, {"cpu": {"q": menu(option("only", 90, {1: run_s}))}}, rtt_s)
     world.settle()
     world.now = now
     latest = due + ROUNDING_S
-    assert now + way_s + run_s > latest and run_s <= latest - now - way_s, "no such case"
-    assert ask(world, due).state in (GRANTED, REFUSED)
+    assert now + rtt_s + run_s > latest and run_s <= latest - now - rtt_s, "no such case"
+    assert ask(world, due).state in (DISPATCHED, REFUSED)
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ import httpx
 
 from workers.dispatch.binding import QueryClass
 from workers.dispatch.latency import LatencyModel
-from workers.dispatch.menu import Menu, Option
+from workers.dispatch.options import OptionSet, ServingOption
 from workers.gateway.binding_driver import REST_S, BindingDriver
 from workers.gateway.in_flight import InFlightQuery
 from workers.gateway.metrics import GatewayMetrics
 from workers.protocol.frames import Form
-from workers.v2.query import Terms, V2Query
+from workers.v2.query import ServiceTerms, V2Query
 
 from .conftest import AUTH, application, wait_for
 from .test_failures import BODY, PATH, X, start
@@ -140,14 +140,14 @@ class Carrier:
     """Takes decisions and keeps them; ``able`` says whether it can send."""
 
     def __init__(self) -> None:
-        self.granted: list[tuple[str, list[InFlightQuery]]] = []
+        self.dispatched: list[tuple[str, list[InFlightQuery]]] = []
         self.ended: list[InFlightQuery] = []
         self.able = True
         self.then = lambda flight: None
 
     def grant(self, batch, now: float) -> bool:
         if self.able:
-            self.granted.append((batch.device.name, list(batch.queries)))
+            self.dispatched.append((batch.device.name, list(batch.queries)))
         return self.able
 
     def refused(self, flight: InFlightQuery) -> None:
@@ -169,11 +169,11 @@ class Held:
         self.ids = itertools.count(1)
         self.holding.configure({"numbers": self.spec}, self.now)
         times = LatencyModel([(most, run_s)], interpolate=False)
-        self.holding.offer("d0", {QueryClass("numbers"): Menu([Option(1, 100.0, times, most)])}, self.now)
+        self.holding.offer("d0", {QueryClass("numbers"): OptionSet([ServingOption(1, 100.0, times, most)])}, self.now)
         self.holding.set_up("d0", True, self.now)
 
     def submit(self) -> InFlightQuery:
-        query = V2Query("", Terms(Form(1, ()), 1, (), 0), (), None)
+        query = V2Query("", ServiceTerms(Form(1, ()), 1, (), 0), (), None)
         flight = InFlightQuery(next(self.ids), self.spec, query, None, self.now, lambda *outcome: None, None)
         self.holding.submit(flight)
         return flight
@@ -198,17 +198,17 @@ async def test_a_device_that_cannot_be_sent_to_rests_and_is_tried_again():
     await asyncio.sleep(2 * REST_S)
     again = held.submit()
     await held.settle()
-    assert held.carrier.granted == [("d0", [again])]
+    assert held.carrier.dispatched == [("d0", [again])]
 
 
 async def test_what_is_booked_is_granted_when_its_time_comes():
     held = Held()
     flights = [held.submit() for _ in range(3)]
     await held.settle()
-    assert held.carrier.granted == [("d0", [flights[0]])]
+    assert held.carrier.dispatched == [("d0", [flights[0]])]
     assert held.holding.held == flights[1:]
     held.holding.completed([flights[0]], held.now + 0.01, 1, 0.01)
-    assert held.carrier.granted[1:] == [("d0", [flights[1]])]
+    assert held.carrier.dispatched[1:] == [("d0", [flights[1]])]
 
 
 async def test_an_answer_that_brings_the_next_query_is_no_trouble():
@@ -227,16 +227,16 @@ async def test_a_batch_that_nobody_waits_for_keeps_its_device_until_it_should_en
     gone, waits = held.submit(), held.submit()
     await held.settle()
     held.holding.abandoned(gone, held.now)
-    assert held.carrier.granted == [("d0", [gone])], "the device cannot stop what it runs"
+    assert held.carrier.dispatched == [("d0", [gone])], "the device cannot stop what it runs"
     await asyncio.sleep(0.05)
-    assert held.carrier.granted[1:] == [("d0", [waits])]
+    assert held.carrier.dispatched[1:] == [("d0", [waits])]
 
 
 async def test_the_last_one_of_a_batch_that_has_run_keeps_nothing_from_the_next():
     held = Held(slo_s=600.0, run_s=60.0, most=2)
     answered, gone, *wait = [held.submit() for _ in range(4)]
     await held.settle()
-    assert held.carrier.granted == [("d0", [answered, gone])]
+    assert held.carrier.dispatched == [("d0", [answered, gone])]
     held.holding.completed([answered], held.now, 2, 0.01)
     held.holding.abandoned(gone, held.now)
-    assert held.carrier.granted[1:] == [("d0", wait)]
+    assert held.carrier.dispatched[1:] == [("d0", wait)]

@@ -9,7 +9,7 @@ import weakref
 
 from workers.dispatch.binding import QueryClass
 from workers.dispatch.latency import LatencyModel
-from workers.dispatch.menu import Menu, Option
+from workers.dispatch.options import OptionSet, ServingOption
 from workers.gateway.accounts import Accounts, Limits
 from workers.gateway.bursts import BurstDetector
 from workers.gateway.catalog import Catalog
@@ -21,7 +21,7 @@ from workers.gateway.metrics import GatewayMetrics
 from workers.protocol.control import GatewayConfig
 from workers.protocol.frames import Form, Results, ResultTensor, TensorHeader
 from workers.protocol.specs import PlanSpec
-from workers.v2.query import Terms, V2Query
+from workers.v2.query import ServiceTerms, V2Query
 
 from .conftest import application
 
@@ -47,7 +47,7 @@ async def test_answered_refused_and_cancelled_queries_leave_no_circles():
     spec = application("numbers", 60.0)
     now = asyncio.get_running_loop().time()
     core.configure(Catalog(GatewayConfig(applications=(spec,), key_hashes=(), plan=PlanSpec(version=1))), now)
-    core.offer("d0", {QueryClass("numbers"): Menu([Option(1, 100.0, LatencyModel([(1, 0.01)]), 1)])}, now)
+    core.offer("d0", {QueryClass("numbers"): OptionSet([ServingOption(1, 100.0, LatencyModel([(1, 0.01)]), 1)])}, now)
     core._driver.set_up("d0", True, now)
     bodies = weakref.WeakSet()
     ended: list[type] = []
@@ -56,7 +56,7 @@ async def test_answered_refused_and_cancelled_queries_leave_no_circles():
     def ask(latency_s: float):
         body = memoryview(b"x" * 16)
         bodies.add(body)
-        terms = Terms(Form(1, (TensorHeader("x", "FP32", (1, 4), 16),)), 1, (("y", True),), 16, latency_s)
+        terms = ServiceTerms(Form(1, (TensorHeader("x", "FP32", (1, 4), 16),)), 1, (("y", True),), 16, latency_s)
         query = V2Query(str(next(ids)), terms, (body,), latency_s)
         return front.submit(spec, query, None, now, lambda flight, outcome: ended.append(type(outcome)))
 

@@ -83,7 +83,7 @@ def test_an_application_is_worth_its_weight(world):
     world.options.configure({"app": application(weight=3.0)}, 512)
     world.plan(1, resident(1, accuracy=50.0))
     (option,) = world.options.of("d0", (WarmVariant(1, "v1", "app", 90.0, True),))[QueryClass("app")].options
-    assert option.worth == 150.0
+    assert option.utility == 150.0
 
 
 def test_an_older_plan_holds_until_the_application_has_moved(world):

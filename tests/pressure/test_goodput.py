@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from workers.dispatch.binding import QueryClass, Terms
-from workers.dispatch.dispatcher import Dispatcher
+from workers.dispatch.binding import QueryClass, ServiceTerms
+from workers.dispatch.late.binding import LateBinding
 from workers.dispatch.latency import LatencyModel
-from workers.dispatch.menu import Menu, Option
+from workers.dispatch.options import OptionSet, ServingOption
 
 SLO_S, WAY_S, SECONDS = 0.2, 0.001, 2.5
 SIZES = (1, 2, 4, 8, 16)
@@ -29,7 +29,7 @@ class Query:
     rows, key, query_class = 1, None, QueryClass("app")
 
     def __init__(self, now: float):
-        self.arrived, self.deadline, self.booking = now, now + SLO_S, None
+        self.arrived, self.deadline, self.reservation = now, now + SLO_S, None
 
 
 def profile(batch_s: float, row_s: float) -> dict[int, float]:
@@ -70,13 +70,15 @@ def steady(start: float, run_s: float) -> float:
 def serve(kind: str, load: float, takes: Callable[[float, float], float] = steady, seconds: float = SECONDS) -> Served:
     """Under a Poisson load of so many times the capacity; the first SLO, in which queues fill, is left out.
     ``takes``: seconds of a batch that starts then and runs as long as its profile says."""
-    dispatcher, draw = Dispatcher(), random.Random(1)
+    binding, draw = LateBinding(), random.Random(1)
     refused: list[float] = []
-    options = [Option(accuracy, accuracy, LatencyModel(list(of.items())), SIZES[-1]) for accuracy, of in DEVICES[kind]]
-    dispatcher.configured({"app": Terms(SLO_S)}, 0.0)
-    dispatcher.rtt_changed("device", WAY_S)
-    dispatcher.offered("device", {QueryClass("app"): Menu(options)}, 0.0)
-    wake_at = dispatcher.device_changed("device", 0.0, up=True).wake_at
+    options = [
+        ServingOption(accuracy, accuracy, LatencyModel(list(of.items())), SIZES[-1]) for accuracy, of in DEVICES[kind]
+    ]
+    binding.configured({"app": ServiceTerms(SLO_S)}, 0.0)
+    binding.rtt_changed("device", WAY_S)
+    binding.offered("device", {QueryClass("app"): OptionSet(options)}, 0.0)
+    wake_at = binding.device_changed("device", 0.0, up=True).wake_at
     rate = load * capacity(kind)
     arrival, free_at, served, arrived = draw.expovariate(rate), 0.0, 0, 0
     running: list[tuple[float, int, object, float]] = []
@@ -89,13 +91,13 @@ def serve(kind: str, load: float, takes: Callable[[float, float], float] = stead
             _, _, batch, run_s = heapq.heappop(running)
             if now >= SLO_S:
                 served += sum(now <= query.deadline + 1e-9 for query in batch.queries)
-            decisions = dispatcher.finished(batch, now, run_s)
+            decisions = binding.finished(batch, now, run_s)
         elif now == arrival:
             arrived += now >= SLO_S
-            decisions = dispatcher.arrived([Query(now)], now)
+            decisions = binding.arrived([Query(now)], now)
             arrival += draw.expovariate(rate)
         else:
-            decisions = dispatcher.wake(now)
+            decisions = binding.wake(now)
         wake_at = decisions.wake_at
         for batch in decisions.dispatches:
             start = max(free_at, now + WAY_S / 2)

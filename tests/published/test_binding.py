@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scheduler.simulation.policies import POLICIES
-from workers.dispatch.binding import QueryClass, Terms
-from workers.dispatch.menu import Menu
+from workers.dispatch.binding import QueryClass, ServiceTerms
+from workers.dispatch.options import OptionSet
 
 from .world import SLO_S, World, menus, option
 
@@ -17,9 +17,9 @@ EXACT = option("exact", 40, 100, rate=20.0)
 QUICK = option("quick", 10, 90, rate=60.0, turn_rows=2)
 SPARE = option("spare", 5, 80, planned=False)
 OFFERS = [
-    {QueryClass("a"): Menu([EXACT, SPARE]), QueryClass("b"): Menu([QUICK, SPARE])},
-    {QueryClass("a"): Menu([EXACT, QUICK]), QueryClass("a", 16): Menu([option("exact", 20, 100, rate=20.0)])},
-    {QueryClass("b"): Menu([SPARE])},
+    {QueryClass("a"): OptionSet([EXACT, SPARE]), QueryClass("b"): OptionSet([QUICK, SPARE])},
+    {QueryClass("a"): OptionSet([EXACT, QUICK]), QueryClass("a", 16): OptionSet([option("exact", 20, 100, rate=20.0)])},
+    {QueryClass("b"): OptionSet([SPARE])},
     {},
 ]
 events = st.lists(
@@ -59,7 +59,7 @@ def happen(world: World, what: str, which: int, other: int) -> None:
 
 
 def played(policy, router, rtt_s, pace, late, happened) -> World:
-    terms = {"a": Terms(SLO_S), "b": Terms(SLO_S, serve_late=late)}
+    terms = {"a": ServiceTerms(SLO_S), "b": ServiceTerms(SLO_S, serve_late=late)}
     world = World(policy, router, rtt_s, terms, {"device-1": pace})
     for which in range(3):
         world.device(f"device-{which}", OFFERS[which])
@@ -191,13 +191,13 @@ def test_what_policies_count_on_is_what_the_device_was_seen_to_take(pace, ended)
 
 
 def test_an_application_that_is_gone_has_its_queries_refused():
-    world = World(applications={"a": Terms(SLO_S), "b": Terms(SLO_S)})
+    world = World(applications={"a": ServiceTerms(SLO_S), "b": ServiceTerms(SLO_S)})
     world.device("x", OFFERS[0])
     world.ask("a")
     waits = world.ask("b")
-    world.configure({"a": Terms(SLO_S)})
+    world.configure({"a": ServiceTerms(SLO_S)})
     assert waits.ended == ["refused"] and world.ask("b").ended == ["refused"]
-    world.configure({"a": Terms(SLO_S), "b": Terms(SLO_S)})
+    world.configure({"a": ServiceTerms(SLO_S), "b": ServiceTerms(SLO_S)})
     assert not world.ask("b").ended
     world.run()
     world.check_all_ended()
@@ -266,7 +266,7 @@ def test_a_device_that_the_plan_gives_no_rate_serves_where_the_planned_one_decli
 
 
 def test_pressure_is_the_part_of_the_slo_that_is_taken():
-    world = World(applications={"a": Terms(0.2)})
+    world = World(applications={"a": ServiceTerms(0.2)})
     assert world.binding.pressure("a", 0.0) == 1.0
     world.device("x", menus(EXACT))
     assert world.binding.pressure("a", 0.0) == 0.0

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from scheduler.simulation.policies import POLICIES
-from workers.dispatch.binding import Decisions, QueryClass, Terms
+from workers.dispatch.binding import Decisions, QueryClass, ServiceTerms
 from workers.dispatch.latency import LatencyModel
-from workers.dispatch.menu import Menu, Option
+from workers.dispatch.options import OptionSet, ServingOption
 from workers.dispatch.published.binding import PublishedBinding
 from workers.dispatch.published.routing import ROUTERS
 
@@ -27,21 +27,21 @@ class Asked:
     rows: int
     key: Hashable
     query_class: QueryClass
-    booking: object = None
+    reservation: object = None
     ended: list[str] = field(default_factory=list)
     begun: int = 1
     withdrawn: bool = False
 
 
-def option(variant: str, base_ms: float, accuracy: float, **changes) -> Option:
+def option(variant: str, base_ms: float, accuracy: float, **changes) -> ServingOption:
     """An option for up to 4 rows: half as long again for each row more."""
     points = [(rows, base_ms * (1 + 0.5 * (rows - 1)) / 1e3) for rows in (1, 2, 3, 4)]
-    return Option(variant, accuracy, LatencyModel(points), 4, **changes)
+    return ServingOption(variant, accuracy, LatencyModel(points), 4, **changes)
 
 
-def menus(*options: Option, application: str = "a") -> dict[QueryClass, Menu]:
+def menus(*options: ServingOption, application: str = "a") -> dict[QueryClass, OptionSet]:
     """What a device offers for one application."""
-    return {QueryClass(application): Menu(options)}
+    return {QueryClass(application): OptionSet(options)}
 
 
 class World:
@@ -56,11 +56,11 @@ class World:
         policy: str = "nexus",
         router: str = "shares",
         rtt_s: float = 0.0,
-        applications: Mapping[str, Terms] | None = None,
+        applications: Mapping[str, ServiceTerms] | None = None,
         pace: Mapping[str, float] | None = None,
     ):
         self.binding = PublishedBinding(ROUTERS[router](), POLICIES[policy], slack_s=0.0)
-        self.applications = dict(applications or {"a": Terms(SLO_S)})
+        self.applications = dict(applications or {"a": ServiceTerms(SLO_S)})
         self.rtt_s = rtt_s
         self.pace = pace or {}
         self.now = 0.0
@@ -68,7 +68,7 @@ class World:
         self.queries: list[Asked] = []
         self.log: list[tuple] = []
         self.up: dict[str, bool] = {}
-        self.offers: dict[str, Mapping[QueryClass, Menu]] = {}
+        self.offers: dict[str, Mapping[QueryClass, OptionSet]] = {}
         self.under_way: dict[str, list] = {}
         self._free_at: dict[str, float] = {}
         self._heap: list[tuple] = []
@@ -76,17 +76,17 @@ class World:
 
     # --- what happens ------------------------------------------------------------------------------------------------
 
-    def device(self, name: str, offer: Mapping[QueryClass, Menu]) -> None:
+    def device(self, name: str, offer: Mapping[QueryClass, OptionSet]) -> None:
         self.binding.rtt_changed(name, self.rtt_s)
         self.under_way.setdefault(name, [])
         self._free_at.setdefault(name, 0.0)
         self.offer(name, offer)
         self.change(name, up=True)
 
-    def configure(self, applications: Mapping[str, Terms]) -> None:
+    def configure(self, applications: Mapping[str, ServiceTerms]) -> None:
         self.act(self.binding.configured(applications, self.now))
 
-    def offer(self, name: str, offer: Mapping[QueryClass, Menu]) -> None:
+    def offer(self, name: str, offer: Mapping[QueryClass, OptionSet]) -> None:
         self.offers[name] = offer
         self.act(self.binding.offered(name, offer, self.now))
 
@@ -166,7 +166,7 @@ class World:
             application, size, permitted = query.query_class
             assert application == batch.application_name
             offer = self.offers[name].get(QueryClass(application, size)) or self.offers[name][QueryClass(application)]
-            assert batch.option in offer.every
+            assert batch.option in offer.all_options
             assert permitted is None or variant in permitted
             if not self.applications[application].serve_late:
                 alone = batch.option.latency.seconds(query.rows)

@@ -1,9 +1,9 @@
-"""Which binding a stack's name stands for."""
+"""Creates the binding of a stack."""
 
 from __future__ import annotations
 
 from .binding import Binding
-from .dispatcher import Dispatcher
+from .late.binding import LateBinding
 from .published.batching import POLICIES
 from .published.binding import PublishedBinding
 from .published.routing import ROUTERS
@@ -24,5 +24,5 @@ def create(stack: str) -> Binding:
     if known is None or not known.live:
         raise UnknownStack(f"stack: {stack!r} is not one of {', '.join(LIVE)}")
     if known.binding == LATE:
-        return Dispatcher()
+        return LateBinding()
     return PublishedBinding(ROUTERS[known.routing](), POLICIES[known.batching])

@@ -14,9 +14,9 @@ from typing import Protocol
 
 from workers import log
 from workers.alarm import Alarm
-from workers.dispatch.binding import Binding, Decisions, Dispatch, QueryClass, Terms
+from workers.dispatch.binding import Binding, Decisions, Dispatch, QueryClass, ServiceTerms
 from workers.dispatch.bindings import create
-from workers.dispatch.menu import Menu
+from workers.dispatch.options import OptionSet
 from workers.dispatch.stacks import DEFAULT
 from workers.protocol import shapes
 from workers.protocol.frames import ExecutorState
@@ -59,8 +59,8 @@ class BindingDriver:
         #: held, but not bound yet
         self._arrived: list[InFlightQuery] = []
         #: what a binding that takes over must know
-        self._terms: Mapping[str, Terms] = {}
-        self._menus: dict[str, Mapping[QueryClass, Menu]] = {}
+        self._terms: Mapping[str, ServiceTerms] = {}
+        self._menus: dict[str, Mapping[QueryClass, OptionSet]] = {}
         self._rtts: dict[str, float] = {}
         self._up: set[str] = set()
         self._under_way: dict[InFlightBatch, None] = {}
@@ -88,7 +88,7 @@ class BindingDriver:
         unbound = {flight.id for flight in self._arrived}
         waiting = [flight for flight in self._held.values() if flight.id not in unbound]
         for flight in waiting:
-            flight.booking, flight.deadline = None, flight.due
+            flight.reservation, flight.deadline = None, flight.due
         self._act(binding.arrived(waiting, now), now)
         logger.info("stack_switched", stack=stack, rebound=len(waiting))
 
@@ -112,7 +112,8 @@ class BindingDriver:
         """Take over the applications; queries held for others are refused. Those of size classes that are no more
         are booked anew, as soon as devices offer what there is instead."""
         terms = self._terms = {
-            name: Terms(spec.slo_s, spec.late == "serve", shapes.classes(spec)) for name, spec in applications.items()
+            name: ServiceTerms(spec.slo_s, spec.late == "serve", shapes.classes(spec))
+            for name, spec in applications.items()
         }
         moved = [
             flight
@@ -130,7 +131,7 @@ class BindingDriver:
             if flight.id in self._held and flight.id not in waiting:
                 self.submit(flight)
 
-    def offer(self, device: str, menus: Mapping[QueryClass, Menu], now: float) -> None:
+    def offer(self, device: str, menus: Mapping[QueryClass, OptionSet], now: float) -> None:
         """What the device can run now."""
         self._menus[device] = menus
         self._act(self._binding.offered(device, menus, now), now)
@@ -226,7 +227,7 @@ class BindingDriver:
                 flight.batch = None
                 under_way.left -= 1
                 if not current:
-                    flight.booking = None
+                    flight.reservation = None
         if under_way is None:
             return
         if held_s > 0:
@@ -269,7 +270,7 @@ class BindingDriver:
         """The query is in no batch any more. What another binding knows of it is of no use to this one."""
         under_way, flight.batch = flight.batch, None
         if under_way is not None and under_way.binding is not self._binding:
-            flight.booking = None
+            flight.reservation = None
 
     def declined(self, flights: Iterable[InFlightQuery], now: float) -> None:
         """Hold queries again that a device gave back, as far as their time lasts."""

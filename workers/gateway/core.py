@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 
 from workers import log
 from workers.dispatch.binding import QueryClass
-from workers.dispatch.menu import Menu
+from workers.dispatch.options import OptionSet
 from workers.protocol.endings import Ending
 from workers.protocol.frames import ExecutorState, FrameError, Refusal, Results
 from workers.protocol.results import answers as split_results
@@ -94,7 +94,7 @@ class Core:
 
     def _resume(self, flight: InFlightQuery) -> None:
         """Hold a query that is no suspect any more."""
-        flight.booking = None
+        flight.reservation = None
         self._driver.submit(flight)
 
     def withdraw(self, flight: InFlightQuery, now: float) -> None:
@@ -146,7 +146,7 @@ class Core:
         """Bind by the stack of that name from now on; queries that wait are bound anew."""
         self._driver.use(stack, now)
 
-    def offer(self, device: str, menus: Mapping[QueryClass, Menu], now: float) -> None:
+    def offer(self, device: str, menus: Mapping[QueryClass, OptionSet], now: float) -> None:
         """What the device can run now."""
         self._driver.offer(device, menus, now)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from workers.dispatch.binding import QueryClass
 from workers.dispatch.latency import LatencyModel
-from workers.dispatch.menu import Menu, Option
+from workers.dispatch.options import OptionSet, ServingOption
 from workers.protocol import shapes
 from workers.protocol.frames import WarmVariant
 from workers.protocol.specs import ApplicationSpec, PlanSpec, ProfilePoint, Resident
@@ -29,8 +29,8 @@ class DeviceOptions:
         self._newest: dict[str, dict[int, Resident]] = {}
         self._older: dict[str, dict[int, Resident]] = {}
         self._planned: set[tuple[str, int]] = set()
-        self._options: dict[tuple, Option | None] = {}
-        self._made: dict[str, tuple[tuple[WarmVariant, ...], dict[QueryClass, Menu]]] = {}
+        self._options: dict[tuple, ServingOption | None] = {}
+        self._made: dict[str, tuple[tuple[WarmVariant, ...], dict[QueryClass, OptionSet]]] = {}
 
     def configure(self, applications: Mapping[str, ApplicationSpec], rows: int) -> None:
         """Replace the applications, with their SLOs and weights. ``rows``: of the largest batch."""
@@ -59,13 +59,13 @@ class DeviceOptions:
             else:
                 del self._older[device]
 
-    def of(self, device: str, warm: tuple[WarmVariant, ...]) -> dict[QueryClass, Menu]:
+    def of(self, device: str, warm: tuple[WarmVariant, ...]) -> dict[QueryClass, OptionSet]:
         """Options of the device by class of queries, without empty ones; the same object until something changes."""
         made = self._made.get(device)
         if made is not None and made[0] == warm:
             return made[1]
         newest, older = self._newest.get(device, {}), self._older.get(device, {})
-        found: dict[QueryClass, list[Option]] = {}
+        found: dict[QueryClass, list[ServingOption]] = {}
         for variant in warm:
             resident = newest.get(variant.id) or older.get(variant.id)
             spec = self._applications.get(variant.application)
@@ -75,11 +75,11 @@ class DeviceOptions:
                 option = self._option(resident, spec, size, (device, variant.id) in self._planned)
                 if option is not None:
                     found.setdefault(QueryClass(spec.name, size), []).append(option)
-        menus = {name: Menu(options) for name, options in found.items()}
+        menus = {name: OptionSet(options) for name, options in found.items()}
         self._made[device] = warm, menus
         return menus
 
-    def _option(self, resident: Resident, spec: ApplicationSpec, size: int, planned: bool) -> Option | None:
+    def _option(self, resident: Resident, spec: ApplicationSpec, size: int, planned: bool) -> ServingOption | None:
         variant = resident.variant
         accuracy = variant.accuracy_normalized if variant.accuracy_normalized is not None else variant.accuracy or 0.0
         profile = shapes.of_class((*resident.profile, *resident.smaller), size) if size else resident.profile
@@ -106,7 +106,7 @@ def option(
     spec: ApplicationSpec,
     rows: int,
     planned: bool = True,
-) -> Option | None:
+) -> ServingOption | None:
     """A resident as an option; None: it has no profile, or not even one row is in time.
 
     Late binding plans with the median: its latency correction is at least 1, so that it could never correct a mean that
@@ -121,7 +121,7 @@ def option(
         most -= 1
     if not most or latency.seconds(1) > spec.slo_s:
         return None
-    return Option(
+    return ServingOption(
         resident.variant.id,
         accuracy,
         latency,

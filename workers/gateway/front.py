@@ -115,7 +115,7 @@ class Front:
         for flight, (headers, parts) in zip(flights, answers, strict=True):
             if flight is None:
                 continue
-            answer, flight.answer, flight.booking = flight.answer, None, None
+            answer, flight.answer, flight.reservation = flight.answer, None, None
             assert answer is not None
             left += 1
             left_rows += flight.rows
@@ -155,7 +155,7 @@ class Front:
 
     def _forget(self, flight: InFlightQuery) -> Callable[[InFlightQuery, Outcome], None]:
         # A batch knows its queries: no circle is to be left for the collector.
-        answer, flight.answer, flight.booking = flight.answer, None, None
+        answer, flight.answer, flight.reservation = flight.answer, None, None
         assert answer is not None
         self.accounts.leave(1, flight.rows, flight.query.terms.nbytes)
         return answer

@@ -78,7 +78,7 @@ class InFlightQuery:
     ``answer`` takes the flight and its outcome; None once it was called, or nobody waits any more. ``context`` is the
     edge's own. ``due``: when its answer must be back; ``expires``: when it is given up. ``deadline`` is the
     binding's: the same as ``due``, until it decides that a query of an application that serves late answers may take
-    any time. ``booking`` is the binding's own, and ``batch`` that of :class:`~.binding_driver.BindingDriver`.
+    any time. ``reservation`` is the binding's own, and ``batch`` that of :class:`~.binding_driver.BindingDriver`.
     ``key``: what queries of the application must share to run together. ``front``: where its answer goes. ``tried``:
     devices it was sent to; ``tries``: how often it was; ``losses``: how often the link to its device was lost.
     ``incident``: 0, or the number of the crash that makes it a suspect (see :mod:`.suspects`); ``tried_alone``: whether
@@ -87,7 +87,7 @@ class InFlightQuery:
 
     # Most flights end with most of these as they are: what is not set costs nothing.
     batch: InFlightBatch | None = None
-    booking: Any = None
+    reservation: Any = None
     front: Any = None
     client: str = ""
     device: str | None = None

@@ -133,7 +133,7 @@ class InFlightTable:
         if under_way is not None:
             if len(under_way.batch.queries) > 1:
                 return flight.expires
-            expected_s = under_way.batch.end - under_way.batch.granted_at
+            expected_s = under_way.batch.end - under_way.batch.dispatched_at
         return flight.sent_at + limit_s(expected_s, flight.spec.slo_s) + GRACE_S + _SLACK_S
 
     def withdraw(self, device: str, id: int, now: float) -> InFlightQuery | None:

@@ -75,7 +75,7 @@ class RemoteFront:
             flight = self._flights.pop(number, None)
             if flight is not None:
                 self._core.withdraw(flight, now)
-                flight.answer = flight.booking = None
+                flight.answer = flight.reservation = None
 
     def lost(self) -> None:
         """The front is gone: nobody waits for its queries."""
@@ -99,7 +99,7 @@ class RemoteFront:
         queries, body = [], []
         for flight, (headers, parts) in zip(flights, answers, strict=True):
             if flight is not None:
-                flight.answer = flight.booking = None
+                flight.answer = flight.reservation = None
                 del self._flights[flight.context]
                 place = outputs.setdefault(headers, len(outputs))
                 queries.append((flight.context, place, queue_s + flight.sent_at - flight.arrived))
@@ -119,7 +119,7 @@ class RemoteFront:
     def finish(self, flight: InFlightQuery, error: GatewayError) -> None:
         """See :meth:`.front.Front.finish`."""
         if flight.answer is not None:
-            flight.answer = flight.booking = None
+            flight.answer = flight.reservation = None
             del self._flights[flight.context]
             self._fail(flight.context, error)
 

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 
-from ..binding import Decisions, Query, QueryClass, Terms
-from ..lateness import gave_back
-from ..menu import INF, Menu
-from ..wakes import Wakes
+from ..binding import Decisions, QueryClass, ServiceTerms, WaitingQuery
+from ..feedback import back_off
+from ..options import INF, OptionSet
+from ..timers import TimerQueue
 from .batching.policy import BatchPolicy
 from .devices import QueueBatch, QueuedDevice
 from .queues import QueuedQuery
@@ -40,20 +40,20 @@ class PublishedBinding:
         self._router = router
         self._create_policy = create_policy
         self._slack_s = slack_s
-        self._applications: Mapping[str, Terms] = {}
+        self._applications: Mapping[str, ServiceTerms] = {}
         self._devices: dict[Hashable, QueuedDevice] = {}
-        self._wakes = Wakes()
+        self._timers = TimerQueue()
         #: by class: the devices where the plan has an option for it, and all that have one
         self._able: dict[QueryClass, tuple[set[Hashable], set[Hashable]]] = {}
         #: devices that changed, and queries to be routed again, with the device that cannot answer them
         self._changed: dict[QueuedDevice, None] = {}
-        self._unrouted: list[tuple[Query, QueuedDevice | None]] = []
+        self._unrouted: list[tuple[WaitingQuery, QueuedDevice | None]] = []
         self._dispatches: list[QueueBatch] = []
-        self._refusals: list[Query] = []
+        self._refusals: list[WaitingQuery] = []
 
     # --- devices and options -----------------------------------------------------------------------------------------
 
-    def configured(self, applications: Mapping[str, Terms], now: float) -> Decisions:
+    def configured(self, applications: Mapping[str, ServiceTerms], now: float) -> Decisions:
         self._applications = dict(applications)
         for device in self._devices.values():
             for queued in device.arrange(self._applications):
@@ -61,7 +61,7 @@ class PublishedBinding:
             self._changed[device] = None
         return self._decisions(now)
 
-    def offered(self, device: Hashable, menus: Mapping[QueryClass, Menu], now: float) -> Decisions:
+    def offered(self, device: Hashable, menus: Mapping[QueryClass, OptionSet], now: float) -> Decisions:
         changed = self._device(device)
         lost = changed.offer(menus, self._applications)
         if lost is not None:
@@ -88,7 +88,7 @@ class PublishedBinding:
             self._changed[changed] = None
         if busy_until is not None and (changed.away or busy_until > now):
             changed.busy_until, changed.away = busy_until, busy_until > now
-            self._wakes.set(changed, busy_until if changed.away else INF)
+            self._timers.set(changed, busy_until if changed.away else INF)
             self._changed[changed] = None
         return self._decisions(now)
 
@@ -97,52 +97,52 @@ class PublishedBinding:
 
     def lost(self, device: Hashable, now: float) -> Decisions:
         lost = self._device(device)
-        for batch in lost.granted[:]:
+        for batch in lost.dispatched[:]:
             lost.ended(batch, now, None)
         lost.away = False
         return self.device_changed(device, now, up=False)
 
     # --- queries -----------------------------------------------------------------------------------------------------
 
-    def arrived(self, queries: Sequence[Query], now: float) -> Decisions:
+    def arrived(self, queries: Sequence[WaitingQuery], now: float) -> Decisions:
         self._settle(now)
         for device in dict.fromkeys([self._place(query, now) for query in queries]):
-            if device is not None and (not device.granted or device.rtt_s):
+            if device is not None and (not device.dispatched or device.rtt_s):
                 self._decide(device, now)
         return self._decisions(now)
 
-    def probe(self, query: Query, now: float) -> Decisions:
+    def probe(self, query: WaitingQuery, now: float) -> Decisions:
         """See :class:`..binding.Binding`. Published stacks probe no device."""
         return self._decisions(now)
 
     def finished(self, batch: QueueBatch, now: float, run_s: float | None = None) -> Decisions:
         device = batch.device
-        if batch in device.granted:
+        if batch in device.dispatched:
             device.ended(batch, now, run_s)
             self._decide(device, now)
         return self._decisions(now)
 
-    def returned(self, queries: Sequence[Query], now: float) -> Decisions:
+    def returned(self, queries: Sequence[WaitingQuery], now: float) -> Decisions:
         """See :class:`..binding.Binding`. A device that declines gets no batch for a moment, longer each time."""
         for query in queries:
-            device = query.booking.device if isinstance(query.booking, QueueBatch) else None
-            if device is not None and device.up and now >= device.shy_until:
-                gave_back(device, now)
+            device = query.reservation.device if isinstance(query.reservation, QueueBatch) else None
+            if device is not None and device.up and now >= device.backoff_until:
+                back_off(device, now)
             self._unrouted.append((query, device))
         self._settle(now)
         return self._decisions(now)
 
-    def withdrawn(self, query: Query, now: float) -> Decisions:
-        queued = query.booking
+    def withdrawn(self, query: WaitingQuery, now: float) -> Decisions:
+        queued = query.reservation
         if isinstance(queued, QueuedQuery):
             queued.queue.take([queued])
-            query.booking = None
+            query.reservation = None
         else:
             self._unrouted = [item for item in self._unrouted if item[0] is not query]
         return self._decisions(now)
 
     def wake(self, now: float) -> Decisions:
-        for device in self._wakes.due(now):
+        for device in self._timers.due(now):
             if device.away:
                 device.away = device.busy_until > now
                 self._changed[device] = None
@@ -165,7 +165,7 @@ class PublishedBinding:
         return device
 
     def _decisions(self, now: float) -> Decisions:
-        wake_at = now if self._changed or self._unrouted else self._wakes.at
+        wake_at = now if self._changed or self._unrouted else self._timers.at
         decisions = Decisions(self._dispatches, self._refusals, wake_at)
         self._dispatches, self._refusals = [], []
         return decisions
@@ -202,7 +202,7 @@ class PublishedBinding:
             routes[name] = shares if any([rate for _, rate in shares]) else [(device, 1.0) for device, _ in shares]
         self._router.set_routes(routes)
 
-    def _place(self, query: Query, now: float, declined: QueuedDevice | None = None) -> QueuedDevice | None:
+    def _place(self, query: WaitingQuery, now: float, declined: QueuedDevice | None = None) -> QueuedDevice | None:
         """Queue a query where the router says, on the device that declined it only where there is no other; None: it is
         refused."""
         terms = self._applications.get(query.query_class.application)
@@ -217,7 +217,7 @@ class PublishedBinding:
             device.add(query, terms)
         return device
 
-    def _pick(self, query: Query, now: float, without: Set[Hashable]) -> QueuedDevice | None:
+    def _pick(self, query: WaitingQuery, now: float, without: Set[Hashable]) -> QueuedDevice | None:
         application = query.query_class.application
         planned, able = self._able.get(query.query_class) or self._find_able(query.query_class)
 
@@ -247,7 +247,7 @@ class PublishedBinding:
         open_at = device.open_at()
         if open_at > now:
             if not device.away:
-                self._wakes.set(device, open_at)
+                self._timers.set(device, open_at)
             return
         batch, dropped, wake_at = device.decide(now)
         for queued in dropped:
@@ -255,14 +255,14 @@ class PublishedBinding:
         if batch is not None:
             self._dispatches.append(batch)
             wake_at = device.open_at()
-        self._wakes.set(device, wake_at)
+        self._timers.set(device, wake_at)
 
     def _unroute(self, queries: Iterable[QueuedQuery], device: QueuedDevice) -> None:
         """Route queries again that were taken out of a device's queues."""
         for queued in queries:
-            queued.query.booking = None
+            queued.query.reservation = None
             self._unrouted.append((queued.query, device))
 
-    def _refuse(self, query: Query) -> None:
-        query.booking = None
+    def _refuse(self, query: WaitingQuery) -> None:
+        query.reservation = None
         self._refusals.append(query)

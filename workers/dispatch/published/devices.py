@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
-from ..binding import Query, QueryClass, Terms
+from ..binding import QueryClass, ServiceTerms, WaitingQuery
+from ..feedback import decay_corrections, learn
 from ..latency import LatencyModel
-from ..lateness import forget_slowness, learn
-from ..menu import INF, Menu, Option
-from ..pace import Factors
+from ..latency_correction import LatencyCorrections
+from ..options import INF, OptionSet, ServingOption
 from .batching.policy import BatchPolicy, Decision
 from .queues import ApplicationQueue, CandidateSet, QueuedQuery
 from .time_slices import Arbiter, blocking_s
@@ -28,11 +28,11 @@ class QueueBatch:
 
     device: QueuedDevice
     queue: ApplicationQueue
-    option: Option
-    queries: list[Query]
+    option: ServingOption
+    queries: list[WaitingQuery]
     rows: int
     rows_sent: int
-    granted_at: float
+    dispatched_at: float
     end: float
 
     @property
@@ -54,10 +54,10 @@ class QueuedDevice:
     Attributes:
         up: takes batches.
         away: others' work holds it until ``busy_until``.
-        granted: the batch in flight, if any, and the next one where that had to be sent before the answer of the first.
+        dispatched: the batch in flight, and the next one where that had to be sent before the first's answer.
         free_at: when the next one should be sent, as expected.
         rates: rows/s that the plan expects of it, by application that it offers.
-        shy_until: it declined queries, and gets none until then.
+        backoff_until: it declined queries, and gets none until then.
         wake_at: when it is to be asked again.
     """
 
@@ -67,25 +67,25 @@ class QueuedDevice:
         self.away = False
         self.busy_until = self.free_at = -INF
         self.rtt_s = 0.0
-        self.granted: list[QueueBatch] = []
+        self.dispatched: list[QueueBatch] = []
         self.rates: dict[str, float] = {}
         self.queues: dict[tuple[str, frozenset[Hashable] | None], ApplicationQueue] = {}
         self.wake_at = INF
-        self.factors = Factors()
-        self.heard_at = self.forget_at = self.shy_until = -INF
-        self.shy_s = 0.0
+        self.corrections = LatencyCorrections()
+        self.measured_at = self.decay_at = self.backoff_until = -INF
+        self.backoff_s = 0.0
         self._create_policy = create_policy
         self._slack_s = slack_s
         self._arbiter = Arbiter()
         #: name of the queue that has the time slice
         self._running: str | None = None
-        self._options: dict[QueryClass, tuple[Option, ...]] = {}
+        self._options: dict[QueryClass, tuple[ServingOption, ...]] = {}
         #: by application: the size class with the longest runs, and its first planned option
         self._largest: dict[str, int] = {}
-        self._usual: dict[str, Option] = {}
+        self._usual: dict[str, ServingOption] = {}
         #: steps of correction by option; by these and the options: latencies, choices and blocking times
-        self._levels: dict[Option, int] = {}
-        self._latencies: dict[Option, LatencyModel] = {}
+        self._levels: dict[ServingOption, int] = {}
+        self._latencies: dict[ServingOption, LatencyModel] = {}
         self._choices: dict[QueryClass, CandidateSet] = {}
         self._blocking: dict[str, float] | None = None
 
@@ -93,11 +93,11 @@ class QueuedDevice:
         """When a batch may be sent; inf: not before an event."""
         if not self.up or self.away:
             return INF
-        if self.granted:
-            return self.free_at if self.rtt_s and len(self.granted) == 1 else INF
-        return self.shy_until
+        if self.dispatched:
+            return self.free_at if self.rtt_s and len(self.dispatched) == 1 else INF
+        return self.backoff_until
 
-    def options(self, query_class: QueryClass) -> list[Option]:
+    def options(self, query_class: QueryClass) -> list[ServingOption]:
         """The options that may answer queries of a class."""
         application, size, permitted = query_class
         some = self._options.get(QueryClass(application, size)) or self._options.get(QueryClass(application)) or ()
@@ -105,19 +105,21 @@ class QueuedDevice:
 
     # --- changes -----------------------------------------------------------------------------------------------------
 
-    def offer(self, menus: Mapping[QueryClass, Menu], applications: Mapping[str, Terms]) -> list[QueuedQuery] | None:
+    def offer(
+        self, menus: Mapping[QueryClass, OptionSet], applications: Mapping[str, ServiceTerms]
+    ) -> list[QueuedQuery] | None:
         """Take over what the device can run. Returns the queries that it cannot run any more, taken out; None where
         nothing has changed."""
-        offered = {name: menu.every for name, menu in menus.items()}
+        offered = {name: menu.all_options for name, menu in menus.items()}
         if offered == self._options:
             return None
         self._options = offered
         kept = [option for options in offered.values() for option in options]
-        self.factors.keep(kept)
+        self.corrections.keep(kept)
         self._levels = {option: self._level(option) for option in kept}
         return self.arrange(applications)
 
-    def arrange(self, applications: Mapping[str, Terms]) -> list[QueuedQuery]:
+    def arrange(self, applications: Mapping[str, ServiceTerms]) -> list[QueuedQuery]:
         """After a change of options or applications: a queue for each application that is offered. Returns the queries
         of those that are not, taken out."""
         self._reset()
@@ -147,7 +149,7 @@ class QueuedDevice:
             self._queue(name, None, applications[name])
         return stranded
 
-    def _queue(self, application: str, permitted: frozenset[Hashable] | None, terms: Terms) -> ApplicationQueue:
+    def _queue(self, application: str, permitted: frozenset[Hashable] | None, terms: ServiceTerms) -> ApplicationQueue:
         queue = self.queues.get((application, permitted))
         if queue is None:
             queue = ApplicationQueue(application, permitted, self._create_policy(), terms)
@@ -155,11 +157,11 @@ class QueuedDevice:
             self._blocking = None
         return queue
 
-    def add(self, query: Query, terms: Terms) -> None:
+    def add(self, query: WaitingQuery, terms: ServiceTerms) -> None:
         """Queue a query that the device has options for."""
         application, _, permitted = query.query_class
         queue = self._queue(application, permitted, terms)
-        query.booking = queued = QueuedQuery(query, self, queue)
+        query.reservation = queued = QueuedQuery(query, self, queue)
         queue.add(queued)
 
     def clear(self, application: str | None = None) -> list[QueuedQuery]:
@@ -173,8 +175,8 @@ class QueuedDevice:
         """The decision of an open device: the batch to send, the queries that its policies drop, taken out, and when
         to ask again if nothing happens before (inf: only then)."""
         self._end_slice(now)
-        if now >= self.forget_at:
-            forget_slowness(self, now)
+        if now >= self.decay_at:
+            decay_corrections(self, now)
         waiting = [queue for queue in self.queues.values() if queue.parts]
         if not waiting:
             return None, [], INF
@@ -200,13 +202,13 @@ class QueuedDevice:
         queries = [queued.query for queued in decision.run]
         rows = sum([query.rows for query in queries])
         seconds = option.seconds(rows)
-        end = now + self.rtt_s + seconds * self.factors[option]
+        end = now + self.rtt_s + seconds * self.corrections[option]
         batch = QueueBatch(self, queue, option, queries, rows, rows, now, end)
         for query in queries:
-            query.booking = batch
-        self.granted.append(batch)
+            query.reservation = batch
+        self.dispatched.append(batch)
         self._running = queue.name
-        self.free_at = now + seconds * self.factors.scale.mean
+        self.free_at = now + seconds * self.corrections.scale.mean
         return batch
 
     def _end_slice(self, now: float) -> None:
@@ -216,21 +218,21 @@ class QueuedDevice:
 
     def ended(self, batch: QueueBatch, now: float, run_s: float | None) -> None:
         """A batch has ended. ``run_s``: seconds that its run took; None: not known, or it failed."""
-        self.granted.remove(batch)
-        if self.granted:
-            following = self.granted[0]
+        self.dispatched.remove(batch)
+        if self.dispatched:
+            following = self.dispatched[0]
             seconds = following.option.seconds(following.rows_sent)
-            began = max(now, following.granted_at + self.rtt_s)
-            following.end = began + seconds * self.factors[following.option]
-            self.free_at = began - self.rtt_s + seconds * self.factors.scale.mean
+            began = max(now, following.dispatched_at + self.rtt_s)
+            following.end = began + seconds * self.corrections[following.option]
+            self.free_at = began - self.rtt_s + seconds * self.corrections.scale.mean
         else:
             self._end_slice(now)
         if run_s is None:
             return
         for query in batch.queries:
             # Otherwise each batch would be a circle of references.
-            query.booking = None
-        self.shy_s, self.shy_until = 0.0, -INF
+            query.reservation = None
+        self.backoff_s, self.backoff_until = 0.0, -INF
         queue, variant = batch.queue, batch.option.variant
         queue.policy.observe(batch.rows_sent, sum([query.deadline < now for query in batch.queries]))
         queue.served[variant] = queue.served.get(variant, 0.0) + batch.rows_sent
@@ -239,7 +241,7 @@ class QueuedDevice:
     def work_s(self, now: float, application: str = "", rows: int = 0) -> float:
         """Seconds of work that the device has, with ``rows`` more of an application."""
         busy_s = self.busy_until - now if self.away else 0.0
-        for batch in self.granted:
+        for batch in self.dispatched:
             busy_s = max(busy_s, batch.end - now)
         busy_s = max(busy_s, 0.0)
         waiting = {application: rows} if rows else {}
@@ -255,21 +257,21 @@ class QueuedDevice:
     # --- latencies and what follows from them ------------------------------------------------------------------------
 
     def recount(self) -> None:
-        """The corrections of latencies have changed (see :func:`..lateness.learn`)."""
+        """The corrections of latencies have changed (see :func:`..feedback.learn`)."""
         levels = {option: self._level(option) for option in self._levels}
         if levels != self._levels:
             self._levels = levels
             self._reset()
 
-    def _level(self, option: Option) -> int:
-        return int((self.factors[option] - 1.0) / STEP)
+    def _level(self, option: ServingOption) -> int:
+        return int((self.corrections[option] - 1.0) / STEP)
 
     def _reset(self) -> None:
         self._latencies.clear()
         self._choices.clear()
         self._blocking = None
 
-    def _latency(self, option: Option) -> LatencyModel:
+    def _latency(self, option: ServingOption) -> LatencyModel:
         """Seconds to count on: the option's bound, or what was observed here where that is more."""
         level = self._levels[option]
         if not level:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..binding import Query, Terms
+from ..binding import ServiceTerms, WaitingQuery
 from ..latency import LatencyModel
-from ..menu import INF, Option
+from ..options import INF, ServingOption
 from .batching.policy import BatchPolicy, Candidate, Decision, QueueView
 from .time_slices import Contender
 
@@ -33,7 +33,7 @@ class QueuedQuery:
 
     __slots__ = ("arrived", "batch_key", "deadline", "device", "id", "query", "queue", "rows")
 
-    def __init__(self, query: Query, device: QueuedDevice, queue: ApplicationQueue) -> None:
+    def __init__(self, query: WaitingQuery, device: QueuedDevice, queue: ApplicationQueue) -> None:
         endless = query.deadline == INF
         self.id = query.id
         self.arrived = query.arrived
@@ -62,7 +62,9 @@ class CandidateSet:
         options: by variant.
     """
 
-    def __init__(self, options: Sequence[Option], restricted: bool, latency: Callable[[Option], LatencyModel]) -> None:
+    def __init__(
+        self, options: Sequence[ServingOption], restricted: bool, latency: Callable[[ServingOption], LatencyModel]
+    ) -> None:
         planned = [option for option in options if option.planned]
         others = [option for option in options if not option.planned]
         if restricted:
@@ -82,7 +84,7 @@ class CandidateSet:
         return [first, *(candidate for candidate in self.candidates if candidate is not first)]
 
 
-def _candidate(option: Option, latency: Callable[[Option], LatencyModel]) -> Candidate:
+def _candidate(option: ServingOption, latency: Callable[[ServingOption], LatencyModel]) -> Candidate:
     typical = None if option.bound is option.latency else option.latency
     return Candidate(option.variant, option.accuracy, latency(option), option.turn_rows, option.planned, typical)
 
@@ -99,7 +101,7 @@ class ApplicationQueue:
     """
 
     def __init__(
-        self, application: str, permitted: frozenset[Hashable] | None, policy: BatchPolicy, terms: Terms
+        self, application: str, permitted: frozenset[Hashable] | None, policy: BatchPolicy, terms: ServiceTerms
     ) -> None:
         self.application = application
         self.permitted = permitted

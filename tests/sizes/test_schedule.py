@@ -1,4 +1,4 @@
-"""Size classes in the gateway: each has a menu of its own and is booked by itself, on devices that are the same."""
+"""Size classes in the gateway: each has its own option set and schedule on the same devices."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 from tests.dispatch.driver import World, menu, option
 from tests.executor.harness import application
 from tests.wild import models
-from workers.dispatch.binding import QueryClass, Terms
-from workers.dispatch.dispatcher import Dispatcher
+from workers.dispatch.binding import QueryClass, ServiceTerms
+from workers.dispatch.feedback import learn
+from workers.dispatch.late.binding import LateBinding
 from workers.dispatch.latency import LatencyModel
-from workers.dispatch.lateness import learn
-from workers.dispatch.menu import Menu, Option
+from workers.dispatch.options import OptionSet, ServingOption
 from workers.gateway.device_options import AROUND_S, DeviceOptions
 from workers.protocol.frames import WarmVariant
 from workers.protocol.specs import DevicePlan, PlanSpec, ProfilePoint, Resident, VariantSpec
@@ -26,7 +26,7 @@ def points(seconds: float, size: int = 0) -> tuple[ProfilePoint, ...]:
 
 def offered(
     sizes: tuple[int, ...], *smaller: ProfilePoint, seconds: float = 0.1, slo_s: float = 0.3
-) -> dict[QueryClass, Option]:
+) -> dict[QueryClass, ServingOption]:
     """What one warm variant offers, by application and class."""
     options = DeviceOptions()
     spec = msgspec.structs.replace(application("app", slo_s, models.TOKENS), sizes=sizes)
@@ -57,64 +57,64 @@ def test_without_classes_there_is_one_menu():
     assert list(offered(())) == list(offered((512,))) == [WHOLE]
 
 
-# --- booking --------------------------------------------------------------------------------------------------------
+# --- schedule --------------------------------------------------------------------------------------------------------
 
 
-def booked_beside(other: str) -> str:
+def scheduled_beside(other: str) -> str:
     """The variant for a short query on a device that is busy for a moment, and can take one more query of ``other`` in
     time only if that variant is the quick one."""
     short = menu(option("good", 100, {1: 0.15}), option("quick", 90, {1: 0.01}))
     one = World({SHORT: 0.3, other: 0.3}, {"d0": {SHORT: short, other: menu(option("only", 100, {1: 0.2}))}})
     one.settle()
     one.busy("d0", 0.02)
-    return one.submit(SHORT).booking.option.variant
+    return one.submit(SHORT).reservation.option.variant
 
 
 def test_accuracy_is_not_given_up_for_a_long_query_of_the_same_application_that_may_never_come():
-    assert booked_beside("app") == "good"
+    assert scheduled_beside("app") == "good"
 
 
 def test_it_is_for_another_application_that_could_go_nowhere_else():
-    assert booked_beside("other") == "quick"
+    assert scheduled_beside("other") == "quick"
 
 
 # --- the device's pace ----------------------------------------------------------------------------------------------
 
 
-def pace(at_most: bool, *ratios: float) -> float:
+def latency_key(at_most: bool, *ratios: float) -> float:
     """By how much a device is thought to stray after batches that took such parts of their expected time."""
-    dispatcher = Dispatcher()
-    dispatcher.configured({"app": Terms(1.0)}, 0.0)
-    made = Option("v", 100.0, LatencyModel([(1, 0.1)]), 1, at_most=at_most)
-    dispatcher.offered("d0", {WHOLE: Menu([made])}, 0.0)
+    binding = LateBinding()
+    binding.configured({"app": ServiceTerms(1.0)}, 0.0)
+    made = ServingOption("v", 100.0, LatencyModel([(1, 0.1)]), 1, at_most=at_most)
+    binding.offered("d0", {WHOLE: OptionSet([made])}, 0.0)
     for tick in range(200):
-        learn(dispatcher._fleet.device("d0"), made, 1, 0.1 * ratios[tick % len(ratios)], float(tick))
-    return factor(dispatcher, WHOLE)
+        learn(binding._groups.device("d0"), made, 1, 0.1 * ratios[tick % len(ratios)], float(tick))
+    return factor(binding, WHOLE)
 
 
-def factor(dispatcher: Dispatcher, query_class: QueryClass) -> float:
+def factor(binding: LateBinding, query_class: QueryClass) -> float:
     """What batches of an application, or a size class, are expected to take of their expected time."""
-    device = dispatcher._fleet.device("d0")
-    return device.factors[device.menus[query_class].options[0]]
+    device = binding._groups.device("d0")
+    return device.corrections[device.option_sets[query_class].options[0]]
 
 
 def test_queries_smaller_than_what_was_measured_do_not_make_a_device_look_unsteady():
-    assert pace(True, 0.1, 1.0) == pytest.approx(1.0, abs=0.01)
-    assert pace(False, 0.1, 1.0) > 1.5
+    assert latency_key(True, 0.1, 1.0) == pytest.approx(1.0, abs=0.01)
+    assert latency_key(False, 0.1, 1.0) > 1.5
 
 
 def test_a_slow_device_shows_all_the_same():
-    assert pace(True, 2.0) == pytest.approx(2.0, abs=0.2)
+    assert latency_key(True, 2.0) == pytest.approx(2.0, abs=0.2)
 
 
 def test_what_ran_is_held_against_its_own_class():
-    dispatcher = Dispatcher()
-    dispatcher.configured({"app": Terms(1.0, False, (0, 128))}, 0.0)
+    binding = LateBinding()
+    binding.configured({"app": ServiceTerms(1.0, False, (0, 128))}, 0.0)
     menus = {
-        name: Menu([Option("v", 100.0, LatencyModel([(1, seconds)]), 1)])
+        name: OptionSet([ServingOption("v", 100.0, LatencyModel([(1, seconds)]), 1)])
         for name, seconds in ((WHOLE, 0.5), (SHORT, 0.01))
     }
-    dispatcher.offered("d0", menus, 0.0)
+    binding.offered("d0", menus, 0.0)
     for tick in range(100):
-        learn(dispatcher._fleet.device("d0"), menus[SHORT].options[0], 1, 0.02, float(tick))
-    assert factor(dispatcher, SHORT) == pytest.approx(2.0, abs=0.2)
+        learn(binding._groups.device("d0"), menus[SHORT].options[0], 1, 0.02, float(tick))
+    assert factor(binding, SHORT) == pytest.approx(2.0, abs=0.2)

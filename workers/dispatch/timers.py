@@ -1,26 +1,28 @@
-"""When each device is to be looked at again. Pure."""
+"""One timer for each device. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import heappop, heappush
+from typing import Any
 
-from .menu import INF
-from .state import Device
+from .options import INF
 
 
-class Wakes:
-    """One time for each device, the newest that was set. ``at``: the first of all, or earlier; inf: there is none."""
+class TimerQueue:
+    """The latest timer of each device, which the device has as ``wake_at``.
 
-    __slots__ = ("_heap", "_number", "at")
+    Attributes:
+        at: when the first is due, or earlier; inf: there is none.
+    """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Device]] = []
+        self._heap: list[tuple[float, int, Any]] = []
         self._number = 0
         self.at = INF
 
-    def set(self, device: Device, when: float) -> None:
-        """Look at the device then, and no earlier; inf: not at all."""
+    def set(self, device: Any, when: float) -> None:
+        """Replace a device's timer; inf: remove it."""
         if device.wake_at != when:
             device.wake_at = when
             if when < INF:
@@ -29,13 +31,13 @@ class Wakes:
                 if when < self.at:
                     self.at = when
 
-    def due(self, now: float) -> Iterator[Device]:
-        """The devices whose time has come, also those for which it comes meanwhile; each time only once."""
+    def due(self, now: float) -> Iterator[Any]:
+        """The devices whose timers are due, those that become due meanwhile included; their timers are removed."""
         heap = self._heap
         while heap:
             when, _, device = heap[0]
             if device.wake_at != when:
-                # Another time was set since.
+                # Replaced.
                 heappop(heap)
                 continue
             if when > now:

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workers.dispatch.fleet import Fleet
-from workers.dispatch.lateness import FORGET_S, forget_slowness, learn
-from workers.dispatch.menu import Option
-from workers.dispatch.pace import SLOW
-from workers.dispatch.state import Device
+from workers.dispatch.feedback import DECAY_AFTER_S, decay_corrections, learn
+from workers.dispatch.late.device_groups import DeviceGroups
+from workers.dispatch.late.state import ScheduledDevice
+from workers.dispatch.latency_correction import SLOW
+from workers.dispatch.options import ServingOption
 
 from .driver import ANSWERED, REFUSED, World, menu, option
 
@@ -28,15 +28,15 @@ class Shared(World):
     def __init__(self, profile_s: float, least_s: float, more_s: float):
         self._least_s, self._more_s = least_s, more_s
         self._draw, self._ratio = random.Random(2), 1.0
-        menus = {"fair": FAIR, "other": menu(option("other", 100, {1: profile_s}))}
-        super().__init__({"fair": 0.06, "other": 0.5}, {"cpu": menus}, slowness=lambda _: self._ratio)
+        option_sets = {"fair": FAIR, "other": menu(option("other", 100, {1: profile_s}))}
+        super().__init__({"fair": 0.06, "other": 0.5}, {"cpu": option_sets}, slowness=lambda _: self._ratio)
 
-    def _granted(self, batch):
+    def _dispatched(self, batch):
         self._ratio = self._draw.gauss(1.0, 0.01)
         if batch.application_name == "other":
             seconds = self._least_s + self._more_s * self._draw.expovariate(1.0)
             self._ratio = seconds / batch.option.seconds(1)
-        super()._granted(batch)
+        super()._dispatched(batch)
 
 
 def suffered(profile_s: float, least_s: float, more_s: float, share: float, load: float) -> tuple[float, float]:
@@ -94,15 +94,15 @@ class Bench:
     ``bias``: how wrong the profiles are."""
 
     def __init__(self, seconds: dict[str, float], bias: dict[str, float] | None = None, noise=0.02):
-        self.fleet = Fleet()
-        self.device: Device = self.fleet.device("d")
+        self.groups = DeviceGroups()
+        self.device: ScheduledDevice = self.groups.device("d")
         self.now, self.slow, self.noise = 0.0, 1.0, noise
         self.bias = bias or {}
         self._draw = random.Random(1)
-        self.fleet.offer(self.device, {name: menu(option(name, 90, {1: s})) for name, s in seconds.items()})
+        self.groups.offer(self.device, {name: menu(option(name, 90, {1: s})) for name, s in seconds.items()})
 
-    def option(self, name: str) -> Option:
-        return self.device.menus[name].options[0]
+    def option(self, name: str) -> ServingOption:
+        return self.device.option_sets[name].options[0]
 
     def run(self, *names: str) -> None:
         for name in names:
@@ -111,7 +111,7 @@ class Bench:
             learn(self.device, self.option(name), 1, self.option(name).seconds(1) * ratio, self.now)
 
     def factor(self, name: str) -> float:
-        return self.device.factors[self.option(name)]
+        return self.device.corrections[self.option(name)]
 
 
 @pytest.mark.parametrize("others", ["a", "b", "ab"])
@@ -176,34 +176,34 @@ def test_an_option_that_is_too_slow_to_be_used_is_tried_again_though_others_run(
     assert bench.factor("b") > 4.0
     while bench.now < 1000.0 and bench.factor("b") > 1.3:
         bench.run("a")
-        forget_slowness(bench.device, bench.now)
-    assert FORGET_S < bench.now < 10 * FORGET_S
+        decay_corrections(bench.device, bench.now)
+    assert DECAY_AFTER_S < bench.now < 10 * DECAY_AFTER_S
     assert bench.factor("a") < 1.15
 
 
 def test_what_a_device_offers_no_more_is_forgotten():
-    fleet = Fleet()
-    device = fleet.device("d")
+    groups = DeviceGroups()
+    device = groups.device("d")
     for i in range(50):
         offered = menu(option(f"v{i}", 90, {1: 0.01}), option(f"w{i}", 80, {1: 0.005}))
-        fleet.offer(device, {"q": offered})
-        for known in (*device.menus["q"].options, option("elsewhere", 90, {1: 0.01})):
+        groups.offer(device, {"q": offered})
+        for known in (*device.option_sets["q"].options, option("elsewhere", 90, {1: 0.01})):
             learn(device, known, 1, 0.02, float(i))
-        assert device.factors.learnt <= 3
-    fleet.offer(device, {})
-    assert device.factors.learnt == 0
+        assert len(device.corrections._estimators) <= 3
+    groups.offer(device, {})
+    assert not device.corrections._estimators
 
 
 def test_a_variant_keeps_what_was_learnt_of_it_while_other_options_come_and_go():
-    fleet = Fleet()
-    device = fleet.device("d")
+    groups = DeviceGroups()
+    device = groups.device("d")
     kept = option("kept", 90, {1: 0.01})
-    fleet.offer(device, {"q": menu(kept)})
+    groups.offer(device, {"q": menu(kept)})
     for i in range(100):
         learn(device, kept, 1, 0.02, float(i))
-    before = device.factors[kept]
-    fleet.offer(device, {"q": menu(option("kept", 90, {1: 0.01}), option("new", 80, {1: 0.001}))})
-    assert device.factors[device.menus["q"].options[0]] == before > 1.9
+    before = device.corrections[kept]
+    groups.offer(device, {"q": menu(option("kept", 90, {1: 0.01}), option("new", 80, {1: 0.001}))})
+    assert device.corrections[device.option_sets["q"].options[0]] == before > 1.9
 
 
 runs = st.lists(
@@ -220,14 +220,14 @@ runs = st.lists(
 @settings(max_examples=40, deadline=None)
 @given(runs=runs)
 def test_whatever_runs_take_factors_are_numbers_not_below_one(runs):
-    fleet, now = Fleet(), 0.0
-    device = fleet.device("d")
-    fleet.offer(device, {n: menu(option(n, 90, {1: s})) for n, s in (("a", 0.02), ("b", 0.0001), ("c", 0.006))})
+    groups, now = DeviceGroups(), 0.0
+    device = groups.device("d")
+    groups.offer(device, {n: menu(option(n, 90, {1: s})) for n, s in (("a", 0.02), ("b", 0.0001), ("c", 0.006))})
     for name, ratio, pause_s, times in runs:
-        known = device.menus[name].options[0]
+        known = device.option_sets[name].options[0]
         for _ in range(times):
             now += pause_s
             learn(device, known, 1, known.seconds(1) * ratio, now)
-        forget_slowness(device, now)
-        for other in device.menus.values():
-            assert 1.0 <= device.factors[other.options[0]] < math.inf
+        decay_corrections(device, now)
+        for other in device.option_sets.values():
+            assert 1.0 <= device.corrections[other.options[0]] < math.inf

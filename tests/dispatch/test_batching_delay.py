@@ -1,4 +1,4 @@
-"""Queries that arrive together are booked together, and a batch waits only for company that is due."""
+"""Queries that arrive together are scheduled together, and a batching delay is only for queries that are expected."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import random
 import pytest
 
 from workers.dispatch.binding import QueryClass
-from workers.dispatch.gaps import SHORTEST_S
+from workers.dispatch.late.interarrival import SHORTEST_S
 
-from .driver import ANSWERED, GRANTED, REFUSED, WAITING, World, menu, option
+from .driver import ANSWERED, DISPATCHED, REFUSED, WAITING, World, menu, option
 
 #: a row alone takes 10 ms, eight together 20 ms
 BATCHES = option("only", 90, {1: 0.01, 8: 0.02})
 
 
-def world(way_s: float = 0.0, **devices) -> World:
-    made = World({"q": 0.3}, devices or {"d0": {"q": menu(BATCHES)}}, way_s)
+def world(rtt_s: float = 0.0, **devices) -> World:
+    made = World({"q": 0.3}, devices or {"d0": {"q": menu(BATCHES)}}, rtt_s)
     made.settle()
     return made
 
@@ -60,7 +60,7 @@ def test_of_those_that_came_together_only_what_has_no_time_is_refused():
 def test_a_query_that_nobody_follows_does_not_wait_for_company():
     made = world()
     alone(made)
-    assert made.submit("q").state == GRANTED
+    assert made.submit("q").state == DISPATCHED
 
 
 def test_a_query_that_others_follow_soon_waits_for_them():
@@ -74,7 +74,7 @@ def test_a_query_that_others_follow_soon_waits_for_them():
     assert first.state == WAITING
     made.advance(0.002)
     second = made.submit("q")
-    assert second.booking is first.booking
+    assert second.reservation is first.reservation
     made.advance(0.3)
     assert first.batch is second.batch and first.state == ANSWERED
 
@@ -106,7 +106,7 @@ def test_a_lone_client_waits_for_nobody_soon_after_many_have_gone():
     for _ in range(60):
         waited += made.submit("q").state == WAITING
         made.advance(0.03)
-    assert waited <= 8 and made.submit("q").state == GRANTED
+    assert waited <= 8 and made.submit("q").state == DISPATCHED
 
 
 @pytest.mark.parametrize("pause_s", [0.0001, 0.0005, 0.0009, 0.002])
@@ -119,7 +119,7 @@ def test_a_lone_client_that_asks_again_soon_after_its_answer_waits_for_nobody(pa
         made.advance(pause_s)
     for _ in range(50):
         query = made.submit("q")
-        assert query.state == GRANTED
+        assert query.state == DISPATCHED
         made.finish()
         made.advance(pause_s)
 
@@ -140,18 +140,18 @@ def test_a_lone_client_of_a_device_that_wavers_is_hardly_ever_made_to_wait(middl
     assert waited <= 15
 
 
-def test_ten_thousand_at_once_are_booked_or_refused_as_a_few_are():
+def test_ten_thousand_at_once_are_scheduled_or_refused_as_a_few_are():
     made = world()
     queries = made.submit_together([("q", 1, None, None)] * 10_000)
     made.finish()
     assert {query.state for query in queries} == {ANSWERED, REFUSED}
-    assert made.dispatcher._fleet.applications[QueryClass("q")].demand.gaps.median_s == SHORTEST_S
+    assert made.binding._groups.classes[QueryClass("q")].demand.interarrival.median_s == SHORTEST_S
 
 
-@pytest.mark.parametrize(("run_s", "state"), [(0.0003, WAITING), (0.006, GRANTED)])
+@pytest.mark.parametrize(("run_s", "state"), [(0.0003, WAITING), (0.006, DISPATCHED)])
 def test_a_batch_goes_ahead_of_an_answer_only_where_that_saves_time(run_s, state):
-    way_s = 0.9 * run_s
-    made = world(way_s, d0={"q": menu(option("quick", 90, {1: run_s, 8: run_s}))})
+    rtt_s = 0.9 * run_s
+    made = world(rtt_s, d0={"q": menu(option("quick", 90, {1: run_s, 8: run_s}))})
     alone(made)
     made.submit("q")
     # Behind it there is nothing to wait for but its answer, which takes its run and the way.
@@ -168,10 +168,10 @@ def test_a_full_batch_goes_ahead_however_short_its_run():
     made.submit("q")
     made.advance(0.0004)
     queries = made.submit_together([("q", 1, None, None)] * 2)
-    assert [query.state for query in queries] == [GRANTED, GRANTED]
+    assert [query.state for query in queries] == [DISPATCHED, DISPATCHED]
 
 
-def test_who_comes_with_others_is_booked_behind_what_they_have_become():
+def test_who_comes_with_others_is_scheduled_behind_what_they_have_become():
     """Eight rows of another application take the device for longer than one of them would, and longer than the last
     query of this turn can wait: it goes elsewhere, and nobody is refused."""
     long, short = option("long", 90, {1: 0.01, 8: 0.2}), option("short", 90, {1: 0.005})
@@ -190,6 +190,6 @@ def test_the_time_between_arrivals_is_counted_alike_in_whatever_order_applicatio
         for _ in range(50):
             made.submit_together(order)
             made.advance(0.1)
-        gaps.append([made.dispatcher._fleet.applications[QueryClass(name)].demand.gaps.mean_s for name in "ab"])
+        gaps.append([made.binding._groups.classes[QueryClass(name)].demand.interarrival.mean_s for name in "ab"])
     assert gaps[0] == pytest.approx(gaps[1])
     assert gaps[0] == pytest.approx([0.025, 0.025], rel=0.1)

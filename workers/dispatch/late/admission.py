@@ -1,0 +1,72 @@
+"""Which queries may open a batch under overload. Pure.
+
+A device that is scheduled up to the SLO frees room for one row each time that it has run one. A query that took it
+would open a batch that no other can join: batches of one row, just when devices should answer most. So for a while
+after a refusal, a batch behind others needs room to grow to an efficient size.
+"""
+
+from __future__ import annotations
+
+from ..binding import WaitingQuery
+from ..options import INF, ServingOption
+from .state import ScheduledDevice, ServedClass
+
+#: the part of a query's time that a batch may grow to fill: the rest is for the batches before it
+GROWTH_FRACTION = 0.5
+
+
+def budget_s_of(served: ServedClass, query: WaitingQuery) -> float:
+    """Seconds that the query was given, at most the SLO."""
+    return min(query.deadline - query.arrived, served.slo_s)
+
+
+def margin_s_of(served: ServedClass, query: WaitingQuery, now: float) -> float:
+    """The admission margin: seconds of the query's time in which busy devices are not scheduled."""
+    fraction = served.margin_fraction(now)
+    return fraction * budget_s_of(served, query) if fraction else 0.0
+
+
+def target_rows(option: ServingOption, device: ScheduledDevice, rows: int, budget_s: float) -> int:
+    """Rows that a batch opened with ``rows`` should have room for: the fewest efficient ones of those that run in
+    :data:`GROWTH_FRACTION` of the budget."""
+    limit_s = GROWTH_FRACTION * budget_s / device.corrections[option]
+    most = option.max_rows
+    while most > rows and option.seconds(most) > limit_s:
+        most -= 1
+    return max(option.efficient_rows[most], rows) if most > rows else rows
+
+
+def can_grow(
+    option: ServingOption, device: ScheduledDevice, rows: int, now: float, deadline: float, budget_s: float
+) -> bool:
+    """Whether a new batch could grow to its target in time. On a device without other batches it need not."""
+    if not (device.scheduled or device.dispatched):
+        return True
+    target = target_rows(option, device, rows, budget_s)
+    return now + device.starts_in(now) + device.scheduled_s + device.seconds(option, target) <= deadline
+
+
+def most_accurate_growable(
+    served: ServedClass, rows: int, now: float, deadline: float, budget_s: float, margin_s: float
+) -> tuple[ServingOption, ScheduledDevice] | None:
+    """The most accurate option of any device for a batch that can grow, on busy devices ``margin_s`` before the
+    deadline."""
+    best, utility = None, -INF
+    for offer, device in served.candidates:
+        end = deadline - margin_s if device.scheduled or device.dispatched else deadline
+        if now + device.starts_in(now) + device.scheduled_s + offer.option_set.least(rows) > end:
+            continue
+        for option in offer.option_set.options:
+            if option.utility <= utility:
+                break
+            if now + device.starts_in(now) + device.seconds(option, rows) <= end and can_grow(
+                option, device, rows, now, end, budget_s
+            ):
+                best, utility = (option, device), option.utility
+                break
+    return best
+
+
+def precedes_some(served: ServedClass, deadline: float) -> bool:
+    """Whether some scheduled batch on the class's devices has a later deadline."""
+    return any(device.scheduled and device.scheduled[-1].deadline > deadline for _, device in served.candidates)

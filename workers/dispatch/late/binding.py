@@ -1,0 +1,260 @@
+"""Late binding behind the interface of :mod:`..binding`. Pure.
+
+1. A query arrives. It joins a scheduled batch, or opens one with the option and device of the highest value that are
+   in time behind all that is scheduled there (:mod:`.selection`).
+2. Without such a place it is inserted before batches that can wait (:mod:`.insertion`), or refused.
+3. Any event may delay a device: its late batches are downgraded to faster options, or rescheduled (:mod:`.schedule`).
+4. An idle device steals batches that wait behind others.
+5. Shortly before a device is free, its first batch gets the most valuable option that is in time, and is dispatched
+   (:mod:`.dispatching`).
+6. Its answer corrects the device's latency estimates (:mod:`..latency_correction`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+
+from ..binding import Decisions, QueryClass, ServiceTerms, WaitingQuery
+from ..feedback import back_off, decay_corrections, learn
+from ..options import INF, OptionSet
+from ..timers import TimerQueue
+from .device_groups import DeviceGroups
+from .dispatching import Dispatching
+from .schedule import Schedule
+from .selection import most_accurate_by_profile
+from .state import ScheduledBatch, ScheduledDevice
+from .stragglers import postpone, straggles_at
+
+#: seconds between sweeps for changes that no event reports
+SWEEP_S = 0.1
+
+
+class LateBinding:
+    """A :class:`..binding.Binding` that schedules queries on devices and dispatches batches just in time."""
+
+    def __init__(self, schedule: type[Schedule] = Schedule, dispatching: type[Dispatching] = Dispatching) -> None:
+        self._groups = DeviceGroups()
+        self._timers = TimerQueue()
+        self._schedule = schedule(self._groups)
+        self._dispatching = dispatching(self._groups, self._schedule, self._timers)
+        self._sweep_at = -INF
+
+    def _decisions(self, now: float) -> Decisions:
+        """Consider all changed devices; return the decisions since the last call."""
+        schedule, dispatching = self._schedule, self._dispatching
+        if schedule.changed:
+            dispatching.consider_changed(now)
+        dispatches, refusals = dispatching.dispatches, schedule.refusals
+        if dispatches:
+            dispatching.dispatches = []
+        if refusals:
+            schedule.refusals = []
+        return Decisions(dispatches, refusals, self._timers.at)
+
+    # --- plan and devices --------------------------------------------------------------------------------------------
+
+    def configured(self, applications: Mapping[str, ServiceTerms], now: float) -> Decisions:
+        """See :class:`..binding.Binding`."""
+        for gone in self._groups.configure(applications):
+            for device in self._groups.devices.values():
+                for batch in [batch for batch in device.scheduled if batch.served is gone]:
+                    self._schedule.remove(batch, now)
+                    self._schedule.refuse(batch.queries)
+        self._groups.regroup(now)
+        return self._decisions(now)
+
+    def offered(self, device: Hashable, option_sets: Mapping[QueryClass, OptionSet], now: float) -> Decisions:
+        """See :class:`..binding.Binding`. Batches whose option is gone are rescheduled."""
+        known = self._groups.device(device)
+        if self._groups.offer(known, option_sets):
+            self._groups.regroup(now)
+            displaced = []
+            for batch in list(known.scheduled):
+                options = known.option_sets.get(batch.served.query_class)
+                if options is None or all(option.key != batch.option.key for option in options.options):
+                    self._schedule.remove(batch, now)
+                    displaced += batch.queries
+            self._schedule.reschedule(displaced, now)
+            self._schedule.changed[known] = None
+        return self._decisions(now)
+
+    def device_changed(
+        self, device: Hashable, now: float, up: bool | None = None, busy_until: float | None = None
+    ) -> Decisions:
+        """See :class:`..binding.Binding`. The schedule of a device that goes down moves elsewhere.
+
+        Raises:
+            ValueError: ``busy_until`` is not finite.
+        """
+        if busy_until is not None and not -INF < busy_until < INF:
+            raise ValueError(f"busy_until: must be a finite time, not {busy_until}")
+        known = self._groups.device(device)
+        if up is not None and up != known.up:
+            self._set_up(known, up, now)
+        if busy_until is not None:
+            self._set_busy(known, busy_until, now)
+        return self._decisions(now)
+
+    def set_loading(self, device: Hashable, until: float, now: float) -> Decisions:
+        """The device loads a variant until then, which does not count as pressure; its batches start later, or move."""
+        known = self._groups.device(device)
+        known.free_at = max([until, *(batch.end for batch in known.dispatched)])
+        self._groups.set_loading(known, until > now, now)
+        self._schedule.check(known, now)
+        self._schedule.changed[known] = None
+        return self._decisions(now)
+
+    def rtt_changed(self, device: Hashable, rtt_s: float) -> None:
+        """See :class:`..binding.Binding`."""
+        self._groups.device(device).rtt_s = rtt_s
+
+    def lost(self, device: Hashable, now: float) -> Decisions:
+        """See :class:`..binding.Binding`."""
+        known = self._groups.device(device)
+        for batch in known.dispatched:
+            batch.served.demand.pending -= len(batch.queries)
+        known.dispatched.clear()
+        known.free_at = now
+        self._groups.set_loading(known, False, now)
+        if known.up:
+            self._set_up(known, False, now)
+        return self._decisions(now)
+
+    def _set_up(self, device: ScheduledDevice, up: bool, now: float) -> None:
+        device.up = up
+        self._groups.regroup(now)
+        if not up:
+            self._schedule.evacuate(device, now)
+            return
+        self._consider(device, now)
+        if not device.dispatched and device.free_at <= now:
+            self._schedule.steal(device, now)
+
+    def _set_busy(self, device: ScheduledDevice, until: float, now: float) -> None:
+        """Others' work holds the device until then. Ignored while batches of this binding are there."""
+        until = max(until, device.backoff_until)
+        if not device.dispatched and not device.loading and (until > now or device.free_at > now):
+            device.free_at = until
+            self._groups.update(device, now)
+            self._schedule.check(device, now)
+            self._consider(device, now)
+
+    # --- queries -----------------------------------------------------------------------------------------------------
+
+    def arrived(self, queries: Sequence[WaitingQuery], now: float) -> Decisions:
+        """See :class:`..binding.Binding`. All are scheduled before any batch is dispatched."""
+        if now >= self._sweep_at:
+            self._sweep(now)
+        find = self._groups.find_class
+        if len(queries) == 1:
+            served = find(queries[0].query_class, now)
+            if served is None:
+                self._schedule.refuse(queries)
+            else:
+                served.arrived(1, now)
+                self._schedule.reserve(served, queries[0], now)
+            return self._decisions(now)
+        for query_class, count in Counter(query.query_class for query in queries).items():
+            if (served := find(query_class, now)) is not None:
+                served.arrived(count, now)
+        self._schedule.reserve_all([(find(query.query_class, now), query) for query in queries], now)
+        return self._decisions(now)
+
+    def probe(self, query: WaitingQuery, now: float) -> Decisions:
+        """See :class:`..binding.Binding`."""
+        served = self._groups.find_class(query.query_class, now)
+        found = None if served is None else most_accurate_by_profile(served, query, now)
+        if found is not None:
+            option, device = found
+            served.demand.pending += 1
+            self._dispatching.dispatch(ScheduledBatch(served, option, device, query), 1.0, now)
+        return self._decisions(now)
+
+    def withdrawn(self, query: WaitingQuery, now: float) -> Decisions:
+        """See :class:`..binding.Binding`."""
+        self._schedule.withdraw(query, now)
+        return self._decisions(now)
+
+    def finished(self, batch: ScheduledBatch, now: float, run_s: float | None = None) -> Decisions:
+        """See :class:`..binding.Binding`."""
+        device = batch.device
+        dispatched = device.dispatched
+        if batch not in dispatched:
+            return self._decisions(now)
+        dispatched.remove(batch)
+        batch.served.demand.pending -= len(batch.queries)
+        if run_s is not None:
+            learn(device, batch.option, batch.rows, run_s, now)
+            device.backoff_s, device.backoff_until = 0.0, -INF
+        if dispatched:
+            # The next batch has just begun, or is on its way, whatever was expected.
+            end = now
+            for other in dispatched:
+                end = other.end = max(end, other.dispatched_at + device.rtt_s) + device.seconds(
+                    other.option, other.rows
+                )
+            if not device.loading or end > device.free_at:
+                device.free_at = end
+        elif not device.loading:
+            device.free_at = now
+        self._groups.update(device, now)
+        if device.scheduled:
+            self._schedule.check(device, now)
+            self._schedule.changed[device] = None
+        elif not dispatched and self._schedule.stealable:
+            self._schedule.stealable.pop(device, None)
+            self._schedule.steal(device, now)
+        return self._decisions(now)
+
+    def returned(self, queries: Sequence[WaitingQuery], now: float) -> Decisions:
+        """See :class:`..binding.Binding`. Their device gets no batches for a backoff time, longer each time."""
+        reservations = [query.reservation for query in queries if query.reservation is not None]
+        for device in dict.fromkeys(batch.device for batch in reservations):
+            if device.up and now >= device.backoff_until:
+                back_off(device, now)
+                self._set_busy(device, max(device.free_at, device.backoff_until), now)
+        for batch in reservations:
+            batch.served.demand.pending += 1
+        self._schedule.reschedule(queries, now)
+        return self._decisions(now)
+
+    def pressure(self, application: str, now: float) -> float:
+        """See :class:`..binding.Binding`."""
+        served = self._groups.classes[QueryClass(application)]
+        counts = [sum(group.count for group in offer.groups) for offer in served.offers]
+        if not sum(counts):
+            return 1.0
+        pressures = [offer.pressure(now, served.slo_s) for offer in served.offers]
+        return sum(pressure * count for pressure, count in zip(pressures, counts, strict=True)) / sum(counts)
+
+    # --- time --------------------------------------------------------------------------------------------------------
+
+    def wake(self, now: float) -> Decisions:
+        """See :class:`..binding.Binding`."""
+        for device in self._timers.due(now):
+            if device.scheduled and device.dispatched and now > straggles_at(device):
+                self._postpone(device, now)
+                self._schedule.check(device, now)
+            self._consider(device, now)
+            if device.counted and not device.dispatched:
+                # Others' work there has ended.
+                self._groups.update(device, now)
+        return self._decisions(now)
+
+    def _consider(self, device: ScheduledDevice, now: float) -> None:
+        self._schedule.changed[device] = None
+        self._dispatching.consider_changed(now)
+
+    def _postpone(self, device: ScheduledDevice, now: float) -> None:
+        postpone(device, now)
+        self._groups.update(device, now)
+
+    def _sweep(self, now: float) -> None:
+        """Find stragglers with nothing scheduled behind them, and decay corrections that no batch updates."""
+        self._sweep_at = now + SWEEP_S
+        for device in self._groups.devices.values():
+            if device.dispatched and not device.scheduled and device.free_at <= now and now > straggles_at(device):
+                self._postpone(device, now)
+            if decay_corrections(device, now):
+                self._groups.update(device, now)

@@ -1,0 +1,174 @@
+"""Devices and classes by name, device groups, and their aggregates. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+
+from ..binding import QueryClass, ServiceTerms
+from ..options import INF, OptionSet
+from .state import ClassOffer, DeviceGroup, ScheduledDevice, ServedClass
+
+#: a class depends on its devices if they are at most this many, or if its queries must start within this part of the
+#: longest SLO: others' batches may take longer than it can wait
+FEW_DEVICES = 12
+TIGHT = 0.5
+
+
+class DeviceGroups:
+    """All devices and query classes."""
+
+    def __init__(self) -> None:
+        self.classes: dict[QueryClass, ServedClass] = {}
+        self.devices: dict[Hashable, ScheduledDevice] = {}
+        self._terms: Mapping[str, ServiceTerms] = {}
+        self._option_sets: dict[tuple, OptionSet] = {}
+
+    def device(self, name: Hashable) -> ScheduledDevice:
+        """The device of that name; a new one if there is none."""
+        device = self.devices.get(name)
+        if device is None:
+            device = self.devices[name] = ScheduledDevice(name)
+        return device
+
+    def configure(self, terms: Mapping[str, ServiceTerms]) -> list[ServedClass]:
+        """Replace the applications. Returns the classes that are gone; :meth:`regroup` must follow."""
+        self._terms = terms
+        gone = []
+        for query_class, served in list(self.classes.items()):
+            its = terms.get(query_class.application)
+            if its is None or query_class.size not in its.sizes:
+                gone.append(self.classes.pop(query_class))
+            elif query_class.permitted is not None and not served.demand.pending:
+                # The next query with this restriction creates it anew.
+                del self.classes[query_class]
+            else:
+                served.slo_s, served.serve_late = its.slo_s, its.serve_late
+        for name, its in terms.items():
+            for size in its.sizes:
+                query_class = QueryClass(name, size)
+                if query_class not in self.classes:
+                    self.classes[query_class] = ServedClass(query_class, its)
+        for device in self.devices.values():
+            device.option_sets = self._interned(device.offered)
+        return gone
+
+    def find_class(self, query_class: QueryClass, now: float) -> ServedClass | None:
+        """The class, created if only its restriction is new; None: unknown application or size."""
+        served = self.classes.get(query_class)
+        if served is not None or query_class.permitted is None:
+            return served
+        whole = self.classes.get(query_class._replace(permitted=None))
+        if whole is None:
+            return None
+        terms = self._terms[query_class.application]
+        served = self.classes[query_class] = ServedClass(query_class, terms, whole.demand)
+        for device in self.devices.values():
+            device.option_sets = self._interned(device.offered)
+        self.regroup(now)
+        return served
+
+    def offer(self, device: ScheduledDevice, option_sets: Mapping[QueryClass, OptionSet]) -> bool:
+        """Replace a device's option sets. Returns whether anything changed; then :meth:`regroup` must follow."""
+        device.offered = option_sets
+        interned = self._interned(option_sets)
+        if interned == device.option_sets:
+            return False
+        device.option_sets = interned
+        device.corrections.keep(option for options in interned.values() for option in options.options)
+        device.recount()
+        return True
+
+    def _interned(self, option_sets: Mapping[QueryClass, OptionSet]) -> dict[QueryClass, OptionSet]:
+        """One object for equal option sets, so that identities can be compared; those of restricted classes too."""
+        interned = {name: self._option_sets.setdefault(options.key, options) for name, options in option_sets.items()}
+        for query_class in self.classes:
+            whole = query_class._replace(permitted=None)
+            if query_class.permitted is None or whole not in option_sets:
+                continue
+            same = {option.key: option for option in interned[whole].options}
+            permitted = [
+                same.get(option.key, option)
+                for option in option_sets[whole].all_options
+                if option.variant in query_class.permitted
+            ]
+            if permitted:
+                restricted = OptionSet(permitted)
+                interned[query_class] = self._option_sets.setdefault(restricted.key, restricted)
+        return interned
+
+    def regroup(self, now: float) -> None:
+        """Form groups anew, after a change of option sets, of classes, or of which devices are up."""
+        groups: dict[frozenset, DeviceGroup] = {}
+        for device in self.devices.values():
+            device.group = None
+            device.dependents = []
+            device.counted, device.counted_until, device.counted_scheduled_s = 0, 0.0, 0.0
+            if not device.up:
+                continue
+            key = frozenset([(query_class, id(options)) for query_class, options in device.option_sets.items()])
+            group = groups.setdefault(key, DeviceGroup())
+            group.devices.append(device)
+            group.count += not device.loading
+            device.group = group
+            self.update(device, now)
+        longest_s = max((served.slo_s for served in self.classes.values()), default=0.0)
+        for served in self.classes.values():
+            offers: dict[int, ClassOffer] = {}
+            for group in groups.values():
+                options = group.devices[0].option_sets.get(served.query_class)
+                if options is not None:
+                    offer = offers.setdefault(id(options), ClassOffer(options))
+                    offer.groups.append(group)
+                    group.offers[served.query_class] = offer
+            served.offers = list(offers.values())
+            served.best_utility = max((offer.option_set.best_utility for offer in served.offers), default=-INF)
+            served.candidates = [(offer, device) for offer in served.offers for device in offer.devices()]
+            served.sample_from = 0
+            self._set_exclusive_devices(served, longest_s)
+
+    def _set_exclusive_devices(self, served: ServedClass, longest_s: float) -> None:
+        served.exclusive_devices = []
+        if served.permitted is not None:
+            # Devices are not reserved for each restriction that some query may have.
+            return
+        devices = [
+            (device, served.slo_s - min(device.seconds(option, 1) for option in offer.option_set.options))
+            for offer, device in served.candidates
+        ]
+        if len(devices) <= FEW_DEVICES or max(limit_s for _, limit_s in devices) < TIGHT * longest_s:
+            served.exclusive_devices = devices
+            for device, limit_s in devices:
+                device.dependents.append((served, limit_s))
+
+    def set_loading(self, device: ScheduledDevice, loading: bool, now: float) -> None:
+        """Whether the device is loading a variant."""
+        if device.loading != loading:
+            device.loading = loading
+            if device.group is not None:
+                device.group.count += -1 if loading else 1
+        self.update(device, now)
+
+    @staticmethod
+    def update(device: ScheduledDevice, now: float) -> None:
+        """Update the aggregates after any change of what a device runs or has scheduled."""
+        group = device.group
+        if group is None:
+            return
+        busy, until, scheduled_s = 0, 0.0, device.scheduled_s
+        if device.loading:
+            scheduled_s = 0.0
+        elif device.dispatched or device.free_at > now:
+            busy, until = 1, device.free_at
+        if busy or device.counted:
+            group.busy += busy - device.counted
+            group.until_sum += until - device.counted_until
+            if not group.busy:
+                # Rounding errors must not add up over months.
+                group.until_sum = 0.0
+            device.counted, device.counted_until = busy, until
+        group.scheduled_s += scheduled_s - device.counted_scheduled_s
+        device.counted_scheduled_s = scheduled_s
+        if busy or device.scheduled or device.loading:
+            group.idle.pop(device, None)
+        else:
+            group.idle[device] = None

@@ -1,0 +1,154 @@
+"""When a scheduled batch is dispatched, and with which option. Pure."""
+
+from __future__ import annotations
+
+from ..options import INF, LEVELS, PRICES, ServingOption
+from ..timers import TimerQueue
+from .device_groups import DeviceGroups
+from .interarrival import STEP
+from .schedule import Schedule
+from .selection import ROUNDING_S
+from .state import ScheduledBatch, ScheduledDevice
+from .stragglers import next_check_at, straggles_at
+
+#: a batch is sent before the previous answer only if that run takes more seconds than this, or if the batch is full
+AHEAD_S = 0.001
+#: longest batching delay, as a part of the time that the first query can spare: idle, and in addition at full pressure
+DELAY = 0.25
+DELAY_UNDER_PRESSURE = 0.5
+#: longest batching delay, as a multiple of the batch's run time: 1 when idle, and in addition at full pressure
+RUNS_UNDER_PRESSURE = 8.0
+#: shortest useful batching delay, in median interarrival times, for a client that waits for each answer
+LONE_CLIENT = 2.0
+#: seconds that shorter batches wait for queries in quick succession: dispatch and answer cost more than such a run
+#: (network cards coalesce interrupts for the same reason)
+COALESCE_S = 0.0005
+#: queries that must be expected in that time
+COALESCED = 2.0
+
+
+class Dispatching:
+    """Dispatches scheduled batches.
+
+    Attributes:
+        dispatches: batches to send; the binding collects them.
+    """
+
+    def __init__(self, groups: DeviceGroups, schedule: Schedule, timers: TimerQueue) -> None:
+        self._groups = groups
+        self._schedule = schedule
+        self._timers = timers
+        self.dispatches: list[ScheduledBatch] = []
+
+    def consider_changed(self, now: float) -> None:
+        """Consider all changed devices, also those that change meanwhile."""
+        changed = self._schedule.changed
+        while changed:
+            device = next(iter(changed))
+            del changed[device]
+            self._consider(device, now)
+
+    def _consider(self, device: ScheduledDevice, now: float) -> None:
+        """Dispatch the device's scheduled batches that are due; set its timer for the next one."""
+        scheduled = device.scheduled
+        while scheduled and device.up:
+            dispatched = device.dispatched
+            if dispatched and not self._may_send_ahead(device, now):
+                # Wait for an answer; if none comes, the schedule must move on.
+                self._timers.set(device, next_check_at(device, now))
+                return
+            if device.free_at > now:
+                # Just in time: the batch arrives when the device becomes free.
+                at = device.free_at - device.rtt_s
+                if at > now:
+                    self._timers.set(device, at)
+                    return
+            if device.loading:
+                self._groups.set_loading(device, False, now)
+            batch = scheduled[0]
+            if now + device.starts_in(now) + device.seconds(batch.option, batch.rows) > batch.deadline + ROUNDING_S:
+                # A late timer, or a change: never dispatch a batch that is bound to be late.
+                self._schedule.check(device, now)
+                continue
+            alone = len(scheduled) == 1 and not dispatched
+            served = batch.served
+            offer = device.group.offers[served.query_class]
+            pressure = offer.pressure(now, served.schedulable_s(now), device if alone else None)
+            if alone:
+                if now < batch.ready_at:
+                    batch.ready_at = now
+                until = self._delay_until(batch, device, pressure, now)
+                if until > now:
+                    # No event reports when others' work on the device ends.
+                    self._timers.set(device, device.free_at if now < device.free_at < until else until)
+                    return
+            self._schedule.take_first(batch)
+            self.dispatch(batch, served.effective_pressure(pressure, now), now)
+        if device.free_at > now and not device.dispatched and not device.loading and device.up:
+            self._timers.set(device, device.free_at)
+        elif device.wake_at != INF:
+            self._timers.set(device, INF)
+
+    def dispatch(self, batch: ScheduledBatch, pressure: float, now: float) -> None:
+        """Dispatch a batch that is not, or no longer, scheduled."""
+        device = batch.device
+        start = now + device.starts_in(now)
+        option = batch.option = self._choose_option(batch, start, pressure, now)
+        batch.dispatched, batch.dispatched_at = True, now
+        batch.end = device.free_at = start + device.seconds(option, batch.rows)
+        device.dispatched.append(batch)
+        self._groups.update(device, now)
+        self.dispatches.append(batch)
+
+    @staticmethod
+    def _may_send_ahead(device: ScheduledDevice, now: float) -> bool:
+        """Whether to send a batch while another one runs. Behind a short run that saves little, and a larger batch is
+        better."""
+        running, batch = device.dispatched[0], device.scheduled[0]
+        if len(device.dispatched) > 1 or not device.rtt_s or now > straggles_at(device):
+            return False
+        return running.end - running.dispatched_at > AHEAD_S or batch.rows >= batch.option.max_rows
+
+    @staticmethod
+    def _delay_until(batch: ScheduledBatch, device: ScheduledDevice, pressure: float, now: float) -> float:
+        """When the batching delay of the only batch of an idle device ends; ``now`` or earlier: no delay, as when no
+        query is expected in it."""
+        option, rows = batch.option, batch.rows
+        if rows >= option.max_rows or not option.improves[rows] or batch.deadline == INF:
+            return now
+        arrived = batch.queries[0].arrived
+        rtt_s, factor, by_rows = device.rtt_s, device.corrections[option], option.by_rows
+        spare_s = batch.deadline - arrived - by_rows[1] * factor - rtt_s
+        delay_s = (DELAY + DELAY_UNDER_PRESSURE * pressure) * spare_s
+        longest_s = (1.0 + RUNS_UNDER_PRESSURE * pressure) * by_rows[rows]
+        latest = batch.deadline - max(by_rows[rows + 1], by_rows[rows]) * factor - rtt_s
+        until = arrived + (delay_s if delay_s < longest_s else longest_s)
+        if latest < until:
+            until = latest
+        demand = batch.served.demand
+        # With one query pending at a time, the median may be that of a lone client who waits for this very answer.
+        if until - now >= (STEP if demand.peak_pending > 1 else LONE_CLIENT) * demand.interarrival.median_s:
+            return until
+        if (
+            COALESCED * demand.interarrival.mean_s <= COALESCE_S
+            and demand.pending < demand.peak_pending
+            and by_rows[rows] * factor <= COALESCE_S <= delay_s
+        ):
+            return min(batch.ready_at + COALESCE_S, latest)
+        return now
+
+    @staticmethod
+    def _choose_option(batch: ScheduledBatch, start: float, pressure: float, now: float) -> ServingOption:
+        """The most valuable option that is in time with all that is scheduled behind the batch, which starts at
+        ``start``; without one, the scheduled option."""
+        device, rows, option = batch.device, batch.rows, batch.option
+        options = device.option_sets[batch.served.query_class]
+        level = min(int(pressure * LEVELS), LEVELS - 1)
+        # Another option than the most accurate one must save more than it costs; often none can.
+        if option is options.options[0] and PRICES[level] * option.seconds(rows) <= options.lead * rows:
+            return option
+        end = batch.deadline
+        if device.scheduled:
+            _, slack = device.slots(now)[0]
+            end = min(end, start + slack)
+        return options.best(rows, len(batch.queries), end + ROUNDING_S - start, device.corrections, level) or option

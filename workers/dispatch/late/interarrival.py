@@ -1,0 +1,51 @@
+"""How soon the next query is expected: times between arrivals. Pure."""
+
+from __future__ import annotations
+
+from ..options import INF
+
+#: weight of an arrival in the running mean
+WEIGHT = 0.1
+#: seconds; longer interarrival times count as this
+LONGEST_S = 1.0
+#: factor by which an arrival moves the median; squared with each further one on the same side, up to a largest step
+STEP = 1.1
+LARGEST_STEP = STEP**8
+#: seconds; the smallest median, since a shorter batching delay is none
+SHORTEST_S = 0.001
+#: steps beyond which more simultaneous arrivals change nothing
+MOST_STEPS = 10
+
+
+class InterarrivalEstimator:
+    """Running mean and median of seconds between two arrivals; another query is expected at first.
+
+    For bursts, the mean says when the next one is due, and the median whether this one goes on.
+    """
+
+    def __init__(self) -> None:
+        self.mean_s = 0.0
+        self.median_s = SHORTEST_S
+        self._last_at = INF
+        self._step = 1.0
+
+    def arrived(self, count: int, now: float) -> None:
+        """``count`` queries arrived together."""
+        since_s = now - self._last_at
+        if since_s > LONGEST_S:
+            since_s = LONGEST_S
+        elif since_s < 0.0:
+            since_s = 0.0
+        self._last_at = now
+        self.mean_s += (WEIGHT * count if count < 10 else 1.0) * (since_s / count - self.mean_s)
+        step, median_s = self._step, self.median_s
+        for _ in range(count if count <= MOST_STEPS else MOST_STEPS + 1):
+            if since_s > median_s:
+                step = STEP if step <= 1.0 else min(step * step, LARGEST_STEP)
+            else:
+                step = 1.0 / STEP if step >= 1.0 else max(step * step, 1.0 / LARGEST_STEP)
+            median_s *= step
+            if median_s < SHORTEST_S:
+                median_s = SHORTEST_S
+            since_s = 0.0
+        self._step, self.median_s = step, median_s

@@ -1,0 +1,264 @@
+"""Device selection: which batch a query joins, or on which device and with which option it opens one. Pure."""
+
+from __future__ import annotations
+
+from ..binding import WaitingQuery
+from ..latency_correction import SLOW
+from ..options import INF, LEVELS, ServingOption
+from .state import RESERVE_S, ClassOffer, DeviceGroup, ScheduledBatch, ScheduledDevice, ServedClass
+
+#: open batches that a query is tried on: far into overload there are hundreds, and none has room
+JOIN_TRIES = 16
+#: devices that an idle one searches for a batch to steal
+STEAL_TRIES = 8
+#: bound in seconds on the difference between running sums and fresh ones
+SUM_ROUNDING_S = 1e-6
+#: seconds after its deadline at which an answer still counts as in time: rounding
+ROUNDING_S = 1e-9
+
+
+# --- open batches ----------------------------------------------------------------------------------------------------
+
+
+def best_open_batch(
+    served: ServedClass, query: WaitingQuery, deadline: float, now: float, margin_s: float
+) -> ScheduledBatch | None:
+    """The most accurate open batch that the query can join with everything in time, other queries by ``margin_s``."""
+    rows, key = query.rows, query.key
+    found: ScheduledBatch | None = None
+    utility = -INF
+    tries = JOIN_TRIES
+    # The newest first: older ones had no room for the queries in between.
+    for batch in reversed(served.open):
+        if batch.option.utility > utility and batch.key == key and (batch.served is served or served.may_share(batch)):
+            if _can_join(batch, rows, deadline, now, margin_s):
+                found, utility = batch, batch.option.utility
+            tries -= 1
+            if not tries:
+                break
+    return found
+
+
+def can_follow(batch: ScheduledBatch, query: WaitingQuery, now: float) -> bool:
+    """Whether a query can join the batch of the query before it without a search: no option is more accurate, and the
+    batch is alone on its device."""
+    device, option, rows = batch.device, batch.option, batch.rows + query.rows
+    if rows > option.max_rows or batch.dispatched or batch.key != query.key or len(device.scheduled) != 1:
+        return False
+    if option.utility < batch.served.best_utility:
+        return False
+    end = now + device.starts_in(now) + device.seconds(option, rows)
+    return end <= min(query.deadline, batch.deadline) + ROUNDING_S
+
+
+def _can_join(batch: ScheduledBatch, rows: int, deadline: float, now: float, margin_s: float) -> bool:
+    option, device, grown = batch.option, batch.device, batch.rows + rows
+    if grown > option.max_rows:
+        return False
+    if deadline > batch.deadline + ROUNDING_S - margin_s:
+        deadline = batch.deadline + ROUNDING_S - margin_s
+    end = now + device.starts_in(now)
+    scheduled, factor = device.scheduled, device.corrections[option]
+    if len(scheduled) == 1:
+        return end + option.by_rows[grown] * factor <= deadline
+    # Fast reject: if the last scheduled batch would be late, the device is full.
+    more_s = (option.seconds(grown) - option.seconds(batch.rows)) * factor
+    if end + device.scheduled_s + more_s > scheduled[-1].deadline + SUM_ROUNDING_S - margin_s:
+        return False
+    behind = False
+    for other in scheduled:
+        end += device.seconds(other.option, other.rows)
+        if other is batch:
+            if end + more_s > deadline:
+                return False
+            behind = True
+        elif behind and end + more_s > other.deadline + ROUNDING_S - margin_s:
+            return False
+    return True
+
+
+# --- new batches -----------------------------------------------------------------------------------------------------
+
+
+def best_new_batch(
+    served: ServedClass, query: WaitingQuery, now: float, deadline: float, above: float
+) -> tuple[ServingOption, ScheduledDevice] | None:
+    """The most valuable option of more utility than ``above`` that is in time, and the device that can start it first,
+    behind all that is scheduled there."""
+    slo_s, highest = served.schedulable_s(now), above
+    found: tuple[ServingOption, ScheduledDevice, float] | None = None
+    for offer in served.offers:
+        device, soonest_s = _first_device(offer, now)
+        if device is None:
+            continue
+        pressure = served.effective_pressure(offer.pressure(now, slo_s), now)
+        value, option = offer.option_set.ranked(min(int(pressure * LEVELS), LEVELS - 1))[0]
+        if value > highest:
+            highest, found = value, (option, device, soonest_s)
+    if found is None:
+        return None
+    # The most valuable option is in time, mostly; only otherwise are all ranked.
+    option, first, soonest_s = found
+    seconds = first.seconds(option, query.rows)
+    if now + soonest_s + seconds <= deadline and not (first.dependents and starves(served, first, seconds, now)):
+        return option, first
+    return _next_best(served, query.rows, now, deadline, above)
+
+
+def _next_best(
+    served: ServedClass, rows: int, now: float, deadline: float, above: float
+) -> tuple[ServingOption, ScheduledDevice] | None:
+    """The most valuable option that is in time, preferably on a device where it starves no other class."""
+    ranked = []
+    for offer in served.offers:
+        device, soonest_s = _first_device(offer, now)
+        if device is None or now + soonest_s > deadline:
+            continue
+        pressure = served.effective_pressure(offer.pressure(now, served.schedulable_s(now)), now)
+        level = min(int(pressure * LEVELS), LEVELS - 1)
+        ranked += [
+            (value, rank, option, device, soonest_s, offer)
+            for rank, (value, option) in enumerate(offer.option_set.ranked(level))
+        ]
+    ranked.sort(key=lambda candidate: (-candidate[0], candidate[1]))
+    fallback = None
+    for value, _, option, device, soonest_s, offer in ranked:
+        if value <= above:
+            break
+        if option.utility <= above:
+            continue
+        seconds = device.seconds(option, rows)
+        if now + soonest_s + seconds > deadline:
+            continue
+        if device.dependents and starves(served, device, seconds, now):
+            if fallback is None:
+                fallback = option, device
+            device = _first_not_starving(served, offer, option, rows, deadline, now)
+        if device is not None:
+            return option, device
+    return fallback
+
+
+def _first_device(offer: ClassOffer, now: float) -> tuple[ScheduledDevice | None, float]:
+    """The device of an offer that could start first, and in how many seconds."""
+    best, soonest_s = None, INF
+    for group in offer.groups:
+        if best is not None and soonest_s <= best.rtt_s:
+            continue
+        if group.idle:
+            best = _longest_idle(group, offer.option_set.options[0])
+            soonest_s = best.rtt_s
+            continue
+        for device in group.devices:
+            wait_s = device.starts_in(now) + device.scheduled_s
+            if wait_s < soonest_s:
+                best, soonest_s = device, wait_s
+    return best, soonest_s
+
+
+def _longest_idle(group: DeviceGroup, option: ServingOption) -> ScheduledDevice:
+    """The device that has been idle longest; if that one is slow, the fastest idle one."""
+    device = next(iter(group.idle))
+    return (
+        device if device.corrections[option] <= SLOW else min(group.idle, key=lambda other: other.corrections[option])
+    )
+
+
+def starves(served: ServedClass, device: ScheduledDevice, seconds: float, now: float) -> bool:
+    """Whether so much more work on the device leaves another application without a device for its next query."""
+    wait_s = device.starts_in(now) + device.scheduled_s
+    for other, limit_s in device.dependents:
+        if wait_s > limit_s or wait_s + seconds <= limit_s:
+            continue
+        if other.query_class.application == served.query_class.application:
+            continue
+        needed = other.reserve if now - other.refused_at < RESERVE_S else 1
+        for another, its_limit_s in other.exclusive_devices:
+            if another is not device and another.starts_in(now) + another.scheduled_s <= its_limit_s:
+                needed -= 1
+                if not needed:
+                    break
+        else:
+            return True
+    return False
+
+
+def _first_not_starving(
+    served: ServedClass, offer: ClassOffer, option: ServingOption, rows: int, deadline: float, now: float
+) -> ScheduledDevice | None:
+    """The device of an offer that could start first without starving another application."""
+    best, soonest_s = None, INF
+    for device in offer.devices():
+        wait_s = device.starts_in(now) + device.scheduled_s
+        seconds = device.seconds(option, rows)
+        if wait_s >= soonest_s or now + wait_s + seconds > deadline:
+            continue
+        if not (device.dependents and starves(served, device, seconds, now)):
+            best, soonest_s = device, wait_s
+    return best
+
+
+def most_accurate_in_time(
+    served: ServedClass, rows: int, now: float, deadline: float
+) -> tuple[ServingOption, ScheduledDevice] | None:
+    """The most accurate option that any device could run in time: :func:`best_new_batch` tries one device of each
+    group, but devices differ in round trip and latency correction."""
+    best, utility = None, -INF
+    for offer, device in served.candidates:
+        options = offer.option_set.options
+        # Summed in the order in which dispatching sums: else rounding could reschedule a query for ever.
+        start = now + device.starts_in(now) + device.scheduled_s
+        if options[0].utility <= utility or start + offer.option_set.least(rows) > deadline:
+            continue
+        for option in options:
+            if option.utility <= utility:
+                break
+            if start + device.seconds(option, rows) <= deadline:
+                best, utility = (option, device), option.utility
+                break
+    return best
+
+
+def most_accurate_by_profile(
+    served: ServedClass, query: WaitingQuery, now: float
+) -> tuple[ServingOption, ScheduledDevice] | None:
+    """The most accurate option that an idle device would run in time without its latency corrections."""
+    best, utility = None, -INF
+    for offer, device in served.candidates:
+        if device.scheduled or device.dispatched or device.loading or device.free_at > now:
+            continue
+        for option in offer.option_set.options:
+            if option.utility > utility and now + device.rtt_s + option.seconds(query.rows) <= query.deadline:
+                best, utility = (option, device), option.utility
+                break
+    return best
+
+
+# --- stealing --------------------------------------------------------------------------------------------------------
+
+
+def steal_candidate(
+    device: ScheduledDevice, stealable: dict[ScheduledDevice, None], now: float
+) -> tuple[ServingOption, ScheduledBatch] | None:
+    """A batch of a ``stealable`` device that would be no less accurate on this idle device, and its option here.
+
+    Devices without a batch that waits behind another one are removed from ``stealable``.
+    """
+    tries = 0
+    for other in list(stealable):
+        if not other.scheduled or (not other.dispatched and not other.loading and len(other.scheduled) < 2):
+            del stealable[other]
+            continue
+        tries += 1
+        if tries > STEAL_TRIES:
+            return None
+        # The last one gains most: the first would start there next.
+        batch = other.scheduled[-1]
+        options = device.option_sets.get(batch.served.query_class)
+        if options is None or other is device:
+            continue
+        within_s = batch.deadline + ROUNDING_S - now - device.starts_in(now)
+        option = options.best(batch.rows, len(batch.queries), within_s, device.corrections, 0)
+        if option is not None and option.utility >= batch.option.utility:
+            return option, batch
+    return None

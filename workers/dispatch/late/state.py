@@ -1,0 +1,305 @@
+"""State of late binding: batches, devices, device groups and query classes. Pure.
+
+Times are the core's: a batch ends when its answers are expected there, so a round trip counts once for a batch on an
+idle device, and not at all where batches follow each other.
+
+Devices with equal option sets for all classes form a *device group*; the groups with the same option set for one class
+are that class's *offer*. A group keeps aggregates over its devices, so that pressure and an idle device are found
+without a loop over devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+
+from ..binding import QueryClass, ServiceTerms, WaitingQuery
+from ..latency_correction import LatencyCorrections
+from ..options import INF, OptionSet, ServingOption
+from .interarrival import InterarrivalEstimator
+from .margin import AdmissionMargin
+
+#: seconds after a refusal in which each further one reserves one device more for the application
+RESERVE_S = 10.0
+#: devices that one query searches for an insertion
+SAMPLED_DEVICES = 8
+#: seconds of overload after a refusal: batches need room to grow (see :mod:`.admission`)
+OVERLOAD_S = 1.0
+#: weight of an arrival in the running share of refused queries, and the share that counts as full pressure
+REFUSED_WEIGHT = 0.02
+REFUSED_FULL = 0.125
+#: after vain searches on all devices there are none for this part of the SLO: overload must not cost CPU as well
+FULL = 0.01
+#: seconds for which, at least, the peak of pending queries is kept
+PEAK_WINDOW_S = 0.05
+
+
+class ScheduledBatch:
+    """Queries that run together: first scheduled, then dispatched and no longer changed. A :class:`..binding.Dispatch`.
+
+    Attributes:
+        key: of its queries (see :class:`..binding.WaitingQuery`).
+        deadline: the earliest of its queries.
+        end: once dispatched, when its answers are expected.
+        ready_at: when it could first have been dispatched; inf: not yet.
+    """
+
+    def __init__(
+        self, served: ServedClass, option: ServingOption, device: ScheduledDevice, query: WaitingQuery
+    ) -> None:
+        self.served = served
+        self.application_name = served.query_class.application
+        self.option = option
+        self.device = device
+        self.queries = [query]
+        self.key = query.key
+        self.rows = query.rows
+        self.deadline = query.deadline
+        self.dispatched = False
+        self.dispatched_at = 0.0
+        self.end = 0.0
+        self.ready_at = INF
+        query.reservation = self
+
+    @property
+    def device_name(self) -> Hashable:
+        """See :class:`..binding.Dispatch`."""
+        return self.device.name
+
+
+class ScheduledDevice:
+    """One device with its schedule.
+
+    Attributes:
+        option_sets: by class; ``offered``: those of unrestricted classes, as they came.
+        group: None while it takes no queries.
+        loading: it loads a variant until ``free_at``, which does not count as pressure.
+        free_at: when all dispatched batches are expected back; in the past: idle.
+        scheduled_s: seconds of the scheduled batches.
+        dependents: (class, seconds) that depend on this device, and how long their next query could wait here.
+        measured_at, decay_at: see :mod:`..stragglers`, as for the two of backoff.
+        counted, counted_until, counted_scheduled_s: what its group's aggregates hold of it: whether it is busy, until
+            when, and its scheduled seconds.
+    """
+
+    def __init__(self, name: Hashable) -> None:
+        self.name = name
+        self.option_sets: dict[QueryClass, OptionSet] = {}
+        self.offered: Mapping[QueryClass, OptionSet] = {}
+        self.group: DeviceGroup | None = None
+        self.up = False
+        self.loading = False
+        self.rtt_s = 0.0
+        self.free_at = -INF
+        self.scheduled: list[ScheduledBatch] = []
+        self.scheduled_s = 0.0
+        self.dispatched: list[ScheduledBatch] = []
+        self.dependents: list[tuple[ServedClass, float]] = []
+        self.corrections = LatencyCorrections()
+        self.wake_at = INF
+        self.measured_at = self.decay_at = self.backoff_until = -INF
+        self.backoff_s = 0.0
+        self.counted = 0
+        self.counted_until = self.counted_scheduled_s = 0.0
+
+    def starts_in(self, now: float) -> float:
+        """Seconds until a batch dispatched as early as useful would end, if it took no time."""
+        wait_s = self.free_at - now
+        return wait_s if wait_s > self.rtt_s else self.rtt_s
+
+    def seconds(self, option: ServingOption, rows: int) -> float:
+        """Corrected seconds of a batch."""
+        return option.seconds(rows) * self.corrections[option]
+
+    def slots(self, now: float, options: list[ServingOption] | None = None) -> list[tuple[float, float]]:
+        """For each position, the last one included: when a batch inserted there would start, and by how many seconds
+        the batches behind may be delayed. ``options``: to assume for the scheduled batches."""
+        starts, end = [now + self.starts_in(now)], now + self.starts_in(now)
+        for i, batch in enumerate(self.scheduled):
+            end += self.seconds(batch.option if options is None else options[i], batch.rows)
+            starts.append(end)
+        slack, slots = INF, [(end, INF)]
+        for i in range(len(self.scheduled) - 1, -1, -1):
+            slack = min(slack, self.scheduled[i].deadline - starts[i + 1])
+            slots.append((starts[i], slack))
+        slots.reverse()
+        return slots
+
+    def recount(self) -> None:
+        """After a change of scheduled batches or corrections."""
+        total, corrections = 0.0, self.corrections
+        for batch in self.scheduled:
+            total += batch.option.seconds(batch.rows) * corrections[batch.option]
+        self.scheduled_s = total
+
+
+class DeviceGroup:
+    """Devices with equal option sets, and aggregates over those that are not loading.
+
+    Attributes:
+        offers: by class.
+        count, busy: devices, and busy ones.
+        until_sum: sum of the times at which the busy ones will be free.
+        idle: devices with nothing to do, the longest idle first.
+    """
+
+    def __init__(self) -> None:
+        self.devices: list[ScheduledDevice] = []
+        self.offers: dict[QueryClass, ClassOffer] = {}
+        self.idle: dict[ScheduledDevice, None] = {}
+        self.count = 0
+        self.busy = 0
+        self.until_sum = 0.0
+        self.scheduled_s = 0.0
+
+
+class ClassOffer:
+    """The device groups that offer a class the same option set."""
+
+    def __init__(self, option_set: OptionSet) -> None:
+        self.option_set = option_set
+        self.groups: list[DeviceGroup] = []
+
+    def devices(self) -> Iterator[ScheduledDevice]:
+        for group in self.groups:
+            yield from group.devices
+
+    def pressure(self, now: float, slo_s: float, without: ScheduledDevice | None = None) -> float:
+        """The part of the SLO for which these devices are busy or scheduled (0 to 1), at most the part of them that is
+        not idle. ``without``: leave out that device's schedule."""
+        total_s, count, idle = 0.0, 0, 0
+        for group in self.groups:
+            total_s += group.until_sum - group.busy * now + group.scheduled_s
+            count += group.count
+            idle += len(group.idle)
+        if without is not None:
+            total_s -= without.counted_scheduled_s
+            if not without.counted:
+                idle += 1
+        if not count:
+            return 1.0
+        pressure, busy = total_s / (count * slo_s), 1.0 - idle / count
+        return 0.0 if pressure < 0.0 else busy if pressure > busy else pressure
+
+
+class Demand:
+    """Arrivals of an application's size class, whichever variants its queries permit.
+
+    Attributes:
+        pending: queries that are scheduled or dispatched.
+        peak_pending: the most at once, over the last :data:`PEAK_WINDOW_S` to twice that: a bound on the clients that
+            wait for an answer before they ask again.
+        open: batches that can take more rows.
+    """
+
+    def __init__(self) -> None:
+        self.interarrival = InterarrivalEstimator()
+        self.open: list[ScheduledBatch] = []
+        self.pending = self.peak_pending = 0
+        self._peak_before = self._peak_since = 0
+        self._window_at = -INF
+
+    def arrived(self, count: int, now: float) -> None:
+        """``count`` queries arrived together."""
+        self.interarrival.arrived(count, now)
+        self.pending += count
+        if now - self._window_at > PEAK_WINDOW_S:
+            self._peak_before = self._peak_since if now - self._window_at <= 2.0 * PEAK_WINDOW_S else 0
+            self._peak_since, self._window_at = 0, now
+        if self.pending > self._peak_since:
+            self._peak_since = self.pending
+        self.peak_pending = self._peak_since if self._peak_since > self._peak_before else self._peak_before
+
+
+class ServedClass:
+    """The queries of one class, and the devices that can run them.
+
+    Attributes:
+        serve_late: late queries are answered, not refused.
+        demand: shared by classes that differ in ``permitted`` alone; ``open``: its open batches.
+        candidates: devices that can run the class, with their offers; ``sample_from``: where the next sample begins.
+        exclusive_devices: devices on which the class depends, with the seconds in which a new query must start there;
+            empty if it has many devices or time.
+        reserve: of these, how many others must stay able to take its next query.
+        refused_share: running share of refused queries.
+    """
+
+    def __init__(self, query_class: QueryClass, terms: ServiceTerms, demand: Demand | None = None) -> None:
+        self.query_class = query_class
+        self.permitted = query_class.permitted
+        self.slo_s = terms.slo_s
+        self.serve_late = terms.serve_late
+        self.demand = Demand() if demand is None else demand
+        self.open = self.demand.open
+        self.offers: list[ClassOffer] = []
+        self.best_utility = -INF
+        self.candidates: list[tuple[ClassOffer, ScheduledDevice]] = []
+        self.sample_from = 0
+        self.exclusive_devices: list[tuple[ScheduledDevice, float]] = []
+        self.reserve = 1
+        self.refused_at = -INF
+        self.refused_share = 0.0
+        self.margin = AdmissionMargin()
+        self._failed_searches, self._searches_since = 0, -INF
+
+    def arrived(self, count: int, now: float) -> None:
+        """``count`` queries arrived together."""
+        if self.refused_share:
+            self.refused_share -= min(REFUSED_WEIGHT * count, 1.0) * self.refused_share
+        self.demand.arrived(count, now)
+
+    # --- restrictions ------------------------------------------------------------------------------------------------
+
+    def may_share(self, batch: ScheduledBatch) -> bool:
+        """Whether a query may join a batch of another class of the same application and size."""
+        mine, theirs = self.permitted, batch.served.permitted
+        if mine is None:
+            return True
+        return batch.option.variant in mine and (theirs is None or mine <= theirs or theirs <= mine)
+
+    def narrows(self, batch: ScheduledBatch) -> bool:
+        """Whether a query that joins the batch restricts it to fewer variants."""
+        mine, theirs = self.permitted, batch.served.permitted
+        return mine is not None and (theirs is None or mine < theirs)
+
+    # --- overload ----------------------------------------------------------------------------------------------------
+
+    def overloaded(self, now: float) -> bool:
+        """Whether a query was refused in the last :data:`OVERLOAD_S`."""
+        return now - self.refused_at < OVERLOAD_S
+
+    def margin_fraction(self, now: float) -> float:
+        """The admission margin as a part of queries' time (see :mod:`.margin`)."""
+        return self.margin.fraction(now) if now - self.refused_at < OVERLOAD_S else 0.0
+
+    def schedulable_s(self, now: float) -> float:
+        """Seconds for which a full device is scheduled: the SLO less the admission margin."""
+        return self.slo_s * (1.0 - self.margin_fraction(now)) if now - self.refused_at < OVERLOAD_S else self.slo_s
+
+    def effective_pressure(self, pressure: float, now: float) -> float:
+        """The pressure, or what the refused share says if that is more: under overload a delayed device may have little
+        scheduled, and its time is precious all the same."""
+        if now - self.refused_at >= OVERLOAD_S:
+            return pressure
+        return max(pressure, min(self.refused_share / REFUSED_FULL, 1.0))
+
+    def record_refusal(self, now: float) -> None:
+        """A query was refused: reserve more devices for a while."""
+        reserve = self.reserve + 1 if now - self.refused_at < RESERVE_S else 2
+        self.reserve = min(reserve, max(1, len(self.exclusive_devices) // 2))
+        self.refused_at = now
+        self.refused_share += REFUSED_WEIGHT * (1.0 - self.refused_share)
+
+    def full(self, now: float) -> bool:
+        """Whether recent searches for an insertion have failed on all devices."""
+        everywhere = self._failed_searches * SAMPLED_DEVICES >= len(self.candidates)
+        return everywhere and now - self._searches_since < FULL * self.slo_s
+
+    def search_failed(self, now: float) -> None:
+        """A search of some devices failed."""
+        if now - self._searches_since >= FULL * self.slo_s:
+            self._failed_searches, self._searches_since = 0, now
+        self._failed_searches += 1
+
+    def search_exhausted(self, now: float) -> None:
+        """A search of all devices failed."""
+        self._failed_searches, self._searches_since = len(self.candidates), now

@@ -1,0 +1,170 @@
+"""Serving options: what a device can run for a query class, and which option is worth its time at what pressure. Pure.
+
+The value of a row is the option's utility (accuracy times the application's weight) less the price of the device time.
+The price rises exponentially with pressure, the part of the SLO for which devices are busy: idle devices run the most
+accurate option, and the more work is scheduled, the more accuracy a second must bring. (The same trade-off as in
+drift-plus-penalty control; Neely, "Stochastic Network Optimization", 2010, Chapter 4.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+
+from workers.batching.latency import LatencyModel
+
+INF = math.inf
+#: pressure levels, from idle to a full SLO of scheduled work
+LEVELS = 64
+#: price of a second on an idle device, in points of accuracy
+FREE_PRICE = 0.5
+#: the price is multiplied by exp(pressure * (STEEPNESS + CURVATURE * pressure)): gentle at low pressure, to keep
+#: accuracy, and steep towards full pressure, since a backlog serves fewer queries and less accurately
+STEEPNESS = 9.0
+CURVATURE = 8.0
+#: a batching delay pays if a larger batch makes a row cheaper by this factor
+WORTH_WAITING = 0.9
+#: a batch is efficient if a row costs at most this multiple of a row in the best batch
+CHEAP = 1.02
+
+
+class ServingOption:
+    """A variant that a device may run for a query class.
+
+    Args:
+        variant: its id.
+        accuracy: normalised percent; ``weight``: of the application.
+        latency: expected seconds by rows; ``max_rows``: of one batch.
+        at_most: faster runs are expected, of smaller inputs, and say nothing about the device.
+        planned: placed by the plan, with its ``rate`` in items/s and ``turn_rows``, the most rows that the plan gives
+            it in one batch; else loaded in addition. For published stacks only.
+        bound: seconds by rows that hold for nearly all batches (a high quantile); None: ``latency``.
+
+    Attributes:
+        utility: accuracy times weight.
+        by_rows: seconds by rows, up to ``max_rows``.
+        row_s: seconds a row in the most efficient batch.
+        improves: by rows, whether some larger batch makes a row so much cheaper that a batching delay may pay.
+        efficient_rows: by rows, the smallest efficient batch of at most that size.
+        latency_key: equal for options that take equally long, whatever their utility.
+    """
+
+    def __init__(
+        self,
+        variant: Hashable,
+        accuracy: float,
+        latency: LatencyModel,
+        max_rows: int,
+        weight: float = 1.0,
+        at_most: bool = False,
+        planned: bool = True,
+        rate: float = 0.0,
+        turn_rows: int = 0,
+        bound: LatencyModel | None = None,
+    ) -> None:
+        self.variant = variant
+        self.accuracy = accuracy
+        self.latency = latency
+        self.bound = latency if bound is None else bound
+        self.planned = planned
+        self.rate = rate
+        self.turn_rows = turn_rows or max_rows
+        self.at_most = at_most
+        self.utility = accuracy * weight
+        self.max_rows = max_rows
+        self.by_rows = [latency.seconds(rows) for rows in range(max_rows + 1)]
+        each = [self.by_rows[rows] / rows for rows in range(1, max_rows + 1)]
+        self.row_s = min(each)
+        least, improves = INF, []
+        for seconds in reversed(each):
+            improves.append(least < WORTH_WAITING * seconds)
+            least = min(least, seconds)
+        self.improves = [True, *reversed(improves)]
+        self.efficient_rows = [0]
+        for rows in range(1, max_rows + 1):
+            cheap = CHEAP * min(each[:rows])
+            self.efficient_rows.append(next(i + 1 for i in range(rows) if each[i] <= cheap))
+        self.latency_key = (variant, at_most, tuple(self.by_rows))
+        self.key = (self.utility, *self.latency_key)
+
+    def seconds(self, rows: int) -> float:
+        """Expected seconds of a batch; one query larger than a batch runs in pieces."""
+        if rows <= self.max_rows:
+            return self.by_rows[rows]
+        pieces, rest = divmod(rows, self.max_rows)
+        return pieces * self.by_rows[self.max_rows] + self.by_rows[rest]
+
+
+#: price of a second in points of accuracy, by pressure level
+PRICES = tuple(
+    FREE_PRICE * math.exp(level / LEVELS * (STEEPNESS + CURVATURE * (level / LEVELS))) for level in range(LEVELS)
+)
+
+
+class OptionSet:
+    """The options of one query class on some devices.
+
+    Args:
+        options: at least one, in any order.
+
+    Attributes:
+        all_options: as given; ``options``: without dominated ones, the most accurate first.
+        lead: utility of the most accurate option less that of the next.
+        key: equal for equal sets.
+    """
+
+    def __init__(self, options: Sequence[ServingOption]) -> None:
+        self.all_options = tuple(options)
+        self.options = sorted(_undominated(options), key=lambda option: (-option.utility, option.row_s))
+        self.best_utility = self.options[0].utility
+        self.lead = self.best_utility - self.options[1].utility if len(self.options) > 1 else INF
+        self.key = tuple(option.key for option in self.options)
+        self._least: dict[int, float] = {}
+        self._ranked: list[tuple[tuple[float, ServingOption], ...] | None] = [None] * LEVELS
+
+    def ranked(self, level: int) -> tuple[tuple[float, ServingOption], ...]:
+        """(value of a row, option), best first, at a pressure level."""
+        ranked = self._ranked[level]
+        if ranked is None:
+            priced = [(option.utility - PRICES[level] * option.row_s, option) for option in self.options]
+            priced.sort(key=lambda item: -item[0])
+            ranked = self._ranked[level] = tuple(priced)
+        return ranked
+
+    def least(self, rows: int) -> float:
+        """Expected seconds of the fastest option: a lower bound for all devices."""
+        if rows not in self._least:
+            self._least[rows] = min(option.seconds(rows) for option in self.options)
+        return self._least[rows]
+
+    def best(
+        self, rows: int, queries: int, within_s: float, corrections: Mapping[ServingOption, float], level: int
+    ) -> ServingOption | None:
+        """The most valuable option whose corrected seconds for ``rows`` rows of ``queries`` queries are at most
+        ``within_s``; None: there is none."""
+        best, most, price = None, -INF, PRICES[level]
+        for option in self.options:
+            if rows > option.max_rows and queries > 1:
+                continue
+            seconds = option.seconds(rows)
+            if seconds * corrections[option] > within_s:
+                continue
+            value = option.utility * rows - price * seconds
+            if value > most:
+                best, most = option, value
+        return best
+
+
+def _undominated(options: Sequence[ServingOption]) -> list[ServingOption]:
+    """The options for which no other one is as accurate and as fast at every batch size."""
+    kept: list[ServingOption] = []
+    for option in sorted(options, key=lambda option: (-option.utility, option.row_s)):
+        if not any(_dominates(other, option) for other in kept):
+            kept.append(option)
+    return kept
+
+
+def _dominates(one: ServingOption, other: ServingOption) -> bool:
+    if one.utility < other.utility or one.max_rows < other.max_rows:
+        return False
+    return all(one.seconds(rows) <= other.seconds(rows) for rows in range(1, other.max_rows + 1))

@@ -27,7 +27,7 @@ class Entry(msgspec.Struct, eq=False):
         waited_s: seconds from receipt to start.
         run_s: seconds inside ``session.run``.
         held_s: seconds that it held the device.
-        ended: when it ended, in seconds on the event loop's clock.
+        ended: when it ended, in seconds on the monotonic clock.
         extent: the largest open dimension of its queries.
     """
 

@@ -25,7 +25,7 @@ _LEAST, _MOST = -3600.0, 86400.0
 
 class Ticket(NamedTuple):
     """A query of one gateway, by the gateway's number, as far as it takes to refuse it. ``deadline``: seconds on the
-    event loop's clock."""
+    monotonic clock."""
 
     connection: FrameConnection
     id: int
@@ -38,7 +38,7 @@ class Ticket(NamedTuple):
 class DispatchedBatch(msgspec.Struct, eq=False):
     """A batch that was dispatched to this device.
 
-    ``variant``: id. ``limit``: rows that one run may take. ``arrived``: seconds on the event loop's clock. ``ids``,
+    ``variant``: id. ``limit``: rows that one run may take. ``arrived``: seconds on the monotonic clock. ``ids``,
     ``budgets`` (seconds from then) and ``shapes`` are columns, one value a query. ``body``: the run's inputs, each in
     one piece, in the signature's order, rows of all queries in theirs; None where they cannot stand in one array: then
     ``arrays`` has each query's. ``soonest``: no query's deadline is earlier; ``largest``: nor has any more rows.

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -144,7 +145,7 @@ class Measuring:
         _log.info("measured", job=job.order.job, variant=job.order.variant.name, ok=isinstance(report, ProfileDone))
 
     def _progress(self, job: _Job, phase: str, done: float, always: bool = True) -> None:
-        now = self._device.clock()
+        now = time.monotonic()
         if always or now - job.reported_at >= PROGRESS_EVERY_S:
             job.reported_at = now
             report = ProfileProgress(job=job.order.job, phase=phase, done=min(1.0, done), points=job.profile)

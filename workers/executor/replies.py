@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import time
 from collections.abc import Iterable, Sequence
 
 from workers import log
@@ -26,21 +26,20 @@ class Replies:
         self._residents = residents
         self._meters = meters
         self._second = second
-        self._clock = asyncio.get_running_loop().time
 
     def answer(
         self,
         batch: DispatchedBatch,
         loaded: Loaded,
         outcome: Outcome,
-        waited_s: float,
+        queue_s: float,
         held_s: float,
         stopped_s: float = 0.0,
     ) -> None:
         """Answer every query of a batch that ran.
 
         Args:
-            waited_s: seconds from receipt to start.
+            queue_s: seconds from receipt to start.
             held_s: seconds that the batch held the device.
             stopped_s: the watchdog's limit in seconds if it stopped the batch, else 0.
         """
@@ -53,7 +52,7 @@ class Replies:
                 variant.name,
                 loaded.accuracy,
                 loaded.accuracy_normalized,
-                waited_s,
+                queue_s,
                 run_s,
                 batch.rows,
                 held_s,
@@ -78,7 +77,7 @@ class Replies:
 
     def refuse_all(self, tickets: Iterable[Ticket], code: str, text: str) -> None:
         """Refuse queries that were taken out of their batches; retryable while they have time left."""
-        now = self._clock()
+        now = time.monotonic()
         for ticket in tickets:
             if code == "late" and self._had_time(ticket):
                 self._second.refused(ticket.application, ticket.rows)

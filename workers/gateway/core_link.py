@@ -163,14 +163,6 @@ class CoreLink:
             self._configure(message.config)
 
     def _answered(self, message: Answered, body: memoryview) -> None:
-        run = Run(
-            message.device,
-            message.variant,
-            message.accuracy,
-            message.accuracy_normalized,
-            message.run_s,
-            message.batch_rows,
-        )
         flights, answers, at = [], [], 0
         for number, place, queue_s in message.queries:
             headers, parts = message.outputs[place], []
@@ -185,6 +177,17 @@ class CoreLink:
         if at != len(body):
             raise FrameError(f"body has {len(body)} bytes, its tensors {at}")
         if flights:
+            run = Run(
+                message.device,
+                message.variant,
+                message.accuracy,
+                message.accuracy_normalized,
+                message.run_s,
+                message.batch_rows,
+                message.held_s,
+                # The way between front and core counts, too.
+                time.monotonic() - flights[0].sent_at - message.held_s,
+            )
             self._front.deliver(flights, run, 0.0, answers)
 
 

@@ -113,6 +113,7 @@ class RemoteFront:
             run.rows,
             tuple(outputs),
             tuple(queries),
+            run.held_s,
         )
         self._connection.send(message, body)
 

@@ -158,7 +158,7 @@ class Results(Frame, frozen=True):
         queue_s: seconds from receipt to start.
         run_s: seconds inside the model's runs.
         batch_rows: rows of the whole batch.
-        held_s: seconds that the batch held the device, with what is to be done around the run; 0: unknown.
+        held_s: seconds that the batch held the device: ``run_s``, assembling the batch and encoding its outputs.
         rows: of each query; empty: one row each.
     """
 

@@ -199,12 +199,11 @@ class DeviceLoop:
             return False
         loaded.used_at = now
         began = time.monotonic()
-        estimate = loaded.at(batch.extent)
-        usual_s = estimate.usual_s(batch.rows)
+        usual_s = loaded.at(batch.extent).usual_s(batch.rows)
         most_s = limit_s(usual_s, loaded.application.slo_s)
         given = (loaded.model, batch)
         if usual_s > self._inline_s:
-            self._busy, self.busy_until = True, now + estimate.seconds(now, batch.rows)
+            self._busy, self.busy_until = True, began + usual_s
             call = (most_s, loaded.id, answers.of_batch, given)
             self._thread.call(self._watchdog.call, call, functools.partial(self._ran, batch, loaded, began))
             return True

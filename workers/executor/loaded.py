@@ -59,7 +59,7 @@ class Loaded:
         points = resident.profile
         if not points:
             points = tuple(ProfilePoint(rows, took, took, took) for rows, took in dict(self.warm_runs).items()) or (
-                # A guess that lets the first batch go; the observed inflation corrects it.
+                # A guess that lets the first batch go; observed run times correct it.
                 ProfilePoint(1, application.slo_s / 8, application.slo_s / 8, application.slo_s / 8),
             )
         largest = max(application.sizes, default=0) if shapes.has_open(application.signature) else None

@@ -26,8 +26,8 @@ from workers.protocol.frames import (
     Grant,
     Hello,
     Measure,
-    MeasureReport,
     Refusal,
+    Relay,
     Results,
 )
 from workers.protocol.specs import (
@@ -105,7 +105,7 @@ class Peer:
         return self
 
     def _on_message(self, _connection, message: Frame, body: memoryview) -> None:
-        self.messages.append(message.report if isinstance(message, MeasureReport) else message)
+        self.messages.append(message.message if isinstance(message, Relay) else message)
         if isinstance(message, Refusal):
             self._answered(message.id, message, {})
         elif isinstance(message, Results):
@@ -188,7 +188,10 @@ def _array(datatype: str, shape: tuple[int, ...], part: memoryview) -> np.ndarra
 def _apart(message: Results, body: memoryview, rows: dict[int, int]):
     """Each query's own outputs, as one that knows its queries' rows has them; those of no known query count as one."""
     outputs: dict[int, dict[str, np.ndarray]] = {id: {} for id in message.ids}
-    for tensor, part in zip(message.outputs, frames.split_body(message.outputs, body), strict=True):
+    at = 0
+    for tensor in message.outputs:
+        part = body[at : at + tensor.nbytes]
+        at += tensor.nbytes
         counts = [rows.get(id, 1) for id in message.ids]
         assert sum(counts) == tensor.shape[0]
         sizes = tensor.sizes or [tensor.nbytes * count // tensor.shape[0] for count in counts]
@@ -198,6 +201,7 @@ def _apart(message: Results, body: memoryview, rows: dict[int, int]):
             shape = (count, *tensor.shape[1:])
             outputs[id][tensor.name] = _array(tensor.datatype, shape, part[start : start + size])
             start += size
+    assert at == len(body)
     return outputs.items()
 
 

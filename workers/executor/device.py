@@ -11,13 +11,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from workers.protocol.frames import (
-    DriftReport,
-    ExecutorState,
-    OverloadReport,
-    StateReport,
-    StatsReport,
-)
+from workers.protocol.control import Drift, Overload
+from workers.protocol.frames import ExecutorState, Relay, StateReport, StatsReport
 from workers.protocol.specs import DeviceInfo, DeviceState
 
 from .accounting import DeferredAccounting
@@ -50,7 +45,7 @@ class DeviceService:
         self._accounting = DeferredAccounting(self._second, self._meters)
         self.residents = DeviceResidents()
         self.queue = BatchQueue()
-        self._replies = Replies(peers, self.residents, self._meters, self._second)
+        self._replies = Replies(info.id, peers, self.residents, self._meters, self._second)
         self.device_loop = DeviceLoop(
             info,
             runtime.watchdog,
@@ -154,11 +149,11 @@ class DeviceService:
             StatsReport(second.close(now, self.info.id, self.queue.rows, memory, self.residency.plan_version, loaded))
         )
         for name, arrived, refused in overloads:
-            self.peers.report(OverloadReport(name, arrived, refused))
+            self.peers.report(Relay(Overload(device=self.info.id, application=name, arrived=arrived, refused=refused)))
         for one in loaded.values():
             ratio = one.drifted(now)
             if ratio is not None:
-                self.peers.report(DriftReport(one.id, ratio))
+                self.peers.report(Relay(Drift(device=self.info.id, variant=one.id, ratio=ratio)))
 
     # --- the device's time ------------------------------------------------------------------------------------------
 

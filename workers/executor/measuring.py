@@ -23,7 +23,7 @@ import numpy as np
 from workers import log, metrics
 from workers.protocol import shapes
 from workers.protocol.control import ProfileDone, ProfileFailed, ProfileOrder, ProfileProgress
-from workers.protocol.frames import Measure, MeasureReport
+from workers.protocol.frames import Measure, Relay
 from workers.protocol.run_limits import limit_s
 from workers.protocol.specs import ProfilePoint
 
@@ -141,7 +141,7 @@ class Measuring:
                 asyncio.get_running_loop().call_soon(self._next)
             elif self._current is None:
                 asyncio.get_running_loop().call_soon(self._next)
-        self._device.peers.report(MeasureReport(report))
+        self._device.peers.report(Relay(report))
         _log.info("measured", job=job.order.job, variant=job.order.variant.name, ok=isinstance(report, ProfileDone))
 
     def _progress(self, job: _Job, phase: str, done: float, always: bool = True) -> None:
@@ -149,7 +149,7 @@ class Measuring:
         if always or now - job.reported_at >= PROGRESS_EVERY_S:
             job.reported_at = now
             report = ProfileProgress(job=job.order.job, phase=phase, done=min(1.0, done), points=job.profile)
-            self._device.peers.report(MeasureReport(report))
+            self._device.peers.report(Relay(report))
 
     async def _measure(self, job: _Job) -> ProfileDone:
         order, device = job.order, self._device

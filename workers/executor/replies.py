@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterable, Sequence
 
 from workers import log
-from workers.protocol.frames import FrameConnection, Refusal, Results, StopReport
+from workers.protocol.control import Fault
+from workers.protocol.frames import FrameConnection, Refusal, Relay, Results
 
 from .answers import Outcome
 from .batch import DispatchedBatch, Ticket
@@ -21,7 +22,8 @@ _WHOLE = 0.8
 
 
 class Replies:
-    def __init__(self, peers: Peers, residents: DeviceResidents, meters: Meters, second: DeviceSecond):
+    def __init__(self, device: str, peers: Peers, residents: DeviceResidents, meters: Meters, second: DeviceSecond):
+        self._device = device
         self._peers = peers
         self._residents = residents
         self._meters = meters
@@ -73,7 +75,8 @@ class Replies:
             text = f"{variant.name}: the run did not end within {limit_s:g} s and was stopped"
             self.refuse(batch.connection, ids, variant.application, "stopped", text, len(batch.ids) > 1)
         _log.error("run stopped", variant=variant.name, limit_s=limit_s)
-        self._peers.report(StopReport(variant.id, variant.name, limit_s))
+        detail = f"a run of {variant.name} did not end within {limit_s:g} s and was stopped"
+        self._peers.report(Relay(Fault(device=self._device, variant=variant.id, cause="stopped", detail=detail)))
 
     def refuse_all(self, tickets: Iterable[Ticket], code: str, text: str) -> None:
         """Refuse queries that were taken out of their batches; retryable while they have time left."""

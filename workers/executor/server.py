@@ -15,7 +15,6 @@ from workers.protocol.frames import (
     Cancel,
     Frame,
     FrameConnection,
-    FrameError,
     Hello,
     Measure,
     MeasureCancel,
@@ -26,6 +25,7 @@ from workers.protocol.frames import (
     StateReport,
     ToExecutorRaw,
 )
+from workers.protocol.framing import FrameError
 
 from .device import DeviceService
 from .measuring import Measuring

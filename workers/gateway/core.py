@@ -25,7 +25,8 @@ from workers import log
 from workers.dispatch.binding import QueryClass
 from workers.dispatch.menu import Menu
 from workers.protocol.endings import Ending
-from workers.protocol.frames import ExecutorState, FrameError, Refusal, Results
+from workers.protocol.frames import ExecutorState, Refusal, Results
+from workers.protocol.framing import FrameError
 from workers.protocol.results import answers as split_results
 
 from .binding_driver import BindingDriver

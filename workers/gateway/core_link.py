@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from workers import log
 from workers.protocol.control import GatewayConfig
-from workers.protocol.frames import Form, Frame, FrameConnection, FrameError, Hello, connect
+from workers.protocol.frames import Form, Frame, FrameConnection, Hello, connect
+from workers.protocol.framing import FrameError
 from workers.protocol.fronts import Answered, Ask, Configure, Failed, FromCore, FrontStats, Retract, Status
 from workers.protocol.gateways import CoreStatus
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from workers import log
 from workers.protocol.control import GatewayConfig
-from workers.protocol.frames import Frame, FrameConnection, FrameError, Hello, Metrics, MetricsRequest
+from workers.protocol.frames import Frame, FrameConnection, Hello, Metrics, MetricsRequest
+from workers.protocol.framing import FrameError
 from workers.protocol.fronts import Answered, Ask, Configure, Failed, FrontStats, Retract, Status, ToCore
 from workers.protocol.gateways import CoreStatus
 from workers.protocol.results import Answer as PackedAnswer

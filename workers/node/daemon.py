@@ -177,22 +177,13 @@ class NodeDaemon:
     def _heard(self, ref: str, frame: frames.Frame) -> None:
         match frame:
             case frames.StateReport(state=state):
-                self._set_state(ref, msgspec.structs.replace(state, device=ref))
+                self._set_state(ref, state)
             case frames.StatsReport(stats=stats):
-                self._stats[ref].append(msgspec.structs.replace(stats, device=ref))
-            case frames.OverloadReport():
-                self.link.send(
-                    control.Overload(
-                        device=ref, application=frame.application, arrived=frame.arrived, refused=frame.refused
-                    )
-                )
-            case frames.StopReport():
-                detail = f"a run of {frame.name} did not end within {frame.limit_s:g} s and was stopped"
-                self.link.send(control.Fault(device=ref, variant=frame.variant, cause="stopped", detail=detail))
-            case frames.DriftReport():
-                self.link.send(control.Drift(device=ref, variant=frame.variant, ratio=frame.ratio))
-            case frames.MeasureReport():
-                self.jobs.relay(frame.report)
+                self._stats[ref].append(stats)
+            case frames.Relay(message=control.Overload() | control.Drift() | control.Fault() as message):
+                self.link.send(message)
+            case frames.Relay(message=report):
+                self.jobs.relay(report)
             case frames.Metrics():
                 waiters = self._metrics_waiters[ref]
                 while waiters:

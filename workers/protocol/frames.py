@@ -17,8 +17,8 @@ from typing import Any
 
 import msgspec
 
-from .control import ProfileDone, ProfileFailed, ProfileOrder, ProfileProgress
-from .framing import PREFIX, VERSION, FrameError, Framing
+from .control import Drift, Fault, Overload, ProfileDone, ProfileFailed, ProfileOrder, ProfileProgress
+from .framing import PREFIX, VERSION, Framing
 from .specs import ApplicationSpec, DevicePlan, DeviceState, DeviceStats
 
 #: a batch's inputs are to fit between two processes: else each part of them that the other has taken wakes this one
@@ -232,33 +232,10 @@ class StatsReport(Frame, frozen=True):
     stats: DeviceStats
 
 
-class OverloadReport(Frame, frozen=True):
-    """See ``control.Overload``."""
+class Relay(Frame, frozen=True):
+    """A message for the control plane; the node sends it on."""
 
-    application: str
-    arrived: int
-    refused: int
-
-
-class StopReport(Frame, frozen=True):
-    """A run of the variant exceeded the watchdog's limit (seconds) and was stopped."""
-
-    variant: int
-    name: str
-    limit_s: float
-
-
-class DriftReport(Frame, frozen=True):
-    """See ``control.Drift``."""
-
-    variant: int
-    ratio: float
-
-
-class MeasureReport(Frame, frozen=True):
-    """What the control plane is to learn of a profile job; the node relays it."""
-
-    report: ProfileProgress | ProfileDone | ProfileFailed
+    message: Overload | Drift | Fault | ProfileProgress | ProfileDone | ProfileFailed
 
 
 class Metrics(Frame, frozen=True):
@@ -270,18 +247,7 @@ class Metrics(Frame, frozen=True):
 ToExecutor = Hello | Grant | Cancel | Moved | Apply | Measure | MeasureCancel | MetricsRequest
 #: the same messages as an executor reads them
 ToExecutorRaw = Hello | RawGrant | Cancel | Moved | Apply | Measure | MeasureCancel | MetricsRequest
-FromExecutor = (
-    ExecutorState
-    | Results
-    | Refusal
-    | StateReport
-    | StatsReport
-    | OverloadReport
-    | StopReport
-    | DriftReport
-    | MeasureReport
-    | Metrics
-)
+FromExecutor = ExecutorState | Results | Refusal | StateReport | StatsReport | Relay | Metrics
 
 _encoder = msgspec.msgpack.Encoder()
 _forms = msgspec.msgpack.Decoder(tuple[Form, ...])
@@ -429,18 +395,3 @@ async def connect(endpoint: str, connection: Callable[[], FrameConnection]) -> F
         raise ValueError(f"endpoint {endpoint!r}: must be unix:/path")
     _, protocol = await asyncio.get_running_loop().create_unix_connection(connection, endpoint.removeprefix("unix:"))
     return protocol
-
-
-def split_body(headers: Sequence[TensorHeader], body: memoryview) -> list[memoryview]:
-    """The body cut into one view a tensor.
-
-    Raises:
-        FrameError: the sizes do not add up.
-    """
-    parts, offset = [], 0
-    for header in headers:
-        parts.append(body[offset : offset + header.nbytes])
-        offset += header.nbytes
-    if offset != len(body):
-        raise FrameError(f"body has {len(body)} bytes, its tensors {offset}")
-    return parts

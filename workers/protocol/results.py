@@ -6,7 +6,8 @@ import functools
 import math
 from collections.abc import Sequence
 
-from .frames import FrameError, Results, ResultTensor, TensorHeader
+from .frames import Results, ResultTensor, TensorHeader
+from .framing import FrameError
 
 Answer = tuple[tuple[TensorHeader, ...], Sequence[memoryview]]
 

@@ -21,14 +21,14 @@ from workers.protocol.control import ProfileOrder
 from workers.protocol.frames import (
     Apply,
     ExecutorState,
-    Form,
     Frame,
-    Grant,
     Hello,
     Measure,
     Refusal,
     Relay,
+    RequestShape,
     Results,
+    RunBatch,
 )
 from workers.protocol.specs import (
     ApplicationSpec,
@@ -154,21 +154,21 @@ class Peer:
         outputs: dict[int, tuple[str, ...]] | None = None,
         rows: int | None = None,
     ) -> None:
-        """Send queries (their inputs by id, in the signature's order) as one batch; those of one form share it.
+        """Send queries (their inputs by id, in the signature's order) as one batch; those of one shape share it.
         ``rows``: of each query, where its inputs have another number."""
-        forms: dict[Form, int] = {}
+        shapes: dict[RequestShape, int] = {}
         columns: list[list] = []
         given = []
         for id, arrays in queries.items():
             parts = [encode(name, array) for name, array in arrays.items()]
             count = len(next(iter(arrays.values()))) if rows is None else rows
-            form = Form(count, tuple(header for header, _ in parts), (outputs or {}).get(id, ()))
-            given.append((id, forms.setdefault(form, len(forms)), (budgets or {}).get(id, BUDGET_S)))
+            shape = RequestShape(count, tuple(header for header, _ in parts), (outputs or {}).get(id, ()))
+            given.append((id, shapes.setdefault(shape, len(shapes)), (budgets or {}).get(id, BUDGET_S)))
             self._granted_rows[id] = count
             columns += [[] for _ in range(len(parts) - len(columns))]
             for column, (_, data) in zip(columns, parts, strict=True):
                 column.append(data)
-        message = Grant(number, application, variant, max_rows, tuple(forms), tuple(given))
+        message = RunBatch(number, application, variant, max_rows, tuple(shapes), tuple(given))
         self.connection.send(message, [data for column in columns for data in column])
 
     async def answer(self, id: int) -> tuple[Frame, dict[str, np.ndarray]]:

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from workers.protocol.frames import FrameConnection, RawGrant, read_forms
+from workers.protocol.frames import FrameConnection, ReceivedBatch, read_shapes
 
 from .loaded import Loaded
-from .request_shapes import InvalidQuery, RequestShape, RequestShapes
+from .request_shapes import CheckedShape, CheckedShapes, InvalidQuery
 
 #: seconds that a query's budget may say; one that was due long ago is late, not wrong
 _LEAST, _MOST = -3600.0, 86400.0
@@ -43,7 +43,7 @@ class DispatchedBatch(msgspec.Struct, eq=False):
     one piece, in the signature's order, rows of all queries in theirs; None where they cannot stand in one array: then
     ``arrays`` has each query's. ``soonest``: no query's deadline is earlier; ``largest``: nor has any more rows.
     ``same``: whether all have one shape. ``extent``: the largest open dimension of its queries, see
-    :class:`.request_shapes.RequestShape`.
+    :class:`.request_shapes.CheckedShape`.
     """
 
     number: int
@@ -55,7 +55,7 @@ class DispatchedBatch(msgspec.Struct, eq=False):
     padding: dict[str, float]
     ids: Sequence[int]
     budgets: Sequence[float]
-    shapes: Sequence[RequestShape]
+    shapes: Sequence[CheckedShape]
     rows: int
     largest: int
     soonest: float
@@ -121,7 +121,7 @@ class DispatchedBatch(msgspec.Struct, eq=False):
         ]
 
 
-def _sizes(shapes: Sequence[RequestShape]) -> tuple[int, int, bool, int]:
+def _sizes(shapes: Sequence[CheckedShape]) -> tuple[int, int, bool, int]:
     """Rows of all queries, most rows of one, whether all have one shape, and the largest extent."""
     if not shapes:
         return 0, 0, True, 0
@@ -135,7 +135,7 @@ def _without(column: Sequence, gone: set[int]) -> list:
 
 
 def admit(
-    message: RawGrant, body: memoryview, application: RequestShapes, connection: FrameConnection, now: float
+    message: ReceivedBatch, body: memoryview, application: CheckedShapes, connection: FrameConnection, now: float
 ) -> tuple[DispatchedBatch, list[tuple[int, str]]]:
     """The batch of those queries that are right, and (id, what is wrong) of the others."""
     alike = _alike(message, body, application, connection, now)
@@ -143,10 +143,10 @@ def admit(
 
 
 def _alike(
-    message: RawGrant, body: memoryview, application: RequestShapes, connection: FrameConnection, now: float
+    message: ReceivedBatch, body: memoryview, application: CheckedShapes, connection: FrameConnection, now: float
 ) -> DispatchedBatch | None:
     """The batch, if every query is right and all stand in one array an input."""
-    queries, known = message.queries, application.shapes(message.forms)
+    queries, known = message.queries, application.shapes(message.shapes)
     if not queries or not known:
         return None
     ids, places, budgets = zip(*queries, strict=True)
@@ -193,17 +193,17 @@ def _alike(
 
 
 def _one_by_one(
-    message: RawGrant, body: memoryview, application: RequestShapes, connection: FrameConnection, now: float
+    message: ReceivedBatch, body: memoryview, application: CheckedShapes, connection: FrameConnection, now: float
 ) -> tuple[DispatchedBatch, list[tuple[int, str]]]:
-    shapes = application.shapes(message.forms)
+    shapes = application.shapes(message.shapes)
     starts, wanted = _starts(message)
     known: set[int] = set()
-    columns: list[tuple[int, float, RequestShape, dict[str, np.ndarray]]] = []
+    columns: list[tuple[int, float, CheckedShape, dict[str, np.ndarray]]] = []
     wrong: list[tuple[int, str]] = []
     for (id, place, budget_s), at in zip(message.queries, starts, strict=True):
         try:
             if not 0 <= place < len(shapes):
-                raise InvalidQuery(f"form: must be from 0 to {len(shapes) - 1}, not {place}")
+                raise InvalidQuery(f"shape: must be from 0 to {len(shapes) - 1}, not {place}")
             # Where the body's size is wrong, no query's bytes can be assigned.
             if wanted != len(body):
                 raise InvalidQuery(f"inputs: body has {len(body)} bytes, its tensors {wanted}")
@@ -247,10 +247,10 @@ def waits_already(id: int) -> str:
     return f"id: {id} is waiting already"
 
 
-def _starts(message: RawGrant) -> tuple[list[tuple[int, ...]], int]:
-    """Where each query's inputs begin in the body, and how long the body has to be. A query of no known form has
+def _starts(message: ReceivedBatch) -> tuple[list[tuple[int, ...]], int]:
+    """Where each query's inputs begin in the body, and how long the body has to be. A query of no known shape has
     none."""
-    known = [[max(0, header.nbytes) for header in form.inputs] for form in read_forms(message.forms)]
+    known = [[max(0, header.nbytes) for header in shape.inputs] for shape in read_shapes(message.shapes)]
     sizes = [known[place] if 0 <= place < len(known) else [] for _, place, _ in message.queries]
     starts: list[list[int]] = [[] for _ in sizes]
     at = 0

@@ -2,7 +2,7 @@
 
 The life of a batch in the executor:
 
-1. ``server`` reads a ``Grant``, and ``intake`` finds its application's request shapes.
+1. ``server`` reads a ``RunBatch``, and ``intake`` finds its application's request shapes.
 2. ``batch.admit`` checks every query; one that is wrong is refused alone.
 3. The batch is refused where the device is closed, its queue full, or the variant not warm.
 4. It starts at once if the device is idle and nothing waits (:meth:`DeviceLoop.start`); else it joins the queue.
@@ -11,7 +11,7 @@ The life of a batch in the executor:
 7. A short batch runs in the loop's own thread, a longer one in the device's; the watchdog limits both.
 8. ``answers`` runs the model: by I/O binding, else on arrays, else query by query.
 9. ``replies`` sends one ``Results`` for queries with outputs of like shapes, and a ``Refusal`` for each that failed.
-10. ``accounting`` notes what the batch did, and accounts for it later (statistics, metrics, latency estimates).
+10. ``accounting`` notes what the batch did, and accounts for it later (statistics, metrics, drift).
 """
 
 from __future__ import annotations

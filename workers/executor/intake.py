@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from workers.protocol.frames import FrameConnection, RawGrant
+from workers.protocol.frames import FrameConnection, ReceivedBatch
 
 from .batch import DispatchedBatch, admit, waits_already
 from .batch_queue import BatchQueue
@@ -37,7 +37,7 @@ class Intake:
         self._second = second
         self._queue_rows = queue_rows
 
-    def dispatch(self, connection: FrameConnection, message: RawGrant, body: memoryview) -> None:
+    def dispatch(self, connection: FrameConnection, message: ReceivedBatch, body: memoryview) -> None:
         """Run or queue a batch; a query that is wrong in itself is refused alone."""
         now, name, queue, refuse = time.monotonic(), message.application, self._queue, self._replies.refuse
         application = self._residents.applications.get(name)

@@ -10,7 +10,7 @@ from workers.protocol.frames import WarmVariant
 from workers.protocol.specs import ApplicationSpec, ProfilePoint, Resident, VariantSpec
 
 from .estimates import LatencyEstimate
-from .request_shapes import RequestShapes
+from .request_shapes import CheckedShapes
 from .runtime import RunnableModel
 
 
@@ -71,7 +71,7 @@ class Loaded:
             self._smaller = [(size, LatencyEstimate(shapes.of_class(resident.smaller, size), size)) for size in sizes]
 
     def at(self, extent: int) -> LatencyEstimate:
-        """The estimate for queries as large as ``extent`` (:class:`.RequestShape`); 0: of any size."""
+        """The estimate for queries as large as ``extent`` (:class:`.CheckedShape`); 0: of any size."""
         if extent:
             for size, estimate in self._smaller:
                 if extent <= size:
@@ -102,13 +102,13 @@ class DeviceResidents:
 
     def __init__(self) -> None:
         self.variants: dict[int, Loaded] = {}
-        self.applications: dict[str, RequestShapes] = {}
+        self.applications: dict[str, CheckedShapes] = {}
 
     def keep_applications(self, specs: Mapping[str, ApplicationSpec]) -> None:
         """Know these applications only; request shapes of one that changed are checked anew."""
         known = self.applications
         self.applications = {
-            name: known[name] if name in known and known[name].spec == spec else RequestShapes(spec)
+            name: known[name] if name in known and known[name].spec == spec else CheckedShapes(spec)
             for name, spec in specs.items()
         }
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from workers import log
 from workers.protocol.control import GatewayConfig
-from workers.protocol.frames import Form, Frame, FrameConnection, Hello, connect
+from workers.protocol.frames import Frame, FrameConnection, Hello, RequestShape, connect
 from workers.protocol.framing import FrameError
 from workers.protocol.fronts import Answered, Ask, Configure, Failed, FromCore, FrontStats, Retract, Status
 from workers.protocol.gateways import CoreStatus
@@ -193,11 +193,11 @@ class CoreLink:
 
 
 def _ask(application: str, flights: list[InFlightQuery], now: float) -> tuple[Ask, list]:
-    forms: dict[Form, int] = {}
+    shapes: dict[RequestShape, int] = {}
     queries, body = [], []
     for flight in flights:
         query = flight.query
-        place = forms.setdefault(query.terms.form, len(forms))
+        place = shapes.setdefault(query.terms.form, len(shapes))
         queries.append(
             (
                 flight.id,
@@ -210,4 +210,4 @@ def _ask(application: str, flights: list[InFlightQuery], now: float) -> tuple[As
             )
         )
         body += query.parts
-    return Ask(application, tuple(forms), tuple(queries)), body
+    return Ask(application, tuple(shapes), tuple(queries)), body

@@ -78,8 +78,8 @@ class ExecutorState(Frame, frozen=True):
 # --- gateway to executor --------------------------------------------------------------------------------------------
 
 
-class Form(msgspec.Struct, frozen=True, array_like=True):
-    """What many queries share: everything but their numbers and deadlines.
+class RequestShape(msgspec.Struct, frozen=True, array_like=True):
+    """The properties that many queries share: all but numbers, deadlines and data.
 
     Attributes:
         inputs: in the signature's order.
@@ -91,35 +91,40 @@ class Form(msgspec.Struct, frozen=True, array_like=True):
     outputs: tuple[str, ...] = ()
 
 
-class Grant(Frame, frozen=True):
-    """Queries to run together on ``variant`` (an id), in runs of at most ``max_rows`` rows, once everything granted
-    before has run. ``number``: the gateway's own. ``queries``: (id, place of its form in ``forms``, budget in
-    seconds). The budget is the time left for the executor, the way back already taken off.
-
-    The body holds the first input of every query, in the order of ``queries``, then the second one of every query, and
-    so on: what a run takes of an input lies in one piece.
+class RunBatch(Frame, frozen=True):
+    """A dispatched batch: run these queries together, once everything dispatched before has run.
 
     Each query is answered once, by a :class:`Results` that names it or by a :class:`Refusal` of its own. One that would
-    be late even if it ran alone is refused when its turn comes, unless its application serves late answers; the others
-    run all the same."""
+    be late even if it ran alone is refused when its batch is due, unless its application serves late answers; the
+    others run all the same. The body holds the first input of every query, in the order of ``queries``, then the second
+    one of every query, and so on: each input of a run lies in one piece.
+
+    Attributes:
+        number: the gateway's own.
+        variant: id.
+        max_rows: rows that one run may take.
+        queries: (id, index of its shape in ``shapes``, budget): seconds left for the executor, without the way back.
+    """
 
     number: int
     application: str
     variant: int
     max_rows: int
-    forms: tuple[Form, ...]
+    shapes: tuple[RequestShape, ...]
     queries: tuple[tuple[int, int, float], ...]
 
 
-class RawGrant(Frame, frozen=True, tag="Grant"):
-    """A :class:`Grant` as an executor reads it: its ``forms`` (see :func:`read_forms`) come again with each batch, and
-    are known by their bytes. These may be used as long as the header, which is until the next frame is read."""
+class ReceivedBatch(Frame, frozen=True, tag="RunBatch"):
+    """A :class:`RunBatch` as an executor reads it: ``shapes`` recur with each batch and are recognised by their bytes.
+
+    They may be used as long as the header, which is until the next frame is read; :func:`read_shapes` decodes them.
+    """
 
     number: int
     application: str
     variant: int
     max_rows: int
-    forms: msgspec.Raw
+    shapes: msgspec.Raw
     queries: tuple[tuple[int, int, float], ...]
 
 
@@ -150,7 +155,7 @@ class ResultTensor(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Results(Frame, frozen=True):
-    """Answers to queries of one :class:`Grant`, by its ``number``, that want the same outputs and whose outputs have
+    """Answers to queries of one :class:`RunBatch`, by its ``number``, that want the same outputs and whose outputs have
     the same shapes but for their rows: all of a batch, mostly. ``ids`` and the body's parts are in the same order; the
     body holds the first output of every query, then the second one, and so on.
 
@@ -244,25 +249,25 @@ class Metrics(Frame, frozen=True):
     text: str
 
 
-ToExecutor = Hello | Grant | Cancel | Moved | Apply | Measure | MeasureCancel | MetricsRequest
+ToExecutor = Hello | RunBatch | Cancel | Moved | Apply | Measure | MeasureCancel | MetricsRequest
 #: the same messages as an executor reads them
-ToExecutorRaw = Hello | RawGrant | Cancel | Moved | Apply | Measure | MeasureCancel | MetricsRequest
+ReceivedByExecutor = Hello | ReceivedBatch | Cancel | Moved | Apply | Measure | MeasureCancel | MetricsRequest
 FromExecutor = ExecutorState | Results | Refusal | StateReport | StatsReport | Relay | Metrics
 
 _encoder = msgspec.msgpack.Encoder()
-_forms = msgspec.msgpack.Decoder(tuple[Form, ...])
+_shapes = msgspec.msgpack.Decoder(tuple[RequestShape, ...])
 Buffer = bytes | bytearray | memoryview
 #: bytes of a body that are rather copied behind their header than handed to the system apart from it
 _JOINED = 4096
 
 
-def read_forms(raw: msgspec.Raw | bytes) -> tuple[Form, ...]:
-    """The forms of a :class:`RawGrant`.
+def read_shapes(raw: msgspec.Raw | bytes) -> tuple[RequestShape, ...]:
+    """The shapes of a :class:`ReceivedBatch`.
 
     Raises:
         msgspec.DecodeError: these are none.
     """
-    return _forms.decode(raw)
+    return _shapes.decode(raw)
 
 
 def encode(message: Frame, body: Sequence[Buffer] = ()) -> list[Buffer]:

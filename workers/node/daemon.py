@@ -23,7 +23,7 @@ from .cache import ModelCache
 from .losses import Loss
 from .placement import Placement
 from .profiling import ProfileJobs
-from .supervision import COMMAND, Executor
+from .supervision import COMMAND, ExecutorSupervisor
 
 #: seconds of a device's statistics that may wait to be relayed
 _STATS_BACKLOG = 10
@@ -75,7 +75,7 @@ class NodeDaemon:
             lambda: self.link.credential,
             limit_bytes=settings.max_upload_bytes,
         )
-        self.executors: dict[str, Executor] = {}
+        self.executors: dict[str, ExecutorSupervisor] = {}
         self._placements: dict[str, Placement] = {}
         self._states: dict[str, DeviceState] = {}
         self._stats: dict[str, deque[DeviceStats]] = {}
@@ -86,7 +86,7 @@ class NodeDaemon:
 
     def _add(self, device: DeviceInfo, command: Sequence[str], timing: RestartTiming | None) -> None:
         ref = device.id
-        self.executors[ref] = Executor(
+        self.executors[ref] = ExecutorSupervisor(
             device,
             self.name,
             on_frame=lambda frame: self._heard(ref, frame),

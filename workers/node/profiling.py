@@ -12,7 +12,7 @@ from .. import log
 from ..protocol import control, frames
 from .cache import FetchError, ModelCache
 from .losses import Loss
-from .supervision import Executor
+from .supervision import ExecutorSupervisor
 
 #: how long an order waits for an executor that is just starting, in seconds
 START_WAIT = 60.0
@@ -29,7 +29,7 @@ class ProfileJobs:
     def __init__(
         self,
         cache: ModelCache,
-        executors: Mapping[str, Executor],
+        executors: Mapping[str, ExecutorSupervisor],
         say: Callable[[control.FromMember], None],
         start_wait: float = START_WAIT,
     ):
@@ -115,7 +115,7 @@ class ProfileJobs:
             self._say(await self._measure(order, executor, paths))
 
     async def _measure(
-        self, order: control.ProfileOrder, executor: Executor, paths: list[str]
+        self, order: control.ProfileOrder, executor: ExecutorSupervisor, paths: list[str]
     ) -> control.ProfileDone | control.ProfileFailed:
         measure = frames.Measure(order, paths[0], paths[1] if order.validation is not None else None)
         outcome = asyncio.get_running_loop().create_future()

@@ -34,7 +34,7 @@ _PR_SET_PDEATHSIG = 1
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 
-class Executor:
+class ExecutorSupervisor:
     """Supervises one device's executor for as long as :meth:`run` runs.
 
     Args:

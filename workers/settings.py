@@ -13,7 +13,7 @@ import difflib
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -358,6 +358,3 @@ class Settings:
                 ) from None
             if folder.stat().st_uid != os.getuid():
                 raise SettingsError([f"{PREFIX}HOME={self.home}: {folder} must belong to the user who runs Nereus"])
-
-
-SETTING_NAMES = tuple(field.name for field in fields(Settings))

@@ -142,6 +142,39 @@ def admit(
     return (alike, []) if alike is not None else _one_by_one(message, body, application, connection, now)
 
 
+def _batch(
+    message: ReceivedBatch,
+    application: CheckedShapes,
+    connection: FrameConnection,
+    now: float,
+    columns: tuple[Sequence[int], Sequence[float], Sequence[CheckedShape]],
+    sizes: tuple[int, int, bool, int],
+    body: memoryview | None,
+    arrays: list[dict[str, np.ndarray]] | None,
+) -> DispatchedBatch:
+    ids, budgets, shapes = columns
+    rows, largest, same, extent = sizes
+    return DispatchedBatch(
+        message.number,
+        message.application,
+        message.variant,
+        max(1, message.max_rows),
+        connection,
+        now,
+        application.padding,
+        ids,
+        budgets,
+        shapes,
+        rows,
+        largest,
+        now + min(budgets, default=0.0),
+        same,
+        extent,
+        body,
+        arrays,
+    )
+
+
 def _alike(
     message: ReceivedBatch, body: memoryview, application: CheckedShapes, connection: FrameConnection, now: float
 ) -> DispatchedBatch | None:
@@ -158,8 +191,8 @@ def _alike(
         first = known[0]
         if type(first) is str or first.tails is None:
             return None
-        shapes, largest, extent = known * count, first.rows, first.extent
-        rows, same, size = largest * count, True, first.nbytes * count
+        shapes, size = known * count, first.nbytes * count
+        sizes = first.rows * count, first.rows, True, first.extent
     else:
         if not 0 <= min(places) <= max(places) < len(known) or any(type(shape) is str for shape in known):
             return None
@@ -167,29 +200,11 @@ def _alike(
         if tails is None or any(shape.tails != tails for shape in known):
             return None
         shapes = [known[place] for place in places]
-        rows, largest, same, extent = _sizes(shapes)
+        sizes = _sizes(shapes)
         size = sum([shape.nbytes for shape in shapes])
     if size != len(body):
         return None
-    return DispatchedBatch(
-        message.number,
-        message.application,
-        message.variant,
-        message.max_rows if message.max_rows > 0 else 1,
-        connection,
-        now,
-        application.padding,
-        ids,
-        budgets,
-        shapes,
-        rows,
-        largest,
-        now + least,
-        same,
-        extent,
-        body,
-        None,
-    )
+    return _batch(message, application, connection, now, (ids, budgets, shapes), sizes, body, None)
 
 
 def _one_by_one(
@@ -219,26 +234,7 @@ def _one_by_one(
         except InvalidQuery as error:
             wrong.append((id, str(error)))
     ids, budgets, kept, arrays = map(list, zip(*columns, strict=True)) if columns else ([], [], [], [])
-    rows, largest, same, extent = _sizes(kept)
-    batch = DispatchedBatch(
-        message.number,
-        message.application,
-        message.variant,
-        max(1, message.max_rows),
-        connection,
-        now,
-        application.padding,
-        ids,
-        budgets,
-        kept,
-        rows,
-        largest,
-        now + min(budgets, default=0.0),
-        same,
-        extent,
-        None,
-        arrays,
-    )
+    batch = _batch(message, application, connection, now, (ids, budgets, kept), _sizes(kept), None, arrays)
     return batch, wrong
 
 

@@ -112,7 +112,7 @@ async def test_one_that_hangs_is_replaced(home):
         await watched.until(lambda: watched.executor.up)
         os.kill(watched.executor.pid, signal.SIGSTOP)
         await watched.until(lambda: watched.losses() and watched.executor.up)
-        assert watched.losses() == ["said nothing for 5 s"]
+        assert watched.losses() == ["sent no report for 5 s"]
 
 
 async def test_one_that_ignores_sigterm_is_killed(home):

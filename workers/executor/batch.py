@@ -19,7 +19,7 @@ from workers.protocol.frames import FrameConnection, ReceivedBatch, read_shapes
 from .loaded import Loaded
 from .request_shapes import CheckedShape, CheckedShapes, InvalidQuery
 
-#: seconds that a query's budget may say; one that was due long ago is late, not wrong
+#: bounds of a query's budget in seconds; one that was due long ago is late, not invalid
 _LEAST, _MOST = -3600.0, 86400.0
 
 

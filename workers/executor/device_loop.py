@@ -264,7 +264,7 @@ class DeviceLoop:
 
         Args:
             patience_s: how long a FIRST run waits for an empty queue.
-            limit_s: after so many seconds the watchdog terminates it; the future then raises
+            limit_s: seconds after which the watchdog terminates it; the future then raises
                 :class:`~.runtime.RunStopped`. Cancelling the future terminates it, too.
             variant: id of the variant that it runs; 0 for none.
         """

@@ -14,7 +14,7 @@ from workers.protocol.specs import ProfilePoint
 
 #: observed over profiled run times that are no drift
 TOLERATED = (0.67, 1.5)
-#: drift is reported after so many seconds and batches outside, and again after so many seconds
+#: drift is reported after this many seconds and batches outside, and again after this many seconds
 DRIFT_AFTER_S, DRIFT_BATCHES, DRIFT_EVERY_S = 20.0, 50, 300.0
 #: a batch that is off by fewer seconds is as profiled, whatever the ratio: runs back to back are quicker than single
 #: ones

@@ -47,7 +47,7 @@ class Loaded:
         self.update(resident, application)
 
     def update(self, resident: Resident, application: ApplicationSpec) -> None:
-        """Take over what a newer plan says; latencies start afresh only with another profile."""
+        """Follow a newer plan; latencies start afresh only with another profile."""
         self.variant: VariantSpec = resident.variant
         self.id = resident.variant.id
         # Percent in the application's metric, and of its best variant; 0 where it is not known.

@@ -45,7 +45,7 @@ STEP_S = 0.005
 PROGRESS_EVERY_S = 0.2
 MEMORY_USABLE = 0.9
 VALIDATION_ROWS = 64
-#: no further size class is begun once runs of the smaller ones took so many seconds; it counts as the next larger then
+#: no further size class is begun once runs of the smaller ones took this many seconds: it counts as the next larger
 SMALLER_S = 10.0
 
 
@@ -96,7 +96,7 @@ class Measuring:
         self._task: asyncio.Task | None = None
 
     def order(self, message: Measure) -> None:
-        """BatchQueue a job; one with a known number replaces the old one (a node may ask again after it lost touch)."""
+        """Queue a job; one with a known number replaces the old one (a node may ask again after it lost touch)."""
         order = message.order
         self.cancel(order.job)
         classes = SizeClasses(order.application.sizes)
@@ -217,8 +217,8 @@ class Measuring:
         self._progress(job, "measuring", (index + min(1.0, part)) / of, always=False)
 
     async def _first_run(self, order: ProfileOrder, model: RunnableModel, memory: _Memory) -> None:
-        """Warm up with one row. A variant that never ran on this device type does so on a drained device: nobody knows
-        yet how long it takes; a limit ends it."""
+        """Warm up with one row. A variant that never ran on this device type does so on a drained device: its
+        duration is unknown; a limit ends it."""
         slo_s = order.application.slo_s
         most_s = limit_s(0.0, slo_s)
         call = functools.partial(memory.around, lambda: model.run(model.sample(1), 1))
@@ -279,7 +279,7 @@ class Measuring:
             piece = {name: array[start : start + best.batch] for name, array in arrays.items()}
             step = functools.partial(model.run, piece, best.batch)
             outputs, _ = await self._step(order, step, best.p50_s)
-            # Metrics know numpy's own types.
+            # Metrics accept numpy's own types only.
             outputs = {
                 name: array.astype(np.float32) if array.dtype == BF16 else array for name, array in outputs.items()
             }
@@ -306,7 +306,7 @@ def _enough(taken: list[float], slo_s: float) -> bool:
     runs, seconds = len(taken), sum(taken)
     if runs >= MANY or (runs >= FEW and seconds >= LONG_S) or (runs >= LEAST and seconds >= TOO_LONG_S):
         return True
-    # Far past the SLO nobody will use this batch size; how far past is of no interest.
+    # No plan uses a batch size that is far past the SLO: how far past is of no interest.
     return runs >= 3 and min(taken) > 2 * slo_s
 
 

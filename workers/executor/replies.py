@@ -17,7 +17,7 @@ from .peers import Peers
 from .stats import DeviceSecond
 
 _log = log.get("replies")
-#: of its application's SLO: the least budget with which a late query says that the plan is too tight
+#: least budget of a late query that counts as overload, as a share of its application's SLO
 _WHOLE = 0.8
 
 

@@ -161,7 +161,7 @@ def _check_input(header: TensorHeader, spec: TensorSpec, rows: int) -> None:
 
 
 def _plain(header: TensorHeader) -> tuple[np.dtype | None, int]:
-    """Type and number of elements, where they take as many bytes; None: only :func:`~.codec.decode` can tell."""
+    """Type and number of elements, where they take as many bytes; None: only :func:`~.codec.decode` can check."""
     dtype, count = DTYPES.get(header.datatype), math.prod(header.shape)
     fits = dtype is not None and min(header.shape) >= 0 and count * dtype.itemsize == header.nbytes
     return (dtype, count) if fits and count else (None, 0)

@@ -178,7 +178,7 @@ class Residency:
                 loaded.role, loaded.plan_version, loaded.used_at = Role.LEAVING, target.plan_version, now
             elif loaded.role is Role.WARMING:
                 loaded.role = Role.STANDBY
-        # Applications that left stay known while something of theirs is warm.
+        # Keep applications that left the plan while a variant of them is warm.
         warm = {loaded.variant.application: loaded.application for loaded in self.loaded.values()}
         self._residents.keep_applications({**warm, **applications})
         self.plan_version = target.plan_version

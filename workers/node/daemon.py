@@ -1,4 +1,4 @@
-"""The node daemon: joins the control plane, brings plans to this box's executors, and relays what they say.
+"""The node daemon: joins the control plane, brings plans to this box's executors, and relays their reports.
 
 Everything but news goes on while the control plane is away: executors serve, dead ones are started again with their
 plan, and after a restart of the daemon the last configuration on disk is applied at once.
@@ -89,7 +89,7 @@ class NodeDaemon:
         self.executors[ref] = ExecutorSupervisor(
             device,
             self.name,
-            on_frame=lambda frame: self._heard(ref, frame),
+            on_frame=lambda frame: self._received(ref, frame),
             on_up=lambda: self._executor_up(ref),
             on_lost=lambda loss: self._executor_lost(ref, loss),
             command=command,
@@ -148,7 +148,7 @@ class NodeDaemon:
                     try:
                         disk.write_private(self._config_file, control.encode(message).encode())
                     except OSError as error:
-                        # The plan can be served all the same; only a restart would not know it.
+                        # The plan can be served all the same; only a restart would lose it.
                         self._log.error("config_not_stored", path=str(self._config_file), reason=str(error))
                 self._configure(message)
             case control.ProfileOrder():
@@ -168,13 +168,13 @@ class NodeDaemon:
             placement.retry() if same else placement.place(config)
 
     def _link_up(self) -> None:
-        self._say_states()
+        self._send_states()
         for placement in self._placements.values():
             placement.retry()
 
     # --- from the executors -----------------------------------------------------------------------------------------
 
-    def _heard(self, ref: str, frame: frames.Frame) -> None:
+    def _received(self, ref: str, frame: frames.Frame) -> None:
         match frame:
             case frames.StateReport(state=state):
                 self._set_state(ref, state)
@@ -237,14 +237,14 @@ class NodeDaemon:
     def _set_state(self, ref: str, state: DeviceState) -> None:
         if state != self._states[ref]:
             self._states[ref] = state
-            self._say_states()
+            self._send_states()
 
-    def _say_states(self) -> None:
+    def _send_states(self) -> None:
         self.link.send(control.DeviceStates(devices=self.states()))
 
     def _plans_changed(self) -> None:
         self._need_files()
-        self._say_states()
+        self._send_states()
 
     def _need_files(self) -> None:
         """Tell the cache what must stay: what the plans use, are about to use, and what the control plane names."""
@@ -262,7 +262,7 @@ class NodeDaemon:
             due = max(due + period, time.monotonic())
             await asyncio.sleep(due - time.monotonic())
             self._send_stats()
-            # Executors' seconds drift against ours: now and then one has two to tell.
+            # Executors' seconds drift against ours: now and then one has two to report.
             if any(len(waiting) > 1 for waiting in self._stats.values()):
                 self._send_stats()
 

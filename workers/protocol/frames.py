@@ -156,7 +156,7 @@ class ResultTensor(msgspec.Struct, frozen=True, array_like=True):
 
 class Results(Frame, frozen=True):
     """Answers to queries of one :class:`RunBatch`, by its ``number``, that want the same outputs and whose outputs have
-    the same shapes but for their rows: all of a batch, mostly. ``ids`` and the body's parts are in the same order; the
+    equal shapes except for their rows: all of a batch, mostly. ``ids`` and the body's parts are in the same order; the
     body holds the first output of every query, then the second one, and so on.
 
     Attributes:
@@ -184,7 +184,7 @@ class Refusal(Frame, frozen=True):
     """No answer from this device. ``code``: ``late`` (cannot be in time), ``overloaded`` (queue full),
     ``not_resident``, ``draining``, ``failed`` (the model raised), ``stopped`` (its run exceeded the watchdog's limit)
     or ``invalid`` (the client's fault). ``retryable``: another device may do better; of a stopped run: it had several
-    queries, and nobody knows which one did not end."""
+    queries, any of which may be the one that did not end."""
 
     id: int
     code: str
@@ -313,7 +313,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         self.peer: Hello | None = None
         """the client's Hello, kept here by servers"""
         self.backed_up = False
-        """whether the socket takes less than is written: :meth:`pending_bytes` tells how much is left"""
+        """whether the socket takes less than is written: :meth:`pending_bytes` is what is left"""
         self.reads = 0
         """how often the socket was read: messages that come with the same number came in one piece"""
 
@@ -325,7 +325,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         self.transport = transport  # type: ignore[assignment]
         made = transport.get_extra_info("socket")
         if made is not None:
-            # As much as the system allows; it says nothing where that is less.
+            # The system may silently allow less.
             made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         if self._on_connected is not None:
             self._on_connected(self)
@@ -393,7 +393,7 @@ async def connect(endpoint: str, connection: Callable[[], FrameConnection]) -> F
     """Open a client connection to ``unix:/path`` (between boxes, TLS joins here).
 
     Raises:
-        OSError: nobody listens there.
+        OSError: no process listens there.
         ValueError: the endpoint's scheme is unknown.
     """
     if not endpoint.startswith("unix:"):

@@ -28,7 +28,7 @@ class Ask(Frame, frozen=True):
 
 
 class Retract(Frame, frozen=True):
-    """Nobody waits any more for the answers to these queries."""
+    """These queries were cancelled: no client waits for their answers."""
 
     numbers: tuple[int, ...]
 

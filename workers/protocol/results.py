@@ -1,4 +1,4 @@
-"""A batch's :class:`~.frames.Results` taken apart into the queries' answers. Pure."""
+"""Splits a batch's :class:`~.frames.Results` into the queries' answers. Pure."""
 
 from __future__ import annotations
 

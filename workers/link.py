@@ -1,7 +1,7 @@
 """The websocket by which a member (node daemon or gateway) talks with the control plane.
 
 The data plane never waits for it: :meth:`MemberLink.send` only puts a message into a bounded outbox, and a control
-plane that is away, refuses the member or talks nonsense is logged and tried again.
+plane that is away, refuses the member or sends malformed messages is logged and tried again.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ class MemberLink:
         return admitted
 
     async def _take_leave(self, socket: ClientConnection) -> None:
-        """Say what is still to be said, and close in order: the library would call the end an internal error."""
+        """Send what is left and close properly: the library would report an internal error."""
         try:
             async with asyncio.timeout(self._timing.last_words):
                 while self.state == "up" and (message := self._outbox.pop(time.monotonic())) is not None:
@@ -225,7 +225,7 @@ class MemberLink:
             await socket.close()
         except Exception as error:
             # Whatever it is, it must not keep the member from ending.
-            self._log.warning("left_unsaid", messages=len(self._outbox), reason=str(error) or type(error).__name__)
+            self._log.warning("messages_unsent", messages=len(self._outbox), reason=str(error) or type(error).__name__)
 
     def _understood(self, text: str | bytes) -> control.ToMember | None:
         try:
@@ -239,7 +239,7 @@ class MemberLink:
 
     def _raise_refusal(self, code: int | None, reason: str | None) -> None:
         if code == control.CLOSE_UNAUTHORIZED:
-            raise _Refused("unauthorized", reason or "the control plane does not know the token")
+            raise _Refused("unauthorized", reason or "the token is unknown to the control plane")
         if code == control.CLOSE_VERSION:
             raise _Refused("version", reason or "the control plane speaks another protocol version")
         if code == control.CLOSE_REPLACED:

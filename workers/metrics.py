@@ -90,7 +90,7 @@ class TopK(_Hits):
 
 
 class Binary(_Hits):
-    """One score a row and labels 0 or 1: a score of ``threshold`` or more says 1."""
+    """One score a row and labels 0 or 1: a score of ``threshold`` or more predicts 1."""
 
     def __init__(self, threshold: float):
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a member wants to say while the control plane may be away: bounded, and the least valuable goes first.
+"""A member's messages while the control plane may be away: bounded, and the least valuable is dropped first.
 
 Pure: ``now`` (seconds, any monotonic origin) is handed in. Messages fall into four kinds:
 

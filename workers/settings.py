@@ -1,10 +1,10 @@
 """Settings of every Nereus process, read once from ``NEREUS_*`` environment variables.
 
-Each value is parsed where it is read and every mistake is collected, so that one start tells an operator about all of
+Each value is parsed where it is read and every mistake is collected, so that one start shows an operator all of
 them; :meth:`Settings.from_environ` raises one :class:`SettingsError` that names each variable and its limit. A variable
 with the prefix that nothing reads is a mistake too: it is nearly always a misspelling.
 
-Control plane and data plane share this module; it knows neither Django nor any model.
+Control plane and data plane share this module; it imports neither Django nor any model.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import difflib
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -164,7 +164,7 @@ class _Reader:
         return text
 
     def retired(self, name: str, instead: str) -> None:
-        """A variable of an earlier release: warn and say what is used instead, rather than stop the start."""
+        """A variable of an earlier release: warn and name what is used instead, rather than stop the start."""
         if self._raw(name) is not None:
             self.warnings.append(f"{PREFIX}{name}: no longer used; {instead}")
 
@@ -234,7 +234,7 @@ class Settings:
     plan_period_s: float
     """Time between two regular plans (``NEREUS_PLAN_PERIOD_S``)."""
     headroom: float
-    """Planned demand over what the forecast says (``NEREUS_HEADROOM``), whose margin is its quantile."""
+    """Planned demand over the forecast (``NEREUS_HEADROOM``), whose margin is its quantile."""
     demand_quantile: float
     """Share of plan periods whose mean demand the forecast should cover (``NEREUS_DEMAND_QUANTILE``)."""
     solve_s: float
@@ -358,6 +358,3 @@ class Settings:
                 ) from None
             if folder.stat().st_uid != os.getuid():
                 raise SettingsError([f"{PREFIX}HOME={self.home}: {folder} must belong to the user who runs Nereus"])
-
-
-SETTING_NAMES = tuple(field.name for field in fields(Settings))

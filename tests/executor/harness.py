@@ -21,14 +21,14 @@ from workers.protocol.control import ProfileOrder
 from workers.protocol.frames import (
     Apply,
     ExecutorState,
-    Form,
     Frame,
-    Grant,
     Hello,
     Measure,
-    MeasureReport,
     Refusal,
+    Relay,
+    RequestShape,
     Results,
+    RunBatch,
 )
 from workers.protocol.specs import (
     ApplicationSpec,
@@ -105,7 +105,7 @@ class Peer:
         return self
 
     def _on_message(self, _connection, message: Frame, body: memoryview) -> None:
-        self.messages.append(message.report if isinstance(message, MeasureReport) else message)
+        self.messages.append(message.message if isinstance(message, Relay) else message)
         if isinstance(message, Refusal):
             self._answered(message.id, message, {})
         elif isinstance(message, Results):
@@ -154,21 +154,21 @@ class Peer:
         outputs: dict[int, tuple[str, ...]] | None = None,
         rows: int | None = None,
     ) -> None:
-        """Send queries (their inputs by id, in the signature's order) as one batch; those of one form share it.
+        """Send queries (their inputs by id, in the signature's order) as one batch; those of one shape share it.
         ``rows``: of each query, where its inputs have another number."""
-        forms: dict[Form, int] = {}
+        shapes: dict[RequestShape, int] = {}
         columns: list[list] = []
         given = []
         for id, arrays in queries.items():
             parts = [encode(name, array) for name, array in arrays.items()]
             count = len(next(iter(arrays.values()))) if rows is None else rows
-            form = Form(count, tuple(header for header, _ in parts), (outputs or {}).get(id, ()))
-            given.append((id, forms.setdefault(form, len(forms)), (budgets or {}).get(id, BUDGET_S)))
+            shape = RequestShape(count, tuple(header for header, _ in parts), (outputs or {}).get(id, ()))
+            given.append((id, shapes.setdefault(shape, len(shapes)), (budgets or {}).get(id, BUDGET_S)))
             self._granted_rows[id] = count
             columns += [[] for _ in range(len(parts) - len(columns))]
             for column, (_, data) in zip(columns, parts, strict=True):
                 column.append(data)
-        message = Grant(number, application, variant, max_rows, tuple(forms), tuple(given))
+        message = RunBatch(number, application, variant, max_rows, tuple(shapes), tuple(given))
         self.connection.send(message, [data for column in columns for data in column])
 
     async def answer(self, id: int) -> tuple[Frame, dict[str, np.ndarray]]:
@@ -188,7 +188,10 @@ def _array(datatype: str, shape: tuple[int, ...], part: memoryview) -> np.ndarra
 def _apart(message: Results, body: memoryview, rows: dict[int, int]):
     """Each query's own outputs, as one that knows its queries' rows has them; those of no known query count as one."""
     outputs: dict[int, dict[str, np.ndarray]] = {id: {} for id in message.ids}
-    for tensor, part in zip(message.outputs, frames.split_body(message.outputs, body), strict=True):
+    at = 0
+    for tensor in message.outputs:
+        part = body[at : at + tensor.nbytes]
+        at += tensor.nbytes
         counts = [rows.get(id, 1) for id in message.ids]
         assert sum(counts) == tensor.shape[0]
         sizes = tensor.sizes or [tensor.nbytes * count // tensor.shape[0] for count in counts]
@@ -198,6 +201,7 @@ def _apart(message: Results, body: memoryview, rows: dict[int, int]):
             shape = (count, *tensor.shape[1:])
             outputs[id][tensor.name] = _array(tensor.datatype, shape, part[start : start + size])
             start += size
+    assert at == len(body)
     return outputs.items()
 
 

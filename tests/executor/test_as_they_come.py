@@ -16,11 +16,11 @@ from workers.executor.batch import admit
 from workers.executor.device import DeviceService
 from workers.executor.measuring import Measuring
 from workers.executor.peers import Peers
-from workers.executor.request_shapes import RequestShapes
+from workers.executor.request_shapes import CheckedShapes
 from workers.executor.runtime import Runtime
 from workers.executor.server import PeerServer
 from workers.executor.watchdog import Watchdog
-from workers.protocol.frames import Form, Grant, RawGrant, TensorHeader, encode
+from workers.protocol.frames import ReceivedBatch, RequestShape, RunBatch, TensorHeader, encode
 
 from .harness import Executor, application, resident, rows, variant
 from .test_granted_data import LOOK_UP, look_up
@@ -90,9 +90,9 @@ async def test_of_batches_that_come_in_one_piece_only_those_of_its_first_moment_
         path = tiny_models["medium"]
         gateway = await executor.applied(1, [resident(variant(1, path), MOMENT_S)], [application()], [path])
         array = rows(1)["x"]
-        form = Form(1, (TensorHeader("x", "FP32", array.shape, array.nbytes),))
+        shape = RequestShape(1, (TensorHeader("x", "FP32", array.shape, array.nbytes),))
         queries = {number: tuple((10 * number + k, 0, 2.0) for k in range(4)) for number in (1, 2, 3)}
-        grants = [Grant(number, "app", 1, 16, (form,), some) for number, some in queries.items()]
+        grants = [RunBatch(number, "app", 1, 16, (shape,), some) for number, some in queries.items()]
         sent = [b"".join(encode(grant, [array.tobytes()] * 4)) for grant in grants]
         gateway.connection.transport.write(sent[0] + sent[1])
         for id in (*range(10, 14), *range(20, 24)):
@@ -105,15 +105,15 @@ async def test_of_batches_that_come_in_one_piece_only_those_of_its_first_moment_
 def test_a_query_that_the_model_raises_for_does_not_make_later_ones_take_the_longer_way(tmp_path):
     path = look_up(tmp_path / "m.onnx")
     info = Executor(tmp_path).info
-    model, forms = Runtime(info, Watchdog()).load(str(path), LOOK_UP), RequestShapes(application(signature=LOOK_UP))
+    model, shapes = Runtime(info, Watchdog()).load(str(path), LOOK_UP), CheckedShapes(application(signature=LOOK_UP))
     short = model.io_bindings.most_rows
     assert short > 2
 
     def granted(*ids: int):
-        form = Form(1, (TensorHeader("ids", "INT64", (1, 1), 8),))
-        message = Grant(1, "app", 1, 16, (form,), tuple((id, 0, 1.0) for id in ids))
-        raw = msgspec.msgpack.decode(msgspec.msgpack.encode(message), type=RawGrant)
-        batch, wrong = admit(raw, memoryview(np.array(ids, np.int64).tobytes()), forms, None, 0.0)
+        shape = RequestShape(1, (TensorHeader("ids", "INT64", (1, 1), 8),))
+        message = RunBatch(1, "app", 1, 16, (shape,), tuple((id, 0, 1.0) for id in ids))
+        raw = msgspec.msgpack.decode(msgspec.msgpack.encode(message), type=ReceivedBatch)
+        batch, wrong = admit(raw, memoryview(np.array(ids, np.int64).tobytes()), shapes, None, 0.0)
         assert not wrong
         return answers.of_batch(model, batch)
 

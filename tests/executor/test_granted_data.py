@@ -16,12 +16,12 @@ from tests.executor.harness import Executor, Peer, application, resident, rows, 
 from tests.wild import models
 from workers.protocol.frames import (
     Cancel,
-    Form,
-    Grant,
     Metrics,
     MetricsRequest,
     Refusal,
+    RequestShape,
     Results,
+    RunBatch,
     StatsReport,
     TensorHeader,
 )
@@ -180,9 +180,9 @@ async def test_text_is_read_query_by_query(executor, tmp_path):
         packed = b"".join(len(word.encode()).to_bytes(4, "little") + word.encode() for word in some)
         assert found["again"] == packed
     # One that is no text is that query's alone.
-    forms = tuple(Form(1, (TensorHeader("text", "BYTES", (1, 1), size),)) for size in (5, 6))
+    shapes = tuple(RequestShape(1, (TensorHeader("text", "BYTES", (1, 1), size),)) for size in (5, 6))
     body = [b"\x01\0\0\0\xff", b"\x02\0\0\0ok"]
-    peer.connection.send(Grant(1, "app", 1, 16, forms, ((11, 0, 1.0), (12, 1, 1.0))), body)
+    peer.connection.send(RunBatch(1, "app", 1, 16, shapes, ((11, 0, 1.0), (12, 1, 1.0))), body)
     refusal, _ = await peer.answer(11)
     assert (refusal.code, refusal.message) == ("invalid", "text: element 0 must be UTF-8 text")
     assert (await peer.answer(12))[1]["again"] == body[1]

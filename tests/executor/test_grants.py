@@ -15,12 +15,12 @@ from workers.executor.codec import encode
 from workers.protocol.frames import (
     Cancel,
     ExecutorState,
-    Form,
-    Grant,
     Metrics,
     MetricsRequest,
     Refusal,
+    RequestShape,
     Results,
+    RunBatch,
 )
 
 LATE = -0.001
@@ -158,23 +158,31 @@ async def test_a_variant_that_leaves_serves_what_was_granted_before(gateway, exe
 
 async def test_malformed_queries_are_refused_by_themselves_and_the_others_run(gateway):
     header, data = encode("x", rows(1)["x"])
-    good = Form(1, (header,))
-    # Form, budget, and how many rows of the body are its.
+    good = RequestShape(1, (header,))
+    # Shape, budget, and how many rows of the body are its.
     wrong = {
-        "rows: must be from 1 to 1000000, not 0": (Form(0, (header,)), 1.0, 1),
+        "rows: must be from 1 to 1000000, not 0": (RequestShape(0, (header,)), 1.0, 1),
         "budget_s: must be from -3600 to 86400, not 1e+300": (good, 1e300, 1),
         "budget_s: must be from -3600 to 86400, not nan": (good, float("nan"), 1),
-        "x: must have the query's 2 rows, its shape is [1, 4]": (Form(2, (header,)), 1.0, 1),
-        "inputs: 'x' is missing": (Form(1, ()), 1.0, 0),
-        "inputs: each name may appear once": (Form(1, (header, header)), 1.0, 2),
-        "outputs: 'q' is not an output of app": (Form(1, (header,), ("q",)), 1.0, 1),
-        "inputs: nbytes must not be negative": (Form(1, (msgspec.structs.replace(header, nbytes=-16),)), 1.0, 0),
-        "x: FP32 [1, 4] needs 16 bytes, not 32": (Form(1, (msgspec.structs.replace(header, nbytes=32),)), 1.0, 2),
+        "x: must have the query's 2 rows, its shape is [1, 4]": (RequestShape(2, (header,)), 1.0, 1),
+        "inputs: 'x' is missing": (RequestShape(1, ()), 1.0, 0),
+        "inputs: each name may appear once": (RequestShape(1, (header, header)), 1.0, 2),
+        "outputs: 'q' is not an output of app": (RequestShape(1, (header,), ("q",)), 1.0, 1),
+        "inputs: nbytes must not be negative": (
+            RequestShape(1, (msgspec.structs.replace(header, nbytes=-16),)),
+            1.0,
+            0,
+        ),
+        "x: FP32 [1, 4] needs 16 bytes, not 32": (
+            RequestShape(1, (msgspec.structs.replace(header, nbytes=32),)),
+            1.0,
+            2,
+        ),
     }
-    for i, (message, (form, budget_s, parts)) in enumerate(wrong.items()):
+    for i, (message, (shape, budget_s, parts)) in enumerate(wrong.items()):
         bad, fine = 100 + 3 * i, (101 + 3 * i, 102 + 3 * i)
         queries = ((fine[0], 1, 60.0), (bad, 0, budget_s), (fine[1], 1, 60.0))
-        gateway.connection.send(Grant(1, "app", 2, 8, (form, good), queries), [data] * (2 + parts))
+        gateway.connection.send(RunBatch(1, "app", 2, 8, (shape, good), queries), [data] * (2 + parts))
         refusal, *results = await answers(gateway, (bad, *fine))
         assert (refusal.code, refusal.message, refusal.retryable) == ("invalid", message, False)
         assert {result.batch_rows for result in results} == {2}
@@ -183,27 +191,29 @@ async def test_malformed_queries_are_refused_by_themselves_and_the_others_run(ga
 @pytest.mark.parametrize("place", [1, -1, 2**40])
 async def test_a_query_of_no_form_is_refused(gateway, place):
     header, data = encode("x", rows(1)["x"])
-    gateway.connection.send(Grant(1, "app", 2, 8, (Form(1, (header,)),), ((1, 0, 60.0), (2, place, 60.0))), [data])
+    gateway.connection.send(
+        RunBatch(1, "app", 2, 8, (RequestShape(1, (header,)),), ((1, 0, 60.0), (2, place, 60.0))), [data]
+    )
     result, refusal = await answers(gateway, (1, 2))
     # It has no part in the body, and without it the rest adds up.
     assert isinstance(result, Results) and result.batch_rows == 1
-    assert (refusal.code, refusal.message) == ("invalid", f"form: must be from 0 to 0, not {place}")
+    assert (refusal.code, refusal.message) == ("invalid", f"shape: must be from 0 to 0, not {place}")
 
 
 async def test_a_body_that_does_not_add_up_is_nobodys(gateway):
     header, data = encode("x", rows(1)["x"])
-    forms, queries = (Form(1, (header,)),), ((1, 0, 60.0), (2, 0, 60.0))
+    shapes, queries = (RequestShape(1, (header,)),), ((1, 0, 60.0), (2, 0, 60.0))
     for shift, body in enumerate((bytes(data) * 2 + b"123", bytes(data) * 2 + bytes(data), bytes(data), b"")):
         ids = [10 * shift + id for id, _, _ in queries]
         shifted = tuple((id, 0, 60.0) for id in ids)
-        gateway.connection.send(Grant(1, "app", 2, 8, forms, shifted), [body])
+        gateway.connection.send(RunBatch(1, "app", 2, 8, shapes, shifted), [body])
         for refusal in await answers(gateway, ids):
             assert (refusal.code, refusal.retryable) == ("invalid", False)
             assert refusal.message == f"inputs: body has {len(body)} bytes, its tensors 32"
     # No query at all asks for nothing, and a limit that makes no sense is not taken at its word.
-    gateway.connection.send(Grant(1, "app", 2, 8, (), ()))
-    gateway.connection.send(Grant(1, "app", 2, 8, forms, ()))
-    gateway.connection.send(Grant(1, "app", 2, 8, (), ((200, 0, 1.0),)))
+    gateway.connection.send(RunBatch(1, "app", 2, 8, (), ()))
+    gateway.connection.send(RunBatch(1, "app", 2, 8, shapes, ()))
+    gateway.connection.send(RunBatch(1, "app", 2, 8, (), ((200, 0, 1.0),)))
     (refusal,) = await answers(gateway, (200,))
     assert refusal.code == "invalid"
     grant(gateway, range(300, 302), max_rows=-5)
@@ -221,7 +231,9 @@ async def test_an_id_that_waits_already_is_refused(gateway):
 async def test_two_queries_of_a_grant_cannot_have_one_number(gateway):
     header, data = encode("x", rows(1)["x"])
     occupy(gateway)
-    gateway.connection.send(Grant(1, "app", 2, 8, (Form(1, (header,)),), ((7, 0, 600.0), (7, 0, 600.0))), [data, data])
+    gateway.connection.send(
+        RunBatch(1, "app", 2, 8, (RequestShape(1, (header,)),), ((7, 0, 600.0), (7, 0, 600.0))), [data, data]
+    )
     refusal = await gateway.next(Refusal)
     assert (refusal.id, refusal.message) == (7, "id: 7 is waiting already")
     assert (await gateway.next(Results, lambda results: 7 in results.ids)).batch_rows == 1

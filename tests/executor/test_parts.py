@@ -117,33 +117,12 @@ def test_what_does_not_fit_a_metric_is_said(name, outputs, labels, message):
 # --- estimates ------------------------------------------------------------------------------------------------------
 
 
-def test_decisions_slow_down_with_the_device_and_recover_without_batches():
-    estimate = LatencyEstimate(profile(0.01))
-    usual = estimate.seconds(0.0, 1)
-    for i in range(30):
-        estimate.observe(i * 0.1, 1, 0.02, 0.0203)
-    assert estimate.seconds(3.0, 1) == pytest.approx(0.02, rel=0.1)
-    assert estimate.seconds(20.0, 1) == pytest.approx(usual, abs=0.0005)
-    for i in range(30):
-        estimate.observe(30 + i * 0.1, 1, 0.002, 0.0023)
-    assert estimate.seconds(33.0, 1) == pytest.approx(usual, abs=0.0005)
-
-
-def test_one_stall_around_a_run_does_not_refuse_tight_queries_for_ever():
-    estimate = LatencyEstimate(profile(0.001))
-    usual = estimate.seconds(0.0, 1)
-    for i in range(10):
-        estimate.observe(1.0 + i * 0.01, 1, 0.001, 0.1)
-    assert estimate.seconds(1.1, 1) > usual + 0.0005
-    assert estimate.seconds(15.0, 1) == pytest.approx(usual, abs=0.0003)
-
-
-def test_drift_is_told_after_a_while_with_enough_batches_and_not_too_often():
+def test_drift_is_reported_after_a_while_with_enough_batches_and_not_too_often():
     estimate = LatencyEstimate(profile(0.01))
     told = []
     for tick in range(4000):
         now = tick * 0.1
-        estimate.observe(now, 2, 0.03, 0.031)
+        estimate.observe(now, 2, 0.03)
         ratio = estimate.drifted(now)
         if ratio is not None:
             told.append((round(now), ratio))
@@ -151,11 +130,11 @@ def test_drift_is_told_after_a_while_with_enough_batches_and_not_too_often():
     assert told[0][1] == pytest.approx(2.0)
     seldom = LatencyEstimate(profile(0.01))
     for tick in range(49):
-        seldom.observe(tick, 1, 0.03, 0.031)
+        seldom.observe(tick, 1, 0.03)
         assert seldom.drifted(tick) is None
     within = LatencyEstimate(profile(0.01))
     for tick in range(500):
-        within.observe(tick, 1, 0.014, 0.015)
+        within.observe(tick, 1, 0.014)
         assert within.drifted(tick) is None
 
 

@@ -11,13 +11,13 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.executor.harness import Executor, application, resident, rows, save, variant
+from workers.protocol.control import Overload
 from workers.protocol.frames import (
     Cancel,
     Hello,
     Metrics,
     MetricsRequest,
     Moved,
-    OverloadReport,
     Refusal,
     Results,
     StatsReport,
@@ -157,7 +157,7 @@ async def test_overload_is_refused_retryably_and_reported(tmp_path, tiny_models)
         refused = [answer for answer in answers if isinstance(answer, Refusal)]
         assert refused and {(r.code, r.retryable) for r in refused} == {("overloaded", True)}
         assert len(answers) - len(refused) >= 8
-        report = await executor.node.next(OverloadReport)
+        report = await executor.node.next(Overload)
         assert (report.application, report.arrived, report.refused) == ("app", 100, len(refused))
 
 

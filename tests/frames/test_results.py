@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.protocol.frames import FrameError, Results, ResultTensor
+from workers.protocol.frames import Results, ResultTensor
+from workers.protocol.framing import FrameError
 from workers.protocol.results import answers
 
 

@@ -23,14 +23,14 @@ import numpy as np
 from workers.protocol.frames import (
     Cancel,
     ExecutorState,
-    Form,
     FrameConnection,
-    Grant,
     Hello,
     Moved,
     Refusal,
+    RequestShape,
     Results,
     ResultTensor,
+    RunBatch,
     ToExecutor,
     WarmVariant,
 )
@@ -65,11 +65,11 @@ class Device:
         if isinstance(message, Hello):
             self.connections.add(connection)
             connection.send(self.state())
-        elif isinstance(message, Grant):
+        elif isinstance(message, RunBatch):
             report("grant", variant=message.variant, queries=len(message.queries), max_rows=message.max_rows)
             names = [known.name for known in self.warm if known.id == message.variant]
             for _, place, budget_s in message.queries:
-                rows, variant = message.forms[place].rows, names[0] if names else "none"
+                rows, variant = message.shapes[place].rows, names[0] if names else "none"
                 report("query", budget_s=budget_s, rows=rows, variant=variant)
             asyncio.get_running_loop().call_later(self.delay_s, self.answer, connection, message, body)
         elif isinstance(message, Cancel):
@@ -86,7 +86,7 @@ class Device:
                 connection.send(Refusal(id, code, f"told to say {code}", retryable))
         return self.refuse is not None
 
-    def answer(self, connection, grant: Grant, body) -> None:
+    def answer(self, connection, grant: RunBatch, body) -> None:
         ids = [id for id, _, _ in grant.queries]
         if self.crash_on is not None and self.crash_on in np.frombuffer(body, "<f4"):
             os.kill(os.getpid(), signal.SIGSEGV)
@@ -101,13 +101,15 @@ class Device:
             for id in ids:
                 connection.send(Refusal(id, "not_resident", "no such variant here", True))
             return
-        rows = sum(grant.forms[place].rows for _, place, _ in grant.queries)
+        rows = sum(grant.shapes[place].rows for _, place, _ in grant.queries)
         alike: dict[tuple, list] = {}
         for (id, place, _), parts in zip(grant.queries, columns(grant, body), strict=True):
-            form = grant.forms[place]
-            outputs = [one for one in compute(grant.application, form, parts) if one[0] in (form.outputs or (one[0],))]
+            shape = grant.shapes[place]
+            outputs = [
+                one for one in compute(grant.application, shape, parts) if one[0] in (shape.outputs or (one[0],))
+            ]
             key = tuple((name, datatype, shape[1:]) for name, datatype, shape, _ in outputs)
-            alike.setdefault((form.outputs, key), []).append((id, form.rows, outputs))
+            alike.setdefault((shape.outputs, key), []).append((id, shape.rows, outputs))
         variant, took = able[0], max(self.delay_s, 0.0001)
         for group in alike.values():
             joined = [together(column) for column in zip(*[outputs for _, _, outputs in group], strict=True)]
@@ -133,9 +135,9 @@ class Device:
         self.connections.discard(connection)
 
 
-def columns(grant: Grant, body) -> list[list]:
+def columns(grant: RunBatch, body) -> list[list]:
     """Each query's inputs out of a body that has the first input of every query, then the second one, and so on."""
-    headers = [grant.forms[place].inputs for _, place, _ in grant.queries]
+    headers = [grant.shapes[place].inputs for _, place, _ in grant.queries]
     parts, offset = [[] for _ in headers], 0
     for column in zip(*headers, strict=True):
         for into, header in zip(parts, column, strict=True):
@@ -154,9 +156,9 @@ def together(column) -> tuple[ResultTensor, bytes]:
     return tensor, b"".join(data for _, _, _, data in column)
 
 
-def compute(application: str, form: Form, parts):
+def compute(application: str, shape: RequestShape, parts):
     """``numbers``: y = 2x and n = the row's sum; ``words``: upper case; ``every``: each input as it came; ``nan``."""
-    inputs = {h.name: (h, part) for h, part in zip(form.inputs, parts, strict=True)}
+    inputs = {h.name: (h, part) for h, part in zip(shape.inputs, parts, strict=True)}
     if application == "words":
         header, data = inputs["text"]
         out, offset = b"", 0

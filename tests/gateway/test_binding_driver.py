@@ -14,8 +14,8 @@ from workers.dispatch.options import OptionSet, ServingOption
 from workers.gateway.binding_driver import REST_S, BindingDriver
 from workers.gateway.in_flight import InFlightQuery
 from workers.gateway.metrics import GatewayMetrics
-from workers.protocol.frames import Form
-from workers.v2.query import ServiceTerms, V2Query
+from workers.protocol.frames import RequestShape
+from workers.v2.query import Terms, V2Query
 
 from .conftest import AUTH, application, wait_for
 from .test_failures import BODY, PATH, X, start
@@ -173,7 +173,7 @@ class Held:
         self.holding.set_up("d0", True, self.now)
 
     def submit(self) -> InFlightQuery:
-        query = V2Query("", ServiceTerms(Form(1, ()), 1, (), 0), (), None)
+        query = V2Query("", Terms(RequestShape(1, ()), 1, (), 0), (), None)
         flight = InFlightQuery(next(self.ids), self.spec, query, None, self.now, lambda *outcome: None, None)
         self.holding.submit(flight)
         return flight

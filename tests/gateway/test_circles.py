@@ -19,9 +19,9 @@ from workers.gateway.executors import Executors
 from workers.gateway.front import Front
 from workers.gateway.metrics import GatewayMetrics
 from workers.protocol.control import GatewayConfig
-from workers.protocol.frames import Form, Results, ResultTensor, TensorHeader
+from workers.protocol.frames import RequestShape, Results, ResultTensor, TensorHeader
 from workers.protocol.specs import PlanSpec
-from workers.v2.query import ServiceTerms, V2Query
+from workers.v2.query import Terms, V2Query
 
 from .conftest import application
 
@@ -56,7 +56,7 @@ async def test_answered_refused_and_cancelled_queries_leave_no_circles():
     def ask(latency_s: float):
         body = memoryview(b"x" * 16)
         bodies.add(body)
-        terms = ServiceTerms(Form(1, (TensorHeader("x", "FP32", (1, 4), 16),)), 1, (("y", True),), 16, latency_s)
+        terms = Terms(RequestShape(1, (TensorHeader("x", "FP32", (1, 4), 16),)), 1, (("y", True),), 16, latency_s)
         query = V2Query(str(next(ids)), terms, (body,), latency_s)
         return front.submit(spec, query, None, now, lambda flight, outcome: ended.append(type(outcome)))
 

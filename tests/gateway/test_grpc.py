@@ -91,6 +91,9 @@ def test_infers_and_tells_who_answered(client):
         "device": "string_param",
         "queue_ms": "double_param",
         "batch_size": "int64_param",
+        "network_ms": "double_param",
+        "batch_ms": "double_param",
+        "model_ms": "double_param",
     }
     assert told["variant"][1].string_param == "big"
     assert told["accuracy"][1].double_param == 95.0

@@ -47,8 +47,10 @@ class StandIn:
                 self.warm = tuple(resident.variant.id for resident in frame.plan.residents)
                 self.note(f"apply {self.plan} {list(self.warm)} {sizes}")
                 connection.send(self.state())
-                connection.send(frames.OverloadReport(application="digits", arrived=10, refused=4))
-                connection.send(frames.DriftReport(variant=7, ratio=1.5))
+                device = self.device.id
+                overload = control.Overload(device=device, application="digits", arrived=10, refused=4)
+                connection.send(frames.Relay(overload))
+                connection.send(frames.Relay(control.Drift(device=device, variant=7, ratio=1.5)))
             case frames.Measure():
                 self.measure(connection, frame)
             case frames.MeasureCancel():
@@ -63,7 +65,7 @@ class StandIn:
         self.note(f"measure {order.job} {order.variant.name} {Path(frame.path).stat().st_size}")
 
         def report(message: control.FromMember) -> None:
-            connection.send(frames.MeasureReport(message))
+            connection.send(frames.Relay(message))
 
         point = ProfilePoint(batch=1, p50_s=0.001, p95_s=0.002, mean_s=0.001, samples=5)
         report(control.ProfileProgress(job=order.job, phase="measuring", done=0.5, points=(point,)))

@@ -196,8 +196,8 @@ async def test_progress_is_relayed_from_fetching_on(settings, control_plane):
     async with running(settings) as daemon:
         await control_plane.told(control.DeviceStates)
         told = []
-        relay = daemon.jobs._say
-        daemon.jobs._say = lambda message: (told.append(message), relay(message))
+        relay = daemon.jobs._send
+        daemon.jobs._send = lambda message: (told.append(message), relay(message))
         await control_plane.say(order(3, variant(1, digest)))
         await control_plane.told(control.ProfileDone)
     phases = [message.phase for message in told if isinstance(message, control.ProfileProgress)]

@@ -16,7 +16,7 @@ from tests.node.conftest import QUICK_RESTART, STAND_IN
 from workers.node import devices
 from workers.node.backoff import RestartBackoff, RestartTiming
 from workers.node.losses import EXIT_STUCK, how_it_ended
-from workers.node.supervision import Executor
+from workers.node.supervision import ExecutorSupervisor
 from workers.protocol import endings, frames
 from workers.settings import Settings
 
@@ -37,7 +37,7 @@ class Supervised:
         settings = Settings.from_environ(environ)
         settings.make_folders()
         self.events: list[object] = []
-        self.executor = Executor(
+        self.executor = ExecutorSupervisor(
             devices.find(settings)[0],
             "box",
             on_frame=self.events.append,
@@ -112,7 +112,7 @@ async def test_one_that_hangs_is_replaced(home):
         await watched.until(lambda: watched.executor.up)
         os.kill(watched.executor.pid, signal.SIGSTOP)
         await watched.until(lambda: watched.losses() and watched.executor.up)
-        assert watched.losses() == ["said nothing for 5 s"]
+        assert watched.losses() == ["sent no report for 5 s"]
 
 
 async def test_one_that_ignores_sigterm_is_killed(home):

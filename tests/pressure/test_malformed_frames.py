@@ -15,7 +15,7 @@ import pytest
 from tests.gateway.conftest import AUTH, application, config, plan, wait_for
 from tests.gateway.test_failures import BODY, PATH
 from workers.protocol import frames
-from workers.protocol.frames import Cancel, Form, FrameConnection, Grant, Hello, Moved, TensorHeader
+from workers.protocol.frames import Cancel, FrameConnection, Hello, Moved, RequestShape, RunBatch, TensorHeader
 from workers.protocol.framing import MAX_BODY, MAX_HEADER, PREFIX, VERSION
 
 from .conftest import MIB, SLO_S
@@ -29,9 +29,11 @@ def prefixed(header: bytes, body: bytes = b"", /, magic: bytes = b"NR", version:
     return prefix + header + body
 
 
-def batch(id: int, nbytes: int = 16, budget_s: float = 1.0) -> Grant:
+def batch(id: int, nbytes: int = 16, budget_s: float = 1.0) -> RunBatch:
     """A batch of one query, whose input need not have the bytes of its shape."""
-    return Grant(id, "app", 1, 1, (Form(1, (TensorHeader("x", "FP32", (1, 4), nbytes),)),), ((id, 0, budget_s),))
+    return RunBatch(
+        id, "app", 1, 1, (RequestShape(1, (TensorHeader("x", "FP32", (1, 4), nbytes),)),), ((id, 0, budget_s),)
+    )
 
 
 MALFORMED = {
@@ -45,7 +47,7 @@ MALFORMED = {
     "a message that nobody knows": HELLO + prefixed(msgspec.msgpack.encode(["Shutdown", 1])),
     "a message that is not for executors": HELLO + prefixed(msgspec.msgpack.encode(["Refusal", 1, "late", "x", True])),
     "a message with fields of other types": HELLO + prefixed(msgspec.msgpack.encode(["Cancel", "first"])),
-    "a message that lacks fields": HELLO + prefixed(msgspec.msgpack.encode(["Grant", 1, "app"])),
+    "a message that lacks fields": HELLO + prefixed(msgspec.msgpack.encode(["RunBatch", 1, "app"])),
     "a message that another role may send": HELLO + prefixed(msgspec.msgpack.encode(["MetricsRequest"])),
     "a second Hello": HELLO + HELLO,
     "a message before Hello": b"".join(frames.encode(Moved(1))),
@@ -173,7 +175,7 @@ class BadDevice:
     def _heard(self, connection, message, _body) -> None:
         if isinstance(message, Hello):
             connection.transport.write(STATE)
-        elif isinstance(message, frames.Grant):
+        elif isinstance(message, frames.RunBatch):
             self.asked += 1
             connection.transport.write(self._answer)
             connection.close()

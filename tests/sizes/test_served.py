@@ -16,10 +16,10 @@ from tests.wild import models
 from workers.executor.codec import encode
 from workers.protocol.control import GatewayStats, ProfileDone, ProfileFailed, ProfileProgress
 from workers.protocol.frames import (
-    Form,
-    Grant,
     Refusal,
+    RequestShape,
     Results,
+    RunBatch,
     StatsReport,
 )
 from workers.protocol.shapes import of_class
@@ -246,6 +246,6 @@ async def test_a_granted_batch_of_short_queries_is_not_late_by_the_time_of_long_
 
 def grant(peer, *queries: tuple[int, int], budget_s: float = 60.0) -> None:
     parts = [(id, encode("x", sequence(length)["x"])) for id, length in queries]
-    forms = tuple(Form(1, (header,)) for _, (header, _) in parts)
+    shapes = tuple(RequestShape(1, (header,)) for _, (header, _) in parts)
     given = tuple((id, place, budget_s) for place, (id, _) in enumerate(parts))
-    peer.connection.send(Grant(1, "app", 1, 8, forms, given), [data for _, (_, data) in parts])
+    peer.connection.send(RunBatch(1, "app", 1, 8, shapes, given), [data for _, (_, data) in parts])

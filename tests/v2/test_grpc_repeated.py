@@ -216,7 +216,7 @@ HEADERS = (
     TensorHeader("q", "BYTES", (2,), 12),
     TensorHeader("z", "INT8", (0,), 0),
 )
-PARAMETERS = {"variant": "big", "accuracy": 95.5, "device": "d0", "queue_ms": 0.0, "batch_size": 4, "cold": True}
+PARAMETERS = {"variant": "big", "accuracy": 95.5, "queue_ms": 0.0, "batch_size": 4, "model_ms": 0.0, "cold": True}
 
 
 @settings(deadline=None)
@@ -231,9 +231,9 @@ def test_a_template_says_what_rendering_each_answer_says(names, id, queue_ms, da
     terms = query.terms
     terms.outputs = tuple((name, True) for name in names)
     parts = (data, memoryview(data)[:12], b"")
-    template = GrpcTemplate(terms, "m", "big", PARAMETERS, "queue_ms", HEADERS)
-    told = pb.ModelInferResponse.FromString(template.fill(id, queue_ms, parts))
-    plain = grpc.render(query, "m", "big", PARAMETERS | {"queue_ms": queue_ms}, HEADERS, parts)
+    template = GrpcTemplate(terms, "m", "big", PARAMETERS, ("queue_ms", "model_ms"), HEADERS)
+    told = pb.ModelInferResponse.FromString(template.fill(id, (queue_ms, 2.5), parts))
+    plain = grpc.render(query, "m", "big", PARAMETERS | {"queue_ms": queue_ms, "model_ms": 2.5}, HEADERS, parts)
     assert told == pb.ModelInferResponse.FromString(plain)
     assert told.parameters["queue_ms"].double_param == queue_ms
 

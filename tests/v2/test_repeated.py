@@ -194,11 +194,11 @@ def test_a_filled_template_is_the_response_that_would_be_rendered(id, number, or
         TensorHeader("q", "BYTES", (rows,), 6 * rows),
     )
     parts = [b"p" * 8 * rows, b"\2\0\0\0qq" * rows]
-    parameters = {"variant": "v", "accuracy": 97.5, "queue_ms": round(number, 3), "batch_size": 3}
+    parameters = {"variant": "v", "accuracy": 97.5, "batch_size": 3, "queue_ms": round(number, 3), "model_ms": 2.5}
     rendered, length = http.render(query, "m", "v", parameters, headers, parts)
     assert HttpTemplate.fits(query.terms, headers)
-    template = HttpTemplate(query.terms, "m", "v", parameters, "queue_ms", headers)
-    head, _, body = template.fill(id, number, parts).partition(b"\r\n\r\n")
+    template = HttpTemplate(query.terms, "m", "v", parameters, ("queue_ms", "model_ms"), headers)
+    head, _, body = template.fill(id, (number, 2.5), parts).partition(b"\r\n\r\n")
     given = dict(line.split(b": ") for line in head.split(b"\r\n"))
     assert int(given[b"content-length"]) == len(body)
     described = int(given[b"inference-header-content-length"])

@@ -27,7 +27,7 @@ class Entry(msgspec.Struct, eq=False):
         waited_s: seconds from receipt to start.
         run_s: seconds inside ``session.run``.
         held_s: seconds that it held the device.
-        ended: when it ended, in seconds on the event loop's clock.
+        ended: when it ended, in seconds on the monotonic clock.
         extent: the largest open dimension of its queries.
     """
 
@@ -69,7 +69,7 @@ class DeferredAccounting:
             loaded, rows, run_s = entry.loaded, entry.rows, entry.run_s
             application, variant = loaded.variant.application, loaded.variant.name
             if run_s > 0 and not entry.failed:
-                loaded.at(entry.extent).observe(entry.ended, rows, run_s, entry.held_s, entry.extent)
+                loaded.at(entry.extent).observe(entry.ended, rows, run_s, entry.extent)
             self._second.batch(loaded, rows, run_s)
             self._meters.ran(variant, rows, run_s)
             self._meters.waited(application, entry.waited_s, entry.queries)

@@ -5,6 +5,7 @@ Done where models run, so that encoding text does not block the event loop.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Hashable, Sequence
 
 import msgspec
@@ -19,38 +20,19 @@ from .runs import Part
 from .runtime import RunnableModel
 
 
-class _Encoded(msgspec.Struct, eq=False):
-    """``headers`` and ``body`` of a query's outputs, or the ``error`` that the model raised for it. ``query``: its
-    place in the batch."""
-
-    query: int
-    headers: tuple[TensorHeader, ...] = ()
-    body: tuple[Buffer, ...] = ()
-    error: str | None = None
-
-
 class GroupAnswer(msgspec.Struct, eq=False):
-    """The same of several queries with outputs of the same shapes but for their rows."""
+    """``headers`` and ``body`` of queries whose outputs have the same shapes but for their rows. ``queries``: their
+    places in the batch; None: all."""
 
-    queries: Sequence[int]
+    queries: Sequence[int] | None
     headers: tuple[ResultTensor, ...] = ()
     body: tuple[Buffer, ...] = ()
 
 
-#: of a batch: answers, (place, what the model said) of each query that it raised for, and seconds inside
-#: ``session.run``
+#: of a batch: answers, (place, error text) of each query that the model raised for, and seconds inside ``session.run``
 Outcome = tuple[list[GroupAnswer], list[tuple[int, str]], float]
-
-
-def _answer(part: Part, names: Sequence[str]) -> _Encoded:
-    place = part.places[0]
-    if part.error is not None:
-        return _Encoded(place, error=part.error)
-    try:
-        encoded = [encode(name, part.outputs[name]) for name in names]
-    except CodecError as error:
-        return _Encoded(place, error=str(error))
-    return _Encoded(place, tuple(header for header, _ in encoded), tuple(data for _, data in encoded))
+#: a query's place in its batch, and its outputs
+_Encoded = tuple[int, list[tuple[TensorHeader, Buffer]]]
 
 
 def of_batch(model: RunnableModel, batch: DispatchedBatch) -> Outcome:
@@ -113,24 +95,28 @@ def _grouped(batch: DispatchedBatch, parts: Sequence[Part]) -> tuple[list[GroupA
     failed: list[tuple[int, str]] = []
     alike: dict[Hashable, list[_Encoded]] = {}
     for part in parts:
-        answer = _answer(part, batch.shapes[part.places[0]].outputs)
-        if answer.error is not None:
-            failed.append((answer.query, answer.error))
-        else:
-            key = tuple((header.name, header.datatype, header.shape[1:]) for header in answer.headers)
-            alike.setdefault(key, []).append(answer)
-    return [_joined(sorted(group, key=lambda answer: answer.query)) for group in alike.values()], failed
+        place = part.places[0]
+        if part.error is not None:
+            failed.append((place, part.error))
+            continue
+        try:
+            tensors = [encode(name, part.outputs[name]) for name in batch.shapes[place].outputs]
+        except CodecError as error:
+            failed.append((place, str(error)))
+            continue
+        key = tuple((header.name, header.datatype, header.shape[1:]) for header, _ in tensors)
+        alike.setdefault(key, []).append((place, tensors))
+    return [_joined(sorted(group, key=operator.itemgetter(0))) for group in alike.values()], failed
 
 
 def _joined(answers: Sequence[_Encoded]) -> GroupAnswer:
     headers, body = [], []
-    for column in zip(*[answer.headers for answer in answers], strict=True):
-        first = column[0]
-        sizes = tuple([header.nbytes for header in column])
-        shape = (sum([header.shape[0] for header in column]), *first.shape[1:])
+    for column in zip(*[tensors for _, tensors in answers], strict=True):
+        first = column[0][0]
+        sizes = tuple([header.nbytes for header, _ in column])
+        shape = (sum([header.shape[0] for header, _ in column]), *first.shape[1:])
         headers.append(
             ResultTensor(first.name, first.datatype, shape, sum(sizes), sizes if first.datatype == "BYTES" else ())
         )
-    for output in zip(*[answer.body for answer in answers], strict=True):
-        body += output
-    return GroupAnswer([answer.query for answer in answers], tuple(headers), body)
+        body += [data for _, data in column]
+    return GroupAnswer([place for place, _ in answers], tuple(headers), body)

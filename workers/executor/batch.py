@@ -14,18 +14,18 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from workers.protocol.frames import FrameConnection, RawGrant, read_forms
+from workers.protocol.frames import FrameConnection, ReceivedBatch, read_shapes
 
 from .loaded import Loaded
-from .request_shapes import InvalidQuery, RequestShape, RequestShapes
+from .request_shapes import CheckedShape, CheckedShapes, InvalidQuery
 
-#: seconds that a query's budget may say; one that was due long ago is late, not wrong
+#: bounds of a query's budget in seconds; one that was due long ago is late, not invalid
 _LEAST, _MOST = -3600.0, 86400.0
 
 
 class Ticket(NamedTuple):
     """A query of one gateway, by the gateway's number, as far as it takes to refuse it. ``deadline``: seconds on the
-    event loop's clock."""
+    monotonic clock."""
 
     connection: FrameConnection
     id: int
@@ -38,12 +38,12 @@ class Ticket(NamedTuple):
 class DispatchedBatch(msgspec.Struct, eq=False):
     """A batch that was dispatched to this device.
 
-    ``variant``: id. ``limit``: rows that one run may take. ``arrived``: seconds on the event loop's clock. ``ids``,
+    ``variant``: id. ``limit``: rows that one run may take. ``arrived``: seconds on the monotonic clock. ``ids``,
     ``budgets`` (seconds from then) and ``shapes`` are columns, one value a query. ``body``: the run's inputs, each in
     one piece, in the signature's order, rows of all queries in theirs; None where they cannot stand in one array: then
     ``arrays`` has each query's. ``soonest``: no query's deadline is earlier; ``largest``: nor has any more rows.
     ``same``: whether all have one shape. ``extent``: the largest open dimension of its queries, see
-    :class:`.request_shapes.RequestShape`.
+    :class:`.request_shapes.CheckedShape`.
     """
 
     number: int
@@ -55,7 +55,7 @@ class DispatchedBatch(msgspec.Struct, eq=False):
     padding: dict[str, float]
     ids: Sequence[int]
     budgets: Sequence[float]
-    shapes: Sequence[RequestShape]
+    shapes: Sequence[CheckedShape]
     rows: int
     largest: int
     soonest: float
@@ -121,7 +121,7 @@ class DispatchedBatch(msgspec.Struct, eq=False):
         ]
 
 
-def _sizes(shapes: Sequence[RequestShape]) -> tuple[int, int, bool, int]:
+def _sizes(shapes: Sequence[CheckedShape]) -> tuple[int, int, bool, int]:
     """Rows of all queries, most rows of one, whether all have one shape, and the largest extent."""
     if not shapes:
         return 0, 0, True, 0
@@ -135,18 +135,51 @@ def _without(column: Sequence, gone: set[int]) -> list:
 
 
 def admit(
-    message: RawGrant, body: memoryview, application: RequestShapes, connection: FrameConnection, now: float
+    message: ReceivedBatch, body: memoryview, application: CheckedShapes, connection: FrameConnection, now: float
 ) -> tuple[DispatchedBatch, list[tuple[int, str]]]:
     """The batch of those queries that are right, and (id, what is wrong) of the others."""
     alike = _alike(message, body, application, connection, now)
     return (alike, []) if alike is not None else _one_by_one(message, body, application, connection, now)
 
 
+def _batch(
+    message: ReceivedBatch,
+    application: CheckedShapes,
+    connection: FrameConnection,
+    now: float,
+    columns: tuple[Sequence[int], Sequence[float], Sequence[CheckedShape]],
+    sizes: tuple[int, int, bool, int],
+    body: memoryview | None,
+    arrays: list[dict[str, np.ndarray]] | None,
+) -> DispatchedBatch:
+    ids, budgets, shapes = columns
+    rows, largest, same, extent = sizes
+    return DispatchedBatch(
+        message.number,
+        message.application,
+        message.variant,
+        max(1, message.max_rows),
+        connection,
+        now,
+        application.padding,
+        ids,
+        budgets,
+        shapes,
+        rows,
+        largest,
+        now + min(budgets, default=0.0),
+        same,
+        extent,
+        body,
+        arrays,
+    )
+
+
 def _alike(
-    message: RawGrant, body: memoryview, application: RequestShapes, connection: FrameConnection, now: float
+    message: ReceivedBatch, body: memoryview, application: CheckedShapes, connection: FrameConnection, now: float
 ) -> DispatchedBatch | None:
     """The batch, if every query is right and all stand in one array an input."""
-    queries, known = message.queries, application.shapes(message.forms)
+    queries, known = message.queries, application.shapes(message.shapes)
     if not queries or not known:
         return None
     ids, places, budgets = zip(*queries, strict=True)
@@ -158,8 +191,8 @@ def _alike(
         first = known[0]
         if type(first) is str or first.tails is None:
             return None
-        shapes, largest, extent = known * count, first.rows, first.extent
-        rows, same, size = largest * count, True, first.nbytes * count
+        shapes, size = known * count, first.nbytes * count
+        sizes = first.rows * count, first.rows, True, first.extent
     else:
         if not 0 <= min(places) <= max(places) < len(known) or any(type(shape) is str for shape in known):
             return None
@@ -167,43 +200,25 @@ def _alike(
         if tails is None or any(shape.tails != tails for shape in known):
             return None
         shapes = [known[place] for place in places]
-        rows, largest, same, extent = _sizes(shapes)
+        sizes = _sizes(shapes)
         size = sum([shape.nbytes for shape in shapes])
     if size != len(body):
         return None
-    return DispatchedBatch(
-        message.number,
-        message.application,
-        message.variant,
-        message.max_rows if message.max_rows > 0 else 1,
-        connection,
-        now,
-        application.padding,
-        ids,
-        budgets,
-        shapes,
-        rows,
-        largest,
-        now + least,
-        same,
-        extent,
-        body,
-        None,
-    )
+    return _batch(message, application, connection, now, (ids, budgets, shapes), sizes, body, None)
 
 
 def _one_by_one(
-    message: RawGrant, body: memoryview, application: RequestShapes, connection: FrameConnection, now: float
+    message: ReceivedBatch, body: memoryview, application: CheckedShapes, connection: FrameConnection, now: float
 ) -> tuple[DispatchedBatch, list[tuple[int, str]]]:
-    shapes = application.shapes(message.forms)
+    shapes = application.shapes(message.shapes)
     starts, wanted = _starts(message)
     known: set[int] = set()
-    columns: list[tuple[int, float, RequestShape, dict[str, np.ndarray]]] = []
+    columns: list[tuple[int, float, CheckedShape, dict[str, np.ndarray]]] = []
     wrong: list[tuple[int, str]] = []
     for (id, place, budget_s), at in zip(message.queries, starts, strict=True):
         try:
             if not 0 <= place < len(shapes):
-                raise InvalidQuery(f"form: must be from 0 to {len(shapes) - 1}, not {place}")
+                raise InvalidQuery(f"shape: must be from 0 to {len(shapes) - 1}, not {place}")
             # Where the body's size is wrong, no query's bytes can be assigned.
             if wanted != len(body):
                 raise InvalidQuery(f"inputs: body has {len(body)} bytes, its tensors {wanted}")
@@ -219,26 +234,7 @@ def _one_by_one(
         except InvalidQuery as error:
             wrong.append((id, str(error)))
     ids, budgets, kept, arrays = map(list, zip(*columns, strict=True)) if columns else ([], [], [], [])
-    rows, largest, same, extent = _sizes(kept)
-    batch = DispatchedBatch(
-        message.number,
-        message.application,
-        message.variant,
-        max(1, message.max_rows),
-        connection,
-        now,
-        application.padding,
-        ids,
-        budgets,
-        kept,
-        rows,
-        largest,
-        now + min(budgets, default=0.0),
-        same,
-        extent,
-        None,
-        arrays,
-    )
+    batch = _batch(message, application, connection, now, (ids, budgets, kept), _sizes(kept), None, arrays)
     return batch, wrong
 
 
@@ -247,10 +243,10 @@ def waits_already(id: int) -> str:
     return f"id: {id} is waiting already"
 
 
-def _starts(message: RawGrant) -> tuple[list[tuple[int, ...]], int]:
-    """Where each query's inputs begin in the body, and how long the body has to be. A query of no known form has
+def _starts(message: ReceivedBatch) -> tuple[list[tuple[int, ...]], int]:
+    """Where each query's inputs begin in the body, and how long the body has to be. A query of no known shape has
     none."""
-    known = [[max(0, header.nbytes) for header in form.inputs] for form in read_forms(message.forms)]
+    known = [[max(0, header.nbytes) for header in shape.inputs] for shape in read_shapes(message.shapes)]
     sizes = [known[place] if 0 <= place < len(known) else [] for _, place, _ in message.queries]
     starts: list[list[int]] = [[] for _ in sizes]
     at = 0

@@ -16,7 +16,7 @@ class BatchQueue:
     Attributes:
         waiting: in order of arrival; a batch of which every query was cancelled stays as an empty one.
         closed: why nothing new is taken; empty while it is.
-        last_arrival: when the last query came, in seconds on the event loop's clock.
+        last_arrival: when the last query came, in seconds on the monotonic clock.
     """
 
     def __init__(self) -> None:

@@ -6,17 +6,13 @@ import asyncio
 import functools
 import os
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from workers.protocol.frames import (
-    DriftReport,
-    ExecutorState,
-    OverloadReport,
-    StateReport,
-    StatsReport,
-)
+from workers.protocol.control import Drift, Overload
+from workers.protocol.frames import ExecutorState, Relay, StateReport, StatsReport
 from workers.protocol.specs import DeviceInfo, DeviceState
 
 from .accounting import DeferredAccounting
@@ -43,14 +39,13 @@ class DeviceService:
         self.runtime = runtime
         self.peers = peers
         self._loop = asyncio.get_running_loop()
-        self.clock: Callable[[], float] = self._loop.time
         self._loader = ThreadPoolExecutor(1, "loader", initializer=self._renice)
         self._meters = Meters(info.id)
-        self._second = DeviceSecond(self.clock())
+        self._second = DeviceSecond(time.monotonic())
         self._accounting = DeferredAccounting(self._second, self._meters)
         self.residents = DeviceResidents()
         self.queue = BatchQueue()
-        self._replies = Replies(peers, self.residents, self._meters, self._second)
+        self._replies = Replies(info.id, peers, self.residents, self._meters, self._second)
         self.device_loop = DeviceLoop(
             info,
             runtime.watchdog,
@@ -91,7 +86,7 @@ class DeviceService:
             warm=tuple(loaded.wire() for loaded in self.residents.variants.values() if not loaded.closing),
             draining=self.draining or bool(self.queue.closed),
             queued=self.queue.rows_by_application(),
-            busy_s=self.device_loop.busy_s(self.clock()),
+            busy_s=self.device_loop.busy_s(time.monotonic()),
             errors=self.residency.errors,
         )
 
@@ -135,7 +130,7 @@ class DeviceService:
             ticks += 1
             self._accounting.settle()
             rows = self.queue.rows
-            if rows or self._reported_rows or self.device_loop.overdue(self.clock()):
+            if rows or self._reported_rows or self.device_loop.overdue(time.monotonic()):
                 self.peers.send_to_gateways(self.state())
                 self._reported_rows = rows
             if ticks % 10 == 0:
@@ -146,7 +141,7 @@ class DeviceService:
                     tidying = self._loop.create_task(self.residency.tidy())
 
     def _report_second(self) -> None:
-        now, second = self.clock(), self._second
+        now, second = time.monotonic(), self._second
         loaded = self.residents.variants
         overloads = second.overloads()
         memory = self.runtime.memory_used()
@@ -154,11 +149,11 @@ class DeviceService:
             StatsReport(second.close(now, self.info.id, self.queue.rows, memory, self.residency.plan_version, loaded))
         )
         for name, arrived, refused in overloads:
-            self.peers.report(OverloadReport(name, arrived, refused))
+            self.peers.report(Relay(Overload(device=self.info.id, application=name, arrived=arrived, refused=refused)))
         for one in loaded.values():
             ratio = one.drifted(now)
             if ratio is not None:
-                self.peers.report(DriftReport(one.id, ratio))
+                self.peers.report(Relay(Drift(device=self.info.id, variant=one.id, ratio=ratio)))
 
     # --- the device's time ------------------------------------------------------------------------------------------
 
@@ -179,8 +174,8 @@ class DeviceService:
         self.device_loop.stopping = True
         self.queue.closed = "this device is shutting down"
         self.changed()
-        until = self.clock() + grace_s
-        while self.queue.rows and self.clock() < until:
+        until = time.monotonic() + grace_s
+        while self.queue.rows and time.monotonic() < until:
             await asyncio.sleep(0.005)
         self._replies.refuse_all(self.queue.clear(), "draining", self.queue.closed)
         self.device_loop.wake()

@@ -2,7 +2,7 @@
 
 The life of a batch in the executor:
 
-1. ``server`` reads a ``Grant``, and ``intake`` finds its application's request shapes.
+1. ``server`` reads a ``RunBatch``, and ``intake`` finds its application's request shapes.
 2. ``batch.admit`` checks every query; one that is wrong is refused alone.
 3. The batch is refused where the device is closed, its queue full, or the variant not warm.
 4. It starts at once if the device is idle and nothing waits (:meth:`DeviceLoop.start`); else it joins the queue.
@@ -11,7 +11,7 @@ The life of a batch in the executor:
 7. A short batch runs in the loop's own thread, a longer one in the device's; the watchdog limits both.
 8. ``answers`` runs the model: by I/O binding, else on arrays, else query by query.
 9. ``replies`` sends one ``Results`` for queries with outputs of like shapes, and a ``Refusal`` for each that failed.
-10. ``accounting`` notes what the batch did, and accounts for it later (statistics, metrics, latency estimates).
+10. ``accounting`` notes what the batch did, and accounts for it later (statistics, metrics, drift).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from .watchdog import Watchdog
 _log = log.get("device_loop")
 #: seconds after which a FIRST run hands the queue back, so that gateways can still find another device
 FIRST_RUN_PATIENCE_S = 0.1
-#: the shortest timer in seconds: the loop's clock counts milliseconds, and shorter ones would spin
+#: the shortest timer in seconds: uvloop's timers count milliseconds, and shorter ones would spin
 TIMER_S = 0.001
 #: expected seconds up to which a batch runs in the loop's own thread: a hand-over would take more CPU time
 INLINE_S = 0.0002
@@ -53,7 +53,7 @@ INLINE_ONE_CORE_S = 0.01
 INLINE_LIMIT_S = 3.0
 #: a run is overdue this many seconds after its expected end
 OVERDUE_S = 0.1
-#: seconds for which batches of one read may start at once; then the loop reads its clock and other sockets
+#: seconds for which batches of one read may start at once; then the loop reads other sockets
 AT_ONCE_S = 0.0005
 _LATE = "cannot be answered in time here"
 
@@ -92,7 +92,6 @@ class DeviceLoop:
         self._accounting = accounting
         self._on_change = on_change
         self._loop = asyncio.get_running_loop()
-        self._clock = self._loop.time
         self._thread = Thread("device", self._loop)
         self._exclusive = Exclusive(profile_share)
         #: whether a batch or a request has the device, in its thread
@@ -157,7 +156,7 @@ class DeviceLoop:
     def _next(self) -> None:
         self._accounting.settle()
         waiting = self._queue.waiting
-        now, rows = self._clock(), self._queue.rows
+        now, rows = time.monotonic(), self._queue.rows
         request = self._exclusive.before_batches(now, rows)
         if request is not None:
             return self._begin(request)
@@ -172,7 +171,7 @@ class DeviceLoop:
         if request is not None:
             self._begin(request)
         elif until < math.inf:
-            self._timer = self._loop.call_later(max(until - self._clock(), TIMER_S), self._step)
+            self._timer = self._loop.call_later(max(until - time.monotonic(), TIMER_S), self._step)
 
     # --- a batch ----------------------------------------------------------------------------------------------------
 
@@ -182,8 +181,8 @@ class DeviceLoop:
             return False
         read = batch.connection, batch.connection.reads
         if read != self._read:
-            self._read, self._read_began = read, time.perf_counter()
-        elif time.perf_counter() - self._read_began > AT_ONCE_S:
+            self._read, self._read_began = read, time.monotonic()
+        elif time.monotonic() - self._read_began > AT_ONCE_S:
             return False
         try:
             self._run(batch, loaded, batch.arrived)
@@ -199,29 +198,26 @@ class DeviceLoop:
         if not batch.rows:
             return False
         loaded.used_at = now
-        # The loop's clock counts whole milliseconds, which is too coarse to learn latencies from.
-        began = time.perf_counter()
-        estimate = loaded.at(batch.extent)
-        usual_s = estimate.usual_s(batch.rows)
+        began = time.monotonic()
+        usual_s = loaded.at(batch.extent).usual_s(batch.rows)
         most_s = limit_s(usual_s, loaded.application.slo_s)
         given = (loaded.model, batch)
         if usual_s > self._inline_s:
-            self._busy, self.busy_until = True, now + estimate.seconds(now, batch.rows)
+            self._busy, self.busy_until = True, began + usual_s
             call = (most_s, loaded.id, answers.of_batch, given)
-            self._thread.call(self._watchdog.call, call, functools.partial(self._ran, batch, loaded, now, began))
+            self._thread.call(self._watchdog.call, call, functools.partial(self._ran, batch, loaded, began))
             return True
         try:
             outcome = self._watchdog.call(min(most_s, INLINE_LIMIT_S), loaded.id, answers.of_batch, given)
         except Exception as error:
             outcome = _failed(batch, loaded, error)
-        self._answer(batch, loaded, now, began, outcome)
+        self._answer(batch, loaded, began, outcome)
         return True
 
     def _ran(
         self,
         batch: DispatchedBatch,
         loaded: Loaded,
-        started: float,
         began: float,
         outcome: answers.Outcome | None,
         error: BaseException | None,
@@ -229,27 +225,26 @@ class DeviceLoop:
         """The device's thread is done with a batch."""
         self._busy, self.busy_until = False, 0.0
         try:
-            self._answer(batch, loaded, started, began, outcome if error is None else _failed(batch, loaded, error))
+            self._answer(batch, loaded, began, outcome if error is None else _failed(batch, loaded, error))
         except Exception as fault:
             return self._fail(fault)
         self._step()
 
-    def _answer(
-        self, batch: DispatchedBatch, loaded: Loaded, started: float, began: float, outcome: answers.Outcome
-    ) -> None:
-        waited_s, clock = started - batch.arrived, time.perf_counter
-        self._replies.answer(batch, loaded, outcome, waited_s, clock() - began, self._watchdog.stopped_after_s)
+    def _answer(self, batch: DispatchedBatch, loaded: Loaded, began: float, outcome: answers.Outcome) -> None:
+        queue_s = began - batch.arrived
+        self._replies.answer(batch, loaded, outcome, queue_s, time.monotonic() - began, self._watchdog.stopped_after_s)
         _, failed, run_s = outcome
+        ended = time.monotonic()
         self._accounting.note(
             Entry(
                 loaded,
                 batch.rows,
                 len(batch.ids),
                 len(failed),
-                waited_s,
+                queue_s,
                 run_s,
-                clock() - began,
-                self._clock(),
+                ended - began,
+                ended,
                 batch.extent,
             )
         )
@@ -269,11 +264,11 @@ class DeviceLoop:
 
         Args:
             patience_s: how long a FIRST run waits for an empty queue.
-            limit_s: after so many seconds the watchdog terminates it; the future then raises
+            limit_s: seconds after which the watchdog terminates it; the future then raises
                 :class:`~.runtime.RunStopped`. Cancelling the future terminates it, too.
             variant: id of the variant that it runs; 0 for none.
         """
-        latest = self._clock() + patience_s
+        latest = time.monotonic() + patience_s
         request = ExclusiveRequest(kind, call, self._loop.create_future(), expected_s, latest, limit_s, variant)
         request.future.add_done_callback(functools.partial(self._cancelled, request))
         self._exclusive.add(request)
@@ -285,7 +280,7 @@ class DeviceLoop:
             self._watchdog.terminate()
 
     def _begin(self, request: ExclusiveRequest) -> None:
-        started = self._clock()
+        started = time.monotonic()
         self._busy, self.busy_until = True, started + request.expected_s
         self._request = request
         patience = None
@@ -322,11 +317,11 @@ class DeviceLoop:
             request.future.set_exception(error)
         else:
             request.future.set_result(outcome)
-        took_s = self._clock() - started
+        took_s = time.monotonic() - started
         if request.kind is not WorkKind.PLAN:
             self._accounting.profiled(took_s)
         if request.kind is WorkKind.MEASURE:
-            self._exclusive.measured(self._clock(), took_s)
+            self._exclusive.measured(time.monotonic(), took_s)
         # The caller goes on first, so that its next request can be weighed against the next batch.
         self.wake()
 

@@ -1,12 +1,8 @@
-"""Latency of a variant's batches on this device: its profile, and how recent batches differ. Pure.
+"""Latency of a variant's batches on this device: its profile, and whether batches drift away from it. Pure.
 
-*Inflation* is short-lived: the device is slower than profiled at this moment (a neighbour on the same cores, a hot
-GPU). It is part of the time until the device is free, and decays without observations. *Drift* is long-lived: the
-profile no longer describes the device and should be measured again. *Overhead* is the time around a run (waking up,
-handing over, sending); its excess over the usual decays like inflation.
-
-Each size class has an estimate of its own. Most queries are smaller than the largest of their class, at which it was
-measured: that they take less is no drift.
+*Drift* is long-lived: the profile no longer describes the device and should be measured again. Each size class has an
+estimate of its own. Most queries are smaller than the largest of their class, at which it was measured: that they take
+less is no drift.
 """
 
 from __future__ import annotations
@@ -16,18 +12,14 @@ from collections.abc import Sequence
 from workers.dispatch.latency import LatencyModel
 from workers.protocol.specs import ProfilePoint
 
+#: observed over profiled run times that are no drift
 TOLERATED = (0.67, 1.5)
-DRIFT_AFTER_S = 20.0
-DRIFT_BATCHES = 50
-DRIFT_EVERY_S = 300.0
-#: a batch that is off by less is as profiled, whatever the ratio: runs back to back are quicker than single ones
+#: drift is reported after this many seconds and batches outside, and again after this many seconds
+DRIFT_AFTER_S, DRIFT_BATCHES, DRIFT_EVERY_S = 20.0, 50, 300.0
+#: a batch that is off by fewer seconds is as profiled, whatever the ratio: runs back to back are quicker than single
+#: ones
 DRIFT_LEAST_S = 0.001
 _DRIFT_WEIGHT = 0.02
-_INFLATION_WEIGHT = 0.1
-_HOLDS_S, _HALF_LIFE_S = 0.5, 1.0
-_INFLATION_MOST = 3.0
-_OVERHEAD_WEIGHT = 0.1
-_OVERHEAD_FIRST_S, _OVERHEAD_MOST_S = 0.0006, 0.002
 
 
 class LatencyEstimate:
@@ -42,14 +34,11 @@ class LatencyEstimate:
 
     def __init__(self, points: Sequence[ProfilePoint], size: int | None = None):
         self._size = size
-        #: the p95 as profiled
+        #: the p95
         self.profiled = LatencyModel([(point.batch, point.p95_s) for point in points])
         self._expected = LatencyModel([(point.batch, point.mean_s) for point in points])
-        #: the median, without inflation: what a batch takes when nothing gets in its way
+        #: the median: the time of a batch when nothing gets in its way
         self.typical = LatencyModel([(point.batch, min(point.p50_s, point.p95_s)) for point in points])
-        self._overhead = _OVERHEAD_FIRST_S
-        self._inflation = 1.0
-        self._observed_at = 0.0
         #: observed over profiled run time, a slow moving average; 0 before any observation
         self.ratio = 0.0
         self._excess_s = 0.0
@@ -58,20 +47,11 @@ class LatencyEstimate:
         self._outside_since: float | None = None
         self._reported_at = -DRIFT_EVERY_S
 
-    def observe(self, now: float, rows: int, run_s: float, held_s: float, extent: int = 0) -> None:
-        """Take in one batch of ``rows`` that ran for ``run_s`` of the ``held_s`` seconds that it held the device, and
-        ended at ``now``. ``extent``: the largest open dimension of its queries."""
+    def observe(self, now: float, rows: int, run_s: float, extent: int = 0) -> None:
+        """Take in one batch of ``rows`` that ran for ``run_s`` seconds and ended at ``now``. ``extent``: the largest
+        open dimension of its queries."""
         expected_s = self._expected.seconds(rows)
         ratio = run_s / expected_s
-        left = self._left(now)
-        self._inflation = 1.0 + (self._inflation - 1.0) * left
-        # Clipped before averaging: one stall of a second would otherwise look like a slow device for many.
-        clipped = min(max(ratio, 1.0), _INFLATION_MOST)
-        self._inflation += _INFLATION_WEIGHT * (clipped - self._inflation)
-        if self._overhead > _OVERHEAD_FIRST_S:
-            self._overhead = _OVERHEAD_FIRST_S + (self._overhead - _OVERHEAD_FIRST_S) * left
-        self._overhead += _OVERHEAD_WEIGHT * (min(held_s - run_s, _OVERHEAD_MOST_S) - self._overhead)
-        self._observed_at = now
         if self._size is not None and extent != self._size and ratio < 1.0:
             run_s, ratio = expected_s, 1.0
         self.batches += 1
@@ -100,17 +80,3 @@ class LatencyEstimate:
     def usual_s(self, rows: int) -> float:
         """Seconds that a batch takes here usually: as profiled (p95), or as much longer as batches took on average."""
         return self.profiled.seconds(rows) * (self.ratio if self.ratio > 1.0 else 1.0)
-
-    def seconds(self, now: float, rows: int) -> float:
-        """Seconds that a batch holds the device if it starts at ``now``: the p95, inflation and overhead."""
-        left, overhead_s = self._left(now), self._overhead
-        if overhead_s > _OVERHEAD_FIRST_S:
-            overhead_s = _OVERHEAD_FIRST_S + (overhead_s - _OVERHEAD_FIRST_S) * left
-        # The p95's own distance from the mean is in the profile: scaling it too would count a disturbance twice.
-        slower_s = (self._inflation - 1.0) * left * self._expected.seconds(rows)
-        return self.profiled.seconds(rows) + slower_s + overhead_s
-
-    def _left(self, now: float) -> float:
-        """Weight of the last observations' excess (0 to 1)."""
-        idle = now - self._observed_at - _HOLDS_S
-        return 0.5 ** (idle / _HALF_LIFE_S) if idle > 0.0 else 1.0

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
+import time
 
-from workers.protocol.frames import FrameConnection, RawGrant
+from workers.protocol.frames import FrameConnection, ReceivedBatch
 
 from .batch import DispatchedBatch, admit, waits_already
 from .batch_queue import BatchQueue
@@ -36,11 +36,10 @@ class Intake:
         self._replies = replies
         self._second = second
         self._queue_rows = queue_rows
-        self._clock = asyncio.get_running_loop().time
 
-    def dispatch(self, connection: FrameConnection, message: RawGrant, body: memoryview) -> None:
+    def dispatch(self, connection: FrameConnection, message: ReceivedBatch, body: memoryview) -> None:
         """Run or queue a batch; a query that is wrong in itself is refused alone."""
-        now, name, queue, refuse = self._clock(), message.application, self._queue, self._replies.refuse
+        now, name, queue, refuse = time.monotonic(), message.application, self._queue, self._replies.refuse
         application = self._residents.applications.get(name)
         if application is None:
             text = f"application {name!r} is not on this device"

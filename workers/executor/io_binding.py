@@ -52,7 +52,7 @@ class IOBindings:
             self.most_rows = min(self.most_rows, most_rows)
 
     def run(self, inputs: memoryview, rows: int, outputs: tuple[str, ...]) -> Packed | None:
-        """None where the model has to be run in another way: it raised, or gives other shapes than its signature says.
+        """None where the model has to be run in another way: it raised, or gives other shapes than its signature has.
 
         Args:
             inputs: one behind the other in the signature's order.
@@ -68,7 +68,7 @@ class IOBindings:
                 place[:] = inputs[start:end]
                 start = end
             self._session.run_with_iobinding(binding.io, self._watchdog.options)
-        except Exception:  # onnxruntime raises many types of its own; the other way will say what is wrong
+        except Exception:  # onnxruntime raises many types of its own; a run on arrays will report the error
             return None
         headers, arrays = binding.wanted.get(outputs) or binding.want(outputs)
         return Packed(headers, [array.tobytes() for array in arrays], time.perf_counter() - started)
@@ -81,7 +81,7 @@ class IOBindings:
 
 
 class _Binding:
-    """Buffers of so many rows. ``places``: the inputs' bytes; ``wanted``: headers and arrays by names of outputs."""
+    """Buffers of a fixed number of rows. ``places``: bytes of inputs; ``wanted``: headers and arrays by outputs."""
 
     __slots__ = ("_outputs", "io", "places", "wanted")
 

@@ -10,7 +10,7 @@ from workers.protocol.frames import WarmVariant
 from workers.protocol.specs import ApplicationSpec, ProfilePoint, Resident, VariantSpec
 
 from .estimates import LatencyEstimate
-from .request_shapes import RequestShapes
+from .request_shapes import CheckedShapes
 from .runtime import RunnableModel
 
 
@@ -47,7 +47,7 @@ class Loaded:
         self.update(resident, application)
 
     def update(self, resident: Resident, application: ApplicationSpec) -> None:
-        """Take over what a newer plan says; latencies start afresh only with another profile."""
+        """Follow a newer plan; latencies start afresh only with another profile."""
         self.variant: VariantSpec = resident.variant
         self.id = resident.variant.id
         # Percent in the application's metric, and of its best variant; 0 where it is not known.
@@ -59,7 +59,7 @@ class Loaded:
         points = resident.profile
         if not points:
             points = tuple(ProfilePoint(rows, took, took, took) for rows, took in dict(self.warm_runs).items()) or (
-                # A guess that lets the first batch go; the observed inflation corrects it.
+                # A guess that lets the first batch go; observed run times correct it.
                 ProfilePoint(1, application.slo_s / 8, application.slo_s / 8, application.slo_s / 8),
             )
         largest = max(application.sizes, default=0) if shapes.has_open(application.signature) else None
@@ -71,7 +71,7 @@ class Loaded:
             self._smaller = [(size, LatencyEstimate(shapes.of_class(resident.smaller, size), size)) for size in sizes]
 
     def at(self, extent: int) -> LatencyEstimate:
-        """The estimate for queries as large as ``extent`` (:class:`.RequestShape`); 0: of any size."""
+        """The estimate for queries as large as ``extent`` (:class:`.CheckedShape`); 0: of any size."""
         if extent:
             for size, estimate in self._smaller:
                 if extent <= size:
@@ -102,13 +102,13 @@ class DeviceResidents:
 
     def __init__(self) -> None:
         self.variants: dict[int, Loaded] = {}
-        self.applications: dict[str, RequestShapes] = {}
+        self.applications: dict[str, CheckedShapes] = {}
 
     def keep_applications(self, specs: Mapping[str, ApplicationSpec]) -> None:
         """Know these applications only; request shapes of one that changed are checked anew."""
         known = self.applications
         self.applications = {
-            name: known[name] if name in known and known[name].spec == spec else RequestShapes(spec)
+            name: known[name] if name in known and known[name].spec == spec else CheckedShapes(spec)
             for name, spec in specs.items()
         }
 

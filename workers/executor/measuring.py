@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ import numpy as np
 from workers import log, metrics
 from workers.protocol import shapes
 from workers.protocol.control import ProfileDone, ProfileFailed, ProfileOrder, ProfileProgress
-from workers.protocol.frames import Measure, MeasureReport
+from workers.protocol.frames import Measure, Relay
 from workers.protocol.run_limits import limit_s
 from workers.protocol.specs import ProfilePoint
 
@@ -44,7 +45,7 @@ STEP_S = 0.005
 PROGRESS_EVERY_S = 0.2
 MEMORY_USABLE = 0.9
 VALIDATION_ROWS = 64
-#: no further size class is begun once runs of the smaller ones took so many seconds; it counts as the next larger then
+#: no further size class is begun once runs of the smaller ones took this many seconds: it counts as the next larger
 SMALLER_S = 10.0
 
 
@@ -95,7 +96,7 @@ class Measuring:
         self._task: asyncio.Task | None = None
 
     def order(self, message: Measure) -> None:
-        """BatchQueue a job; one with a known number replaces the old one (a node may ask again after it lost touch)."""
+        """Queue a job; one with a known number replaces the old one (a node may ask again after it lost touch)."""
         order = message.order
         self.cancel(order.job)
         classes = SizeClasses(order.application.sizes)
@@ -140,15 +141,15 @@ class Measuring:
                 asyncio.get_running_loop().call_soon(self._next)
             elif self._current is None:
                 asyncio.get_running_loop().call_soon(self._next)
-        self._device.peers.report(MeasureReport(report))
+        self._device.peers.report(Relay(report))
         _log.info("measured", job=job.order.job, variant=job.order.variant.name, ok=isinstance(report, ProfileDone))
 
     def _progress(self, job: _Job, phase: str, done: float, always: bool = True) -> None:
-        now = self._device.clock()
+        now = time.monotonic()
         if always or now - job.reported_at >= PROGRESS_EVERY_S:
             job.reported_at = now
             report = ProfileProgress(job=job.order.job, phase=phase, done=min(1.0, done), points=job.profile)
-            self._device.peers.report(MeasureReport(report))
+            self._device.peers.report(Relay(report))
 
     async def _measure(self, job: _Job) -> ProfileDone:
         order, device = job.order, self._device
@@ -216,8 +217,8 @@ class Measuring:
         self._progress(job, "measuring", (index + min(1.0, part)) / of, always=False)
 
     async def _first_run(self, order: ProfileOrder, model: RunnableModel, memory: _Memory) -> None:
-        """Warm up with one row. A variant that never ran on this device type does so on a drained device: nobody knows
-        yet how long it takes; a limit ends it."""
+        """Warm up with one row. A variant that never ran on this device type does so on a drained device: its
+        duration is unknown; a limit ends it."""
         slo_s = order.application.slo_s
         most_s = limit_s(0.0, slo_s)
         call = functools.partial(memory.around, lambda: model.run(model.sample(1), 1))
@@ -278,7 +279,7 @@ class Measuring:
             piece = {name: array[start : start + best.batch] for name, array in arrays.items()}
             step = functools.partial(model.run, piece, best.batch)
             outputs, _ = await self._step(order, step, best.p50_s)
-            # Metrics know numpy's own types.
+            # Metrics accept numpy's own types only.
             outputs = {
                 name: array.astype(np.float32) if array.dtype == BF16 else array for name, array in outputs.items()
             }
@@ -305,7 +306,7 @@ def _enough(taken: list[float], slo_s: float) -> bool:
     runs, seconds = len(taken), sum(taken)
     if runs >= MANY or (runs >= FEW and seconds >= LONG_S) or (runs >= LEAST and seconds >= TOO_LONG_S):
         return True
-    # Far past the SLO nobody will use this batch size; how far past is of no interest.
+    # No plan uses a batch size that is far past the SLO: how far past is of no interest.
     return runs >= 3 and min(taken) > 2 * slo_s
 
 

@@ -1,6 +1,6 @@
 """Queries of different sizes in one run: inputs padded to the longest, outputs cut back. Pure numpy.
 
-Which axes of an output follow which axes of the inputs the model itself says, by the symbolic names of its dimensions.
+The symbolic names of a model's dimensions define which axes of an output follow which axes of the inputs.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workers import log
-from workers.protocol.control import ProfileProgress
-from workers.protocol.frames import Buffer, Frame, FrameConnection, MeasureReport
+from workers.protocol.control import ProfileDone, ProfileFailed
+from workers.protocol.frames import Buffer, Frame, FrameConnection, Relay
 
 _log = log.get("peers")
 #: a peer that lets this much pile up has stopped reading, and its answers are worthless by now
@@ -37,8 +37,7 @@ class Peers:
         """Send to the node; how a measurement ended is kept for it while it is away."""
         for connection in list(self.nodes):
             self.send(connection, message)
-        ended = isinstance(message, MeasureReport) and not isinstance(message.report, ProfileProgress)
-        if ended and not self.nodes:
+        if not self.nodes and isinstance(message, Relay) and isinstance(message.message, ProfileDone | ProfileFailed):
             self._unreported.append(message)
 
     def node_joined(self, connection: FrameConnection) -> None:

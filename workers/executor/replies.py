@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
+import time
 from collections.abc import Iterable, Sequence
 
 from workers import log
-from workers.protocol.frames import FrameConnection, Refusal, Results, StopReport
+from workers.protocol.control import FaultReport
+from workers.protocol.frames import FrameConnection, Refusal, Relay, Results
 
 from .answers import Outcome
 from .batch import DispatchedBatch, Ticket
@@ -16,31 +17,31 @@ from .peers import Peers
 from .stats import DeviceSecond
 
 _log = log.get("replies")
-#: of its application's SLO: the least budget with which a late query says that the plan is too tight
+#: least budget of a late query that counts as overload, as a share of its application's SLO
 _WHOLE = 0.8
 
 
 class Replies:
-    def __init__(self, peers: Peers, residents: DeviceResidents, meters: Meters, second: DeviceSecond):
+    def __init__(self, device: str, peers: Peers, residents: DeviceResidents, meters: Meters, second: DeviceSecond):
+        self._device = device
         self._peers = peers
         self._residents = residents
         self._meters = meters
         self._second = second
-        self._clock = asyncio.get_running_loop().time
 
     def answer(
         self,
         batch: DispatchedBatch,
         loaded: Loaded,
         outcome: Outcome,
-        waited_s: float,
+        queue_s: float,
         held_s: float,
         stopped_s: float = 0.0,
     ) -> None:
         """Answer every query of a batch that ran.
 
         Args:
-            waited_s: seconds from receipt to start.
+            queue_s: seconds from receipt to start.
             held_s: seconds that the batch held the device.
             stopped_s: the watchdog's limit in seconds if it stopped the batch, else 0.
         """
@@ -53,7 +54,7 @@ class Replies:
                 variant.name,
                 loaded.accuracy,
                 loaded.accuracy_normalized,
-                waited_s,
+                queue_s,
                 run_s,
                 batch.rows,
                 held_s,
@@ -74,11 +75,12 @@ class Replies:
             text = f"{variant.name}: the run did not end within {limit_s:g} s and was stopped"
             self.refuse(batch.connection, ids, variant.application, "stopped", text, len(batch.ids) > 1)
         _log.error("run stopped", variant=variant.name, limit_s=limit_s)
-        self._peers.report(StopReport(variant.id, variant.name, limit_s))
+        detail = f"a run of {variant.name} did not end within {limit_s:g} s and was stopped"
+        self._peers.report(Relay(FaultReport(device=self._device, variant=variant.id, cause="stopped", detail=detail)))
 
     def refuse_all(self, tickets: Iterable[Ticket], code: str, text: str) -> None:
         """Refuse queries that were taken out of their batches; retryable while they have time left."""
-        now = self._clock()
+        now = time.monotonic()
         for ticket in tickets:
             if code == "late" and self._had_time(ticket):
                 self._second.refused(ticket.application, ticket.rows)

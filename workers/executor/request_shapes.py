@@ -1,6 +1,6 @@
 """Request shapes: rows, input shapes and wanted outputs, checked once for all queries that share them. Pure.
 
-An application has few of them, which come again with each batch. On the wire one is a ``Form``.
+An application has few of them, which come again with each batch. On the wire one is a ``RequestShape``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Hashable
 import msgspec
 import numpy as np
 
-from workers.protocol.frames import Form, TensorHeader, read_forms
+from workers.protocol.frames import RequestShape, TensorHeader, read_shapes
 from workers.protocol.shapes import extent, key
 from workers.protocol.specs import ApplicationSpec, TensorSpec
 
@@ -19,9 +19,9 @@ from .codec import DTYPES, CodecError, decode
 
 #: above this no device could hold the inputs; it also keeps row counts out of overflow's reach
 MAX_ROWS = 1_000_000
-#: forms of one application that are kept, and lists of them; with many lengths of text there may be any number
+#: shapes of one application that are kept, and lists of them; with many lengths of text there may be any number
 _KEPT = 1024
-#: a list of forms of more bytes is not kept
+#: a list of shapes of more bytes is not kept
 _SHORT = 4096
 
 
@@ -29,8 +29,8 @@ class InvalidQuery(ValueError):
     """The query is wrong in itself; no device will do better."""
 
 
-class RequestShape:
-    """A ``Form`` that is right.
+class CheckedShape:
+    """A request shape that fits its application.
 
     Attributes:
         nbytes: of all inputs.
@@ -43,17 +43,17 @@ class RequestShape:
 
     __slots__ = ("_inputs", "extent", "key", "nbytes", "outputs", "rows", "tails")
 
-    def __init__(self, form: Form, application: ApplicationSpec):
-        whole = [header.shape for header in form.inputs]
-        self.rows = form.rows
-        self.nbytes = sum(header.nbytes for header in form.inputs)
+    def __init__(self, shape: RequestShape, application: ApplicationSpec):
+        whole = [header.shape for header in shape.inputs]
+        self.rows = shape.rows
+        self.nbytes = sum(header.nbytes for header in shape.inputs)
         self.key: Hashable = key(application, whole)
         self.extent = extent(application.signature, whole) if application.sizes else 0
-        self.outputs = form.outputs or tuple(spec.name for spec in application.signature.outputs)
-        self._inputs = tuple((header, *_plain(header)) for header in form.inputs)
+        self.outputs = shape.outputs or tuple(spec.name for spec in application.signature.outputs)
+        self._inputs = tuple((header, *_plain(header)) for header in shape.inputs)
         plain = all(dtype is not None for _, dtype, _ in self._inputs)
         self.tails: tuple[tuple[str, np.dtype, tuple[int, ...], int], ...] | None = (
-            tuple((header.name, dtype, header.shape[1:], count // form.rows) for header, dtype, count in self._inputs)
+            tuple((header.name, dtype, header.shape[1:], count // shape.rows) for header, dtype, count in self._inputs)
             if plain
             else None
         )
@@ -78,59 +78,59 @@ class RequestShape:
         return arrays
 
 
-class RequestShapes:
-    """The request shapes of one application, by form."""
+class CheckedShapes:
+    """The request shapes of one application, checked."""
 
     def __init__(self, spec: ApplicationSpec):
         self.spec = spec
         self.padding = spec.padding
-        self._shapes: dict[Form, RequestShape] = {}
-        self._lists: dict[bytes, tuple[RequestShape | str, ...]] = {}
+        self._shapes: dict[RequestShape, CheckedShape] = {}
+        self._lists: dict[bytes, tuple[CheckedShape | str, ...]] = {}
 
-    def shape(self, form: Form) -> RequestShape:
-        """The request shape of a form.
+    def checked(self, shape: RequestShape) -> CheckedShape:
+        """A request shape, checked.
 
         Raises:
             InvalidQuery: naming the field and what it must be.
         """
-        shape = self._shapes.get(form)
-        if shape is None:
-            _check(form, self.spec)
+        checked = self._shapes.get(shape)
+        if checked is None:
+            _check(shape, self.spec)
             if len(self._shapes) >= _KEPT:
                 del self._shapes[next(iter(self._shapes))]
-            shape = self._shapes[form] = RequestShape(form, self.spec)
-        return shape
+            checked = self._shapes[shape] = CheckedShape(shape, self.spec)
+        return checked
 
-    def shapes(self, raw: msgspec.Raw) -> tuple[RequestShape | str, ...]:
-        """Those of the forms of a :class:`~workers.protocol.frames.RawGrant`, or what is wrong with one.
+    def shapes(self, raw: msgspec.Raw) -> tuple[CheckedShape | str, ...]:
+        """Those of a :class:`~workers.protocol.frames.ReceivedBatch`, each checked, or what is wrong with it.
 
         Raises:
-            msgspec.DecodeError: not a list of forms.
+            msgspec.DecodeError: not a list of request shapes.
         """
         raw_key = bytes(raw)
         shapes = self._lists.get(raw_key)
         if shapes is None:
-            shapes = tuple([self._shape_or_fault(form) for form in read_forms(raw)])
+            shapes = tuple([self._shape_or_fault(shape) for shape in read_shapes(raw)])
             if len(raw_key) <= _SHORT:
                 if len(self._lists) >= _KEPT:
                     del self._lists[next(iter(self._lists))]
                 self._lists[raw_key] = shapes
         return shapes
 
-    def _shape_or_fault(self, form: Form) -> RequestShape | str:
+    def _shape_or_fault(self, shape: RequestShape) -> CheckedShape | str:
         try:
-            return self.shape(form)
+            return self.checked(shape)
         except InvalidQuery as error:
             return str(error)
 
 
-def _check(form: Form, application: ApplicationSpec) -> None:
-    if not 1 <= form.rows <= MAX_ROWS:
-        raise InvalidQuery(f"rows: must be from 1 to {MAX_ROWS}, not {form.rows}")
-    if any(header.nbytes < 0 for header in form.inputs):
+def _check(shape: RequestShape, application: ApplicationSpec) -> None:
+    if not 1 <= shape.rows <= MAX_ROWS:
+        raise InvalidQuery(f"rows: must be from 1 to {MAX_ROWS}, not {shape.rows}")
+    if any(header.nbytes < 0 for header in shape.inputs):
         raise InvalidQuery("inputs: nbytes must not be negative")
-    given = {header.name: header for header in form.inputs}
-    if len(given) != len(form.inputs):
+    given = {header.name: header for header in shape.inputs}
+    if len(given) != len(shape.inputs):
         raise InvalidQuery("inputs: each name may appear once")
     signature = application.signature
     unknown = given.keys() - {spec.name for spec in signature.inputs}
@@ -139,12 +139,12 @@ def _check(form: Form, application: ApplicationSpec) -> None:
     for spec in signature.inputs:
         if spec.name not in given:
             raise InvalidQuery(f"inputs: {spec.name!r} is missing")
-        _check_input(given[spec.name], spec, form.rows)
+        _check_input(given[spec.name], spec, shape.rows)
     names = [spec.name for spec in signature.inputs]
-    if [header.name for header in form.inputs] != names:
+    if [header.name for header in shape.inputs] != names:
         raise InvalidQuery(f"inputs: must be in the order of {application.name}: {', '.join(names)}")
     known = {spec.name for spec in signature.outputs}
-    for name in form.outputs:
+    for name in shape.outputs:
         if name not in known:
             raise InvalidQuery(f"outputs: {name!r} is not an output of {application.name}")
 
@@ -161,7 +161,7 @@ def _check_input(header: TensorHeader, spec: TensorSpec, rows: int) -> None:
 
 
 def _plain(header: TensorHeader) -> tuple[np.dtype | None, int]:
-    """Type and number of elements, where they take as many bytes; None: only :func:`~.codec.decode` can tell."""
+    """Type and number of elements, where they take as many bytes; None: only :func:`~.codec.decode` can check."""
     dtype, count = DTYPES.get(header.datatype), math.prod(header.shape)
     fits = dtype is not None and min(header.shape) >= 0 and count * dtype.itemsize == header.nbytes
     return (dtype, count) if fits and count else (None, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -56,7 +57,6 @@ class Residency:
         self._load_call = load
         self._exclusive = exclusive
         self._on_change = on_change
-        self._clock = asyncio.get_running_loop().time
         self.errors: dict[str, str] = {}
         self.plan_version = 0
         self._target: Apply | None = None
@@ -156,7 +156,7 @@ class Residency:
 
     async def _load(self, resident: Resident, application: ApplicationSpec, path: str) -> None:
         model = await self._load_call(self._runtime.load, path, application.signature, resident.variant.id)
-        loaded = Loaded(resident, application, model, path, self._clock())
+        loaded = Loaded(resident, application, model, path, time.monotonic())
         for rows in (1, 1, loaded.max_batch):
             most_s = limit_s(loaded.estimate.profiled.seconds(rows), application.slo_s, WARM_UP_LEAST_S)
             took = await self._exclusive(lambda rows=rows: _warm(model, rows), limit_s=most_s, variant=loaded.id)
@@ -167,7 +167,7 @@ class Residency:
         self._rearrange()
 
     def _switch(self, target: Apply, residents: dict[int, Resident], applications, errors: dict[str, str]) -> None:
-        now = self._clock()
+        now = time.monotonic()
         for loaded in self.loaded.values():
             resident = residents.get(loaded.id)
             if resident is not None and resident.variant.application in applications:
@@ -178,7 +178,7 @@ class Residency:
                 loaded.role, loaded.plan_version, loaded.used_at = Role.LEAVING, target.plan_version, now
             elif loaded.role is Role.WARMING:
                 loaded.role = Role.STANDBY
-        # Applications that left stay known while something of theirs is warm.
+        # Keep applications that left the plan while a variant of them is warm.
         warm = {loaded.variant.application: loaded.application for loaded in self.loaded.values()}
         self._residents.keep_applications({**warm, **applications})
         self.plan_version = target.plan_version
@@ -253,8 +253,8 @@ class Residency:
         for loaded in victims:
             loaded.closing = True
         self._on_change()
-        until = self._clock() + BREAK_GRACE_S
-        while any(self._queue.needs(loaded.id) for loaded in victims) and self._clock() < until:
+        until = time.monotonic() + BREAK_GRACE_S
+        while any(self._queue.needs(loaded.id) for loaded in victims) and time.monotonic() < until:
             await asyncio.sleep(0.005)
         # A plan that came meanwhile may want one of them again.
         victims = [loaded for loaded in victims if loaded.closing and loaded.id in self.loaded]

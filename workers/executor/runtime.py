@@ -183,7 +183,7 @@ class Runtime:
             return ["CPUExecutionProvider"]
         cuda = {
             "device_id": str(self.device.gpu_index or 0),
-            # Powers of two would take twice what the profile says that a variant needs.
+            # Powers of two would take twice the memory of the variant's profile.
             "arena_extend_strategy": "kSameAsRequested",
             # An exhaustive search at each new batch size would stall the queries behind it.
             "cudnn_conv_algo_search": "HEURISTIC",

@@ -15,17 +15,17 @@ from workers.protocol.frames import (
     Cancel,
     Frame,
     FrameConnection,
-    FrameError,
     Hello,
     Measure,
     MeasureCancel,
     Metrics,
     MetricsRequest,
     Moved,
-    RawGrant,
+    ReceivedBatch,
+    ReceivedByExecutor,
     StateReport,
-    ToExecutorRaw,
 )
+from workers.protocol.framing import FrameError
 
 from .device import DeviceService
 from .measuring import Measuring
@@ -47,7 +47,7 @@ class PeerServer:
 
     def connection(self) -> FrameConnection:
         """A protocol for one more peer."""
-        return FrameConnection(ToExecutorRaw, self._on_message, self._on_closed, self._connections.add, _memory)
+        return FrameConnection(ReceivedByExecutor, self._on_message, self._on_closed, self._connections.add, _memory)
 
     def _on_message(self, connection: FrameConnection, message: Frame, body: memoryview) -> None:
         handlers = self._of.get(connection)
@@ -67,7 +67,7 @@ class PeerServer:
         device, intake, measuring = self._device, self._device.intake, self._measuring
         return {
             "gateway": {
-                RawGrant: intake.dispatch,
+                ReceivedBatch: intake.dispatch,
                 Cancel: lambda connection, message, _: intake.cancel(connection, message.id),
                 Moved: lambda connection, message, _: device.peers.moved(connection, message.plan_version),
             },

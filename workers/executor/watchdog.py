@@ -21,7 +21,7 @@ from workers.protocol.run_record import RUNNING
 
 #: seconds between two looks at the run in progress
 POLL_S = 0.1
-#: warm-up and profiling runs get at least so many seconds: first runs allocate memory and choose kernels
+#: least limits of warm-up and profiling runs in seconds: first runs allocate memory and choose kernels
 WARM_UP_LEAST_S, PROFILING_LEAST_S = 30.0, 10.0
 
 

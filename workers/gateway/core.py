@@ -25,7 +25,8 @@ from workers import log
 from workers.dispatch.binding import QueryClass
 from workers.dispatch.options import OptionSet
 from workers.protocol.endings import Ending
-from workers.protocol.frames import ExecutorState, FrameError, Refusal, Results
+from workers.protocol.frames import ExecutorState, Refusal, Results
+from workers.protocol.framing import FrameError
 from workers.protocol.results import answers as split_results
 
 from .binding_driver import BindingDriver
@@ -200,17 +201,26 @@ class Core:
         if not flights:
             return
         now = time.monotonic()
-        sent_at, run_s = flights[0].sent_at, results.run_s
+        sent_at, run_s, held_s = flights[0].sent_at, results.run_s, results.held_s
         try:
             answers = split_results(results, body)
         except FrameError as error:
             self._broken(device, flights, error, now)
             return
         # First, so that the device has its next batch while this one's answers are written.
-        self._driver.completed(flights, now, results.batch_rows, results.held_s)
-        run = Run(device, results.variant, results.accuracy, results.accuracy_normalized, run_s, results.batch_rows)
+        self._driver.completed(flights, now, results.batch_rows, held_s)
+        run = Run(
+            device,
+            results.variant,
+            results.accuracy,
+            results.accuracy_normalized,
+            run_s,
+            results.batch_rows,
+            held_s,
+            now - sent_at - results.queue_s - held_s,
+        )
         _deliver(completed, flights, run, results.queue_s, answers)
-        self._returned(device, time.monotonic() - sent_at - results.queue_s - (results.held_s or run_s))
+        self._returned(device, time.monotonic() - sent_at - results.queue_s - held_s)
         if self._suspects.active:
             for flight in flights:
                 if flight.incident:

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from workers import log
 from workers.protocol.control import GatewayConfig
-from workers.protocol.frames import Form, Frame, FrameConnection, FrameError, Hello, connect
+from workers.protocol.frames import Frame, FrameConnection, Hello, RequestShape, connect
+from workers.protocol.framing import FrameError
 from workers.protocol.fronts import Answered, Ask, Configure, Failed, FromCore, FrontStats, Retract, Status
 from workers.protocol.gateways import CoreStatus
 
@@ -163,14 +164,6 @@ class CoreLink:
             self._configure(message.config)
 
     def _answered(self, message: Answered, body: memoryview) -> None:
-        run = Run(
-            message.device,
-            message.variant,
-            message.accuracy,
-            message.accuracy_normalized,
-            message.run_s,
-            message.batch_rows,
-        )
         flights, answers, at = [], [], 0
         for number, place, queue_s in message.queries:
             headers, parts = message.outputs[place], []
@@ -185,15 +178,26 @@ class CoreLink:
         if at != len(body):
             raise FrameError(f"body has {len(body)} bytes, its tensors {at}")
         if flights:
+            run = Run(
+                message.device,
+                message.variant,
+                message.accuracy,
+                message.accuracy_normalized,
+                message.run_s,
+                message.batch_rows,
+                message.held_s,
+                # The way between front and core counts, too.
+                time.monotonic() - flights[0].sent_at - message.held_s,
+            )
             self._front.deliver(flights, run, 0.0, answers)
 
 
 def _ask(application: str, flights: list[InFlightQuery], now: float) -> tuple[Ask, list]:
-    forms: dict[Form, int] = {}
+    shapes: dict[RequestShape, int] = {}
     queries, body = [], []
     for flight in flights:
         query = flight.query
-        place = forms.setdefault(query.terms.form, len(forms))
+        place = shapes.setdefault(query.terms.form, len(shapes))
         queries.append(
             (
                 flight.id,
@@ -206,4 +210,4 @@ def _ask(application: str, flights: list[InFlightQuery], now: float) -> tuple[As
             )
         )
         body += query.parts
-    return Ask(application, tuple(forms), tuple(queries)), body
+    return Ask(application, tuple(shapes), tuple(queries)), body

@@ -21,10 +21,10 @@ from workers.protocol.frames import (
     Frame,
     FrameConnection,
     FromExecutor,
-    Grant,
     Hello,
     Refusal,
     Results,
+    RunBatch,
     WarmVariant,
     connect,
 )
@@ -97,7 +97,7 @@ class Executor:
             return False
         return connection.send(message)
 
-    def ask(self, messages: Sequence[tuple[Grant, Sequence[Buffer]]]) -> bool:
+    def ask(self, messages: Sequence[tuple[RunBatch, Sequence[Buffer]]]) -> bool:
         """Queue frames that want answers, all of them or none: False when the executor is away or does not read."""
         connection = self._connection
         if connection is None or self.state is None or (connection.backed_up and _full(connection)):
@@ -283,7 +283,7 @@ class Executors:
         executor = self._by_device.get(device)
         return executor is not None and executor.send(message)
 
-    def ask(self, device: str, messages: Sequence[tuple[Grant, Sequence[Buffer]]]) -> bool:
+    def ask(self, device: str, messages: Sequence[tuple[RunBatch, Sequence[Buffer]]]) -> bool:
         """Queue frames that want answers, all of them or none; False when the device cannot take them."""
         executor = self._by_device.get(device)
         return executor is not None and executor.ask(messages)

@@ -14,43 +14,70 @@ from workers.v2.query import V2Query
 
 from .errors import GatewayError
 
+#: response parameters that hold the times of a query's stages, in milliseconds; together they are its latency. Queue:
+#: the wait in the core and at the device; network: between front, core and device; batch: assembling the batch and
+#: encoding its outputs; model: the model's runs
+STAGES = ("queue_ms", "network_ms", "batch_ms", "model_ms")
+
 
 class Run:
-    """A batch's run, as its executor told of it; shared by its answers. Accuracies in percent, ``run_s`` in seconds,
-    ``rows`` of the whole batch."""
+    """A batch's run as its executor reported it; shared by its answers.
 
-    __slots__ = ("accuracy", "accuracy_normalized", "device", "rows", "run_s", "variant")
+    Attributes:
+        accuracy, accuracy_normalized: percent.
+        run_s: seconds inside the model's runs.
+        rows: of the whole batch.
+        held_s: seconds that the batch held its device.
+        stages_ms: the times of :data:`STAGES` but the first, which differs by query.
+    """
 
-    def __init__(self, device: str, variant: str, accuracy: float, accuracy_normalized: float, run_s: float, rows: int):
+    __slots__ = ("accuracy", "accuracy_normalized", "device", "held_s", "rows", "run_s", "stages_ms", "variant")
+
+    def __init__(
+        self,
+        device: str,
+        variant: str,
+        accuracy: float,
+        accuracy_normalized: float,
+        run_s: float,
+        rows: int,
+        held_s: float,
+        network_s: float,
+    ):
         self.device = device
         self.variant = variant
         self.accuracy = accuracy
         self.accuracy_normalized = accuracy_normalized
         self.run_s = run_s
         self.rows = rows
+        self.held_s = held_s
+        self.stages_ms = (
+            round(max(0.0, network_s) * 1e3, 3),
+            round(max(0.0, held_s - run_s) * 1e3, 3),
+            round(run_s * 1e3, 3),
+        )
 
 
 class Answer:
-    """A result: the run that it comes from, how long the query waited before it (seconds), and the outputs with their
-    packed data."""
+    """A result: the run that it comes from, the times of :data:`STAGES`, and the outputs with their packed data."""
 
-    __slots__ = ("headers", "parts", "queue_s", "run")
+    __slots__ = ("headers", "parts", "run", "stages_ms")
 
     def __init__(self, run: Run, queue_s: float, headers: tuple[TensorHeader, ...], parts: Sequence[Buffer]):
         self.run = run
-        self.queue_s = queue_s
+        self.stages_ms = (round(queue_s * 1e3, 3), *run.stages_ms)
         self.headers = headers
         self.parts = parts
 
     def parameters(self) -> dict[str, str | float | int]:
-        """What the response tells about itself (accuracy in percent, times in milliseconds)."""
+        """The response's parameters (accuracy in percent, times in milliseconds)."""
         run = self.run
         return {
             "variant": run.variant,
             "accuracy": run.accuracy,
             "device": run.device,
-            "queue_ms": round(self.queue_s * 1e3, 3),
             "batch_size": run.rows,
+            **dict(zip(STAGES, self.stages_ms, strict=True)),
         }
 
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from workers.dispatch.binding import Dispatch
-from workers.protocol.frames import Buffer, Form, Grant
+from workers.protocol.frames import Buffer, RequestShape, RunBatch
 from workers.protocol.run_limits import GRACE_S, limit_s
 
 from .executors import Executors
@@ -22,8 +22,8 @@ _WITHDRAWN = 16
 _WITHDRAWN_BYTES = 1024 * 1024
 #: seconds beyond the watchdog's limit and its grace that a stopped run's answer may take
 _SLACK_S = 1.0
-#: bytes of inputs in one grant, unless a single query has more; a batch of more goes in several
-GRANT_BYTES = 64 * 1024 * 1024
+#: bytes of inputs in one message, unless a single query has more; a batch of more goes in several
+BATCH_BYTES = 64 * 1024 * 1024
 
 
 class InFlightTable:
@@ -36,7 +36,7 @@ class InFlightTable:
         #: by device and number, those that nobody waits for any more, and until when they may still run there
         self._withdrawn: dict[str, dict[int, tuple[InFlightQuery, float]]] = {}
         self._margins: dict[str, RttEstimator] = {}
-        self._grants = itertools.count(1)
+        self._numbers = itertools.count(1)
 
     @property
     def outstanding(self) -> dict[str, int]:
@@ -61,12 +61,12 @@ class InFlightTable:
         flights: list[InFlightQuery] = batch.queries  # type: ignore[assignment]
         variant: int = option.variant  # type: ignore[assignment]
         pieces = [flights]
-        if len(flights) > 1 and sum([flight.query.terms.nbytes for flight in flights]) > GRANT_BYTES:
+        if len(flights) > 1 and sum([flight.query.terms.nbytes for flight in flights]) > BATCH_BYTES:
             pieces = _pieces(flights)
-        grants = []
+        messages = []
         for some in pieces:
-            grants.append(_granted(next(self._grants), name, variant, option.max_rows, some, latest))
-        if not self._executors.ask(device, grants):
+            messages.append(_run_batch(next(self._numbers), name, variant, option.max_rows, some, latest))
+        if not self._executors.ask(device, messages):
             return False
         known = self._of(device)
         first = (device,)
@@ -84,7 +84,7 @@ class InFlightTable:
         now."""
         self._tried(flight, device)
         latest = now + self.margin(device).seconds
-        message = _granted(next(self._grants), flight.spec.name, variant, max_rows, [flight], latest)
+        message = _run_batch(next(self._numbers), flight.spec.name, variant, max_rows, [flight], latest)
         if not self._executors.ask(device, [message]):
             return False
         flight.device, flight.sent_at = device, now
@@ -179,27 +179,27 @@ class InFlightTable:
         return margin
 
 
-def _granted(
+def _run_batch(
     number: int, application: str, variant: int, max_rows: int, flights: Sequence[InFlightQuery], latest: float
-) -> tuple[Grant, list[Buffer]]:
+) -> tuple[RunBatch, list[Buffer]]:
     """The message and its body. ``latest``: now, less what the way takes."""
-    forms: list[Form] = []
+    shapes: list[RequestShape] = []
     places: dict[int, int] = {}
     queries = []
     for flight in flights:
-        form = flight.query.terms.form
+        shape = flight.query.terms.form
         # Queries that are spelled alike share the object; those that are not may still have equal ones, at no harm.
-        place = places.get(id(form))
+        place = places.get(id(shape))
         if place is None:
-            place = places[id(form)] = len(forms)
-            forms.append(form)
+            place = places[id(shape)] = len(shapes)
+            shapes.append(shape)
         left = flight.due - latest
         queries.append((flight.id, place, left if left > _LONG_PAST_S else _LONG_PAST_S))
-    if len(forms[0].inputs) == 1:
+    if len(shapes[0].inputs) == 1:
         body = [flight.query.parts[0] for flight in flights]
     else:
-        body = [flight.query.parts[i] for i in range(len(forms[0].inputs)) for flight in flights]
-    return Grant(number, application, variant, max_rows, tuple(forms), tuple(queries)), body
+        body = [flight.query.parts[i] for i in range(len(shapes[0].inputs)) for flight in flights]
+    return RunBatch(number, application, variant, max_rows, tuple(shapes), tuple(queries)), body
 
 
 def _pieces(flights: Sequence[InFlightQuery]) -> Iterator[Sequence[InFlightQuery]]:
@@ -208,7 +208,7 @@ def _pieces(flights: Sequence[InFlightQuery]) -> Iterator[Sequence[InFlightQuery
     size = 0
     for flight in flights:
         nbytes = flight.query.terms.nbytes
-        if some and size + nbytes > GRANT_BYTES:
+        if some and size + nbytes > BATCH_BYTES:
             yield some
             some, size = [], 0
         some.append(flight)

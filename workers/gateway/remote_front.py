@@ -10,7 +10,8 @@ from pathlib import Path
 
 from workers import log
 from workers.protocol.control import GatewayConfig
-from workers.protocol.frames import Frame, FrameConnection, FrameError, Hello, Metrics, MetricsRequest
+from workers.protocol.frames import Frame, FrameConnection, Hello, Metrics, MetricsRequest
+from workers.protocol.framing import FrameError
 from workers.protocol.fronts import Answered, Ask, Configure, Failed, FrontStats, Retract, Status, ToCore
 from workers.protocol.gateways import CoreStatus
 from workers.protocol.results import Answer as PackedAnswer
@@ -44,21 +45,21 @@ class RemoteFront:
         spec = self._core.catalog.applications.get(message.application)
         at = 0
         for number, place, age_s, within_s, variant, min_accuracy, client in message.queries:
-            if not 0 <= place < len(message.forms):
-                raise FrameError(f"form: must be from 0 to {len(message.forms) - 1}, not {place}")
-            form = message.forms[place]
+            if not 0 <= place < len(message.shapes):
+                raise FrameError(f"shape: must be from 0 to {len(message.shapes) - 1}, not {place}")
+            shape = message.shapes[place]
             parts = []
-            for header in form.inputs:
+            for header in shape.inputs:
                 parts.append(body[at : at + header.nbytes])
                 at += header.nbytes
             if spec is None:
                 self._fail(number, NotFound(f"model {message.application[:80]!r}: no such application"))
                 continue
-            key = (spec.name, form, min_accuracy)
+            key = (spec.name, shape, min_accuracy)
             terms = self._terms.get(key)
             if terms is None:
-                nbytes = sum(header.nbytes for header in form.inputs)
-                terms = self._terms[key] = Terms(form, form.rows, (), nbytes, None, min_accuracy)
+                nbytes = sum(header.nbytes for header in shape.inputs)
+                terms = self._terms[key] = Terms(shape, shape.rows, (), nbytes, None, min_accuracy)
             query = V2Query("", terms, parts, within_s)
             flight = InFlightQuery(next(_ids), spec, query, variant, now - age_s, _waits, number)
             flight.front, flight.client = self, client
@@ -113,6 +114,7 @@ class RemoteFront:
             run.rows,
             tuple(outputs),
             tuple(queries),
+            run.held_s,
         )
         self._connection.send(message, body)
 

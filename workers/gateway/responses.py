@@ -11,7 +11,7 @@ from workers.v2.http_template import HttpTemplate
 from workers.v2.query import V2Error
 
 from .errors import ModelFailed
-from .in_flight import Answer, InFlightQuery
+from .in_flight import STAGES, Answer, InFlightQuery
 
 logger = log.get("gateway.responses")
 
@@ -48,7 +48,7 @@ class Responses:
                     self._make(key, flight, answer)
                 template = self._known[key]
                 if template is not None:
-                    return template.fill(flight.query.id, round(answer.queue_s * 1e3, 3), answer.parts)
+                    return template.fill(flight.query.id, answer.stages_ms, answer.parts)
             return self._render(flight, answer)
         except V2Error as error:
             raise ModelFailed(str(error)) from None
@@ -61,7 +61,7 @@ class Responses:
             self._known.clear()
         terms, headers, variant = flight.query.terms, answer.headers, answer.run.variant
         self._known[key] = (
-            self._template(terms, flight.spec.name, variant, answer.parameters(), "queue_ms", headers)
+            self._template(terms, flight.spec.name, variant, answer.parameters(), STAGES, headers)
             if self._template.fits(terms, headers)
             else None
         )

@@ -17,13 +17,13 @@ class RestartTiming:
     answer: float = 60.0
     """how long a started executor may take to answer on its socket (loading CUDA takes its time)"""
     silent: float = 10.0
-    """how long an executor may say nothing (it reports every second) before it counts as hung"""
+    """seconds without a report (one is due every second) after which an executor counts as hung"""
     term: float = 3.0
     """how long an executor may take to end when asked to, before it is killed"""
 
 
 class RestartBackoff:
-    """Counts deaths in a row and tells how long to wait after each."""
+    """Counts deaths in a row; gives the pause after each."""
 
     def __init__(self, timing: RestartTiming):
         self._timing = timing

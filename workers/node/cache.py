@@ -39,7 +39,7 @@ class ModelCache:
         control_url: where ``/api/v1/blobs/<digest>/`` is.
         token: gives the bearer credential, or None before the node was admitted.
         limit_bytes: largest file that is fetched.
-        spare_bytes: how much of what nobody needs any more may stay, for a plan that comes back to it.
+        spare_bytes: bytes of unneeded files that may stay, for a plan that needs them again.
         pauses: seconds before each further try of a failed fetch.
     """
 
@@ -104,7 +104,7 @@ class ModelCache:
 
     @contextlib.contextmanager
     def borrowed(self, digests: Iterable[str]):
-        """Within this block the files are in use and stay, whatever plans say."""
+        """Within this block the files are in use and stay, whatever plans need."""
         digests = list(digests)
         for digest in digests:
             self._borrowed[digest] = self._borrowed.get(digest, 0) + 1

@@ -1,4 +1,4 @@
-"""The node daemon: joins the control plane, brings plans to this box's executors, and relays what they say.
+"""The node daemon: joins the control plane, brings plans to this box's executors, and relays their reports.
 
 Everything but news goes on while the control plane is away: executors serve, dead ones are started again with their
 plan, and after a restart of the daemon the last configuration on disk is applied at once.
@@ -23,7 +23,7 @@ from .cache import ModelCache
 from .losses import Loss
 from .placement import DeviceRollout
 from .profiling import ProfileJobs
-from .supervision import COMMAND, Executor
+from .supervision import COMMAND, ExecutorSupervisor
 
 #: seconds of a device's statistics that may wait to be relayed
 _STATS_BACKLOG = 10
@@ -75,7 +75,7 @@ class NodeDaemon:
             lambda: self.link.credential,
             limit_bytes=settings.max_upload_bytes,
         )
-        self.executors: dict[str, Executor] = {}
+        self.executors: dict[str, ExecutorSupervisor] = {}
         self._rollouts: dict[str, DeviceRollout] = {}
         self._states: dict[str, DeviceState] = {}
         self._stats: dict[str, deque[DeviceStats]] = {}
@@ -86,10 +86,10 @@ class NodeDaemon:
 
     def _add(self, device: DeviceInfo, command: Sequence[str], timing: RestartTiming | None) -> None:
         ref = device.id
-        self.executors[ref] = Executor(
+        self.executors[ref] = ExecutorSupervisor(
             device,
             self.name,
-            on_frame=lambda frame: self._heard(ref, frame),
+            on_frame=lambda frame: self._received(ref, frame),
             on_up=lambda: self._executor_up(ref),
             on_lost=lambda loss: self._executor_lost(ref, loss),
             command=command,
@@ -148,7 +148,7 @@ class NodeDaemon:
                     try:
                         disk.write_private(self._config_file, control.encode(message).encode())
                     except OSError as error:
-                        # The plan can be served all the same; only a restart would not know it.
+                        # The plan can be served all the same; only a restart would lose it.
                         self._log.error("config_not_stored", path=str(self._config_file), reason=str(error))
                 self._configure(message)
             case control.ProfileOrder():
@@ -168,31 +168,22 @@ class NodeDaemon:
             placement.retry() if same else placement.place(config)
 
     def _link_up(self) -> None:
-        self._say_states()
+        self._send_states()
         for placement in self._rollouts.values():
             placement.retry()
 
     # --- from the executors -----------------------------------------------------------------------------------------
 
-    def _heard(self, ref: str, frame: frames.Frame) -> None:
+    def _received(self, ref: str, frame: frames.Frame) -> None:
         match frame:
             case frames.StateReport(state=state):
-                self._set_state(ref, msgspec.structs.replace(state, device=ref))
+                self._set_state(ref, state)
             case frames.StatsReport(stats=stats):
-                self._stats[ref].append(msgspec.structs.replace(stats, device=ref))
-            case frames.OverloadReport():
-                self.link.send(
-                    control.Overload(
-                        device=ref, application=frame.application, arrived=frame.arrived, refused=frame.refused
-                    )
-                )
-            case frames.StopReport():
-                detail = f"a run of {frame.name} did not end within {frame.limit_s:g} s and was stopped"
-                self.link.send(control.FaultReport(device=ref, variant=frame.variant, cause="stopped", detail=detail))
-            case frames.DriftReport():
-                self.link.send(control.Drift(device=ref, variant=frame.variant, ratio=frame.ratio))
-            case frames.MeasureReport():
-                self.jobs.relay(frame.report)
+                self._stats[ref].append(stats)
+            case frames.Relay(message=control.Overload() | control.Drift() | control.FaultReport() as message):
+                self.link.send(message)
+            case frames.Relay(message=report):
+                self.jobs.relay(report)
             case frames.Metrics():
                 waiters = self._metrics_waiters[ref]
                 while waiters:
@@ -246,14 +237,14 @@ class NodeDaemon:
     def _set_state(self, ref: str, state: DeviceState) -> None:
         if state != self._states[ref]:
             self._states[ref] = state
-            self._say_states()
+            self._send_states()
 
-    def _say_states(self) -> None:
+    def _send_states(self) -> None:
         self.link.send(control.DeviceStates(devices=self.states()))
 
     def _plans_changed(self) -> None:
         self._need_files()
-        self._say_states()
+        self._send_states()
 
     def _need_files(self) -> None:
         """Tell the cache what must stay: what the plans use, are about to use, and what the control plane names."""
@@ -271,7 +262,7 @@ class NodeDaemon:
             due = max(due + period, time.monotonic())
             await asyncio.sleep(due - time.monotonic())
             self._send_stats()
-            # Executors' seconds drift against ours: now and then one has two to tell.
+            # Executors' seconds drift against ours: now and then one has two to report.
             if any(len(waiting) > 1 for waiting in self._stats.values()):
                 self._send_stats()
 

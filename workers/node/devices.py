@@ -110,7 +110,7 @@ def _listed(spec: str, usable: set[int]) -> list[tuple[int, ...]]:
 
 
 def packages(cores: Sequence[int], root: Path = Path("/sys/devices/system/cpu")) -> dict[int, int]:
-    """The physical package of each core; 0 where the kernel does not tell."""
+    """The physical package of each core; 0 where the kernel does not report it."""
     found = {}
     for core in cores:
         try:

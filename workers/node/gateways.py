@@ -10,25 +10,25 @@ from ..protocol.frames import Frame, FrameConnection, Hello, Metrics, MetricsReq
 
 async def metrics(socket: Path, node: str, timeout_s: float = 1.5) -> str | None:
     """A gateway's Prometheus text, or None when it does not answer in time."""
-    told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    page: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-    def heard(_: FrameConnection, message: Frame, body: memoryview) -> None:
-        if isinstance(message, Metrics) and not told.done():
-            told.set_result(message.text)
+    def received(_: FrameConnection, message: Frame, body: memoryview) -> None:
+        if isinstance(message, Metrics) and not page.done():
+            page.set_result(message.text)
 
     def closed(_: FrameConnection, error: Exception | None) -> None:
-        if not told.done():
-            told.set_exception(error or ConnectionResetError("closed by the gateway"))
+        if not page.done():
+            page.set_exception(error or ConnectionResetError("closed by the gateway"))
 
     connection: FrameConnection | None = None
     try:
         async with asyncio.timeout(timeout_s):
-            connection = await connect(f"unix:{socket}", lambda: FrameConnection(Metrics, heard, closed))
+            connection = await connect(f"unix:{socket}", lambda: FrameConnection(Metrics, received, closed))
             connection.send(Hello("node", node))
             connection.send(MetricsRequest())
-            return await told
+            return await page
     except Exception:
-        # Whatever it is, it is one gateway's: the page says that it is not up.
+        # Any error concerns one gateway alone: the page shows it as not up.
         return None
     finally:
         if connection is not None:

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs, as NVML tells of them. A box without a GPU or without the driver simply has none."""
+"""NVIDIA GPUs, as NVML reports them. A box without a GPU or without the driver simply has none."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def find(environ: Mapping[str, str] | None = None) -> list[Gpu]:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
         # Normal on a box without a GPU; anything else deserves a line, since a GPU may be there and broken.
-        say = logger.debug if error.value in _ABSENT else logger.warning
-        say("no_gpu", reason=str(error))
+        write = logger.debug if error.value in _ABSENT else logger.warning
+        write("no_gpu", reason=str(error))
         return []
     try:
         present = [_describe(index) for index in range(pynvml.nvmlDeviceGetCount())]

@@ -44,7 +44,7 @@ def how_it_ended(code: int, answered: bool, oom_killed: bool) -> Loss:
 
 
 def oom_kills() -> int:
-    """How many processes the kernel has killed for memory since boot; 0 where it does not say."""
+    """How many processes the kernel has killed for memory since boot; 0 where it does not report it."""
     try:
         with open("/proc/vmstat") as lines:
             return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

@@ -61,7 +61,7 @@ class DeviceRollout:
         self._task.add_done_callback(self._ended)
 
     def retry(self) -> None:
-        """Try at once what could not be fetched (the control plane is back, say)."""
+        """Try again at once to fetch what could not be fetched, as the control plane is back."""
         self._again.set()
 
     async def close(self) -> None:

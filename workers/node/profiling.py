@@ -12,7 +12,7 @@ from .. import log
 from ..protocol import control, frames
 from .cache import FetchError, ModelCache
 from .losses import Loss
-from .supervision import Executor
+from .supervision import ExecutorSupervisor
 
 #: how long an order waits for an executor that is just starting, in seconds
 START_WAIT = 60.0
@@ -23,19 +23,19 @@ class ProfileJobs:
 
     Args:
         executors: by device id.
-        say: sends a message to the control plane.
+        send: sends a message to the control plane.
     """
 
     def __init__(
         self,
         cache: ModelCache,
-        executors: Mapping[str, Executor],
-        say: Callable[[control.FromMember], None],
+        executors: Mapping[str, ExecutorSupervisor],
+        send: Callable[[control.FromMember], None],
         start_wait: float = START_WAIT,
     ):
         self._cache = cache
         self._executors = executors
-        self._say = say
+        self._send = send
         self._start_wait = start_wait
         self._tasks: dict[int, asyncio.Task] = {}
         #: by job: its device, its variant, and how it ends
@@ -72,7 +72,7 @@ class ProfileJobs:
         if not isinstance(report, control.ProfileProgress):
             _settle(outcome, report)
         elif not outcome.done():
-            self._say(report)
+            self._send(report)
 
     def lost(self, device: str, loss: Loss) -> None:
         """The device's executor died: its jobs fail. Another try may do better, unless the job's variant crashed it."""
@@ -93,29 +93,29 @@ class ProfileJobs:
             del self._tasks[job]
         if not task.cancelled() and task.exception() is not None:
             self._log.error("profile_error", job=job, exc_info=task.exception())
-            self._say(control.ProfileFailed(job=job, message=f"the node failed: {task.exception()}"))
+            self._send(control.ProfileFailed(job=job, message=f"the node failed: {task.exception()}"))
 
     async def _run(self, order: control.ProfileOrder) -> None:
         executor = self._executors.get(order.device)
         if executor is None:
             known = ", ".join(self._executors)
             message = f"device {order.device!r}: this node has no such device (it has {known})"
-            self._say(control.ProfileFailed(job=order.job, message=message))
+            self._send(control.ProfileFailed(job=order.job, message=message))
             return
         validation = order.validation
         digests = [order.variant.digest] + ([] if validation is None else [validation.digest])
         with self._cache.borrowed(digests):
-            self._say(control.ProfileProgress(job=order.job, phase="fetching", done=0.0))
+            self._send(control.ProfileProgress(job=order.job, phase="fetching", done=0.0))
             try:
                 paths = [str(await self._cache.fetch(digest)) for digest in digests]
             except FetchError as error:
                 message = f"fetching failed: {error}"
-                self._say(control.ProfileFailed(job=order.job, message=message, retry=not error.permanent))
+                self._send(control.ProfileFailed(job=order.job, message=message, retry=not error.permanent))
                 return
-            self._say(await self._measure(order, executor, paths))
+            self._send(await self._measure(order, executor, paths))
 
     async def _measure(
-        self, order: control.ProfileOrder, executor: Executor, paths: list[str]
+        self, order: control.ProfileOrder, executor: ExecutorSupervisor, paths: list[str]
     ) -> control.ProfileDone | control.ProfileFailed:
         measure = frames.Measure(order, paths[0], paths[1] if order.validation is not None else None)
         outcome = asyncio.get_running_loop().create_future()

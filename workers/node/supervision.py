@@ -1,7 +1,7 @@
 """One executor process per device: started, spoken to over its socket, watched, and started again when it dies.
 
-An executor is healthy once it answers on its socket, and as long as it goes on saying something (it reports every
-second). It stays in the daemon's process group, and the kernel kills it when the daemon dies.
+An executor is healthy once it answers on its socket, and as long as it goes on reporting (every second). It stays
+in the daemon's process group, and the kernel kills it when the daemon dies.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _PR_SET_PDEATHSIG = 1
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 
-class Executor:
+class ExecutorSupervisor:
     """Supervises one device's executor for as long as :meth:`run` runs.
 
     Args:
-        device: told to the process as a JSON file next to its socket.
+        device: handed to the process as a JSON file next to its socket.
         node: this node's name, for the Hello.
         on_frame: called with each frame that the executor sends.
         on_up: called each time that a fresh executor (or a fresh connection to it) answers.
@@ -67,7 +67,7 @@ class Executor:
         self._record = record_path(device.endpoint)
         self._process: asyncio.subprocess.Process | None = None
         self._connection: frames.FrameConnection | None = None
-        self._heard = 0.0
+        self._reported_at = 0.0
         self._up_since: float | None = None
         self._answering = asyncio.Event()
         self._oom_kills = 0
@@ -105,8 +105,8 @@ class Executor:
             while True:
                 healthy_s = await self._life()
                 pause = self._backoff.died(healthy_s)
-                say = self._log.error if self.crash_looping else self._log.warning
-                say("executor_lost", reason=self.last_failure, deaths=self._backoff.deaths, restart_s=round(pause, 2))
+                write = self._log.error if self.crash_looping else self._log.warning
+                write("executor_lost", reason=self.last_failure, deaths=self._backoff.deaths, restart_s=round(pause, 2))
                 self._on_lost(self.last)
                 await asyncio.sleep(pause)
         finally:
@@ -186,8 +186,8 @@ class Executor:
                 await self._connect()
             now = time.monotonic()
             if self._answering.is_set():
-                if now - self._heard > timing.silent:
-                    return Loss(f"said nothing for {timing.silent:g} s", crashed=True)
+                if now - self._reported_at > timing.silent:
+                    return Loss(f"sent no report for {timing.silent:g} s", crashed=True)
                 deadline = now + timing.answer
             elif now > deadline:
                 return Loss(f"did not answer on its socket within {timing.answer:g} s")
@@ -207,15 +207,15 @@ class Executor:
         connection.send(frames.Hello(role="node", name=self._node))
 
     def _received(self, connection: frames.FrameConnection, frame: frames.Frame, _body: memoryview) -> None:
-        self._heard = time.monotonic()
+        self._reported_at = time.monotonic()
         if connection is not self._connection and self._connection is not None and self._connection.open:
-            return  # what an earlier connection still had to say
+            return  # left over from an earlier connection
         self._connection = connection
         if not self._answering.is_set():
             self._answering.set()
             self._log.info("executor_up", pid=self.pid)
             if self._up_since is None:
-                self._up_since = self._heard
+                self._up_since = self._reported_at
             else:
                 self._guard(self._on_lost, Loss("its connection was lost"))
             self._guard(self._on_up)

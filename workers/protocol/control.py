@@ -5,7 +5,7 @@ One typed definition for both ends. Each message carries ``v``; a member whose v
 :class:`ToMember`. Decode with :func:`decode_from_member` or :func:`decode_to_member`.
 
 A member authenticates with ``Authorization: Bearer TOKEN``: the join token the first time, afterwards the credential
-that :class:`Joined` gave it. Close codes tell a member whether to try again.
+that :class:`Joined` gave it. Close codes show a member whether to try again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 CLOSE_UNAUTHORIZED = 4401
 """The token is unknown or revoked: try again slowly, an operator must act."""
 CLOSE_MALFORMED = 4400
-"""A message could not be understood; its reason says why."""
+"""A message could not be understood; its reason names the fault."""
 CLOSE_VERSION = 4426
 """Another protocol version: upgrade one side."""
 CLOSE_TRY_AGAIN = 1013
@@ -44,13 +44,13 @@ CLOSE_REPLACED = 4409
 
 
 class FromMember(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """What a node daemon or gateway says."""
+    """Sent by a node daemon or gateway."""
 
     v: int = VERSION
 
 
 class ToMember(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """What the control plane says."""
+    """Sent by the control plane."""
 
     v: int = VERSION
 
@@ -119,11 +119,11 @@ class Burst(FromMember, tag="burst", frozen=True, kw_only=True):
 
 
 class Arrivals(FromMember, tag="arrivals", frozen=True, kw_only=True):
-    """What arrived at one of several gateways, told at the end of each slot of 0.1 s in which something did, and of the
-    first one after it: whether demand left the plan's band shows only in the sum over all of them.
+    """Arrivals at one of several gateways: sent at the end of each slot of 0.1 s in which there were any, and of the
+    first one after it. Whether demand left the plan's band shows only in the sum over all of them.
 
-    ``slot``: the number of the last slot told, on the gateway's own clock. ``applications``: (rows, queries) of that
-    slot and those before it, oldest first."""
+    ``slot``: the number of the last slot, on the gateway's own clock. ``applications``: (rows, queries) of that slot
+    and those before it, oldest first."""
 
     slot: Annotated[int, msgspec.Meta(ge=0)]
     applications: dict[str, Annotated[tuple[tuple[Count, Count], ...], msgspec.Meta(min_length=1, max_length=100)]]
@@ -179,7 +179,7 @@ class ProfileDone(FromMember, tag="profile_done", frozen=True, kw_only=True):
 
 
 class ProfileFailed(FromMember, tag="profile_failed", frozen=True, kw_only=True):
-    """A profile job ended badly; ``retry`` says whether another try may help (the device went away, say)."""
+    """A profile job ended badly; ``retry``: another try may help, as after the loss of a device."""
 
     job: int
     message: str
@@ -209,7 +209,7 @@ class Pending(ToMember, tag="pending", frozen=True, kw_only=True):
 
 
 class Configuration(ToMember, frozen=True, kw_only=True):
-    """Everything that a member must know, replacing what it knew.
+    """The whole configuration of a member, replacing the earlier one.
 
     Attributes:
         hash: digest of all else in it, set by :func:`with_hash`. The member reports it back as it came and computes

@@ -1,6 +1,6 @@
 """How a device's executor process ended, as its supervisor saw it: a file next to the device's socket.
 
-The connection's loss alone does not tell a crash from an orderly end; only the parent learns the exit status.
+The connection's loss alone does not distinguish a crash from an orderly end; only the parent gets the exit status.
 The file is read within milliseconds of the loss, so it is written without waiting for the disk.
 """
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-#: the exit status of an executor whose run did not end when it was told to
+#: the exit status of an executor whose run did not end when it was terminated
 EXIT_STUCK = 86
 
 
@@ -40,7 +40,7 @@ def write(endpoint: str, ending: Ending) -> None:
 
 
 def read(endpoint: str, pid: int) -> Ending | None:
-    """How the process ``pid`` ended; None: it has not ended, or nobody has seen it yet."""
+    """How the process ``pid`` ended; None: it has not ended, or its supervisor has not noticed yet."""
     try:
         ending = msgspec.json.decode(_path(endpoint).read_bytes(), type=Ending)
     except (OSError, msgspec.DecodeError):

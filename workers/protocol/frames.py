@@ -17,8 +17,8 @@ from typing import Any
 
 import msgspec
 
-from .control import ProfileDone, ProfileFailed, ProfileOrder, ProfileProgress
-from .framing import PREFIX, VERSION, FrameError, Framing
+from .control import Drift, Fault, Overload, ProfileDone, ProfileFailed, ProfileOrder, ProfileProgress
+from .framing import PREFIX, VERSION, Framing
 from .specs import ApplicationSpec, DevicePlan, DeviceState, DeviceStats
 
 #: a batch's inputs are to fit between two processes: else each part of them that the other has taken wakes this one
@@ -78,8 +78,8 @@ class ExecutorState(Frame, frozen=True):
 # --- gateway to executor --------------------------------------------------------------------------------------------
 
 
-class Form(msgspec.Struct, frozen=True, array_like=True):
-    """What many queries share: everything but their numbers and deadlines.
+class RequestShape(msgspec.Struct, frozen=True, array_like=True):
+    """The properties that many queries share: all but numbers, deadlines and data.
 
     Attributes:
         inputs: in the signature's order.
@@ -91,35 +91,40 @@ class Form(msgspec.Struct, frozen=True, array_like=True):
     outputs: tuple[str, ...] = ()
 
 
-class Grant(Frame, frozen=True):
-    """Queries to run together on ``variant`` (an id), in runs of at most ``max_rows`` rows, once everything granted
-    before has run. ``number``: the gateway's own. ``queries``: (id, place of its form in ``forms``, budget in
-    seconds). The budget is the time left for the executor, the way back already taken off.
-
-    The body holds the first input of every query, in the order of ``queries``, then the second one of every query, and
-    so on: what a run takes of an input lies in one piece.
+class RunBatch(Frame, frozen=True):
+    """A dispatched batch: run these queries together, once everything dispatched before has run.
 
     Each query is answered once, by a :class:`Results` that names it or by a :class:`Refusal` of its own. One that would
-    be late even if it ran alone is refused when its turn comes, unless its application serves late answers; the others
-    run all the same."""
+    be late even if it ran alone is refused when its batch is due, unless its application serves late answers; the
+    others run all the same. The body holds the first input of every query, in the order of ``queries``, then the second
+    one of every query, and so on: each input of a run lies in one piece.
+
+    Attributes:
+        number: the gateway's own.
+        variant: id.
+        max_rows: rows that one run may take.
+        queries: (id, index of its shape in ``shapes``, budget): seconds left for the executor, without the way back.
+    """
 
     number: int
     application: str
     variant: int
     max_rows: int
-    forms: tuple[Form, ...]
+    shapes: tuple[RequestShape, ...]
     queries: tuple[tuple[int, int, float], ...]
 
 
-class RawGrant(Frame, frozen=True, tag="Grant"):
-    """A :class:`Grant` as an executor reads it: its ``forms`` (see :func:`read_forms`) come again with each batch, and
-    are known by their bytes. These may be used as long as the header, which is until the next frame is read."""
+class ReceivedBatch(Frame, frozen=True, tag="RunBatch"):
+    """A :class:`RunBatch` as an executor reads it: ``shapes`` recur with each batch and are recognised by their bytes.
+
+    They may be used as long as the header, which is until the next frame is read; :func:`read_shapes` decodes them.
+    """
 
     number: int
     application: str
     variant: int
     max_rows: int
-    forms: msgspec.Raw
+    shapes: msgspec.Raw
     queries: tuple[tuple[int, int, float], ...]
 
 
@@ -150,15 +155,15 @@ class ResultTensor(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Results(Frame, frozen=True):
-    """Answers to queries of one :class:`Grant`, by its ``number``, that want the same outputs and whose outputs have
-    the same shapes but for their rows: all of a batch, mostly. ``ids`` and the body's parts are in the same order; the
+    """Answers to queries of one :class:`RunBatch`, by its ``number``, that want the same outputs and whose outputs have
+    equal shapes except for their rows: all of a batch, mostly. ``ids`` and the body's parts are in the same order; the
     body holds the first output of every query, then the second one, and so on.
 
     Attributes:
         queue_s: seconds from receipt to start.
         run_s: seconds inside the model's runs.
         batch_rows: rows of the whole batch.
-        held_s: seconds that the batch held the device, with what is to be done around the run; 0: unknown.
+        held_s: seconds that the batch held the device: ``run_s``, assembling the batch and encoding its outputs.
         rows: of each query; empty: one row each.
     """
 
@@ -179,7 +184,7 @@ class Refusal(Frame, frozen=True):
     """No answer from this device. ``code``: ``late`` (cannot be in time), ``overloaded`` (queue full),
     ``not_resident``, ``draining``, ``failed`` (the model raised), ``stopped`` (its run exceeded the watchdog's limit)
     or ``invalid`` (the client's fault). ``retryable``: another device may do better; of a stopped run: it had several
-    queries, and nobody knows which one did not end."""
+    queries, any of which may be the one that did not end."""
 
     id: int
     code: str
@@ -232,33 +237,10 @@ class StatsReport(Frame, frozen=True):
     stats: DeviceStats
 
 
-class OverloadReport(Frame, frozen=True):
-    """See ``control.Overload``."""
+class Relay(Frame, frozen=True):
+    """A message for the control plane; the node sends it on."""
 
-    application: str
-    arrived: int
-    refused: int
-
-
-class StopReport(Frame, frozen=True):
-    """A run of the variant exceeded the watchdog's limit (seconds) and was stopped."""
-
-    variant: int
-    name: str
-    limit_s: float
-
-
-class DriftReport(Frame, frozen=True):
-    """See ``control.Drift``."""
-
-    variant: int
-    ratio: float
-
-
-class MeasureReport(Frame, frozen=True):
-    """What the control plane is to learn of a profile job; the node relays it."""
-
-    report: ProfileProgress | ProfileDone | ProfileFailed
+    message: Overload | Drift | Fault | ProfileProgress | ProfileDone | ProfileFailed
 
 
 class Metrics(Frame, frozen=True):
@@ -267,36 +249,25 @@ class Metrics(Frame, frozen=True):
     text: str
 
 
-ToExecutor = Hello | Grant | Cancel | Moved | Apply | Measure | MeasureCancel | MetricsRequest
+ToExecutor = Hello | RunBatch | Cancel | Moved | Apply | Measure | MeasureCancel | MetricsRequest
 #: the same messages as an executor reads them
-ToExecutorRaw = Hello | RawGrant | Cancel | Moved | Apply | Measure | MeasureCancel | MetricsRequest
-FromExecutor = (
-    ExecutorState
-    | Results
-    | Refusal
-    | StateReport
-    | StatsReport
-    | OverloadReport
-    | StopReport
-    | DriftReport
-    | MeasureReport
-    | Metrics
-)
+ReceivedByExecutor = Hello | ReceivedBatch | Cancel | Moved | Apply | Measure | MeasureCancel | MetricsRequest
+FromExecutor = ExecutorState | Results | Refusal | StateReport | StatsReport | Relay | Metrics
 
 _encoder = msgspec.msgpack.Encoder()
-_forms = msgspec.msgpack.Decoder(tuple[Form, ...])
+_shapes = msgspec.msgpack.Decoder(tuple[RequestShape, ...])
 Buffer = bytes | bytearray | memoryview
 #: bytes of a body that are rather copied behind their header than handed to the system apart from it
 _JOINED = 4096
 
 
-def read_forms(raw: msgspec.Raw | bytes) -> tuple[Form, ...]:
-    """The forms of a :class:`RawGrant`.
+def read_shapes(raw: msgspec.Raw | bytes) -> tuple[RequestShape, ...]:
+    """The shapes of a :class:`ReceivedBatch`.
 
     Raises:
         msgspec.DecodeError: these are none.
     """
-    return _forms.decode(raw)
+    return _shapes.decode(raw)
 
 
 def encode(message: Frame, body: Sequence[Buffer] = ()) -> list[Buffer]:
@@ -342,7 +313,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         self.peer: Hello | None = None
         """the client's Hello, kept here by servers"""
         self.backed_up = False
-        """whether the socket takes less than is written: :meth:`pending_bytes` tells how much is left"""
+        """whether the socket takes less than is written: :meth:`pending_bytes` is what is left"""
         self.reads = 0
         """how often the socket was read: messages that come with the same number came in one piece"""
 
@@ -354,7 +325,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         self.transport = transport  # type: ignore[assignment]
         made = transport.get_extra_info("socket")
         if made is not None:
-            # As much as the system allows; it says nothing where that is less.
+            # The system may silently allow less.
             made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         if self._on_connected is not None:
             self._on_connected(self)
@@ -422,25 +393,10 @@ async def connect(endpoint: str, connection: Callable[[], FrameConnection]) -> F
     """Open a client connection to ``unix:/path`` (between boxes, TLS joins here).
 
     Raises:
-        OSError: nobody listens there.
+        OSError: no process listens there.
         ValueError: the endpoint's scheme is unknown.
     """
     if not endpoint.startswith("unix:"):
         raise ValueError(f"endpoint {endpoint!r}: must be unix:/path")
     _, protocol = await asyncio.get_running_loop().create_unix_connection(connection, endpoint.removeprefix("unix:"))
     return protocol
-
-
-def split_body(headers: Sequence[TensorHeader], body: memoryview) -> list[memoryview]:
-    """The body cut into one view a tensor.
-
-    Raises:
-        FrameError: the sizes do not add up.
-    """
-    parts, offset = [], 0
-    for header in headers:
-        parts.append(body[offset : offset + header.nbytes])
-        offset += header.nbytes
-    if offset != len(body):
-        raise FrameError(f"body has {len(body)} bytes, its tensors {offset}")
-    return parts

@@ -21,9 +21,9 @@ MAX_BODY = 2**31
 _ROOM = 128 * 1024
 #: a frame of more bytes that is not yet whole gets memory of its own
 _LARGE = 16 * 1024
-#: behind a large frame likely comes another one: so many bytes tell its size, and no more of it has to be moved
+#: behind a large frame likely comes another one: this many bytes hold its size, and no more of it has to be moved
 _BEGINNING = 4 * 1024
-#: a frame of at most so many bytes gets memory of the heap, which is had sooner
+#: a frame of at most this many bytes gets memory of the heap, which is quicker
 _COMMON = 16 * 1024 * 1024
 #: bodies of large frames begin at a multiple of this, so that tensors can be used where they are
 _ALIGNED = 16
@@ -34,11 +34,11 @@ class FrameError(Exception):
 
 
 class Framing:
-    """Bytes in, frames out: fill what :meth:`space` gives, tell :meth:`filled` how much that was.
+    """Bytes in, frames out: fill what :meth:`space` gives, then call :meth:`filled` with the count.
 
     Args:
-        memory: makes a writable buffer of so many bytes, beginning at a multiple of 16, for a large frame. Which bytes
-            it has does not matter: who has numpy may save the time that it takes to make them zero.
+        memory: makes a writable buffer of a given size, beginning at a multiple of 16, for a large frame. It need not
+            be zeroed, which numpy saves.
     """
 
     __slots__ = ("_at", "_beginning", "_have", "_large", "_memory", "_sizes", "_view", "_whole")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from . import frames
 from .control import GatewayConfig
-from .frames import Form, Frame, TensorHeader
+from .frames import Frame, RequestShape, TensorHeader
 from .gateways import CoreStatus
 from .specs import ApplicationStats
 
@@ -18,17 +18,17 @@ from .specs import ApplicationStats
 class Ask(Frame, frozen=True):
     """Queries of one application that fit its signature.
 
-    ``queries``: (number, place of its form in ``forms``, age since it was read, time to answer it from then, named
+    ``queries``: (number, place of its shape in ``shapes``, age since it was read, time to answer it from then, named
     variant or None, least accuracy or None, hash of its API key). The body holds the inputs of each query in turn.
     """
 
     application: str
-    forms: tuple[Form, ...]
+    shapes: tuple[RequestShape, ...]
     queries: tuple[tuple[int, int, float, float, str | None, float | None, str], ...]
 
 
 class Retract(Frame, frozen=True):
-    """Nobody waits any more for the answers to these queries."""
+    """These queries were cancelled: no client waits for their answers."""
 
     numbers: tuple[int, ...]
 
@@ -63,6 +63,7 @@ class Answered(Frame, frozen=True):
     batch_rows: int
     outputs: tuple[tuple[TensorHeader, ...], ...]
     queries: tuple[tuple[int, int, float], ...]
+    held_s: float = 0.0
 
 
 class Failed(Frame, frozen=True):

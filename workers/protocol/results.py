@@ -1,4 +1,4 @@
-"""A batch's :class:`~.frames.Results` taken apart into the queries' answers. Pure."""
+"""Splits a batch's :class:`~.frames.Results` into the queries' answers. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import functools
 import math
 from collections.abc import Sequence
 
-from .frames import FrameError, Results, ResultTensor, TensorHeader
+from .frames import Results, ResultTensor, TensorHeader
+from .framing import FrameError
 
 Answer = tuple[tuple[TensorHeader, ...], Sequence[memoryview]]
 

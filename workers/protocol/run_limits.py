@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-#: a run's limit is so many times its expected time or its application's SLO, and at least LEAST_S seconds
+#: a run's limit is FACTOR times its expected time or its application's SLO, and at least LEAST_S seconds
 FACTOR, LEAST_S = 10.0, 2.0
-#: seconds that a run has for ending once it was told to; then the process ends
+#: seconds that a terminated run has to end; then the process ends
 GRACE_S = 1.0
 
 

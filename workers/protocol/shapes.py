@@ -71,14 +71,14 @@ def classes(application: ApplicationSpec) -> tuple[int, ...]:
 
 def told_apart(sizes: Sequence[int], profiled: Collection[int]) -> tuple[int, ...]:
     """The declared ``sizes``, ascending, without those whose queries take as long as those of the next larger one.
-    ``profiled``: classes that profiles of the application's variants know apart (``ProfilePoint.size``)."""
+    ``profiled``: classes that profiles of the application's variants distinguish (``ProfilePoint.size``)."""
     kept = (size for size, above in pairwise(sizes) if any(size <= known < above for known in profiled))
     return (*kept, *sizes[-1:])
 
 
 def of_class(points: Iterable[ProfilePoint], size: int) -> tuple[ProfilePoint, ...]:
-    """What a profile says of queries as large as ``size``: the points of the smallest profiled class that holds them,
-    of the largest one for 0."""
+    """The part of a profile for queries as large as ``size``: points of the smallest profiled class that holds them, of
+    the largest one for 0."""
     known = tuple(points)
     holding = min((point.size for point in known if size and point.size >= size), default=0)
     return tuple(point for point in known if point.size == holding)

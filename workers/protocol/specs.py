@@ -27,7 +27,7 @@ class Signature(msgspec.Struct, frozen=True):
 
 
 class ApplicationSpec(msgspec.Struct, frozen=True):
-    """An application as the data plane knows it. ``late``: ``shed`` refuses what cannot be in time, ``serve`` answers
+    """An application as the data plane sees it. ``late``: ``shed`` refuses what cannot be in time, ``serve`` answers
     late. ``weight``: worth of one of its rows beside those of other applications. ``padding``: inputs whose open
     dimensions are filled up to the longest of a batch, and with what; queries run together only with others of the same
     shape where an input is not among them. ``sizes``: of open dimensions, ascending; they make the size classes (see

@@ -19,14 +19,14 @@ _ID = bytes([pb.ModelInferResponse.DESCRIPTOR.fields_by_name["id"].number << 3 |
 
 class GrpcTemplate:
     """A serialised ModelInferResponse as :func:`.grpc.render` would serialise it, in another order of fields, with gaps
-    for the request's id, one parameter that is a floating-point number, and the tensors.
+    for the request's id, parameters that are floating-point numbers, and the tensors.
 
     Args:
-        parameters: of the response; ``number``: the name of the one that differs.
+        parameters: of the response; ``numbers``: names of those that differ.
         headers: the model's outputs; see :meth:`fits`.
     """
 
-    __slots__ = ("_before", "_order", "_prefixes")
+    __slots__ = ("_before", "_numbers", "_order", "_prefixes")
 
     @staticmethod
     def fits(terms: Terms, headers: Sequence[TensorHeader]) -> bool:
@@ -39,25 +39,26 @@ class GrpcTemplate:
         model: str,
         version: str,
         parameters: Mapping[str, Any],
-        number: str,
+        numbers: Sequence[str],
         headers: Sequence[TensorHeader],
     ):
         names = [header.name for header in headers]
         self._order = tuple([names.index(name) for name, _ in terms.outputs])
         wanted = [headers[place] for place in self._order]
         message = pb.ModelInferResponse(model_name=model, model_version=version)
-        set_parameters(message, {name: value for name, value in parameters.items() if name != number})
+        set_parameters(message, {name: value for name, value in parameters.items() if name not in numbers})
         for header in wanted:
             message.outputs.add(name=header.name, datatype=header.datatype, shape=header.shape)
-        numbered = pb.ModelInferResponse()
-        set_parameters(numbered, {number: 1.0})
-        # A floating-point number has eight bytes, the last ones of the parameter.
-        self._before = message.SerializeToString() + numbered.SerializeToString()[: -len(_pack(1.0))]
+        self._before = message.SerializeToString()
+        self._numbers = [_parameter(name) for name in numbers]
         self._prefixes = [RAW_OUTPUT + varint(header.nbytes) for header in wanted]
 
-    def fill(self, id: str, number: float, parts: Sequence[Buffer]) -> bytes:
+    def fill(self, id: str, numbers: Sequence[float], parts: Sequence[Buffer]) -> bytes:
         """The message; ``parts``: packed data of all the model's outputs."""
-        pieces: list[Buffer] = [self._before, _pack(number)]
+        pieces: list[Buffer] = [self._before]
+        for prefix, number in zip(self._numbers, numbers, strict=True):
+            pieces.append(prefix)
+            pieces.append(_pack(number))
         for prefix, place in zip(self._prefixes, self._order, strict=True):
             pieces.append(prefix)
             pieces.append(parts[place])
@@ -65,3 +66,10 @@ class GrpcTemplate:
             encoded = id.encode()
             pieces += (_ID, varint(len(encoded)), encoded)
         return b"".join(pieces)
+
+
+def _parameter(name: str) -> bytes:
+    """A parameter as serialised, up to its number, whose eight bytes are the last ones."""
+    message = pb.ModelInferResponse()
+    set_parameters(message, {name: 1.0})
+    return message.SerializeToString()[: -len(_pack(1.0))]

@@ -11,22 +11,22 @@ from workers.protocol.frames import Buffer, TensorHeader
 
 from .query import Terms
 
-#: characters of the number: with blanks in front, which JSON allows, most responses have the same length
+#: characters of each number: with blanks in front, which JSON allows, most responses have the same length
 WIDTH = 9
 
 _encode = msgspec.json.Encoder().encode
 
 
 class HttpTemplate:
-    """A response as :func:`.http.render` would render it, from its content type on, with gaps for the request's id, one
-    parameter that is a number of up to three decimals, and the tensors.
+    """A response as :func:`.http.render` would render it, from its content type on, with gaps for the request's id,
+    parameters that are numbers of up to three decimals, and the tensors.
 
     Args:
-        parameters: of the response, in order; ``number``: the name of the one that differs.
+        parameters: of the response; ``numbers``: names of those that differ.
         headers: the model's outputs; see :meth:`fits`.
     """
 
-    __slots__ = ("_after", "_before", "_head", "_length", "_nbytes", "_order")
+    __slots__ = ("_after", "_before", "_head", "_length", "_nbytes", "_numbers", "_order", "_usual")
 
     @staticmethod
     def fits(terms: Terms, headers: Sequence[TensorHeader]) -> bool:
@@ -39,7 +39,7 @@ class HttpTemplate:
         model: str,
         version: str,
         parameters: Mapping[str, Any],
-        number: str,
+        numbers: Sequence[str],
         headers: Sequence[TensorHeader],
     ):
         names = [header.name for header in headers]
@@ -48,10 +48,10 @@ class HttpTemplate:
         #: None: in the model's order
         self._order = None if order == tuple(range(len(headers))) else order
         self._nbytes = sum(header.nbytes for header in wanted)
-        place = list(parameters).index(number)
-        first, rest = dict(list(parameters.items())[:place]), dict(list(parameters.items())[place + 1 :])
-        text = _encode({"model_name": model, "model_version": version, "parameters": first})[:-2]
-        self._before = text + (b"," if first else b"") + _encode(number) + b":"
+        fixed = {name: value for name, value in parameters.items() if name not in numbers}
+        text = _encode({"model_name": model, "model_version": version, "parameters": fixed})[:-2]
+        self._before = text + (b"," if fixed else b"")
+        self._numbers = b",".join([_encode(name) + b":%%%d.3f" % WIDTH for name in numbers])
         outputs = [
             {
                 "name": header.name,
@@ -61,8 +61,9 @@ class HttpTemplate:
             }
             for header in wanted
         ]
-        self._after = (b"," + _encode(rest)[1:] if rest else b"}") + b',"outputs":' + _encode(outputs) + b"}"
-        self._length = len(self._before) + WIDTH + len(self._after)
+        self._after = b'},"outputs":' + _encode(outputs) + b"}"
+        self._usual = len(self._numbers % tuple([0.0] * len(numbers)))
+        self._length = len(self._before) + self._usual + len(self._after)
         self._head = self._headers(self._length) + self._before
 
     def _headers(self, length: int) -> bytes:
@@ -71,13 +72,13 @@ class HttpTemplate:
             b"content-length: %d\r\n\r\n" % (length, length + self._nbytes)
         )
 
-    def fill(self, id: str, number: float, parts: Sequence[Buffer]) -> bytes:
+    def fill(self, id: str, numbers: tuple[float, ...], parts: Sequence[Buffer]) -> bytes:
         """The response; ``parts``: packed data of all the model's outputs."""
-        value = b"%*.3f" % (WIDTH, number)
+        values = self._numbers % numbers
         if self._order is not None:
             parts = [parts[i] for i in self._order]
-        if not id and len(value) == WIDTH:
-            return b"".join((self._head, value, self._after, *parts))
+        if not id and len(values) == self._usual:
+            return b"".join((self._head, values, self._after, *parts))
         before = b'{"id":' + _encode(id) + b"," + self._before[1:] if id else self._before
-        length = len(before) + len(value) + len(self._after)
-        return b"".join((self._headers(length), before, value, self._after, *parts))
+        length = len(before) + len(values) + len(self._after)
+        return b"".join((self._headers(length), before, values, self._after, *parts))

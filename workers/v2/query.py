@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from workers.protocol.datatypes import DATATYPES, ITEM_BYTES
-from workers.protocol.frames import Buffer, Form, TensorHeader
+from workers.protocol.frames import Buffer, RequestShape, TensorHeader
 from workers.protocol.specs import Signature, TensorSpec
 
 from . import tensors
@@ -52,7 +52,7 @@ class Terms(msgspec.Struct, eq=False):
         key, size: the gateway's own: what queries must share to run together, and the size class.
     """
 
-    form: Form
+    form: RequestShape
     rows: int
     outputs: tuple[tuple[str, bool], ...]
     nbytes: int
@@ -144,7 +144,7 @@ def check(request: Request, signature: Signature, max_rows: int, take: Take) -> 
             )
     if not 1 <= rows <= max_rows:
         raise V2Error(f"inputs: {rows} rows (first dimension); must be 1 to {max_rows}")
-    form = Form(rows, headers, tuple([name for name, _ in outputs]))
+    form = RequestShape(rows, headers, tuple([name for name, _ in outputs]))
     nbytes = sum([header.nbytes for header in headers])
     return V2Query(request.id, Terms(form, rows, outputs, nbytes, latency_s, min_accuracy), parts, latency_s)
 

@@ -1,0 +1,75 @@
+"""Answers say how long each stage of their query took, over each protocol and with one front or two."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import numpy as np
+import pytest
+import tritonclient.grpc as triton_grpc
+import tritonclient.http as triton_http
+
+from tests.executor.harness import Executor, application, resident, turning, variant
+
+from .conftest import AUTH, GatewayProcess, config, wait_for
+from .test_real_executor import plans
+
+QUERIES = 6
+STAGES = ("queue_ms", "network_ms", "batch_ms", "model_ms")
+
+
+def asked(gateway: GatewayProcess, protocol: str) -> dict:
+    """Response parameters of one query, and ``client_ms``: how long it took as its client sees it."""
+    grpc = protocol == "grpc"
+    triton = triton_grpc if grpc else triton_http
+    tensor = triton.InferInput("x", [1, 4], "FP32")
+    tensor.set_data_from_numpy(np.ones((1, 4), np.float32))
+    headers = {name.lower(): value for name, value in AUTH.items()}
+    wanted = [triton.InferRequestedOutput("y") if grpc else triton.InferRequestedOutput("y", protocol == "binary")]
+    with triton.InferenceServerClient(gateway.grpc if grpc else f"127.0.0.1:{gateway.port}") as client:
+        began = time.perf_counter()
+        result = client.infer("app", [tensor], outputs=wanted, headers=headers)
+        client_ms = (time.perf_counter() - began) * 1e3
+        if grpc:
+            found = {name: value.double_param for name, value in result.get_response().parameters.items()}
+        else:
+            found = result.get_response()["parameters"]
+    return found | {"client_ms": client_ms}
+
+
+@pytest.fixture(params=[1, 2])
+def gateway(request, gateways, tmp_path):
+    """Starts a gateway with a configuration: one process, or two fronts and their core."""
+
+    def start(made) -> GatewayProcess:
+        if request.param == 1:
+            return gateways(made)
+        core = gateways(made, core=True, NEREUS_GATEWAYS="2")
+        first, _ = [gateways(None, beside=core, number=number, NEREUS_GATEWAYS="2") for number in (1, 2)]
+        return first
+
+    return start
+
+
+async def test_the_stages_add_up_to_the_latency(gateway, tmp_path):
+    path = turning(tmp_path / "slow.onnx", 60_000)
+    made, app = variant(1, path), application("app", 60.0)
+    async with Executor(tmp_path) as executor:
+        executor.apply(1, [resident(made, max_batch=1)], [app], [path])
+        front = await asyncio.to_thread(gateway, config(plans(executor, 1, resident(made, max_batch=1)), [app]))
+        await asyncio.to_thread(wait_for, lambda: front.http.get("/v2/health/ready").status_code == 200, "it is ready")
+        for protocol in ("json", "binary", "grpc"):
+            found = [await asyncio.to_thread(asked, front, protocol) for _ in range(QUERIES)]
+            for one in found:
+                assert all(one[name] >= 0 for name in STAGES)
+                assert one["network_ms"] > 0 and one["model_ms"] > 0 and one["batch_ms"] > 0
+                assert sum(one[name] for name in STAGES) <= one["client_ms"] + 0.01
+            # What the machine does between client and front is no stage, but some query had it short.
+            rest = min(one["client_ms"] - sum(one[name] for name in STAGES) for one in found)
+            assert rest < min(one["model_ms"] for one in found)
+        # Runs of one row follow each other: all but the first one wait.
+        together = await asyncio.gather(*[asyncio.to_thread(asked, front, "grpc") for _ in range(QUERIES)])
+        waits = sorted(one["queue_ms"] for one in together)
+        assert waits[-1] > min(one["model_ms"] for one in together)
+        assert all(sum(one[name] for name in STAGES) <= one["client_ms"] + 0.01 for one in together)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from workers.batching.latency import LatencyModel
 
 from workers.dispatch.binding import QueryClass, ServiceTerms
 from workers.dispatch.late.binding import LateBinding
 from workers.dispatch.late.margin import DECAY_PER_S, LARGEST, STEP, AdmissionMargin
+from workers.dispatch.latency import LatencyModel
 from workers.dispatch.options import OptionSet, ServingOption
 
 SLO_S, RUN_S = 1.0, 0.3

@@ -16,7 +16,7 @@ import pytest
 from tests.executor.harness import WIDE, Executor, application, endless, order, resident, turning, variant
 from workers.executor.watchdog import Watchdog
 from workers.node.losses import EXIT_STUCK
-from workers.protocol.control import Fault, ProfileFailed
+from workers.protocol.control import FaultReport, ProfileFailed
 from workers.protocol.frames import ExecutorState, Refusal, Results
 from workers.protocol.run_limits import FACTOR, LEAST_S, limit_s
 from workers.protocol.run_record import LOADING, RUNNING, blamed, create, record_path
@@ -47,7 +47,7 @@ async def test_a_lone_endless_query_fails_and_the_device_serves_on(tmp_path, pat
         assert refusal.message == "v1: the run did not end within 2 s and was stopped"
         answer, outputs = await gateway.query(QUICK)
         assert isinstance(answer, Results) and outputs["y"].shape == (1, 4)
-        report = await executor.node.next(Fault)
+        report = await executor.node.next(FaultReport)
         assert (report.device, report.variant, report.cause) == (executor.info.id, 1, "stopped")
         assert report.detail == f"a run of v1 did not end within {LEAST_S:g} s and was stopped"
         assert executor.process.returncode is None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 
-from workers.batching.latency import LatencyModel
+from .latency import LatencyModel
 
 INF = math.inf
 #: pressure levels, from idle to a full SLO of scheduled work

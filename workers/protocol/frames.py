@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from .control import Drift, Fault, Overload, ProfileDone, ProfileFailed, ProfileOrder, ProfileProgress
+from .control import Drift, FaultReport, Overload, ProfileDone, ProfileFailed, ProfileOrder, ProfileProgress
 from .framing import PREFIX, VERSION, Framing
 from .specs import ApplicationSpec, DevicePlan, DeviceState, DeviceStats
 
@@ -240,7 +240,7 @@ class StatsReport(Frame, frozen=True):
 class Relay(Frame, frozen=True):
     """A message for the control plane; the node sends it on."""
 
-    message: Overload | Drift | Fault | ProfileProgress | ProfileDone | ProfileFailed
+    message: Overload | Drift | FaultReport | ProfileProgress | ProfileDone | ProfileFailed
 
 
 class Metrics(Frame, frozen=True):

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from .assign import assign
 from .device_counts import DeviceCounts
-from .device_options import DeviceOptions
 from .disaggregation import DeviceContent, disaggregate
+from .group_options import GroupOptions
 from .groups import usable
 from .pins import pin, placements_of
 from .problem import Allocation, Problem
@@ -42,7 +42,7 @@ def on_devices(counts: DeviceCounts, switching: SwitchingCosts) -> ConcretePlan:
 
 
 def allocation_of(
-    problem: Problem, options: DeviceOptions, relaxed: Relaxation, concrete: ConcretePlan, gap_target: float
+    problem: Problem, options: GroupOptions, relaxed: Relaxation, concrete: ConcretePlan, gap_target: float
 ) -> tuple[Allocation, list[str]]:
     """The allocation, and the pinned variants that do not fit.
 
@@ -117,7 +117,7 @@ def _gap(value: float, bound: float) -> float:
     return gap if gap > 1e-9 else 0.0
 
 
-def _by_type(problem: Problem, options: DeviceOptions, relaxed: Relaxation) -> dict[str, float]:
+def _by_type(problem: Problem, options: GroupOptions, relaxed: Relaxation) -> dict[str, float]:
     """Prices by device type: of several groups of a type, the mean over their devices."""
     total = {device.type: 0.0 for device in problem.devices}
     count: dict[str, int] = {}

@@ -7,7 +7,7 @@ limit, and all rates add up to what is served. Its dual has one variable, a pric
     V = min over p of  serve(p) + sum_g n[g] * max_o rate_o * (accuracy_o - p)^+  +  sum_j rate_j * (accuracy_j - p)^+
 
 which is piecewise linear, so that the least value lies at one of the application's break points
-(:class:`~.device_options.ApplicationOptions`). A change of one device changes one row of a table (application x price);
+(:class:`~.group_options.ApplicationOptions`). A change of one device changes one row of a table (application x price);
 all changes of one kind are evaluated at once.
 """
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .device_options import FLOOR, SERVED, DeviceOptions, TimeSlice
+from .group_options import FLOOR, SERVED, GroupOptions, TimeSlice
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,13 +31,13 @@ class SharedDevice:
 
 
 class DeviceCounts:
-    """Counts and what they are worth (points/s, with :data:`~.device_options.SERVED` points for each weighted item
+    """Counts and what they are worth (points/s, with :data:`~.group_options.SERVED` points for each weighted item
     served).
 
     ``dedicated``: devices by application and group. ``shared``: the devices that are shared.
     """
 
-    def __init__(self, options: DeviceOptions):
+    def __init__(self, options: GroupOptions):
         self.options = options
         queries, groups = len(options.applications), len(options.groups)
         self.sizes = np.array([len(group) for group in options.groups])

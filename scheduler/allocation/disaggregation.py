@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .device_counts import DeviceCounts
-from .device_options import OperatingPoint
+from .group_options import OperatingPoint
 from .groups import DeviceGroup
 from .problem import CandidateVariant
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from .device_counts import DeviceCounts, SharedDevice
-from .device_options import SliceTable
+from .group_options import SliceTable
 
 
 def most_shared(counts: DeviceCounts, g: int, revisit_s: float) -> float:

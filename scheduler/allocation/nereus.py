@@ -22,8 +22,8 @@ import numpy as np
 from . import sharing
 from .concrete import ConcretePlan, allocation_of, nothing_planned, on_devices
 from .device_counts import DeviceCounts, SharedDevice
-from .device_options import FLOOR, SERVED, DeviceOptions
 from .disaggregation import use_idle_devices
+from .group_options import FLOOR, SERVED, GroupOptions
 from .groups import grouped
 from .local_search import hill_climb
 from .pins import contents_of, reservations
@@ -59,9 +59,9 @@ def relaxed(problem: Problem) -> Relaxation | None:
     return _relaxed(problem, {})[1]
 
 
-def _relaxed(problem: Problem, reserved: dict[str, DeviceResources]) -> tuple[DeviceOptions, Relaxation | None]:
+def _relaxed(problem: Problem, reserved: dict[str, DeviceResources]) -> tuple[GroupOptions, Relaxation | None]:
     groups = grouped(reserved.get(device.id, device) for device in problem.devices)
-    options = DeviceOptions(groups, [a for a in problem.applications if a.demand > 0], problem.variants)
+    options = GroupOptions(groups, [a for a in problem.applications if a.demand > 0], problem.variants)
     return options, relax(options) if groups and options.applications else None
 
 
@@ -100,7 +100,7 @@ def _search_pays(problem: Problem, bound: Relaxation, plan: Allocation) -> bool:
     )
 
 
-def _searched(problem: Problem, options: DeviceOptions, reserved: dict[str, DeviceResources]) -> ConcretePlan:
+def _searched(problem: Problem, options: GroupOptions, reserved: dict[str, DeviceResources]) -> ConcretePlan:
     """The plan that SCIP finds over concrete devices, dedicated and shared."""
     devices = tuple(reserved.get(device.id, device) for device in problem.devices)
     variants = tuple(v for a in options.applications for v in options.variants(a.id))
@@ -111,7 +111,7 @@ def _searched(problem: Problem, options: DeviceOptions, reserved: dict[str, Devi
 
 
 def _counts(
-    problem: Problem, options: DeviceOptions, relaxed: Relaxation, switching: SwitchingCosts
+    problem: Problem, options: GroupOptions, relaxed: Relaxation, switching: SwitchingCosts
 ) -> list[DeviceCounts]:
     """Candidate counts, at least one; those of the plan in force first."""
     min_gain = STEP * sum(a.weight * a.demand for a in options.applications)
@@ -121,7 +121,7 @@ def _counts(
     found = []
     if problem.previous is not None and switching.loads_take_time:
         kept = _counts_in_force(
-            DeviceOptions(options.groups, options.applications, problem.variants, loaded_only=True), problem.previous
+            GroupOptions(options.groups, options.applications, problem.variants, loaded_only=True), problem.previous
         )
         if kept.value >= target:
             return [kept]
@@ -146,7 +146,7 @@ def _shareable(device: DeviceResources) -> bool:
     return device.max_resident is None or device.max_resident > 1
 
 
-def _counts_in_force(options: DeviceOptions, previous: Allocation) -> DeviceCounts:
+def _counts_in_force(options: GroupOptions, previous: Allocation) -> DeviceCounts:
     """The counts of the plan in force, as far as its devices and variants still exist."""
     group_of = {device.id: g for g, group in enumerate(options.groups) for device in group.devices}
     index = {a.id: q for q, a in enumerate(options.applications)}

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from pyscipopt import LP
 
-from .device_options import DeviceOptions
+from .group_options import GroupOptions
 
 _INFINITE = 1e20
 #: Relative tolerance between stages: the LP solver's own.
@@ -46,7 +46,7 @@ class Relaxation:
 
 
 class _Program:
-    def __init__(self, options: DeviceOptions):
+    def __init__(self, options: GroupOptions):
         self.options = options
         applications, groups = options.applications, options.groups
         self.columns = [
@@ -129,7 +129,7 @@ class _Program:
         return first
 
 
-def relax(options: DeviceOptions) -> Relaxation | None:
+def relax(options: GroupOptions) -> Relaxation | None:
     """The relaxed optimum; None where no application has any option."""
     program = _Program(options)
     if not program.columns:
@@ -170,7 +170,7 @@ def relax(options: DeviceOptions) -> Relaxation | None:
     return Relaxation(served, floors, points * scale, time, prices)
 
 
-def most_points(options: DeviceOptions, served: float) -> float:
+def most_points(options: GroupOptions, served: float) -> float:
     """An upper bound of the weighted items/s times accuracy of any plan that serves ``served`` weighted items/s."""
     program = _Program(options)
     program.allow_leaving_out()

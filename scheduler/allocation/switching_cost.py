@@ -8,7 +8,7 @@ so that of equal plans the one with the fewest loads wins.
 
 from __future__ import annotations
 
-from .device_options import DeviceOptions
+from .group_options import GroupOptions
 from .relaxation import Relaxation
 
 #: Seconds over which a load must pay off: about the time to the next plan.
@@ -22,7 +22,7 @@ PRICE_OF_ALL_LOADS = 0.01
 class SwitchingCosts:
     """Costs of loading variants, points/s. ``loads_take_time``: whether any variant takes time to load."""
 
-    def __init__(self, options: DeviceOptions, relaxed: Relaxation):
+    def __init__(self, options: GroupOptions, relaxed: Relaxation):
         demand = sum(a.weight * a.demand for a in options.applications)
         devices = sum(len(group) for group in options.groups)
         self._least = PRICE_OF_ALL_LOADS * demand / (devices + len(options.applications))

@@ -67,7 +67,7 @@ def reconcile(node: Node, under_way: Collection[int]) -> list[control.ToMember]:
     for pk in sorted(jobs.keys() - set(under_way)):
         job = jobs[pk]
         if job.heard is not None:
-            give_up_or_retry(job, "the node no longer runs it, perhaps after a restart", retry=True)
+            give_up_or_retry(job, "the node no longer runs it; it may have restarted", retry=True)
             order_next()
         elif not now - timedelta(seconds=DELIVERY_S) < (job.started or job.created) <= now:
             logger.warning("profile_order_repeated", job=pk, device=job.device.ref)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scheduler.allocation import nereus, proteus
 from scheduler.allocation.assign import assign
 from scheduler.allocation.device_counts import DeviceCounts
-from scheduler.allocation.device_options import FLOOR, SERVED, DeviceOptions
 from scheduler.allocation.disaggregation import disaggregate
+from scheduler.allocation.group_options import FLOOR, SERVED, GroupOptions
 from scheduler.allocation.groups import grouped
 from scheduler.allocation.knapsack import best_shared, most_shared
 from scheduler.allocation.local_search import hill_climb
@@ -103,7 +103,7 @@ def test_a_bound_at_the_edge_of_what_can_be_served_is_a_number():
     profile = LatencyProfile(((1, 0.012229099055999322),))
     application = ApplicationDemand("q0", 0.05, 129.38886068868334)
     variants = (CandidateVariant("q0v0", "q0", 40.0, {}), CandidateVariant("q0v1", "q0", 40.0, {"slow": profile}))
-    options = DeviceOptions(grouped(devices), [application], variants)
+    options = GroupOptions(grouped(devices), [application], variants)
     served = 81.7721727022419
     assert most_points(options, served * (1 - 1e-5)) >= served * 40.0 * (1 - 1e-5)
 
@@ -118,7 +118,7 @@ def test_no_strategy_passes_the_bound(problem):
             assert served == 0
             continue
         assert served <= bound.served * (1 + 1e-5) + 1e-9
-        options = DeviceOptions(
+        options = GroupOptions(
             grouped(problem.devices), [a for a in problem.applications if a.demand > 0], problem.variants
         )
         assert points <= most_points(options, served * (1 - 1e-5)) * (1 + 1e-5) + 1e-9
@@ -322,7 +322,7 @@ def test_disaggregation_has_the_value_of_the_counts(problem, data):
     asked = [a for a in problem.applications if a.demand > 0]
     if not asked or not problem.devices:
         return
-    options = DeviceOptions(grouped(problem.devices), asked, problem.variants)
+    options = GroupOptions(grouped(problem.devices), asked, problem.variants)
     counts = DeviceCounts(options)
     hill_climb(counts, 1e-6)
     for g in range(len(options.groups)):
@@ -361,7 +361,7 @@ def test_tables_keep_up_with_changes(problem):
     groups = grouped(problem.devices)
     if not asked or not groups:
         return
-    counts = DeviceCounts(DeviceOptions(groups, asked, problem.variants))
+    counts = DeviceCounts(GroupOptions(groups, asked, problem.variants))
     hill_climb(counts, 1e-6)
     fresh = DeviceCounts(counts.options)
     fresh.set(counts.dedicated, counts.shared)

@@ -1,4 +1,4 @@
-"""Device options: what each group of identical devices can do for each application.
+"""Group options: what each group of identical devices can do for each application.
 
 A device dedicated to an *application* may run several of its variants: with every batch within SLO / 2, a query waits
 for at most the running batch and runs in the next one, whichever variants they use. Its time is divisible among them
@@ -84,7 +84,7 @@ class SliceTable:
     memory: np.ndarray
 
 
-class DeviceOptions:
+class GroupOptions:
     """The options of all applications with demand, over groups of devices.
 
     Args:

@@ -14,7 +14,7 @@ import numpy as np
 
 from .device_counts import DeviceCounts
 from .group_options import OperatingPoint
-from .groups import DeviceGroup
+from .groups import IdenticalDevices
 from .problem import CandidateVariant
 
 _NEAR = 1e-9
@@ -170,7 +170,7 @@ def _marginal_points(
     return one, two if two is not one else None
 
 
-def _alone(group: DeviceGroup, point: OperatingPoint, part: float) -> DeviceContent:
+def _alone(group: IdenticalDevices, point: OperatingPoint, part: float) -> DeviceContent:
     available = group.one.available
     part = float(part)
     return DeviceContent(
@@ -179,7 +179,7 @@ def _alone(group: DeviceGroup, point: OperatingPoint, part: float) -> DeviceCont
 
 
 def _mixed(
-    group: DeviceGroup, one: OperatingPoint, two: OperatingPoint, count: int, switched: float, thin: float
+    group: IdenticalDevices, one: OperatingPoint, two: OperatingPoint, count: int, switched: float, thin: float
 ) -> list[DeviceContent]:
     """``switched`` of ``count`` devices' time goes to ``two``, the faster point."""
     if abs(switched - round(switched)) < 1e-6:

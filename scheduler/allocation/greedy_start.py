@@ -11,7 +11,7 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from .groups import DeviceGroup
+from .groups import IdenticalDevices
 from .packing import Bin
 from .problem import ApplicationDemand, DeviceResources, Problem
 from .proteus import DedicatedOption
@@ -125,7 +125,7 @@ def _rank(candidate: tuple) -> tuple:
     return candidate[:4]
 
 
-def _improve(open_devices, groups: list[DeviceGroup], shared, dedicated) -> None:
+def _improve(open_devices, groups: list[IdenticalDevices], shared, dedicated) -> None:
     """Exchange residents for more accurate ones of the same application, the largest gain first, while any fits."""
     for filling in open_devices:
         if filling.bin is None:

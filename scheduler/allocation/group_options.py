@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .capacity import dedicated_capacity, profile_on
-from .groups import DeviceGroup
+from .groups import IdenticalDevices
 from .problem import ApplicationDemand, CandidateVariant
 from .time_slices import slice_budget_s
 
@@ -96,7 +96,7 @@ class GroupOptions:
 
     def __init__(
         self,
-        groups: Sequence[DeviceGroup],
+        groups: Sequence[IdenticalDevices],
         applications: Sequence[ApplicationDemand],
         variants: tuple[CandidateVariant, ...],
         loaded_only: bool = False,
@@ -189,7 +189,7 @@ def _signature(variants: tuple[CandidateVariant, ...]) -> tuple:
 
 def _application_options(
     application: ApplicationDemand,
-    groups: Sequence[DeviceGroup],
+    groups: Sequence[IdenticalDevices],
     only: Sequence[frozenset[str] | None],
     variants: Sequence[CandidateVariant],
 ) -> ApplicationOptions:
@@ -222,7 +222,7 @@ def _application_options(
 
 
 def _frontier(
-    application: ApplicationDemand, group: DeviceGroup, variants: Sequence[CandidateVariant]
+    application: ApplicationDemand, group: IdenticalDevices, variants: Sequence[CandidateVariant]
 ) -> tuple[OperatingPoint, ...]:
     found = []
     for variant in variants:
@@ -243,7 +243,7 @@ def _frontier(
 
 
 def _time_slices(
-    application: ApplicationDemand, group: DeviceGroup, variants: Sequence[CandidateVariant], revisit_s: float
+    application: ApplicationDemand, group: IdenticalDevices, variants: Sequence[CandidateVariant], revisit_s: float
 ) -> list[TimeSlice]:
     """Slices of one application, quickest first; none dominated in seconds, rate, accuracy and memory."""
     limit_s = min(revisit_s, application.slo_s - revisit_s, slice_budget_s(group, revisit_s))
@@ -275,7 +275,7 @@ def _time_slices(
 def _table(
     applications: Sequence[ApplicationDemand],
     by_application: Sequence[ApplicationOptions],
-    group: DeviceGroup,
+    group: IdenticalDevices,
     slices: list[list[TimeSlice]],
     revisit_s: float,
 ) -> SliceTable:

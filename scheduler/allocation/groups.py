@@ -9,7 +9,7 @@ from .problem import DeviceResources
 
 
 @dataclass(frozen=True)
-class DeviceGroup:
+class IdenticalDevices:
     """Identical devices, in the problem's order; only their loaded variants may differ."""
 
     devices: tuple[DeviceResources, ...]
@@ -30,19 +30,19 @@ class DeviceGroup:
         return counts
 
 
-def grouped(devices: Iterable[DeviceResources]) -> list[DeviceGroup]:
+def grouped(devices: Iterable[DeviceResources]) -> list[IdenticalDevices]:
     """Groups of identical devices, in order of first appearance. Unusable devices are left out."""
     groups: dict[tuple, list[DeviceResources]] = {}
     for device in devices:
         if usable(device):
             key = (device.type, device.available, device.memory_bytes, device.max_resident)
             groups.setdefault(key, []).append(device)
-    return [DeviceGroup(tuple(members)) for members in groups.values()]
+    return [IdenticalDevices(tuple(members)) for members in groups.values()]
 
 
-def singles(devices: Iterable[DeviceResources]) -> list[DeviceGroup]:
+def singles(devices: Iterable[DeviceResources]) -> list[IdenticalDevices]:
     """Each device a group of its own."""
-    return [DeviceGroup((device,)) for device in devices if usable(device)]
+    return [IdenticalDevices((device,)) for device in devices if usable(device)]
 
 
 def usable(device: DeviceResources) -> bool:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .groups import DeviceGroup
+from .groups import IdenticalDevices
 from .matching import best_assignment
 from .problem import DeviceResources
 from .proteus import DedicatedOption
@@ -29,7 +29,7 @@ class Bin:
             return {self.dedicated.variant.id}
         return {option.variant.id for option, _ in self.residents}
 
-    def rows_that_fit(self, group: DeviceGroup, option: SliceOption) -> int:
+    def rows_that_fit(self, group: IdenticalDevices, option: SliceOption) -> int:
         """Rows of a slice that ``option`` could still get here; 0: it does not fit."""
         device = group.one
         if any(o.variant.application == option.variant.application for o, _ in self.residents):
@@ -48,7 +48,7 @@ class Bin:
             return option.cost.max_rows
         return min(option.cost.max_rows, math.floor((left - option.cost.alpha_s) / option.cost.beta_s * (1 + 1e-12)))
 
-    def use_what_is_left(self, group: DeviceGroup) -> None:
+    def use_what_is_left(self, group: IdenticalDevices) -> None:
         """Give slices more rows while the slice budget allows, to absorb bursts; the largest relative gain first."""
         while True:
             left = slice_budget_s(group, self.revisit_s) - sum(o.cost.seconds(rows) for o, rows in self.residents)
@@ -109,7 +109,7 @@ def residents_of(offered: Choices, bins: Mapping[int, list[Bin]]) -> list[Reside
     return residents
 
 
-def _residents(group: DeviceGroup, device: DeviceResources, packed: Bin) -> list[ResidentCapacity]:
+def _residents(group: IdenticalDevices, device: DeviceResources, packed: Bin) -> list[ResidentCapacity]:
     if packed.dedicated is not None:
         return [dedicated_resident(device, packed.dedicated.variant, packed.dedicated.capacity)]
     packed.use_what_is_left(group)

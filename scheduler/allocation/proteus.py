@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pyscipopt import Model, quicksum
 
 from .capacity import Capacity, dedicated_capacity, profile_on
-from .groups import DeviceGroup, grouped
+from .groups import IdenticalDevices, grouped
 from .matching import keep_loaded
 from .problem import Allocation, CandidateVariant, Problem
 from .residents import ResidentCapacity, assemble, dedicated_resident
@@ -46,7 +46,7 @@ class DedicatedOption:
 
 
 def dedicated_options(
-    problem: Problem, groups: list[DeviceGroup], keep: Callable[[int, float, str], bool] | None = None
+    problem: Problem, groups: list[IdenticalDevices], keep: Callable[[int, float, str], bool] | None = None
 ) -> list[DedicatedOption]:
     """Every useful way to dedicate a device: those of applications with demand, without dominated ones.
 
@@ -87,7 +87,7 @@ def dedicated_options(
 class _Formulation:
     """One SCIP model of the problem: its variables, ``served`` and ``objective``."""
 
-    def __init__(self, problem: Problem, groups: list[DeviceGroup], options: list[DedicatedOption]):
+    def __init__(self, problem: Problem, groups: list[IdenticalDevices], options: list[DedicatedOption]):
         self.model: Model = new_model()
         model = self.model
         demand = {a.id: a.demand for a in problem.applications if a.demand > 0}

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from pyscipopt import quicksum
 
-from .groups import DeviceGroup
+from .groups import IdenticalDevices
 from .problem import Problem
 from .proteus import PRICE_OF_ALL_LOADS, SERVED_TOLERANCE, DedicatedOption, dedicated_options
 from .solver import favour_speed, names, new_model
@@ -29,7 +29,7 @@ from .time_slices import SliceOption, revisit_periods, slice_budget_s, slice_opt
 class Choices:
     """Options of a model over ``groups``."""
 
-    groups: list[DeviceGroup]
+    groups: list[IdenticalDevices]
     dedicated: list[DedicatedOption]
     shared: list[SliceOption]
 
@@ -39,7 +39,7 @@ class Choices:
 
 
 def choices(
-    problem: Problem, groups: list[DeviceGroup], keep: Callable[[int, float, str], bool] | None = None
+    problem: Problem, groups: list[IdenticalDevices], keep: Callable[[int, float, str], bool] | None = None
 ) -> Choices:
     """All useful options; ``keep(group, revisit period or 0, variant id)`` narrows them."""
     periods = revisit_periods([a for a in problem.applications if a.demand > 0])

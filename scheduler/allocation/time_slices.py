@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .capacity import SliceCost, profile_on, slice_cost
-from .groups import DeviceGroup
+from .groups import IdenticalDevices
 from .problem import ApplicationDemand, CandidateVariant, LatencyProfile, Problem
 
 #: Revisit periods tried, as fractions of the SLOs.
@@ -48,14 +48,14 @@ def revisit_periods(applications: list[ApplicationDemand]) -> list[float]:
     return [periods[round(i * (len(periods) - 1) / (MAX_PERIODS - 1))] for i in range(MAX_PERIODS)]
 
 
-def slice_budget_s(group: DeviceGroup, revisit_s: float) -> float:
+def slice_budget_s(group: IdenticalDevices, revisit_s: float) -> float:
     """Slice budget: seconds that all slices may take in one revisit period."""
     return FILL * group.one.available * revisit_s
 
 
 def slice_options(
     problem: Problem,
-    groups: list[DeviceGroup],
+    groups: list[IdenticalDevices],
     periods: list[float],
     keep: Callable[[int, float, str], bool] | None = None,
 ) -> list[SliceOption]:

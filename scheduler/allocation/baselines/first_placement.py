@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from pyscipopt import Model, quicksum
 
-from ..groups import DeviceGroup, grouped
+from ..groups import IdenticalDevices, grouped
 from ..matching import keep_loaded
 from ..problem import ApplicationDemand, Problem
 from ..residents import ResidentCapacity
@@ -59,7 +59,9 @@ def _mix(applications: list[ApplicationDemand]) -> dict[str, float]:
     return {a.id: max(a.demand, largest * LEAST_PART) for a in applications}
 
 
-def _model(groups: list[DeviceGroup], options: Mapping[tuple[int, str], ResidentCapacity]) -> tuple[Model, dict, dict]:
+def _model(
+    groups: list[IdenticalDevices], options: Mapping[tuple[int, str], ResidentCapacity]
+) -> tuple[Model, dict, dict]:
     """Devices are counted by group; returns the model, the counts' variables, and the capacities by application."""
     model = new_model()
     n = {(g, q): model.addVar(names(("n", g, q)), vtype="I", lb=0, ub=len(groups[g])) for g, q in options}
@@ -104,7 +106,7 @@ def _most_items(problem: Problem, groups, options, mix: Mapping[str, float], sec
 
 
 def _on_devices(
-    groups: list[DeviceGroup], options, counts, mix: Mapping[str, float], choices: DedicatedChoices
+    groups: list[IdenticalDevices], options, counts, mix: Mapping[str, float], choices: DedicatedChoices
 ) -> dict[str, ResidentCapacity]:
     residents: dict[str, ResidentCapacity] = {}
     for g, group in enumerate(groups):

@@ -11,7 +11,7 @@ import httpx
 from workers.dispatch.binding import QueryClass
 from workers.dispatch.latency import LatencyModel
 from workers.dispatch.options import OptionSet, ServingOption
-from workers.gateway.binding_driver import REST_S, BindingDriver
+from workers.gateway.binding_driver import RETRY_S, BindingDriver
 from workers.gateway.in_flight import InFlightQuery
 from workers.gateway.metrics import GatewayMetrics
 from workers.protocol.frames import RequestShape
@@ -118,7 +118,7 @@ async def test_what_is_held_survives_the_loss_of_the_only_device_that_comes_back
     assert {answer.status_code for answer in found} == {503}
     errors = {answer.json()["error"].partition("(")[0] for answer in found}
     assert len(errors) == 2, errors
-    assert any("d0: went away with the query under way" in error for error in errors)
+    assert any("d0: was lost with the query in flight" in error for error in errors)
     assert any("no device has a variant of it warm now" in error for error in errors)
     assert gateway.health()["in_flight"] == 0
 
@@ -145,7 +145,7 @@ class Carrier:
         self.able = True
         self.then = lambda flight: None
 
-    def grant(self, batch, now: float) -> bool:
+    def dispatch(self, batch, now: float) -> bool:
         if self.able:
             self.dispatched.append((batch.device.name, list(batch.queries)))
         return self.able
@@ -195,7 +195,7 @@ async def test_a_device_that_cannot_be_sent_to_rests_and_is_tried_again():
     refused = held.submit()
     await held.settle()
     assert held.carrier.ended == [flight, refused], "the device still rests"
-    await asyncio.sleep(2 * REST_S)
+    await asyncio.sleep(2 * RETRY_S)
     again = held.submit()
     await held.settle()
     assert held.carrier.dispatched == [("d0", [again])]

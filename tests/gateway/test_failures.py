@@ -109,7 +109,7 @@ async def test_without_another_device_its_queries_get_a_clear_error(gateways, de
             assert response.status_code == 503
             errors.append(response.json()["error"])
             assert int(response.headers["Retry-After"]) >= 1
-        assert any("d0: went away with the query under way" in error for error in errors)
+        assert any("d0: was lost with the query in flight" in error for error in errors)
         assert any("no device has a variant of it warm now" in error for error in errors)
         response = await http.post(PATH, content=BODY)
         assert response.status_code == 503

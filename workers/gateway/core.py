@@ -6,13 +6,13 @@ The life of a query:
 2.  Its constraints become a class: the set of permitted variants.
 3.  Inputs that were under way at a crash are rejected or wait for a trial (:mod:`.trials`).
 4.  It is held with all that arrived in the same turn of the event loop (:mod:`.binding_driver`).
-5.  The binding (:mod:`workers.dispatch`) books it, or refuses it: then an idle device is probed, or it ends.
+5.  The binding (:mod:`workers.dispatch`) schedules it, or refuses it: then an idle device is probed, or it ends.
 6.  When its device is nearly free, its batch is dispatched there (:mod:`.in_flight_table`).
 7.  The executor runs the batch and answers (:meth:`Core.results`); the binding dispatches what comes next.
 8.  The front that it came from hands the answer to its edge.
 9.  Declined, it is held again while its time lasts (:meth:`Core.refusal`); its link lost, once more; its executor
     crashed or its run stopped, once more and alone (:meth:`Core.lost`, :meth:`Core.ended`).
-10. Without any answer, it is given up when its time and its patience are over (:meth:`Core.sweep`).
+10. Without any answer, it is given up when it expires (:meth:`Core.sweep`).
 """
 
 from __future__ import annotations
@@ -42,34 +42,34 @@ from .trials import Trials
 
 logger = log.get("gateway.core")
 
-#: how often a query survives the loss of the link to its device
+#: losses of the link to its device that a query survives
 MAX_LOSSES = 1
-#: a device that owes answers for so long gets nothing more until it gives a sign of life
+#: seconds without a message from a device that owes answers, after which it gets no more batches until it sends one
 OWES_S = 0.25
-#: an executor that owes answers and says nothing for so long is taken for stuck: longer than its watchdog takes for a
-#: batch in the event loop
+#: seconds without a message after which an executor that owes answers is considered stuck: longer than its watchdog
+#: needs for a batch in the event loop
 SILENT_S = 5.0
-#: a query with less of its application's SLO left to it was its client's hurry, and says nothing about the plan
+#: least part of the SLO that a refused query must have been given to count as overload: a shorter budget was its
+#: client's choice
 WHOLE = 0.8
 
 
 class Core:
-    """Queries of all fronts, and everything that happens to them. Also the :class:`~.binding_driver.Carrier` of
-    decisions."""
+    """Queries of all fronts until they end. Also the :class:`~.binding_driver.Carrier` of decisions."""
 
     def __init__(self, executors: Executors, bursts: BurstDetector, metrics: GatewayMetrics) -> None:
         self.catalog = Catalog()
         self._executors = executors
         self._bursts = bursts
         self._sent = InFlightTable(executors, metrics)
-        self.grant = self._sent.grant
+        self.dispatch = self._sent.dispatch
         self._driver = BindingDriver(self, metrics)
         self._refused: dict[str, int] = {}
         self._constraints = Constraints(self.catalog, executors)
         self._trials = Trials(executors, self._sent, self._driver, self._constraints, self._resume)
         self._suspects = self._trials.suspects
-        #: by device whose link was lost, until it is known how it ended: why, what was and may have been there, and the
-        #: suspect that was tried there
+        #: by device whose link was lost, until its ending is known: the reason, its queries, withdrawn queries that may
+        #: have run there, and the suspect on trial there
         self._lost: dict[str, tuple[str, list[InFlightQuery], list[InFlightQuery], InFlightQuery | None]] = {}
 
     # --- fronts -------------------------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ class Core:
             self._driver.submit(flight)
 
     def _resume(self, flight: InFlightQuery) -> None:
-        """Hold a query that is no suspect any more."""
+        """Hold a query that is no longer a suspect."""
         flight.reservation = None
         self._driver.submit(flight)
 
@@ -112,7 +112,7 @@ class Core:
 
     @property
     def flights(self) -> list[InFlightQuery]:
-        """All queries that have no answer yet; those that are held first."""
+        """All unanswered queries, held ones first."""
         lost = [flight for _, flights, *_ in self._lost.values() for flight in flights]
         return [*self._driver.held, *self._suspects.waiting(), *self._sent.flights(), *lost]
 
@@ -123,49 +123,49 @@ class Core:
 
     @property
     def held(self) -> int:
-        """Queries that wait here."""
+        """Number of queries that wait here."""
         return len(self._driver)
 
     @property
     def suspect_inputs(self) -> int:
-        """Inputs that are remembered, as they were under way when a device crashed."""
+        """Number of remembered inputs that were in flight when a device crashed."""
         return self._suspects.inputs
 
     def close(self) -> None:
-        """Decide nothing more by itself."""
+        """Stop timers."""
         self._driver.close()
 
-    # --- what is known of applications and devices --------------------------------------------------------------------
+    # --- applications and devices -------------------------------------------------------------------------------------
 
     def configure(self, catalog: Catalog, now: float) -> None:
-        """Take over the catalog; queries that are held for applications that are not in it are refused."""
+        """Replace the catalog; held queries of applications that it lacks are refused."""
         self.catalog = catalog
         self._constraints.adopt(catalog)
         self._driver.configure(catalog.applications, now)
 
     def use(self, stack: str, now: float) -> None:
-        """Bind by the stack of that name from now on; queries that wait are bound anew."""
+        """Switch to the stack of that name; waiting queries are bound again."""
         self._driver.use(stack, now)
 
     def offer(self, device: str, menus: Mapping[QueryClass, OptionSet], now: float) -> None:
-        """What the device can run now."""
+        """Set what the device can run now."""
         self._driver.offer(device, menus, now)
 
-    def heard(self, device: str, state: ExecutorState, now: float) -> None:
-        """A device reported its state."""
+    def reported(self, device: str, state: ExecutorState, now: float) -> None:
+        """Handle a device's state."""
         self._constraints.reported(device, state)
-        self._driver.set_rtt(device, self._sent.margin(device).seconds)
-        self._driver.heard(device, state, now)
+        self._driver.set_rtt(device, self._sent.rtt(device).seconds)
+        self._driver.reported(device, state, now)
 
     # --- decisions carried out ----------------------------------------------------------------------------------------
 
     def usable(self, device: str) -> bool:
-        """Whether the device is connected and takes queries."""
+        """Whether the device is connected and not reserved for a trial."""
         executor = self._executors.get(device)
         return executor is not None and executor.state is not None and device not in self._trials.reserved
 
     def refused(self, flight: InFlightQuery) -> None:
-        """No device can answer a held query in time, as far as the binding knows."""
+        """End a held query that no device can answer in time, or probe an idle device with it."""
         if not flight.tries and self._driver.probe(flight, time.monotonic()):
             return
         spec = flight.spec
@@ -176,7 +176,7 @@ class Core:
         flight.front.finish(flight, flight.error or self._too_late(flight))
 
     def take_refused(self) -> dict[str, int]:
-        """Rows by application that no device could have answered in time, since this was last asked."""
+        """Refused rows by application since the last call."""
         taken, self._refused = self._refused, {}
         return taken
 
@@ -190,7 +190,7 @@ class Core:
     # --- what executors report ----------------------------------------------------------------------------------------
 
     def results(self, device: str, results: Results, body: memoryview) -> None:
-        """Answers to queries of one batch arrived."""
+        """Handle answers to queries of one batch."""
         completed = self._sent.complete_all(device, results.ids)
         flights = [flight for flight in completed if flight is not None]
         if len(flights) < len(completed):
@@ -207,7 +207,7 @@ class Core:
         except FrameError as error:
             self._broken(device, flights, error, now)
             return
-        # First, so that the device has its next batch while this one's answers are written.
+        # First, so that the device has its next batch while answers are rendered.
         self._driver.completed(flights, now, results.batch_rows, held_s)
         run = Run(
             device,
@@ -228,7 +228,7 @@ class Core:
             self._trials.progress(now)
 
     def _broken(self, device: str, flights: Sequence[InFlightQuery], error: FrameError, now: float) -> None:
-        """What a device sent is no answer to these queries."""
+        """End queries whose answer could not be parsed."""
         self._driver.completed(flights, now)
         for flight in flights:
             flight.front.finish(flight, ModelFailed(f"device {device}: broken answer: {error}"))
@@ -236,15 +236,15 @@ class Core:
                 self._trials.undecided(device, flight, now)
 
     def _returned(self, device: str, around_s: float) -> None:
-        """So much of the time between sending and answering was not the executor's."""
-        margin = self._sent.margin(device)
-        before = margin.seconds
-        margin.add(around_s)
-        if margin.seconds != before:
-            self._driver.set_rtt(device, margin.seconds)
+        """Learn a round trip, without the executor's time."""
+        estimator = self._sent.rtt(device)
+        before = estimator.seconds
+        estimator.add(around_s)
+        if estimator.seconds != before:
+            self._driver.set_rtt(device, estimator.seconds)
 
     def refusal(self, device: str, refusal: Refusal) -> None:
-        """A query was declined; another device may do better."""
+        """Handle a declined query; another device may be able to answer it."""
         now = time.monotonic()
         flight = self._sent.completed(device, refusal.id)
         if flight is None:
@@ -255,11 +255,11 @@ class Core:
                 self._trials.undecided(device, flight, now)
             return
         flight.error = _from_refusal(device, refusal)
-        under_way = flight.batch
-        if under_way is not None:
+        in_flight = flight.batch
+        if in_flight is not None:
             self._driver.completed([flight], now)
         if refusal.code == "stopped":
-            self._trials.stopped(device, flight, under_way, refusal, now)
+            self._trials.stopped(device, flight, in_flight, refusal, now)
         elif flight.incident:
             flight.front.finish(flight, flight.error)
             if refusal.code == "failed":
@@ -272,24 +272,23 @@ class Core:
             self._driver.declined([flight], now)
 
     def lost(self, device: str, reason: str) -> None:
-        """A device's connection ended. What becomes of the queries that were under way there is decided by
-        :meth:`ended`."""
+        """Handle the end of a device's connection. :meth:`ended` decides about its queries."""
         now = time.monotonic()
         self._constraints.lost(device)
         withdrawn = self._sent.all_withdrawn(device, now)
         self._lost[device] = reason, self._sent.lost(device), withdrawn, self._trials.lost(device)
-        # Before anything is booked again, so that nothing is booked there.
+        # Before anything is scheduled again, so that nothing is scheduled there.
         self._driver.lost(device, now)
 
     def ended(self, device: str, ending: Ending | None) -> None:
-        """A lost device crashed, ended otherwise, or only its connection was lost (None)."""
+        """Decide about the queries of a lost device: it crashed, ended otherwise, or only its connection did (None)."""
         now = time.monotonic()
         reason, flights, withdrawn, on_trial = self._lost.pop(device)
         withdrawn += [flight for flight in flights if flight.answer is None]
         flights = [flight for flight in flights if flight.answer is not None]
         for flight in flights:
             flight.batch = None
-        # Without an exit status, a suspect that was alone there is taken for the cause.
+        # Without an exit status, a suspect that was alone there is considered the cause.
         crashed = on_trial is not None
         if ending is not None:
             reason, crashed = ending.reason, ending.crashed
@@ -299,7 +298,7 @@ class Core:
         again = []
         for flight in flights:
             flight.losses += 1
-            flight.error = Unavailable(f"device {device}: went away with the query under way ({reason}); try again")
+            flight.error = Unavailable(f"device {device}: was lost with the query in flight ({reason}); try again")
             if flight.due <= now and flight.spec.late != "serve":
                 flight.error = _no_answer(flight, f"device {device}", now)
             if flight is on_trial or flight.losses > MAX_LOSSES:
@@ -317,8 +316,7 @@ class Core:
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def sweep(self, now: float) -> None:
-        """Give up on queries that nobody has answered, nor will. To be called several times a second: that costs less
-        than a timer for each."""
+        """Give up expired queries. To be called several times a second, which costs less than a timer each."""
         for flight in [*self._driver.expired(now), *self._sent.expired(now)]:
             self._timed_out(flight)
         self._trials.sweep(now)
@@ -329,8 +327,8 @@ class Core:
         now = time.monotonic()
         device = flight.device
         executor = self._executors.get(device) if device is not None else None
-        # One query's time-out may be shorter than what tells a stuck device from a busy one: what counts is since when
-        # the device owes any sign of life. Until it gives one, nothing is booked there.
+        # A query's time-out may be shorter than the time that tells a stuck device from a busy one, so the time since
+        # the device's last message counts. Until its next one it gets no batches.
         owed_since = executor.owed_since if executor is not None else None
         if device is not None and owed_since is not None and now - owed_since >= OWES_S:
             self._driver.set_up(device, False, now)
@@ -347,7 +345,7 @@ class Core:
         executor = self._executors.get(device)
         if executor is not None and executor.owed_since == owed_since:
             silent_s = time.monotonic() - owed_since
-            executor.drop(f"silent for {silent_s:.1f} s with queries under way")
+            executor.drop(f"silent for {silent_s:.1f} s with queries in flight")
         elif self.usable(device):
             self._driver.set_up(device, True, time.monotonic())
 

@@ -23,7 +23,7 @@ logger = log.get("gateway.core_link")
 
 #: seconds between two attempts to reach the core
 RETRY_S = 0.05
-#: how often a query survives the loss of the core
+#: losses of the core that a query survives
 MAX_LOSSES = 1
 #: seconds of statistics that are kept while the core is away
 REPORTS = 60
@@ -32,7 +32,7 @@ REPORTS = 60
 class CoreLink:
     """Sends a front's queries to the core and gives it their answers. A :class:`.front.Decides`.
 
-    While the core is away, queries wait for it as long as they have time. Those that it had are sent once more.
+    While the core is away, queries wait for it as long as they have time. Those that were sent are sent once more.
 
     Args:
         configure: called with each configuration that the core sends.
@@ -57,7 +57,7 @@ class CoreLink:
         self._task = self._loop.create_task(self._run(), name="core-link")
 
     def status(self) -> CoreStatus:
-        """What the core reported last."""
+        """The core's latest status."""
         return self._status
 
     def report(self, stats: FrontStats) -> None:
@@ -83,11 +83,11 @@ class CoreLink:
 
     @property
     def flights(self) -> list[InFlightQuery]:
-        """All queries that have no answer yet."""
+        """All unanswered queries."""
         return list(self._pending.values())
 
     def sweep(self, now: float) -> None:
-        """Give up queries whose time is over while the core is away, or that it does not answer."""
+        """Give up expired queries that the core does not answer, and while it is away those past their deadline."""
         away = self._connection is None
         for flight in self.flights:
             if now >= (flight.due if away and flight.spec.late != "serve" else flight.expires + 1.0):
@@ -102,7 +102,7 @@ class CoreLink:
         if self._connection is not None:
             self._connection.close()
 
-    # --- there --------------------------------------------------------------------------------------------------------
+    # --- to the core --------------------------------------------------------------------------------------------------
 
     def _flush(self) -> None:
         connection = self._connection
@@ -149,7 +149,7 @@ class CoreLink:
                     del self._pending[flight.id]
                     self._front.finish(flight, Unavailable("the gateway's core was lost with the query; try again"))
 
-    # --- and back -----------------------------------------------------------------------------------------------------
+    # --- from the core ------------------------------------------------------------------------------------------------
 
     def _on_message(self, connection: FrameConnection, message: Frame, body: memoryview) -> None:
         if type(message) is Answered:
@@ -186,7 +186,7 @@ class CoreLink:
                 message.run_s,
                 message.batch_rows,
                 message.held_s,
-                # The way between front and core counts, too.
+                # Includes the way between front and core.
                 time.monotonic() - flights[0].sent_at - message.held_s,
             )
             self._front.deliver(flights, run, 0.0, answers)

@@ -35,40 +35,40 @@ _PEER = socket.SOL_SOCKET, socket.SO_PEERCRED
 
 #: pause before a lost executor is tried again: from, to (doubled each time)
 BACKOFF_S = (0.05, 1.0)
-#: an executor that accepts a connection tells its state at once; one that does not is taken for stuck
+#: seconds within which an executor that accepts a connection must send its state; beyond, it is considered stuck
 HELLO_S = 3.0
-#: seconds that the supervisor of an executor whose process has ended may take to publish how
+#: seconds that a supervisor may take to publish how a process ended
 ENDING_WAIT_S = 3.0
-#: the same where the process lives on, or is gone already
+#: the same where the process still runs, or is gone already
 ENDED_WAIT_S = 1.0
-#: seconds between two looks
+#: seconds between two polls for that
 ENDING_EVERY_S = 0.01
-#: bytes that may wait for an executor to read them; beyond, it is taken for overloaded
+#: bytes that may wait for an executor to read them; beyond, it gets no more batches
 MAX_PENDING_BYTES = 64 * 1024 * 1024
 
 
 def _memory(size: int) -> np.ndarray:
-    """For a large frame: not filled with anything before it is read into."""
+    """Memory for a large frame, not zeroed, since all of it is read into."""
     return np.empty(size, np.uint8)
 
 
 class Listener(Protocol):
-    """Who is told. Called from the event loop; must not raise."""
+    """Receives what executors send. Called from the event loop; must not raise."""
 
     def executor_state(self, device: str, state: ExecutorState) -> None:
-        """The device's state, on connecting and at each change."""
+        """Handle the device's state, on connecting and at each change."""
 
     def executor_results(self, device: str, results: Results, body: memoryview) -> None:
-        """Answers to queries of a batch."""
+        """Handle answers to queries of a batch."""
 
     def executor_refusal(self, device: str, refusal: Refusal) -> None:
-        """A query declined."""
+        """Handle a declined query."""
 
     def executor_lost(self, device: str, reason: str) -> None:
-        """The connection ended; whatever was under way there will not be answered. :meth:`executor_ended` follows."""
+        """Handle the end of the connection; its queries get no answer from there. :meth:`executor_ended` follows."""
 
     def executor_ended(self, device: str, ending: Ending | None) -> None:
-        """How the process ended, as its supervisor saw it; None: not known, or only the connection was lost."""
+        """Handle how the process ended, as its supervisor saw it; None: unknown, or only the connection ended."""
 
 
 class Executor:
@@ -78,9 +78,9 @@ class Executor:
         self.device = device
         self.endpoint = endpoint
         self.state: ExecutorState | None = None
-        """None: not connected, or nothing heard yet"""
+        """None: not connected, or no state received yet"""
         self.owed_since: float | None = None
-        """since when a query went there without anything being heard"""
+        """when a query was sent without any message since; None: nothing is owed"""
         self._gateway = gateway
         self._listener = listener
         self._connection: FrameConnection | None = None
@@ -138,16 +138,16 @@ class Executor:
             pause = min(BACKOFF_S[1], pause * 2)
 
     async def _converse(self) -> bool:
-        """One connection until it ends; whether the executor ever told its state."""
+        """Serve one connection until it ends; whether the executor ever sent its state."""
         try:
             await asyncio.wait_for(self._closed.wait(), HELLO_S)
         except TimeoutError:
             if self.state is None:
                 self.drop(f"no state within {HELLO_S:g} s")
             await self._closed.wait()
-        heard = self.state is not None
+        reported = self.state is not None
         self._connection = None
-        if heard:
+        if reported:
             self.state = None
             self._listener.executor_lost(self.device, self._reason)
             ending = None
@@ -155,15 +155,15 @@ class Executor:
                 ending = await self._ending()
             finally:
                 self._listener.executor_ended(self.device, ending)
-        return heard
+        return reported
 
     async def _ending(self) -> Ending | None:
-        """How the process ended; None: only the connection was lost, or nobody says."""
+        """How the process ended; None: only the connection was lost, or no ending was published."""
         lost = time.monotonic()
         while not self._dropped:
             ending = endings.read(self.endpoint, self._pid)
             waited = time.monotonic() - lost
-            # One that ends is a zombie until its supervisor has looked; else nothing more will be said.
+            # An ended process is a zombie until its supervisor has waited for it; otherwise no ending will follow.
             if ending is not None or waited > (ENDING_WAIT_S if _ends(self._pid) else ENDED_WAIT_S):
                 return ending
             await asyncio.sleep(ENDING_EVERY_S)
@@ -213,7 +213,7 @@ def _peer_pid(connection: FrameConnection) -> int:
 
 
 def _ends(pid: int) -> bool:
-    """Whether a process has ended, and its parent does not know yet."""
+    """Whether a process is a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             return stat.read().rpartition(b")")[2].split()[0] == b"Z"
@@ -222,7 +222,7 @@ def _ends(pid: int) -> bool:
 
 
 class Executors:
-    """All of them, by device."""
+    """The executors of all devices."""
 
     def __init__(self, gateway: str, listener: Listener):
         self._gateway = gateway
@@ -231,7 +231,7 @@ class Executors:
         self._closing: set[asyncio.Task] = set()
 
     def keep(self, endpoints: Mapping[str, str]) -> None:
-        """Hold a connection to each of these and to no other device."""
+        """Hold a connection to each of these devices and to no other."""
         for device, executor in list(self._by_device.items()):
             if endpoints.get(device) != executor.endpoint:
                 self._retire(self._by_device.pop(device))
@@ -247,7 +247,7 @@ class Executors:
         task.add_done_callback(self._closing.discard)
         if known:
             self._listener.executor_lost(executor.device, "the plan no longer names this device")
-            # Not a crash, whatever is under way there.
+            # Not a crash, whatever is in flight there.
             self._listener.executor_ended(executor.device, Ending(0, False, "the plan no longer names this device"))
 
     def get(self, device: str) -> Executor | None:
@@ -260,7 +260,7 @@ class Executors:
 
     def warm(self, application: str, draining: bool = False) -> list[tuple[str, WarmVariant]]:
         """(device, variant) of all that could run now for ``application``, on devices that take new queries; or on
-        those that would rather not for a moment."""
+        draining ones."""
         return [
             (device, variant)
             for device, executor in self._by_device.items()
@@ -294,7 +294,7 @@ class Executors:
             executor.send(message)
 
     def cancel(self, device: str, query: int) -> None:
-        """Tell the device to forget a query."""
+        """Ask the device to forget a query."""
         self.send(device, Cancel(query))
 
     async def close(self) -> None:

@@ -1,7 +1,7 @@
-"""A front: takes checked queries of its edges, keeps account of them, and gives each exactly one answer.
+"""A front: accepts checked queries from its edges, accounts for them, and gives each exactly one answer.
 
-It owns the answer of a query, from the moment at which an edge has read it to the response handed to the socket, which
-is the latency that counts. What decides about the query is the core, in this process or in another one.
+It owns a query from the request fully read to the response handed to the socket, which is the latency that counts. The
+core decides about the query, in this process or in another one.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from .in_flight import Answer, InFlightQuery, Outcome, Run
 
 logger = log.get("gateway.front")
 
-#: a query may be this much later than its deadline before it is given up, at least; its SLO if longer
+#: seconds after its deadline at which a query is given up, at least; its SLO if longer
 GRACE_S = 0.25
-#: applications that serve late answers wait this many SLOs
+#: SLOs after its deadline at which a query is given up where late answers are served
 SERVE_SLOS = 10.0
 
 
@@ -36,11 +36,11 @@ class Decides(Protocol):
         """Decide about a query; the front's :meth:`Front.deliver` or :meth:`Front.finish` is called for it once."""
 
     def withdraw(self, flight: InFlightQuery, now: float) -> None:
-        """Nobody waits any more for the query's answer."""
+        """Forget a query whose client is gone."""
 
 
 class Front:
-    """Queries under way at this process's edges.
+    """Queries in flight at this process's edges.
 
     Attributes:
         catalog: what clients may ask for; replaced whole.
@@ -63,7 +63,7 @@ class Front:
         context: Any = None,
         client: str = "",
     ) -> InFlightQuery:
-        """Take in a checked query; ``answer`` is called exactly once, with the flight and its outcome, perhaps before
+        """Accept a checked query; ``answer`` is called exactly once, with the flight and its outcome, perhaps before
         this returns.
 
         Args:
@@ -86,7 +86,7 @@ class Front:
         return flight
 
     def cancel(self, flight: InFlightQuery) -> None:
-        """The client went away: forget the query, unless it was answered."""
+        """Forget a query whose client is gone, unless it was answered."""
         if flight.answer is None:
             return
         now = time.monotonic()
@@ -104,7 +104,7 @@ class Front:
     def deliver(
         self, flights: Sequence[InFlightQuery | None], run: Run, queue_s: float, answers: Sequence[PackedAnswer]
     ) -> None:
-        """Give queries of one application their answers; None: nobody waits for that one.
+        """Give queries of one application their answers; None: withdrawn.
 
         Args:
             queue_s: seconds from receipt at the device to the run's start.
@@ -120,12 +120,12 @@ class Front:
             left += 1
             left_rows += flight.rows
             left_bytes += flight.query.terms.nbytes
-            # Since it arrived here: on the way it was at its device's mercy, too.
+            # Since its arrival here.
             queue = queue_s + flight.sent_at - flight.arrived
             try:
                 answer(flight, Answer(run, queue, headers, parts))
             except GatewayError as error:
-                # The edge could not render the result and has told the client so.
+                # The edge could not render the result, and has sent the client an error.
                 self.accounts.failed(flight, error)
                 continue
             except Exception as error:
@@ -154,7 +154,7 @@ class Front:
         self.accounts.failed(flight, error)
 
     def _forget(self, flight: InFlightQuery) -> Callable[[InFlightQuery, Outcome], None]:
-        # A batch knows its queries: no circle is to be left for the collector.
+        # A batch refers to its queries: break the cycle, so that the garbage collector is not needed.
         answer, flight.answer, flight.reservation = flight.answer, None, None
         assert answer is not None
         self.accounts.leave(1, flight.rows, flight.query.terms.nbytes)

@@ -35,13 +35,14 @@ from .shared_stats import SharedStats
 
 logger = log.get("gateway")
 
-#: a tick comes so much after its slot of arrivals has ended: an event loop's timers count milliseconds
+#: seconds between the end of a slot of arrivals and its tick, since an event loop's timers count milliseconds
 AFTER_S = 0.002
-#: one of several fronts takes connections, and their core fronts, once it can serve or after so many seconds
+#: seconds after which one of several fronts accepts connections, and their core fronts, even if it cannot serve yet;
+#: and seconds between two checks whether it can
 PREPARE_S, LOOK_EVERY_S = 1.0, 0.01
-#: queries under way at once in one front, whatever their size
+#: queries in flight at once in one front, whatever their size
 MAX_QUERIES = 20_000
-#: bytes of inputs that may be under way at once, at least
+#: bytes of inputs that may be in flight at once, at least
 MIN_BYTES = 512 * 1024 * 1024
 #: bytes of requests that may be read at once over HTTP, and over gRPC, at least
 MIN_BUFFERED_BYTES = 256 * 1024 * 1024
@@ -73,7 +74,7 @@ class Siblings:
 
 @dataclass(frozen=True)
 class GatewayOptions:
-    """What a gateway needs of the settings. ``host``, ``port``: V2 HTTP; ``grpc_host``, ``grpc_port``: V2 gRPC;
+    """Settings of a gateway. ``host``, ``port``: V2 HTTP; ``grpc_host``, ``grpc_port``: V2 gRPC;
     ``file``: where the configuration is kept; ``queue_rows``: rows that may wait for a device, and the most that one
     query may have; ``max_body_bytes``: the largest HTTP body or gRPC message; ``siblings``: None where front and
     core are one process."""
@@ -98,7 +99,7 @@ async def _listen(setting: str, server: HttpServer | GrpcServer, host: str, port
 
 
 class LocalCore:
-    """A core with what it keeps on disk and reports. A core that finds a configuration in its file decides at once.
+    """A core with its configuration file and its reports. With a configuration in its file, it serves at once.
 
     Args:
         send: takes messages for the control plane and never blocks.
@@ -110,7 +111,7 @@ class LocalCore:
         self._file = options.file
 
     def load(self) -> GatewayConfig | None:
-        """Take over the configuration in the file, if there is one."""
+        """Use the configuration in the file, if there is one."""
         try:
             data = disk.read(self._file)
             if data is None:
@@ -131,7 +132,7 @@ class LocalCore:
         try:
             disk.write_private(self._file, msgspec.json.encode(config))
         except OSError as error:
-            # It serves all the same; only a restart without control plane would go back to an older plan.
+            # It serves all the same; only a restart without the control plane would use an older plan.
             logger.error("config_not_stored", path=str(self._file), reason=str(error))
         return True
 
@@ -198,13 +199,13 @@ class FrontProcess:
         await _listen("NEREUS_HTTP", self._http, options.host, options.port, shared)
         await _listen("NEREUS_GRPC", self._rpc, options.grpc_host, options.grpc_port, shared)
         if self._admin is not None:
-            # Last: who reaches it may take it that this process listens everywhere.
+            # Last: a process that answers here listens everywhere.
             await self._admin.start()
         self._ticker = asyncio.create_task(self._tick(), name="gateway-tick")
         logger.info("gateway_started", name=options.name, port=self.port, grpc_port=self._rpc.port)
 
     async def stop(self, grace_s: float = 3.0) -> int:
-        """Accept nothing more, finish what is under way for up to ``grace_s``, close all; how many were cut off."""
+        """Stop accepting, finish queries for up to ``grace_s``, close all; returns how many were cut off."""
         await asyncio.gather(self._http.drain(grace_s), self._rpc.drain(grace_s))
         left = self._front.accounts.queries
         self._front.give_up(self._front.core.flights, "the gateway is stopping; try another or try again")
@@ -234,12 +235,12 @@ class FrontProcess:
     # --- configuration ------------------------------------------------------------------------------------------------
 
     def configure(self, config: GatewayConfig) -> None:
-        """Replace everything that the gateway knows."""
+        """Replace the configuration."""
         if self._local is not None and self._local.configure(config):
             self._adopt(config)
 
     def _adopt(self, config: GatewayConfig) -> None:
-        """Let clients ask for what the configuration has."""
+        """Use a configuration's applications and keys."""
         before = self._front.catalog
         self._http.forget()
         self._front.accounts.limits = _limits(self._options, len(config.plan.devices))
@@ -284,7 +285,7 @@ class FrontProcess:
 
 
 class CoreProcess:
-    """A core by itself, with the fronts that connect to it.
+    """A core in a process of its own, with the fronts that connect to it.
 
     Args:
         socket: where it listens for fronts.
@@ -307,7 +308,7 @@ class CoreProcess:
         logger.info("core_started")
 
     def configure(self, config: GatewayConfig) -> None:
-        """Replace everything that core and fronts know."""
+        """Replace the configuration of core and fronts."""
         if self._core.configure(config):
             self._fronts.configure(config)
             self._fronts.report()
@@ -342,14 +343,14 @@ class CoreProcess:
 
 
 async def _prepared(ready: Callable[[], bool]) -> None:
-    """Wait until this process can serve, or a little: what it would fail until then finds another one, or waits."""
+    """Wait until this process can serve, or :data:`PREPARE_S`: until then, clients reach other fronts, or wait."""
     end = time.monotonic() + PREPARE_S
     while not ready() and time.monotonic() < end:
         await asyncio.sleep(LOOK_EVERY_S)
 
 
 def _limits(options: GatewayOptions, devices: int) -> Limits:
-    """Twice what all devices together may queue: beyond that, a query could only wait to be refused."""
+    """Twice what all devices together may queue: beyond that, queries would only wait to be refused."""
     return Limits(
         queries=MAX_QUERIES,
         rows=2 * options.queue_rows * max(1, devices),

@@ -1,4 +1,4 @@
-"""A query under way in the gateway, and what it can end in."""
+"""In-flight queries and batches, and what a query can end in."""
 
 from __future__ import annotations
 
@@ -85,9 +85,14 @@ Outcome = Answer | GatewayError
 
 
 class InFlightBatch:
-    """A batch at its device. ``left``: its queries that have no answer yet; ``ran``: rows and seconds of its run, once
-    some answer has told them. ``binding``: whose decision it was. ``incident``: as in :class:`InFlightQuery`, where the
-    watchdog stopped it."""
+    """A batch at its device.
+
+    Attributes:
+        left: its queries that have no answer yet.
+        ran: rows and seconds of its run, once an answer has reported them.
+        binding: whose decision it was.
+        incident: as in :class:`InFlightQuery`, where the watchdog stopped it.
+    """
 
     __slots__ = ("batch", "binding", "incident", "left", "ran")
 
@@ -100,19 +105,26 @@ class InFlightBatch:
 
 
 class InFlightQuery:
-    """A query under way. Times are seconds on the gateway's monotonic clock.
+    """An unanswered query. Times are seconds on the gateway's monotonic clock.
 
-    ``answer`` takes the flight and its outcome; None once it was called, or nobody waits any more. ``context`` is the
-    edge's own. ``due``: when its answer must be back; ``expires``: when it is given up. ``deadline`` is the
-    binding's: the same as ``due``, until it decides that a query of an application that serves late answers may take
-    any time. ``reservation`` is the binding's own, and ``batch`` that of :class:`~.binding_driver.BindingDriver`.
-    ``key``: what queries of the application must share to run together. ``front``: where its answer goes. ``tried``:
-    devices it was sent to; ``tries``: how often it was; ``losses``: how often the link to its device was lost.
-    ``incident``: 0, or the number of the crash that makes it a suspect (see :mod:`.suspects`); ``tried_alone``: whether
-    its trial has begun. ``client``: hash of the API key that it came with.
+    Attributes:
+        answer: takes the query and its outcome; None once it was called, or the query was withdrawn.
+        context: the edge's own.
+        due: when its answer must be back.
+        expires: when it is given up.
+        deadline: for the binding: ``due``, until a query of an application that serves late answers may take any time.
+        reservation: the binding's own.
+        batch: the :class:`~.binding_driver.BindingDriver`'s.
+        key: equal for queries of the application that may run in one batch.
+        front: receives its answer.
+        tried: devices that it was sent to; ``tries``: how often it was sent.
+        losses: how often the link to its device was lost.
+        incident: 0, or the number of the crash that makes it a suspect (see :mod:`.suspects`).
+        tried_alone: whether its trial has begun.
+        client: hash of its API key.
     """
 
-    # Most flights end with most of these as they are: what is not set costs nothing.
+    # Class attributes, since most queries end with most of these unchanged.
     batch: InFlightBatch | None = None
     reservation: Any = None
     front: Any = None

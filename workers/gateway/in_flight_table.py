@@ -1,4 +1,4 @@
-"""What is at devices: queries and batches sent, who has which, and how long the way there and back takes."""
+"""In-flight queries by device: sending batches, completing them, and the round trip."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .in_flight import InFlightQuery
 from .metrics import GatewayMetrics
 from .rtt import RttEstimator
 
-#: the longest time past that an executor is told of
+#: the lowest budget that is sent, in seconds
 _LONG_PAST_S = -3600.0
-#: withdrawn queries that are remembered of a device
+#: withdrawn queries that are remembered for each device
 _WITHDRAWN = 16
 #: bytes of inputs beyond which a withdrawn query is not remembered
 _WITHDRAWN_BYTES = 1024 * 1024
@@ -27,15 +27,15 @@ BATCH_BYTES = 64 * 1024 * 1024
 
 
 class InFlightTable:
-    """Flights by the device that they were sent to."""
+    """In-flight queries by device."""
 
     def __init__(self, executors: Executors, metrics: GatewayMetrics):
         self._executors = executors
         self._metrics = metrics
         self._by_device: dict[str, dict[int, InFlightQuery]] = {}
-        #: by device and number, those that nobody waits for any more, and until when they may still run there
+        #: by device and query id: withdrawn queries, and until when they may still run there
         self._withdrawn: dict[str, dict[int, tuple[InFlightQuery, float]]] = {}
-        self._margins: dict[str, RttEstimator] = {}
+        self._rtts: dict[str, RttEstimator] = {}
         self._numbers = itertools.count(1)
 
     @property
@@ -44,20 +44,20 @@ class InFlightTable:
         return {device: len(flights) for device, flights in self._by_device.items()}
 
     def flights(self) -> list[InFlightQuery]:
-        """All of them."""
+        """All in-flight queries."""
         return [flight for flights in self._by_device.values() for flight in flights.values()]
 
     def expired(self, now: float) -> list[InFlightQuery]:
-        """Those that nobody answered in their time."""
+        """In-flight queries that have expired."""
         return [one for flights in self._by_device.values() for one in flights.values() if one.expires <= now]
 
     # --- there --------------------------------------------------------------------------------------------------------
 
-    def grant(self, batch: Dispatch, now: float) -> bool:
-        """Send a batch to its device; False where that is impossible just now."""
+    def dispatch(self, batch: Dispatch, now: float) -> bool:
+        """Send a batch to its device; False if that is impossible now."""
         device: str = batch.device_name  # type: ignore[assignment]
         name, option = batch.application_name, batch.option
-        latest = now + self.margin(device).seconds
+        latest = now + self.rtt(device).seconds
         flights: list[InFlightQuery] = batch.queries  # type: ignore[assignment]
         variant: int = option.variant  # type: ignore[assignment]
         pieces = [flights]
@@ -80,10 +80,9 @@ class InFlightTable:
         return True
 
     def alone(self, device: str, flight: InFlightQuery, variant: int, max_rows: int, now: float) -> bool:
-        """Send one query as a batch of its own that the binding does not know of; False where that is impossible just
-        now."""
+        """Send one query as a batch that the binding does not see; False if that is impossible now."""
         self._tried(flight, device)
-        latest = now + self.margin(device).seconds
+        latest = now + self.rtt(device).seconds
         message = _run_batch(next(self._numbers), flight.spec.name, variant, max_rows, [flight], latest)
         if not self._executors.ask(device, [message]):
             return False
@@ -108,7 +107,7 @@ class InFlightTable:
     # --- and back -----------------------------------------------------------------------------------------------------
 
     def completed(self, device: str, id: int) -> InFlightQuery | None:
-        """The flight that a device answered, or that is given up; None if it is not there (any more)."""
+        """Remove and return a query that was answered or is given up; None if it is not there."""
         flight = self._of(device).pop(id, None)
         if flight is not None:
             flight.device = None
@@ -124,20 +123,20 @@ class InFlightTable:
         return flights
 
     def patience_until(self, flight: InFlightQuery) -> float:
-        """When a query that has its device to itself is given up: its run may take until the watchdog has stopped it.
-        Others are given up when they expire, as their device may never come to them."""
-        under_way = flight.batch
+        """When a query is given up. One alone on its device may run until the watchdog stops it; others end when they
+        expire, since their device may never reach them."""
+        in_flight = flight.batch
         if flight.device is None or next(iter(self._of(flight.device).values()), None) is not flight:
             return flight.expires
         expected_s = 0.0
-        if under_way is not None:
-            if len(under_way.batch.queries) > 1:
+        if in_flight is not None:
+            if len(in_flight.batch.queries) > 1:
                 return flight.expires
-            expected_s = under_way.batch.end - under_way.batch.dispatched_at
+            expected_s = in_flight.batch.end - in_flight.batch.dispatched_at
         return flight.sent_at + limit_s(expected_s, flight.spec.slo_s) + GRACE_S + _SLACK_S
 
     def withdraw(self, device: str, id: int, now: float) -> InFlightQuery | None:
-        """As :meth:`completed`, of a query that may run all the same: it is remembered for a while."""
+        """As :meth:`completed`, for a query that may run all the same: it is remembered for a while."""
         flight = self.completed(device, id)
         if flight is not None and flight.query.terms.nbytes <= _WITHDRAWN_BYTES:
             kept = self._withdrawn.setdefault(device, {})
@@ -149,40 +148,40 @@ class InFlightTable:
         return flight
 
     def alone_with(self, device: str, now: float) -> bool:
-        """Whether nothing is at the device, and nothing that was withdrawn may still run there."""
+        """Whether no query is in flight at the device, and no withdrawn one may still run there."""
         if self._by_device.get(device):
             return False
         return not any(until > now for _, until in self._withdrawn.get(device, {}).values())
 
     def withdrawn(self, device: str, id: int) -> InFlightQuery | None:
-        """A withdrawn query that the device has answered all the same; it is forgotten."""
+        """Remove and return a withdrawn query that the device answered all the same."""
         known = self._withdrawn.get(device, {}).pop(id, None)
         return None if known is None else known[0]
 
     def all_withdrawn(self, device: str, now: float) -> list[InFlightQuery]:
-        """Withdrawn queries that may have run when the device was lost; they are forgotten."""
+        """Remove and return withdrawn queries that may have been running when the device was lost."""
         return [flight for flight, until in self._withdrawn.pop(device, {}).values() if until > now]
 
     def lost(self, device: str) -> list[InFlightQuery]:
-        """The device is gone, and with it all that was there."""
+        """Remove and return all queries of a lost device."""
         flights = list(self._by_device.pop(device, {}).values())
-        self._margins.pop(device, None)
+        self._rtts.pop(device, None)
         for flight in flights:
             flight.device = None
         return flights
 
-    def margin(self, device: str) -> RttEstimator:
-        """What the way to the device and back takes."""
-        margin = self._margins.get(device)
-        if margin is None:
-            margin = self._margins[device] = RttEstimator()
-        return margin
+    def rtt(self, device: str) -> RttEstimator:
+        """The estimator of the round trip to the device."""
+        estimator = self._rtts.get(device)
+        if estimator is None:
+            estimator = self._rtts[device] = RttEstimator()
+        return estimator
 
 
 def _run_batch(
     number: int, application: str, variant: int, max_rows: int, flights: Sequence[InFlightQuery], latest: float
 ) -> tuple[RunBatch, list[Buffer]]:
-    """The message and its body. ``latest``: now, less what the way takes."""
+    """The message and its body. ``latest``: now, plus the round trip."""
     shapes: list[RequestShape] = []
     places: dict[int, int] = {}
     queries = []
@@ -203,7 +202,7 @@ def _run_batch(
 
 
 def _pieces(flights: Sequence[InFlightQuery]) -> Iterator[Sequence[InFlightQuery]]:
-    """Cut where a frame would become too large."""
+    """Split where a message would exceed :data:`BATCH_BYTES`."""
     some: list[InFlightQuery] = []
     size = 0
     for flight in flights:

@@ -59,7 +59,7 @@ class GatewayMetrics(Collector):
             "Inputs that are remembered, as they were in flight at a crash",
             registry=self.registry,
         )
-        self._grants = Histograms("nereus_gateway_grant_rows", "Rows of dispatched batches", (), _ROWS)
+        self._numbers = Histograms("nereus_gateway_grant_rows", "Rows of dispatched batches", (), _ROWS)
         self._outstanding = Gauge(
             "nereus_gateway_outstanding", "Queries sent and not yet answered", ("device",), registry=self.registry
         )
@@ -67,12 +67,12 @@ class GatewayMetrics(Collector):
             "nereus_gateway_plan_version", "The plan that all applications follow", registry=self.registry
         )
         self.ready = Gauge("nereus_gateway_ready", "1 when every planned application is warm", registry=self.registry)
-        for counted in (self.latency, self.decision, self._grants):
+        for counted in (self.latency, self.decision, self._numbers):
             self.registry.register(counted)
 
-    def granted(self, rows: int) -> None:
+    def dispatched(self, rows: int) -> None:
         """A batch was dispatched."""
-        self._grants.observe((), rows)
+        self._numbers.observe((), rows)
 
     def invalid(self, status: int | str) -> None:
         """A request was rejected as invalid, with this status of HTTP, or of gRPC by name."""

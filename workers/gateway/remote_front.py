@@ -1,4 +1,4 @@
-"""Fronts in other processes, as the core sees them."""
+"""The core's side of fronts in other processes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ids = itertools.count(1)
 
 
 class RemoteFront:
-    """One front: its queries that are here, by its own numbers."""
+    """One front: its unanswered queries, by the front's numbers."""
 
     def __init__(self, connection: FrameConnection, core: Core) -> None:
         self._connection = connection
@@ -40,7 +40,7 @@ class RemoteFront:
     # --- from the front -----------------------------------------------------------------------------------------------
 
     def ask(self, message: Ask, body: memoryview) -> None:
-        """Take queries in."""
+        """Accept queries."""
         now = time.monotonic()
         spec = self._core.catalog.applications.get(message.application)
         at = 0
@@ -70,7 +70,7 @@ class RemoteFront:
             raise FrameError(f"body has {len(body)} bytes, its tensors {at}")
 
     def retract(self, message: Retract) -> None:
-        """Forget queries."""
+        """Withdraw queries."""
         now = time.monotonic()
         for number in message.numbers:
             flight = self._flights.pop(number, None)
@@ -79,11 +79,11 @@ class RemoteFront:
                 flight.answer = flight.reservation = None
 
     def lost(self) -> None:
-        """The front is gone: nobody waits for its queries."""
+        """Withdraw all queries of a lost front."""
         self.retract(Retract(tuple(self._flights)))
 
     def forget_terms(self) -> None:
-        """Applications may have changed."""
+        """Forget terms, since applications may have changed."""
         self._terms.clear()
 
     def send(self, message: Frame) -> None:
@@ -162,7 +162,7 @@ class Fronts:
         )
 
     def configure(self, config: GatewayConfig) -> None:
-        """Send fronts what they must know."""
+        """Send fronts a new configuration."""
         self._config = config
         for front in self._fronts.values():
             front.forget_terms()
@@ -182,7 +182,7 @@ class Fronts:
         return taken
 
     async def close(self) -> None:
-        """Listen no more, and let all go."""
+        """Stop listening, and disconnect."""
         if self._server is not None:
             self._server.close()
         for connection in list(self._fronts):
@@ -219,7 +219,7 @@ class Fronts:
 
 
 def _waits(flight: InFlightQuery, outcome: object) -> None:
-    """Stands for the answer that the front owes."""
+    """Placeholder for the answer function, which the front has."""
 
 
 def _grace_s(spec: ApplicationSpec) -> float:

@@ -152,7 +152,7 @@ class Rollout:
                 self.executors.send(device, Moved(self._moved))
         if changed:
             self._step(now)
-        self.core.heard(device, state, now)
+        self.core.reported(device, state, now)
 
     def executor_lost(self, device: str, reason: str) -> None:
         """An executor is lost: update the others' options, then bind its queries anew."""

@@ -130,9 +130,9 @@ class Trials:
         self.progress(now)
 
     def stopped(
-        self, device: str, flight: InFlightQuery, under_way: InFlightBatch | None, refusal: Refusal, now: float
+        self, device: str, flight: InFlightQuery, in_flight: InFlightBatch | None, refusal: Refusal, now: float
     ) -> None:
-        """The watchdog stopped the query's run; other queries of the run are suspects, too. ``under_way``: its batch,
+        """The watchdog stopped the query's run; other queries of the run are suspects, too. ``in_flight``: its batch,
         if a binding dispatched it."""
         text = f"device {device}: {refusal.message}"
         on_trial = self._tried_at(device, flight)
@@ -143,11 +143,11 @@ class Trials:
             if on_trial:
                 self._release(device, flight, now)
             return
-        incident = under_way.incident if under_way is not None else 0
+        incident = in_flight.incident if in_flight is not None else 0
         if not incident:
             incident = self.suspects.incident()
-            if under_way is not None:
-                under_way.incident = incident
+            if in_flight is not None:
+                in_flight.incident = incident
         self.suspects.add(flight, incident, now)
         self._judge_held([flight.spec.name], now)
         if flight.answer is not None:

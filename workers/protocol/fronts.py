@@ -40,7 +40,7 @@ class FrontStats(Frame, frozen=True):
 
 
 class Configure(Frame, frozen=True):
-    """What the gateway holds now."""
+    """The gateway's configuration."""
 
     config: GatewayConfig
 

@@ -29,9 +29,20 @@ class Run:
         rows: of the whole batch.
         held_s: seconds that the batch held its device.
         stages_ms: the times of :data:`STAGES` but the first, which differs by query.
+        rendered: the latest template of its answers, with the terms and headers that it is for.
     """
 
-    __slots__ = ("accuracy", "accuracy_normalized", "device", "held_s", "rows", "run_s", "stages_ms", "variant")
+    __slots__ = (
+        "accuracy",
+        "accuracy_normalized",
+        "device",
+        "held_s",
+        "rendered",
+        "rows",
+        "run_s",
+        "stages_ms",
+        "variant",
+    )
 
     def __init__(
         self,
@@ -51,6 +62,7 @@ class Run:
         self.run_s = run_s
         self.rows = rows
         self.held_s = held_s
+        self.rendered: tuple | None = None
         self.stages_ms = (
             round(max(0.0, network_s) * 1e3, 3),
             round(max(0.0, held_s - run_s) * 1e3, 3),

@@ -41,12 +41,12 @@ class Responses:
             ModelFailed: it cannot be rendered.
         """
         try:
-            run, terms = answer.run, flight.query.terms
             if filled:
-                key = terms, answer.headers, run.variant, run.accuracy, run.device, run.rows
-                if key not in self._known:
-                    self._make(key, flight, answer)
-                template = self._known[key]
+                terms, headers, rendered = flight.query.terms, answer.headers, answer.run.rendered
+                # Most queries of a batch are alike, and hashing the template's key costs more than filling it.
+                if rendered is None or rendered[0] is not terms or rendered[1] is not headers:
+                    rendered = answer.run.rendered = terms, headers, self._of(flight, answer)
+                template = rendered[2]
                 if template is not None:
                     return template.fill(flight.query.id, answer.stages_ms, answer.parts)
             return self._render(flight, answer)
@@ -56,12 +56,15 @@ class Responses:
             logger.exception("response_failed", application=flight.spec.name)
             raise ModelFailed("internal error: the response could not be rendered") from None
 
-    def _make(self, key: tuple, flight: InFlightQuery, answer: Answer) -> None:
-        if len(self._known) >= MAX_TEMPLATES:
-            self._known.clear()
-        terms, headers, variant = flight.query.terms, answer.headers, answer.run.variant
-        self._known[key] = (
-            self._template(terms, flight.spec.name, variant, answer.parameters(), STAGES, headers)
-            if self._template.fits(terms, headers)
-            else None
-        )
+    def _of(self, flight: InFlightQuery, answer: Answer) -> HttpTemplate | GrpcTemplate | None:
+        run, terms, headers = answer.run, flight.query.terms, answer.headers
+        key = terms, headers, run.variant, run.accuracy, run.device, run.rows
+        if key not in self._known:
+            if len(self._known) >= MAX_TEMPLATES:
+                self._known.clear()
+            self._known[key] = (
+                self._template(terms, flight.spec.name, run.variant, answer.parameters(), STAGES, headers)
+                if self._template.fits(terms, headers)
+                else None
+            )
+        return self._known[key]

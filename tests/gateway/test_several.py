@@ -139,6 +139,18 @@ def test_connections_reach_both_and_whoever_is_asked_knows_all_queries(two):
     assert {name for _, name in samples(ask(two.first, "GET", "/metrics").decode())} < {g.name for g in two}
 
 
+def test_the_core_reports_its_gauges_and_fronts_do_not_repeat_them(two):
+    text = asyncio.run(pages.metrics(two.core.admin_socket, "box", PAGE_S))
+    core = samples(text)
+    name = "box-gateway-core"
+    assert core["nereus_gateway_ready", name] == core["nereus_gateway_plan_version", name] == 1
+    assert 'nereus_gateway_outstanding{device="d0"' in text
+    for gateway in two:
+        page = asyncio.run(pages.metrics(gateway.admin_socket, "box", PAGE_S))
+        assert samples(page)["nereus_gateway_plan_version", gateway.name] == 1
+        assert "nereus_gateway_outstanding{" not in page
+
+
 def test_grpc_is_shared_too(two):
     before, each_before = settled(two.first), done(two)
     for _ in range(30):

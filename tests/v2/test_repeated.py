@@ -198,7 +198,7 @@ def test_a_filled_template_is_the_response_that_would_be_rendered(id, number, or
     rendered, length = http.render(query, "m", "v", parameters, headers, parts)
     assert HttpTemplate.fits(query.terms, headers)
     template = HttpTemplate(query.terms, "m", "v", parameters, ("queue_ms", "model_ms"), headers)
-    head, _, body = template.fill(id, (number, 2.5), parts).partition(b"\r\n\r\n")
+    head, _, body = template.fill(id, number, template.fill_batch((2.5,)), parts).partition(b"\r\n\r\n")
     given = dict(line.split(b": ") for line in head.split(b"\r\n"))
     assert int(given[b"content-length"]) == len(body)
     described = int(given[b"inference-header-content-length"])

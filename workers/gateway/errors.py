@@ -1,7 +1,7 @@
 """Errors that a query can end in, with their status in HTTP and gRPC.
 
 ``outcome`` is how the gateway counts them: ``dropped`` (refused to keep others in time), ``failed`` (should have been
-answered), or None (the client's mistake, not counted as a query).
+answered), or None (the client's mistake: rejected before it counts as a query).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Overloaded(GatewayError):
 class Throttled(GatewayError):
     """The key's queries crashed devices repeatedly: it is limited to a few queries. Retryable."""
 
-    status, code, outcome = 429, Code.RESOURCE_EXHAUSTED, None
+    status, code, outcome = 429, Code.RESOURCE_EXHAUSTED, "dropped"
 
 
 class Unavailable(GatewayError):

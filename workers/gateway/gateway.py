@@ -169,7 +169,7 @@ class FrontProcess:
             self._status,
             self._metrics,
             control_state,
-            self._shared.elsewhere if self._shared is not None else tuple,
+            self._shared.elsewhere if self._shared is not None else None,
         )
         self._admin = AdminSocket(siblings.socket, self._page) if siblings is not None else None
         buffered_bytes = max(MIN_BUFFERED_BYTES, 4 * options.max_body_bytes)
@@ -294,7 +294,7 @@ class CoreProcess:
     def __init__(self, options: GatewayOptions, socket: Path, send: Callable[[FromMember], None]) -> None:
         self._metrics = GatewayMetrics(f"{options.name}-core")
         self._core = LocalCore(options, self._metrics, send)
-        self._fronts = Fronts(socket, self._core.rollout.core, self._core.rollout.status, self._metrics.text)
+        self._fronts = Fronts(socket, self._core.rollout.core, self._core.rollout.status, self._page)
         self._ticker: asyncio.Task | None = None
 
     async def start(self) -> None:
@@ -340,6 +340,11 @@ class CoreProcess:
                     self._core.rollout.keep_executors()
             except Exception:
                 logger.exception("tick_failed")
+
+    def _page(self) -> bytes:
+        status = self._core.rollout.status()
+        self._metrics.refresh(status, status.adopted is not None and not status.cold, core_here=True)
+        return self._metrics.text()
 
 
 async def _prepared(ready: Callable[[], bool]) -> None:

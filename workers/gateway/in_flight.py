@@ -29,7 +29,7 @@ class Run:
         rows: of the whole batch.
         held_s: seconds that the batch held its device.
         stages_ms: the times of :data:`STAGES` but the first, which differs by query.
-        rendered: the latest template of its answers, with the terms and headers that it is for.
+        rendered: the latest template of its answers with what it is for (terms, headers) and its filled numbers.
     """
 
     __slots__ = (
@@ -71,13 +71,13 @@ class Run:
 
 
 class Answer:
-    """A result: the run that it comes from, the times of :data:`STAGES`, and the outputs with their packed data."""
+    """A result: its run, the first time of :data:`STAGES`, and the outputs with their packed data."""
 
-    __slots__ = ("headers", "parts", "run", "stages_ms")
+    __slots__ = ("headers", "parts", "queue_ms", "run")
 
     def __init__(self, run: Run, queue_s: float, headers: tuple[TensorHeader, ...], parts: Sequence[Buffer]):
         self.run = run
-        self.stages_ms = (round(queue_s * 1e3, 3), *run.stages_ms)
+        self.queue_ms = round(queue_s * 1e3, 3)
         self.headers = headers
         self.parts = parts
 
@@ -89,7 +89,7 @@ class Answer:
             "accuracy": run.accuracy,
             "device": run.device,
             "batch_size": run.rows,
-            **dict(zip(STAGES, self.stages_ms, strict=True)),
+            **dict(zip(STAGES, (self.queue_ms, *run.stages_ms), strict=True)),
         }
 
 

@@ -20,7 +20,12 @@ EXTENSIONS = ("binary_tensor_data", "parameters", "model_configuration", "model_
 
 
 class Metadata:
-    """Answers about the gateway, its applications and devices, as plain data."""
+    """Answers about the gateway, its applications and devices, as plain data.
+
+    Args:
+        core: gives the core's status.
+        elsewhere: gives the totals of sibling fronts; None: front and core are one process.
+    """
 
     def __init__(
         self,
@@ -29,14 +34,15 @@ class Metadata:
         core: Callable[[], CoreStatus],
         metrics: GatewayMetrics,
         control_state: Callable[[], str],
-        elsewhere: Callable[[], Sequence[ByApplication]] = tuple,
+        elsewhere: Callable[[], Sequence[ByApplication]] | None = None,
     ):
         self._name = name
         self._front = front
         self._core = core
         self._metrics = metrics
         self._control_state = control_state
-        self._elsewhere = elsewhere
+        self._elsewhere = elsewhere or tuple
+        self._core_here = elsewhere is None
         self._started = time.time()
 
     # --- readiness ---
@@ -174,11 +180,7 @@ class Metadata:
         """Update the gauges, which the query path does not."""
         core = self._core()
         self._metrics.in_flight.set(self._front.accounts.queries)
-        self._metrics.held.set(core.held)
-        self._metrics.suspect_inputs.set(core.suspect_inputs)
-        self._metrics.outstanding({device: known.outstanding for device, known in core.devices.items()})
-        self._metrics.plan_version.set(core.adopted or 0)
-        self._metrics.ready.set(0 if self.not_ready() else 1)
+        self._metrics.refresh(core, not self.not_ready(), self._core_here)
 
 
 def _tensor(spec: TensorSpec) -> dict[str, Any]:

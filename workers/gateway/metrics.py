@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from workers.counting import Histograms
-from workers.protocol.gateways import ApplicationTotals
+from workers.protocol.gateways import ApplicationTotals, CoreStatus
 
 _LATENCY = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.5, 10.0)
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -59,7 +59,7 @@ class GatewayMetrics(Collector):
             "Inputs that are remembered, as they were in flight at a crash",
             registry=self.registry,
         )
-        self._numbers = Histograms("nereus_gateway_grant_rows", "Rows of dispatched batches", (), _ROWS)
+        self._batch_rows = Histograms("nereus_gateway_grant_rows", "Rows of dispatched batches", (), _ROWS)
         self._outstanding = Gauge(
             "nereus_gateway_outstanding", "Queries sent and not yet answered", ("device",), registry=self.registry
         )
@@ -67,22 +67,28 @@ class GatewayMetrics(Collector):
             "nereus_gateway_plan_version", "The plan that all applications follow", registry=self.registry
         )
         self.ready = Gauge("nereus_gateway_ready", "1 when every planned application is warm", registry=self.registry)
-        for counted in (self.latency, self.decision, self._numbers):
+        for counted in (self.latency, self.decision, self._batch_rows):
             self.registry.register(counted)
 
     def dispatched(self, rows: int) -> None:
         """A batch was dispatched."""
-        self._numbers.observe((), rows)
+        self._batch_rows.observe((), rows)
 
     def invalid(self, status: int | str) -> None:
         """A request was rejected as invalid, with this status of HTTP, or of gRPC by name."""
         self._invalid.labels(str(status)).inc()
 
-    def outstanding(self, by_device: dict[str, int]) -> None:
-        """Replace the gauges of all devices."""
-        self._outstanding.clear()
-        for device, count in by_device.items():
-            self._outstanding.labels(device).set(count)
+    def refresh(self, status: CoreStatus, ready: bool, core_here: bool) -> None:
+        """Update the gauges, which the query path does not; those of the core's own only where it is in this process,
+        so that sums over processes count them once."""
+        self.plan_version.set(status.adopted or 0)
+        self.ready.set(ready)
+        if core_here:
+            self.held.set(status.held)
+            self.suspect_inputs.set(status.suspect_inputs)
+            self._outstanding.clear()
+            for device, known in status.devices.items():
+                self._outstanding.labels(device).set(known.outstanding)
 
     def collect(self) -> Iterator[Metric]:
         """All metrics, with the gateway's label."""

@@ -45,10 +45,12 @@ class Responses:
                 terms, headers, rendered = flight.query.terms, answer.headers, answer.run.rendered
                 # Most queries of a batch are alike, and hashing the template's key costs more than filling it.
                 if rendered is None or rendered[0] is not terms or rendered[1] is not headers:
-                    rendered = answer.run.rendered = terms, headers, self._of(flight, answer)
+                    template = self._of(flight, answer)
+                    batch = b"" if template is None else template.fill_batch(answer.run.stages_ms)
+                    rendered = answer.run.rendered = terms, headers, template, batch
                 template = rendered[2]
                 if template is not None:
-                    return template.fill(flight.query.id, answer.stages_ms, answer.parts)
+                    return template.fill(flight.query.id, answer.queue_ms, rendered[3], answer.parts)
             return self._render(flight, answer)
         except V2Error as error:
             raise ModelFailed(str(error)) from None

@@ -22,11 +22,11 @@ class GrpcTemplate:
     for the request's id, parameters that are floating-point numbers, and the tensors.
 
     Args:
-        parameters: of the response; ``numbers``: names of those that differ.
+        parameters: of the response; ``numbers``: names of those that differ, the first one by query, others by batch.
         headers: the model's outputs; see :meth:`fits`.
     """
 
-    __slots__ = ("_before", "_numbers", "_order", "_prefixes")
+    __slots__ = ("_before", "_order", "_others", "_prefixes")
 
     @staticmethod
     def fits(terms: Terms, headers: Sequence[TensorHeader]) -> bool:
@@ -49,16 +49,17 @@ class GrpcTemplate:
         set_parameters(message, {name: value for name, value in parameters.items() if name not in numbers})
         for header in wanted:
             message.outputs.add(name=header.name, datatype=header.datatype, shape=header.shape)
-        self._before = message.SerializeToString()
-        self._numbers = [_parameter(name) for name in numbers]
+        first, *self._others = [_parameter(name) for name in numbers]
+        self._before = message.SerializeToString() + first
         self._prefixes = [RAW_OUTPUT + varint(header.nbytes) for header in wanted]
 
-    def fill(self, id: str, numbers: Sequence[float], parts: Sequence[Buffer]) -> bytes:
-        """The message; ``parts``: packed data of all the model's outputs."""
-        pieces: list[Buffer] = [self._before]
-        for prefix, number in zip(self._numbers, numbers, strict=True):
-            pieces.append(prefix)
-            pieces.append(_pack(number))
+    def fill_batch(self, numbers: tuple[float, ...]) -> bytes:
+        """The numbers that all of a batch share, for :meth:`fill`."""
+        return b"".join([prefix + _pack(number) for prefix, number in zip(self._others, numbers, strict=True)])
+
+    def fill(self, id: str, number: float, batch: bytes, parts: Sequence[Buffer]) -> bytes:
+        """The message; ``batch``: from :meth:`fill_batch`; ``parts``: packed data of all the model's outputs."""
+        pieces: list[Buffer] = [self._before, _pack(number), batch]
         for prefix, place in zip(self._prefixes, self._order, strict=True):
             pieces.append(prefix)
             pieces.append(parts[place])

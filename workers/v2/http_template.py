@@ -22,11 +22,11 @@ class HttpTemplate:
     parameters that are numbers of up to three decimals, and the tensors.
 
     Args:
-        parameters: of the response; ``numbers``: names of those that differ.
+        parameters: of the response; ``numbers``: names of those that differ, the first one by query, others by batch.
         headers: the model's outputs; see :meth:`fits`.
     """
 
-    __slots__ = ("_after", "_before", "_head", "_length", "_nbytes", "_numbers", "_order", "_usual")
+    __slots__ = ("_after", "_before", "_first", "_head", "_length", "_nbytes", "_order", "_others", "_usual")
 
     @staticmethod
     def fits(terms: Terms, headers: Sequence[TensorHeader]) -> bool:
@@ -51,7 +51,9 @@ class HttpTemplate:
         fixed = {name: value for name, value in parameters.items() if name not in numbers}
         text = _encode({"model_name": model, "model_version": version, "parameters": fixed})[:-2]
         self._before = text + (b"," if fixed else b"")
-        self._numbers = b",".join([_encode(name) + b":%%%d.3f" % WIDTH for name in numbers])
+        first, *others = [_encode(name) + b":%%%d.3f" % WIDTH for name in numbers]
+        self._first = first
+        self._others = b"".join([b"," + one for one in others])
         outputs = [
             {
                 "name": header.name,
@@ -62,7 +64,7 @@ class HttpTemplate:
             for header in wanted
         ]
         self._after = b'},"outputs":' + _encode(outputs) + b"}"
-        self._usual = len(self._numbers % tuple([0.0] * len(numbers)))
+        self._usual = len(first % 0.0) + len(self.fill_batch((0.0,) * len(others)))
         self._length = len(self._before) + self._usual + len(self._after)
         self._head = self._headers(self._length) + self._before
 
@@ -72,9 +74,13 @@ class HttpTemplate:
             b"content-length: %d\r\n\r\n" % (length, length + self._nbytes)
         )
 
-    def fill(self, id: str, numbers: tuple[float, ...], parts: Sequence[Buffer]) -> bytes:
-        """The response; ``parts``: packed data of all the model's outputs."""
-        values = self._numbers % numbers
+    def fill_batch(self, numbers: tuple[float, ...]) -> bytes:
+        """The numbers that all of a batch share, for :meth:`fill`."""
+        return self._others % numbers
+
+    def fill(self, id: str, number: float, batch: bytes, parts: Sequence[Buffer]) -> bytes:
+        """The response; ``batch``: from :meth:`fill_batch`; ``parts``: packed data of all the model's outputs."""
+        values = self._first % number + batch
         if self._order is not None:
             parts = [parts[i] for i in self._order]
         if not id and len(values) == self._usual:

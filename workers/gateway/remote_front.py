@@ -43,31 +43,40 @@ class RemoteFront:
         """Accept queries."""
         now = time.monotonic()
         spec = self._core.catalog.applications.get(message.application)
+        grace_s = 0.0 if spec is None else _grace_s(spec)
+        # By place, since a shape's hash is as long as the shape.
+        known: dict[tuple[int, float | None], Terms] = {}
         at = 0
         for number, place, age_s, within_s, variant, min_accuracy, client in message.queries:
-            if not 0 <= place < len(message.shapes):
-                raise FrameError(f"shape: must be from 0 to {len(message.shapes) - 1}, not {place}")
-            shape = message.shapes[place]
+            terms = known.get((place, min_accuracy)) or known.setdefault(
+                (place, min_accuracy), self._terms_of(message, place, min_accuracy)
+            )
             parts = []
-            for header in shape.inputs:
+            for header in terms.form.inputs:
                 parts.append(body[at : at + header.nbytes])
                 at += header.nbytes
             if spec is None:
                 self._fail(number, NotFound(f"model {message.application[:80]!r}: no such application"))
                 continue
-            key = (spec.name, shape, min_accuracy)
-            terms = self._terms.get(key)
-            if terms is None:
-                nbytes = sum(header.nbytes for header in shape.inputs)
-                terms = self._terms[key] = Terms(shape, shape.rows, (), nbytes, None, min_accuracy)
             query = V2Query("", terms, parts, within_s)
             flight = InFlightQuery(next(_ids), spec, query, variant, now - age_s, _waits, number)
             flight.front, flight.client = self, client
-            flight.expires = flight.due + _grace_s(spec)
+            flight.expires = flight.due + grace_s
             self._flights[number] = flight
             self._core.submit(flight)
         if at != len(body):
             raise FrameError(f"body has {len(body)} bytes, its tensors {at}")
+
+    def _terms_of(self, message: Ask, place: int, min_accuracy: float | None) -> Terms:
+        if not 0 <= place < len(message.shapes):
+            raise FrameError(f"shape: must be from 0 to {len(message.shapes) - 1}, not {place}")
+        shape = message.shapes[place]
+        key = (message.application, shape, min_accuracy)
+        terms = self._terms.get(key)
+        if terms is None:
+            nbytes = sum(header.nbytes for header in shape.inputs)
+            terms = self._terms[key] = Terms(shape, shape.rows, (), nbytes, None, min_accuracy)
+        return terms
 
     def retract(self, message: Retract) -> None:
         """Withdraw queries."""
@@ -96,13 +105,17 @@ class RemoteFront:
         self, flights: Sequence[InFlightQuery | None], run: Run, queue_s: float, answers: Sequence[PackedAnswer]
     ) -> None:
         """See :meth:`.front.Front.deliver`."""
-        outputs: dict[tuple, int] = {}
-        queries, body = [], []
+        # By identity, since answers of equal shapes share their headers, and hashing these takes longer.
+        places: dict[int, int] = {}
+        outputs, queries, body = [], [], []
         for flight, (headers, parts) in zip(flights, answers, strict=True):
             if flight is not None:
                 flight.answer = flight.reservation = None
                 del self._flights[flight.context]
-                place = outputs.setdefault(headers, len(outputs))
+                place = places.get(id(headers))
+                if place is None:
+                    place = places[id(headers)] = len(outputs)
+                    outputs.append(headers)
                 queries.append((flight.context, place, queue_s + flight.sent_at - flight.arrived))
                 body += parts
         message = Answered(

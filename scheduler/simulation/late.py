@@ -138,12 +138,12 @@ class LateEngine(Engine):
 
     def _adopt(self, planned: Planned, now: float) -> None:
         resident = {name: [] for name in self._devices}
-        if self._parts.stand_by:
+        if self._parts.standby:
             resident = {name: list(planned.allocation.residents.get(name, ())) for name in self._devices}
         for placement in planned.allocation.placements:
             if placement.variant not in resident[placement.device]:
                 resident[placement.device].append(placement.variant)
-        for name, some in planned.stand_by.items():
+        for name, some in planned.standby.items():
             resident[name] += [variant for variant in some if variant not in resident[name]]
         for name, device in self._devices.items():
             device.blocked = planned.blocked[name]
@@ -179,7 +179,7 @@ class LateEngine(Engine):
             variant
             for variant in device.warm()
             if variant not in device.blocked
-            and (variant in device.wanted or (self._parts.stand_by and self._application[variant] in self._moving))
+            and (variant in device.wanted or (self._parts.standby and self._application[variant] in self._moving))
         ]
         key = (device.kind, tuple(sorted(warm)))
         menus = self._menus.get(key)

@@ -17,7 +17,7 @@ from .ablations import BINDINGS
 from .controller import Planned
 from .devices import LateDevice, SimulatedQuery, SimulatedVariant
 from .engine import DROPPED, ROUNDING_S, Engine
-from .load_timing import PATIENCE, PLANNED_PATIENCE, may_load
+from .load_timing import PATIENCE, PLANNED_PATIENCE, may_load, too_many_load
 from .scenario import Scenario
 
 
@@ -108,15 +108,14 @@ class LateEngine(Engine):
         # A variant that another device is loading needs no second one.
         coming = {application[other.loading] for other in others if other.loading is not None}
         served = here | hosts.keys() | coming
-        loading = sum(other.loading is not None for other in peers)
+        too_many = too_many_load(sum(other.loading is not None for other in peers), len(peers) + 1)
         for variant in sorted(device.loads, key=lambda variant: application[variant] in served):
             if may_load(
                 application[variant],
                 here,
                 self._scenario.load_time_s,
                 now >= self._overdue_at(device, variant),
-                loading,
-                len(peers) + 1,
+                too_many,
                 lambda name: hosts.get(name, 0),
                 lambda name: self._binding.pressure(name, now),
                 self._scenario.slo_s.__getitem__,

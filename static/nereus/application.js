@@ -42,7 +42,7 @@ function facts(curve) {
   return `${curve.device_type}: ${planned} · loads in ${curve.load_s.toFixed(2)} s · ${bytes(curve.memory_bytes)}`;
 }
 
-// Figures stay as long as their variant does; a chart is drawn anew only when its curves have changed.
+// Figures stay as long as their variant does; a chart is redrawn only when its curves have changed.
 function drawCurves() {
   const box = document.getElementById("curves");
   const found = curves();

@@ -1,4 +1,4 @@
-// The map of nodes, their devices and what each hosts. Built anew when the state changes; each second only figures move.
+// The map of nodes, their devices and what each hosts. Rebuilt when the state changes; each second only figures move.
 
 import { variantColor } from "./charts.js";
 import { el, setText } from "./dom.js";

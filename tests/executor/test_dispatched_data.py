@@ -1,5 +1,5 @@
 """The content of a dispatched batch, on a real executor: each query gets the outputs of its own inputs, whatever its
-shape, type and company."""
+shape, type and place in the batch."""
 
 from __future__ import annotations
 

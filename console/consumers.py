@@ -218,7 +218,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         await self.close(code, reason.encode()[:120].decode(errors="ignore"))
 
     async def _permitted(self) -> bool:
-        """Whether the session still belongs to an active staff user. Reads session and user anew each time."""
+        """Whether the session still belongs to an active staff user. Reads session and user each time."""
         self._checked_at = time.monotonic()
         session = self.scope.get("session")
         if session is None or session.session_key is None:

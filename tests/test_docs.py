@@ -1,8 +1,26 @@
 """What the documentation says is what the product does."""
 
+import re
+from pathlib import Path
+
+import pytest
+
 from appliance.management.commands.settings_doc import PATH, render
 from tests.running import ROOT
+
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "ansible/README.md", ROOT / "workers/net/README.md"]
 
 
 def test_the_settings_page_is_the_settings():
     assert (ROOT / PATH).read_text() == render(), "run: python manage.py settings_doc"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_that_a_page_names_exist(page: Path):
+    """Relative links, and names in backquotes that begin with a folder of the repository."""
+    text = page.read_text()
+    links = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in link]
+    names = [name for name in re.findall(r"`([\w./*-]+/[\w./*-]*)`", text) if (ROOT / name.split("/")[0]).is_dir()]
+    names = [name for name in names if not name.startswith(("/", "."))]
+    dead = [link for link in links if not (page.parent / link).exists()]
+    assert dead + [name for name in names if not any(ROOT.glob(name))] == []

@@ -83,15 +83,13 @@ def check_devices(values: Settings) -> None:
 def services(values: Settings, credentials: dict[str, str], log: Path) -> list[SupervisedService]:
     """Everything after Redis, which must run before the database's first start needs it. The times to stop, one after
     the other, add up to less than the 15 s that an operator is promised, even if nothing obeys."""
-    celery = _python("-m", "celery", "-A", "appliance.celery", "-q")
-    quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", values.log_level]
+    # One core is one thread's: math libraries must not spread over cores that devices own.
+    single = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     member = {
         "NEREUS_JOIN_TOKEN": values.join_token or credentials["join_token"],
         # Set by this supervisor, so that "not set" differs from a choice.
         "NEREUS_CPU_DEVICES": os.environ.get("NEREUS_CPU_DEVICES") or default_cpu_devices(),
-    }
-    # One core is one thread's: math libraries must not spread over cores that devices own.
-    single = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    } | single
     return [
         SupervisedService(
             "web",
@@ -101,46 +99,40 @@ def services(values: Settings, credentials: dict[str, str], log: Path) -> list[S
             stop_s=3,
             log=log,
         ),
-        SupervisedService(
-            "celery",
-            [*celery, "worker", "-Q", "control", "-n", "control@nereus", "--pool", "threads", "-c", "2", *quiet],
-            environment=single,
-            stop_s=2,
-            log=log,
-        ),
-        SupervisedService(
-            "planning",
-            # One process that runs one task at a time: one solve at a time.
-            [*celery, "worker", "-Q", "planning", "-n", "planning@nereus", "--pool", "solo", *quiet],
-            environment=single,
-            stop_s=2,
-            log=log,
-        ),
-        SupervisedService(
-            "beat",
-            [
-                *celery,
-                "beat",
-                *("--schedule", str(values.home / "celerybeat-schedule")),
-                *("--pidfile", ""),
-                # It sleeps this long before it looks whether it should stop.
-                *("--max-interval", "1"),
-                *("--loglevel", "warning"),
-            ],
-            environment=single,
-            stop_s=2,
-            log=log,
-        ),
+        *_celery(values, single, log),
         SupervisedService(
             "node",
             _python("-m", "workers.node"),
-            environment=member | single,
+            environment=member,
             ready=lambda: get(values.node_http, "/health") == 200,
             stop_s=3.5,
             log=log,
         ),
-        *([_gateway_core(values, member | single, log)] if values.gateways > 1 else []),
-        *(_gateway(values, number, member | single, log) for number in range(1, values.gateways + 1)),
+        *([_gateway_core(values, member, log)] if values.gateways > 1 else []),
+        *(_gateway(values, number, member, log) for number in range(1, values.gateways + 1)),
+    ]
+
+
+def _celery(values: Settings, environment: dict[str, str], log: Path) -> list[SupervisedService]:
+    """The workers of both queues, and the clock of periodic tasks."""
+    celery = _python("-m", "celery", "-A", "appliance.celery", "-q")
+    quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", values.log_level]
+    commands = {
+        "celery": ["worker", "-Q", "control", "-n", "control@nereus", "--pool", "threads", "-c", "2", *quiet],
+        # One process that runs one task at a time: one solve at a time.
+        "planning": ["worker", "-Q", "planning", "-n", "planning@nereus", "--pool", "solo", *quiet],
+        "beat": [
+            "beat",
+            *("--schedule", str(values.home / "celerybeat-schedule")),
+            *("--pidfile", ""),
+            # It sleeps this long before it looks whether it should stop.
+            *("--max-interval", "1"),
+            *("--loglevel", "warning"),
+        ],
+    }
+    return [
+        SupervisedService(name, [*celery, *command], environment=environment, stop_s=2, log=log)
+        for name, command in commands.items()
     ]
 
 

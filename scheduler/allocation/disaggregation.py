@@ -7,7 +7,7 @@ not at all, and those at p* as far as demand asks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -98,6 +98,25 @@ def _disaggregate_application(
                     slice_.variant, float(rate), slice_.rows, slice_.seconds / content.revisit_s, slice_.memory_bytes
                 )
             )
+    for g, added in _dedicated(options.groups, dedicated, slow, fast, part, thin):
+        contents[g] += added
+
+
+def _dedicated(
+    groups: Sequence[IdenticalDevices],
+    dedicated: Sequence[int],
+    slow: Sequence[OperatingPoint | None],
+    fast: Sequence[OperatingPoint | None],
+    part: float,
+    thin: float,
+) -> Iterator[tuple[int, list[DeviceContent]]]:
+    """By group, the contents of an application's dedicated devices.
+
+    Args:
+        dedicated: how many, by group.
+        slow, fast: by group, the operating points above the price and at it.
+        part: share of the rate at the price that is needed; ``thin``: of that above it.
+    """
     # A switch from one variant to another takes whole devices first: only the last group touched has a mixed one.
     switching = [g for g, (one, two) in enumerate(zip(slow, fast, strict=True)) if one is not None and two is not None]
     wanted = part * sum(dedicated[g] * (fast[g].rate - slow[g].rate) for g in switching)
@@ -109,11 +128,11 @@ def _disaggregate_application(
             step = two.rate - one.rate
             switched = min(count, wanted / step) if step > 0 else 0.0
             wanted -= switched * step
-            contents[g] += _mixed(options.groups[g], one, two, int(count), switched, thin)
+            yield g, _mixed(groups[g], one, two, int(count), switched, thin)
         elif two is not None:
-            contents[g] += [_alone(options.groups[g], two, part) for _ in range(count)]
+            yield g, [_alone(groups[g], two, part) for _ in range(count)]
         elif one is not None:
-            contents[g] += [_alone(options.groups[g], one, thin) for _ in range(count)]
+            yield g, [_alone(groups[g], one, thin) for _ in range(count)]
 
 
 def use_idle_devices(counts: DeviceCounts) -> None:

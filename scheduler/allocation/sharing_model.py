@@ -60,83 +60,106 @@ def shared_names(option: SliceOption) -> tuple[str, str, str]:
 
 
 class SharingModel:
-    """One SCIP model: ``served`` (share of the weighted demand) and ``objective`` (percent, less prices)."""
+    """One SCIP model: ``served`` (share of the weighted demand) and ``objective`` (percent, less prices).
+
+    Variables and constraints are added in one order, on which SCIP's choice among equally good plans depends.
+    """
 
     def __init__(self, problem: Problem, offered: Choices):
-        self.model = model = new_model()
-        favour_speed(model)
+        self.model = new_model()
+        favour_speed(self.model)
         groups = offered.groups
-        demand = {a.id: a.demand for a in problem.applications if a.demand > 0}
-        weighted = {a.id: a.demand * a.weight for a in problem.applications if a.demand > 0}
-        total = sum(weighted.values())
-        shares: dict[str, list] = {q: [] for q in demand}
-        classes: dict[tuple[int, float], list[tuple[SliceOption, object, object]]] = {}
-        used: dict[int, list] = {}
-        hosted: dict[tuple[int, str], list] = {}
-        served, accuracy = [], []
-
-        def count(q: str, option: DedicatedOption | SliceOption, y) -> None:
-            shares[q].append(y)
-            served.append(weighted[q] / total * y)
-            accuracy.append(weighted[q] / total * option.variant.accuracy * y)
-
+        self._groups = groups
+        self._demand = {a.id: a.demand for a in problem.applications if a.demand > 0}
+        self._weighted = {a.id: a.demand * a.weight for a in problem.applications if a.demand > 0}
+        self._total = sum(self._weighted.values())
+        #: by application: the shares of its demand
+        self.shares: dict[str, list] = {q: [] for q in self._demand}
+        #: by group: counts of devices
+        self._used: dict[int, list] = {}
+        #: by group and variant: counts of residents
+        self._hosted: dict[tuple[int, str], list] = {}
+        self._served: list = []
+        self._accuracy: list = []
         for option in offered.dedicated:
-            q = option.variant.application
-            x_name, y_name = dedicated_names(option)
-            x = model.addVar(x_name, vtype="I", lb=0, ub=len(groups[option.group]))
-            y = model.addVar(y_name, lb=0, ub=1)
-            model.addCons(y <= min(option.rate / demand[q], 1.0) * x)  # Eq. 5
-            used.setdefault(option.group, []).append(x)
-            hosted.setdefault((option.group, option.variant.id), []).append(x)
-            count(q, option, y)
+            self._add_dedicated(option)
+        classes: dict[tuple[int, float], list[tuple[SliceOption, object, object]]] = {}
         for option in offered.shared:
-            q, size = option.variant.application, len(groups[option.group])
-            r_name, w_name, y_name = shared_names(option)
-            r = model.addVar(r_name, vtype="I", lb=0, ub=size)
-            w = model.addVar(w_name, vtype="I", lb=0, ub=size * option.cost.max_rows)
-            y = model.addVar(y_name, lb=0, ub=1)
-            model.addCons(w >= r)
-            model.addCons(w <= option.cost.max_rows * r)
-            model.addCons(y <= 1 / (option.revisit_s * demand[q]) * w)
-            model.addCons(y <= min(option.most_rate / demand[q], 1.0) * r)
+            r, w = self._add_shared(option)
             classes.setdefault((option.group, option.revisit_s), []).append((option, r, w))
-            hosted.setdefault((option.group, option.variant.id), []).append(r)
-            count(q, option, y)
         for (g, revisit_s), members in classes.items():
-            group = groups[g]
-            n = model.addVar(names(("n", g, revisit_s)), vtype="I", lb=0, ub=len(group))
-            used.setdefault(g, []).append(n)
-            budget_s = slice_budget_s(group, revisit_s)
-            # In units of the slice budget: seconds would be close to the solver's feasibility tolerance.
-            model.addCons(
-                quicksum(o.cost.alpha_s / budget_s * r + o.cost.beta_s / budget_s * w for o, r, w in members) <= n
-            )
-            if group.one.memory_bytes is not None:
-                model.addCons(quicksum(o.memory_bytes / max(group.one.memory_bytes, 1) * r for o, r, _ in members) <= n)
-            if group.one.max_resident is not None:
-                model.addCons(quicksum(r for _, r, _ in members) <= group.one.max_resident * n)
-            by_application: dict[str, list] = {}
-            for option, r, _ in members:
-                by_application.setdefault(option.variant.application, []).append(r)
-            for residents in by_application.values():
-                model.addCons(quicksum(residents) <= n)
-        for g, variables in used.items():
-            model.addCons(quicksum(variables) <= len(groups[g]))
-        self.shares = shares
-        for variables in shares.values():
+            self._add_shared_devices(g, revisit_s, members)
+        for g, variables in self._used.items():
+            self.model.addCons(quicksum(variables) <= len(groups[g]))
+        for variables in self.shares.values():
             if variables:
-                model.addCons(quicksum(variables) <= 1)  # Eq. 2
-        loads = []
-        for (g, variant), residents in hosted.items():
-            loads += residents
-            there = sum(variant in device.loaded for device in groups[g].devices)
-            if there:
-                k = model.addVar(names(("k", g, variant)), lb=0, ub=there)
-                model.addCons(k <= quicksum(residents))
-                loads.append(-1 * k)
-        self.served = quicksum(served)
+                self.model.addCons(quicksum(variables) <= 1)  # Eq. 2
+        loads = self._loads()
+        self.served = quicksum(self._served)
         devices = sum(len(group) for group in groups)
-        self.objective = quicksum(accuracy) - load_price(devices, len(demand)) * quicksum(loads)
+        self.objective = quicksum(self._accuracy) - load_price(devices, len(self._demand)) * quicksum(loads)
+
+    def _add_dedicated(self, option: DedicatedOption) -> None:
+        q, model = option.variant.application, self.model
+        x_name, y_name = dedicated_names(option)
+        x = model.addVar(x_name, vtype="I", lb=0, ub=len(self._groups[option.group]))
+        y = model.addVar(y_name, lb=0, ub=1)
+        model.addCons(y <= min(option.rate / self._demand[q], 1.0) * x)  # Eq. 5
+        self._used.setdefault(option.group, []).append(x)
+        self._hosted.setdefault((option.group, option.variant.id), []).append(x)
+        self._count(q, option, y)
+
+    def _add_shared(self, option: SliceOption) -> tuple[object, object]:
+        """Returns the variables r and w."""
+        q, model, size = option.variant.application, self.model, len(self._groups[option.group])
+        r_name, w_name, y_name = shared_names(option)
+        r = model.addVar(r_name, vtype="I", lb=0, ub=size)
+        w = model.addVar(w_name, vtype="I", lb=0, ub=size * option.cost.max_rows)
+        y = model.addVar(y_name, lb=0, ub=1)
+        model.addCons(w >= r)
+        model.addCons(w <= option.cost.max_rows * r)
+        model.addCons(y <= 1 / (option.revisit_s * self._demand[q]) * w)
+        model.addCons(y <= min(option.most_rate / self._demand[q], 1.0) * r)
+        self._hosted.setdefault((option.group, option.variant.id), []).append(r)
+        self._count(q, option, y)
+        return r, w
+
+    def _count(self, q: str, option: DedicatedOption | SliceOption, y) -> None:
+        self.shares[q].append(y)
+        self._served.append(self._weighted[q] / self._total * y)
+        self._accuracy.append(self._weighted[q] / self._total * option.variant.accuracy * y)
+
+    def _add_shared_devices(self, g: int, revisit_s: float, members: list[tuple[SliceOption, object, object]]) -> None:
+        """The devices of a group with one revisit period: limits of their time, memory and residents."""
+        model, group = self.model, self._groups[g]
+        n = model.addVar(names(("n", g, revisit_s)), vtype="I", lb=0, ub=len(group))
+        self._used.setdefault(g, []).append(n)
+        budget_s = slice_budget_s(group, revisit_s)
+        # In units of the slice budget: seconds would be close to the solver's feasibility tolerance.
+        model.addCons(
+            quicksum(o.cost.alpha_s / budget_s * r + o.cost.beta_s / budget_s * w for o, r, w in members) <= n
+        )
+        if group.one.memory_bytes is not None:
+            model.addCons(quicksum(o.memory_bytes / max(group.one.memory_bytes, 1) * r for o, r, _ in members) <= n)
+        if group.one.max_resident is not None:
+            model.addCons(quicksum(r for _, r, _ in members) <= group.one.max_resident * n)
+        by_application: dict[str, list] = {}
+        for option, r, _ in members:
+            by_application.setdefault(option.variant.application, []).append(r)
+        for residents in by_application.values():
+            model.addCons(quicksum(residents) <= n)
+
+    def _loads(self) -> list:
+        """Terms whose sum is the number of loads: residents beyond those that are loaded already."""
+        loads = []
+        for (g, variant), residents in self._hosted.items():
+            loads += residents
+            there = sum(variant in device.loaded for device in self._groups[g].devices)
+            if there:
+                k = self.model.addVar(names(("k", g, variant)), lb=0, ub=there)
+                self.model.addCons(k <= quicksum(residents))
+                loads.append(-1 * k)
+        return loads
 
     def serve(self, share: float) -> None:
         """At least this share of the weighted demand is served; all of each application's where it is 1."""

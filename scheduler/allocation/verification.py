@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from .problem import Allocation, LatencyProfile, Placement, Problem
+from .problem import Allocation, CandidateVariant, DeviceResources, LatencyProfile, Placement, Problem
 
 #: Relative tolerance: the solver's and rounding.
 TOLERANCE = 1e-5
@@ -77,15 +77,14 @@ def violations(problem: Problem, allocation: Allocation) -> list[str]:
     respected. A device without a revisit period is dedicated to one application: its batches take at most SLO / 2,
     and the time that its rates take at those batches (Eq. 5) is at most what is available. On a shared device all
     slices at their largest fit into the revisit period, a query that just missed a slice is in time after the next one,
-    rates are within the slices' capacity, and no application has two slices. Residents that stand by, with no rate and
-    no time, count in memory and among the residents only, and must be able to answer within the SLO unless they are
+    rates are within the slices' capacity, and no application has two slices. Standby variants, with no rate and no
+    time, count in memory and among the residents only, and must be able to answer within the SLO unless they are
     pinned.
     """
     found: list[str] = []
     devices = {d.id: d for d in problem.devices}
     variants = {v.id: v for v in problem.variants}
-    applications = {a.id: a for a in problem.applications}
-    rates = dict.fromkeys(applications, 0.0)
+    rates = {a.id: 0.0 for a in problem.applications}
     by_device: dict[str, list[Placement]] = {}
     for placement in allocation.placements:
         where = f"{placement.variant} on {placement.device}"
@@ -103,47 +102,64 @@ def violations(problem: Problem, allocation: Allocation) -> list[str]:
     found += _totals(problem, allocation, rates)
     for device_id in allocation.revisit_s.keys() - by_device.keys():
         found.append(f"{device_id}: has a revisit period and no resident")
+    slo_s = {a.id: a.slo_s for a in problem.applications}
     for device_id, residents in by_device.items():
-        device = devices[device_id]
-        profiles = {p.variant: variants[p.variant].profiles[device.type] for p in residents}
-        memory = sum(profiles[p.variant].memory_bytes for p in residents)
-        if device.memory_bytes is not None and memory > device.memory_bytes:
-            found.append(f"{device_id}: residents take {memory} bytes, the limit is {device.memory_bytes}")
-        if device.max_resident is not None and len(residents) > device.max_resident:
-            found.append(f"{device_id}: {len(residents)} residents, the limit is {device.max_resident}")
-        for variant, count in Counter(p.variant for p in residents).items():
-            if count > 1:
-                found.append(f"{device_id}: {variant} appears {count} times, the limit is 1")
-            if variants[variant].excluded:
-                found.append(f"{variant} on {device_id}: is excluded")
-        if sum(p.time_share for p in residents) > device.available * (1 + TOLERANCE):
-            found.append(
-                f"{device_id}: time shares add up to {sum(p.time_share for p in residents):.6f}, "
-                f"the limit is {device.available:g}"
-            )
-        revisit_s = allocation.revisit_s.get(device_id, 0.0)
-        working = [p for p in residents if p.rate > 0 or p.time_share > 0]
-        hosted = Counter(variants[p.variant].application for p in working)
-        if revisit_s > 0:
-            slices_s = sum(_latency(profiles[p.variant].longest, p.max_batch) for p in working)
-            if slices_s > revisit_s * device.available * (1 + TOLERANCE):
-                found.append(
-                    f"{device_id}: slices take up to {slices_s:.6f} s, "
-                    f"the revisit period leaves {revisit_s * device.available:.6f} s"
-                )
-            for application, count in hosted.items():
-                if count > 1:
-                    found.append(f"{device_id}: {count} slices of {application}, the limit is 1")
-        elif len(hosted) > 1:
-            found.append(f"{device_id}: works for {len(hosted)} applications and has no revisit period")
+        device, revisit_s = devices[device_id], allocation.revisit_s.get(device_id, 0.0)
+        found += _limits(device, residents, variants)
+        found += _slices(device, residents, variants, revisit_s)
         for placement in residents:
-            slo_s = applications[variants[placement.variant].application].slo_s
-            profile = profiles[placement.variant]
-            if placement.rate > 0 or placement.time_share > 0:
-                found += _placement(placement, profile, slo_s, revisit_s, device.available)
+            variant = variants[placement.variant]
+            profile = variant.profiles[device.type]
+            if _works(placement):
+                found += _placement(placement, profile, slo_s[variant.application], revisit_s, device.available)
             else:
-                found += _standing_by(placement, profile, math.inf if variants[placement.variant].pinned else slo_s)
+                found += _standby(placement, profile, math.inf if variant.pinned else slo_s[variant.application])
     return found
+
+
+def _works(placement: Placement) -> bool:
+    """Whether it has planned queries, so that it is no standby variant."""
+    return placement.rate > 0 or placement.time_share > 0
+
+
+def _limits(
+    device: DeviceResources, residents: Sequence[Placement], variants: Mapping[str, CandidateVariant]
+) -> Iterable[str]:
+    """Memory, number of residents and time of a device."""
+    memory = sum(variants[p.variant].profiles[device.type].memory_bytes for p in residents)
+    if device.memory_bytes is not None and memory > device.memory_bytes:
+        yield f"{device.id}: residents take {memory} bytes, the limit is {device.memory_bytes}"
+    if device.max_resident is not None and len(residents) > device.max_resident:
+        yield f"{device.id}: {len(residents)} residents, the limit is {device.max_resident}"
+    for variant, count in Counter(p.variant for p in residents).items():
+        if count > 1:
+            yield f"{device.id}: {variant} appears {count} times, the limit is 1"
+        if variants[variant].excluded:
+            yield f"{variant} on {device.id}: is excluded"
+    shares = sum(p.time_share for p in residents)
+    if shares > device.available * (1 + TOLERANCE):
+        yield f"{device.id}: time shares add up to {shares:.6f}, the limit is {device.available:g}"
+
+
+def _slices(
+    device: DeviceResources,
+    residents: Sequence[Placement],
+    variants: Mapping[str, CandidateVariant],
+    revisit_s: float,
+) -> Iterable[str]:
+    """Time slices and applications of a device."""
+    working = [p for p in residents if _works(p)]
+    hosted = Counter(variants[p.variant].application for p in working)
+    if revisit_s > 0:
+        slices_s = sum(_latency(variants[p.variant].profiles[device.type].longest, p.max_batch) for p in working)
+        left_s = revisit_s * device.available
+        if slices_s > left_s * (1 + TOLERANCE):
+            yield f"{device.id}: slices take up to {slices_s:.6f} s, the revisit period leaves {left_s:.6f} s"
+        for application, count in hosted.items():
+            if count > 1:
+                yield f"{device.id}: {count} slices of {application}, the limit is 1"
+    elif len(hosted) > 1:
+        yield f"{device.id}: works for {len(hosted)} applications and has no revisit period"
 
 
 def _totals(problem: Problem, allocation: Allocation, rates: dict[str, float]) -> Iterable[str]:
@@ -183,7 +199,7 @@ def _placement(
         yield f"{where}: rate {p.rate:g} exceeds its capacity of {capacity:g} items/s"
 
 
-def _standing_by(p: Placement, profile: LatencyProfile, slo_s: float) -> Iterable[str]:
+def _standby(p: Placement, profile: LatencyProfile, slo_s: float) -> Iterable[str]:
     where = f"{p.variant} on {p.device}"
     if not profile.points or not 1 <= p.max_batch <= profile.points[-1][0]:
         yield f"{where}: max_batch {p.max_batch} must be from 1 to the largest profiled batch"

@@ -30,6 +30,24 @@ def available_devices() -> list[registry.Device]:
     return list(devices.select_related("node"))
 
 
+def _candidate(variant: registry.Variant, accuracy: float, mix: Mapping[int, float]) -> CandidateVariant:
+    """A variant with its usable profiles, for queries that are mixed by size class as in ``mix``."""
+    profiles = {
+        profile.device_type: sizes.profile(profile_points(profile), mix, profile.memory_bytes, profile.load_s)
+        for profile in variant.profiles.all()
+        if not profile.blocked
+    }
+    return CandidateVariant(
+        id=str(variant.pk),
+        name=variant.name,
+        application=variant.application.name,
+        accuracy=accuracy,
+        profiles={kind: profile for kind, profile in profiles.items() if profile.points},
+        pinned=variant.pinned,
+        excluded=variant.excluded,
+    )
+
+
 def assemble(
     demand: Mapping[str, float],
     devices: list[registry.Device],
@@ -50,25 +68,10 @@ def assemble(
         state__in=registry.Variant.PLANNED, application__in=applications, accuracy__isnull=False
     ).prefetch_related("profiles__latencies")
     normalized = normalized_accuracies(applications)
-    variants = []
-    for variant in ready.select_related("application").order_by("id"):
-        mix = (mixes or {}).get(variant.application.name, sizes.ANY)
-        profiles = {
-            profile.device_type: sizes.profile(profile_points(profile), mix, profile.memory_bytes, profile.load_s)
-            for profile in variant.profiles.all()
-            if not profile.blocked
-        }
-        variants.append(
-            CandidateVariant(
-                id=str(variant.pk),
-                name=variant.name,
-                application=variant.application.name,
-                accuracy=normalized[variant.pk],
-                profiles={kind: profile for kind, profile in profiles.items() if profile.points},
-                pinned=variant.pinned,
-                excluded=variant.excluded,
-            )
-        )
+    variants = [
+        _candidate(variant, normalized[variant.pk], (mixes or {}).get(variant.application.name, sizes.ANY))
+        for variant in ready.select_related("application").order_by("id")
+    ]
     known = {variant.id for variant in variants}
     with_variants = {variant.application for variant in variants if variant.profiles}
     return Problem(

@@ -15,7 +15,7 @@ FASTER = 1.2
 MEMORY_SHARE = 0.5
 
 
-def standing_by(problem: Problem, allocation: Allocation) -> dict[str, list[str]]:
+def standby_variants(problem: Problem, allocation: Allocation) -> dict[str, list[str]]:
     """Variant ids by device, in the order of loading, as far as memory allows: the residents that the strategy chose
     beyond those it placed, without blocking ones; :func:`relief` where it chooses none."""
     blocked = blocking(problem, allocation)

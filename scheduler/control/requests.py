@@ -32,7 +32,7 @@ def request_plan(trigger: str, detail: str = "", at_most_every_s: int = 0) -> bo
 
 
 def started() -> dict[str, float]:
-    """The waiting request is being served: later ones wait anew. Returns rates that bursts reported lately, also to
+    """The waiting request is being served: later ones queue again. Returns rates that bursts reported lately, also to
     plans with another trigger: one made right after a burst's would otherwise undo it."""
     redis = live.client()
     redis.delete(WAITING)

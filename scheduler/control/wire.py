@@ -8,7 +8,7 @@ from registry import models as registry
 from registry.accuracy import normalized_accuracies
 from scheduler.allocation.problem import Allocation, Problem
 from scheduler.control.demand import bands
-from scheduler.control.relief import standing_by
+from scheduler.control.relief import standby_variants
 from workers.protocol import shapes, specs
 
 
@@ -76,8 +76,8 @@ def wire_plan(
     version: int, problem: Problem, allocation: Allocation, devices: list[registry.Device], stack: str
 ) -> specs.PlanSpec:
     """The plan for gateways and nodes; devices without residents are included, so that they unload what they hold."""
-    stand_by = standing_by(problem, allocation)
-    ids = {int(p.variant) for p in allocation.placements} | {int(v) for some in stand_by.values() for v in some}
+    standby = standby_variants(problem, allocation)
+    ids = {int(p.variant) for p in allocation.placements} | {int(v) for some in standby.values() for v in some}
     variants = registry.Variant.objects.select_related("application").prefetch_related("profiles__latencies")
     # A variant that was deleted while the solver ran is left out; its deletion asks for the next plan.
     by_id = {str(variant.pk): variant for variant in variants.filter(pk__in=ids)}
@@ -89,7 +89,7 @@ def wire_plan(
             key = (by_id[placement.variant].application.name, device.ref)
             # A strategy's numbers may be numpy scalars, which the wire cannot encode.
             rates[key] = rates.get(key, 0.0) + float(placement.rate)
-        others = [by_id[variant] for variant in stand_by.get(device.ref, ()) if variant in by_id]
+        others = [by_id[variant] for variant in standby.get(device.ref, ()) if variant in by_id]
         device_plans.append(
             specs.DevicePlan(
                 device=device.ref,

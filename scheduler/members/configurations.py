@@ -73,5 +73,5 @@ _by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Configurations] =
 
 
 def configurations() -> Configurations:
-    """Those of the running event loop."""
+    """Return the running loop's configurations."""
     return _by_loop.setdefault(asyncio.get_running_loop(), Configurations())

@@ -48,15 +48,15 @@ class MemberConsumer(AsyncWebsocketConsumer):
     """Admission, approval and error handling; subclasses handle a kind's messages."""
 
     kind: type[Node] | type[Gateway]
-    _care: asyncio.Task | None = None
+    _polling: asyncio.Task | None = None
 
     async def __call__(self, scope, receive, send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
             # disconnect() is not called when Redis ends the connection.
-            if self._care is not None:
-                self._care.cancel()
+            if self._polling is not None:
+                self._polling.cancel()
 
     async def connect(self) -> None:
         self.member: Node | Gateway | None = None
@@ -132,11 +132,11 @@ class MemberConsumer(AsyncWebsocketConsumer):
         self.join_message = message
         await self._enter(self.group(self.member.pk))
         logger.info("member_joined", kind=self.kind.__name__.lower(), name=message.name, state=self.member.state)
-        self._care = asyncio.create_task(self._take_care(), name=f"care-{message.name}")
+        self._polling = asyncio.create_task(self._poll(), name=f"poll-{message.name}")
         await self._admit_or_wait()
 
-    async def _take_care(self) -> None:
-        """Do what pushes do, now and then and without them."""
+    async def _poll(self) -> None:
+        """Poll for what pushes would deliver."""
         rejoin_at = time.monotonic() + REJOIN_EVERY_S
         while not self.turned_away:
             await asyncio.sleep(RECHECK_EVERY_S)
@@ -241,10 +241,10 @@ class MemberConsumer(AsyncWebsocketConsumer):
         await self._admit_or_wait()
 
     async def disconnect(self, code: int) -> None:
-        if self._care is not None:
+        if self._polling is not None:
             # It must not join a group again that is left below.
-            self._care.cancel()
-            await asyncio.gather(self._care, return_exceptions=True)
+            self._polling.cancel()
+            await asyncio.gather(self._polling, return_exceptions=True)
         if self.member is not None:
             # First, and whatever becomes of Redis: a connection that ended must not look alive.
             await in_thread(admission.left)(self.kind, self.member.pk, self.channel_name)

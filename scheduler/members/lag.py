@@ -49,7 +49,7 @@ class Lag:
 
 
 class Lasting:
-    """Whether a condition has held for ``seconds`` without a break. After a yes the time starts anew."""
+    """Whether a condition has held for ``seconds`` without a break. Restarts after it returns True."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

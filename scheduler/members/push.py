@@ -115,7 +115,7 @@ def read() -> Registered:
 
 
 def gateway_config(shared: CommonConfiguration, gateways: int = 1) -> control.GatewayConfig:
-    """The whole configuration of one of ``serving`` gateways."""
+    """The whole configuration of a gateway. ``gateways``: how many serve."""
     return control.GatewayConfig(
         applications=shared.applications, key_hashes=shared.key_hashes, plan=shared.plan, gateways=gateways
     )
@@ -144,7 +144,7 @@ def nudge(group: str) -> None:
 
 
 def send(group: str, message: control.ToMember) -> None:
-    """To every connection in a group, from synchronous code."""
+    """Send a message to a group."""
     async_to_sync(get_channel_layer().group_send)(group, {"type": "member.send", "text": control.encode(message)})
 
 

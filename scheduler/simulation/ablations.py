@@ -17,14 +17,14 @@ class LateParts:
     Attributes:
         schedule, dispatching, option_set: the classes that decide.
         share_of_slo: the longest batch that may be offered, as part of the SLO.
-        stand_by: whether devices keep more than the plan places.
+        standby: whether devices keep more than the plan places.
     """
 
     schedule: type[Schedule] = Schedule
     dispatching: type[Dispatching] = Dispatching
     option_set: type[OptionSet] = OptionSet
     share_of_slo: float = 1.0
-    stand_by: bool = True
+    standby: bool = True
 
 
 class _UnpricedOptionSet(OptionSet):
@@ -74,9 +74,16 @@ BINDINGS = {
     LATE_BINDING: LateParts(),
     f"{LATE_BINDING}-wo-prices": LateParts(dispatching=_Unpriced, option_set=_UnpricedOptionSet),
     f"{LATE_BINDING}-wo-waiting": LateParts(dispatching=_Unwaiting),
-    f"{LATE_BINDING}-wo-squeezing": LateParts(schedule=_NoInsertion),
+    f"{LATE_BINDING}-wo-insertion": LateParts(schedule=_NoInsertion),
     f"{LATE_BINDING}-wo-stealing": LateParts(schedule=_NoStealing),
     f"{LATE_BINDING}-wo-upgrades": LateParts(dispatching=_NoUpgrades),
-    f"{LATE_BINDING}-wo-lulls": LateParts(share_of_slo=0.5),
-    f"{LATE_BINDING}-wo-stand-by": LateParts(stand_by=False),
+    f"{LATE_BINDING}-wo-long-batches": LateParts(share_of_slo=0.5),
+    f"{LATE_BINDING}-wo-standby": LateParts(standby=False),
+}
+
+#: names of earlier releases, still accepted
+RENAMED = {
+    f"{LATE_BINDING}-wo-squeezing": f"{LATE_BINDING}-wo-insertion",
+    f"{LATE_BINDING}-wo-lulls": f"{LATE_BINDING}-wo-long-batches",
+    f"{LATE_BINDING}-wo-stand-by": f"{LATE_BINDING}-wo-standby",
 }

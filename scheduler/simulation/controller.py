@@ -23,13 +23,13 @@ class SimulationError(Exception):
 
 @dataclass(frozen=True)
 class Planned:
-    """An allocation with what belongs to it. ``stand_by``: faster variants to keep warm, by device.
+    """An allocation with what belongs to it. ``standby``: faster variants to keep warm, by device.
     ``blocked``: residents that are not to be run for the moment."""
 
     at: float
     problem: Problem
     allocation: Allocation
-    stand_by: Mapping[str, list[str]]
+    standby: Mapping[str, list[str]]
     blocked: Mapping[str, frozenset[str]]
 
 
@@ -92,9 +92,9 @@ class Controller:
         broken = violations(problem, allocation)
         if broken:
             raise SimulationError(f"strategy {self._name} at {now:g} s: {'; '.join(broken[:5])}")
-        # Stand-bys are worth their memory, but not the time for which a device would be blocked to load them.
-        stand_by = {} if scenario.load_time_s or allocation.residents else relief(problem, allocation)
-        planned = Planned(now, problem, allocation, stand_by, blocking(problem, allocation))
+        # Standby variants are worth their memory, but not the time for which a device would be blocked to load them.
+        standby = {} if scenario.load_time_s or allocation.residents else relief(problem, allocation)
+        planned = Planned(now, problem, allocation, standby, blocking(problem, allocation))
         self.plans.append(planned)
         if self._trigger is not None:
             self._trigger.planned(problem, allocation)

@@ -93,10 +93,10 @@ class PublishedDevice(SimulatedDevice):
         """Nothing is being loaded or about to be."""
         return self.loading is None and not self.loads
 
-    def plan(self, wanted: Sequence[str], stand_by: Sequence[str] = ()) -> None:
-        """Take over a plan: what to load is then in ``loads``. ``stand_by``: faster variants to keep warm where there
+    def plan(self, wanted: Sequence[str], standby: Sequence[str] = ()) -> None:
+        """Take over a plan: what to load is then in ``loads``. ``standby``: faster variants to keep warm where there
         is room."""
-        for variant in (*stand_by, *wanted):
+        for variant in (*standby, *wanted):
             if variant in self.loaded:
                 # Last in the order of eviction.
                 del self.loaded[variant]
@@ -108,7 +108,7 @@ class PublishedDevice(SimulatedDevice):
             for variant in list(self.loaded):
                 if len(self.loaded) + coming > room and variant not in wanted:
                     del self.loaded[variant]
-        spare = [v for v in stand_by if v not in self.loaded and v != self.loading]
+        spare = [v for v in standby if v not in self.loaded and v != self.loading]
         if room is not None:
             spare = spare[: max(0, room - len(self.loaded) - coming)]
         self.planned = frozenset(wanted)

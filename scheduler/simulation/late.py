@@ -17,7 +17,7 @@ from .ablations import BINDINGS
 from .controller import Planned
 from .devices import LateDevice, SimulatedQuery, SimulatedVariant
 from .engine import DROPPED, ROUNDING_S, Engine
-from .load_timing import PATIENCE, PLANNED_PATIENCE, may_load
+from .load_timing import PATIENCE, PLANNED_PATIENCE, may_load, too_many_load
 from .scenario import Scenario
 
 
@@ -108,15 +108,14 @@ class LateEngine(Engine):
         # A variant that another device is loading needs no second one.
         coming = {application[other.loading] for other in others if other.loading is not None}
         served = here | hosts.keys() | coming
-        loading = sum(other.loading is not None for other in peers)
+        too_many = too_many_load(sum(other.loading is not None for other in peers), len(peers) + 1)
         for variant in sorted(device.loads, key=lambda variant: application[variant] in served):
             if may_load(
                 application[variant],
                 here,
                 self._scenario.load_time_s,
                 now >= self._overdue_at(device, variant),
-                loading,
-                len(peers) + 1,
+                too_many,
                 lambda name: hosts.get(name, 0),
                 lambda name: self._binding.pressure(name, now),
                 self._scenario.slo_s.__getitem__,
@@ -138,12 +137,12 @@ class LateEngine(Engine):
 
     def _adopt(self, planned: Planned, now: float) -> None:
         resident = {name: [] for name in self._devices}
-        if self._parts.stand_by:
+        if self._parts.standby:
             resident = {name: list(planned.allocation.residents.get(name, ())) for name in self._devices}
         for placement in planned.allocation.placements:
             if placement.variant not in resident[placement.device]:
                 resident[placement.device].append(placement.variant)
-        for name, some in planned.stand_by.items():
+        for name, some in planned.standby.items():
             resident[name] += [variant for variant in some if variant not in resident[name]]
         for name, device in self._devices.items():
             device.blocked = planned.blocked[name]
@@ -179,7 +178,7 @@ class LateEngine(Engine):
             variant
             for variant in device.warm()
             if variant not in device.blocked
-            and (variant in device.wanted or (self._parts.stand_by and self._application[variant] in self._moving))
+            and (variant in device.wanted or (self._parts.standby and self._application[variant] in self._moving))
         ]
         key = (device.kind, tuple(sorted(warm)))
         menus = self._menus.get(key)

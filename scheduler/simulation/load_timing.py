@@ -19,13 +19,17 @@ PATIENCE = 30.0
 PLANNED_PATIENCE = 5.0
 
 
+def too_many_load(loading: int, devices: int) -> bool:
+    """Whether no further device of a type may load while ``loading`` of its ``devices`` do."""
+    return loading >= max(1, devices // PART)
+
+
 def may_load(
     application: str,
     here: Collection[str],
     load_s: float,
     overdue: bool,
-    loading: int,
-    peers: int,
+    too_many: bool,
     hosts: Callable[[str], int],
     pressure: Callable[[str], float],
     slo_s: Callable[[str], float],
@@ -35,14 +39,14 @@ def may_load(
     Args:
         here: applications that the device can serve; none: it may load at once.
         load_s: duration of the load. ``overdue``: it waits no longer.
-        loading: devices of its type that are loading; ``peers``: devices of its type.
+        too_many: as many devices of its type are loading as may at a time (see :func:`too_many_load`).
         hosts: other devices that serve an application now.
         pressure: on an application's devices, 0 to 1.
         slo_s: of an application.
     """
     if not here:
         return True
-    if loading >= max(1, peers // PART):
+    if too_many:
         return False
     if (application not in here and not hosts(application)) or overdue:
         return True

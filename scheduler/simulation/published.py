@@ -39,7 +39,7 @@ class PublishedEngine(Engine):
         for placement in planned.allocation.placements:
             here[placement.device].append(placement)
         for name, device in self._devices.items():
-            device.plan([placement.variant for placement in here[name]], planned.stand_by.get(name, ()))
+            device.plan([placement.variant for placement in here[name]], planned.standby.get(name, ()))
             self._offer(device, here[name], now)
             # A load that takes no time need not wait for the batch under way.
             while not self._scenario.load_time_s and device.load_next():

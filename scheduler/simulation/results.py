@@ -1,4 +1,4 @@
-"""What came of a simulation: counted strictly, by the second of arrival.
+"""Results of a simulation: counted strictly, by the second of arrival.
 
 Every query that arrived is counted once: in time, late (later than its SLO) or dropped. Ratios run from 0 to 1,
 accuracies are normalised percent over the queries in time.

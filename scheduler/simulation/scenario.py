@@ -99,15 +99,7 @@ def parse(values: Mapping[str, object], folder: Path, name: str = "scenario") ->
     }
     slo = top.numbers("slo_ms", 0.001, 3_600_000)
     control = _control(top.table("control"))
-    chosen = {key: (top.text(key) or None) if key in top else top.raw(key) for key in CHOICE}
-    if "strategy" in top:
-        if "stack" in top:
-            top.fault("strategy", "is another name of stack, and only one of them can be given")
-        chosen["stack"] = top.text("strategy") or None
-    try:
-        stacks.choose(**chosen)
-    except ScenarioError as error:
-        faults += error.faults
+    chosen = _choice(top)
     trace = top.text("trace") if "trace" in top else top.raw("trace")
     generator = top.table("generator")
     if ("trace" in top) == ("generator" in top):
@@ -121,16 +113,10 @@ def parse(values: Mapping[str, object], folder: Path, name: str = "scenario") ->
             faults += error.faults
     applications = tuple(dict.fromkeys(model.application for model in models))
     slo_s = _slo(top, slo, applications)
-    arrivals = Trace(applications, (), ())
     if "generator" in top:
-        generated = read_generator(generator, applications or None)
-        if not faults:
-            arrivals = generated.arrivals(applications, settings["seed"])
-    elif trace:
-        try:
-            arrivals = read_trace(folder / trace, applications or None)
-        except ScenarioError as error:
-            faults += error.faults
+        arrivals = _generated(generator, applications, settings["seed"])
+    else:
+        arrivals = _traced(folder / trace if trace else None, applications, faults)
     if faults:
         raise ScenarioError(list(dict.fromkeys(faults)))
     return Scenario(
@@ -144,6 +130,36 @@ def parse(values: Mapping[str, object], folder: Path, name: str = "scenario") ->
         **settings,
         **chosen,
     )
+
+
+def _choice(top: Table) -> dict[str, str | None]:
+    """The stack and what replaces its parts, by the keys of ``CHOICE``."""
+    chosen = {key: (top.text(key) or None) if key in top else top.raw(key) for key in CHOICE}
+    if "strategy" in top:
+        if "stack" in top:
+            top.fault("strategy", "is another name of stack, and only one of them can be given")
+        chosen["stack"] = top.text("strategy") or None
+    try:
+        stacks.choose(**chosen)
+    except ScenarioError as error:
+        top.faults += error.faults
+    return chosen
+
+
+def _generated(table: Table, applications: tuple[str, ...], seed: int) -> Trace:
+    """Arrivals of a [generator]; none where the scenario has faults."""
+    generated = read_generator(table, applications or None)
+    return Trace(applications, (), ()) if table.faults else generated.arrivals(applications, seed)
+
+
+def _traced(path: Path | None, applications: tuple[str, ...], faults: list[str]) -> Trace:
+    """Arrivals of a trace file; none where it has faults, which are added to ``faults``."""
+    try:
+        if path is not None:
+            return read_trace(path, applications or None)
+    except ScenarioError as error:
+        faults += error.faults
+    return Trace(applications, (), ())
 
 
 def _batches(top: Table) -> tuple[int, ...] | None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from workers.dispatch.stacks import DEFAULT, LATE, PUBLISHED, STACKS, Stack
 
-from .ablations import BINDINGS
+from .ablations import BINDINGS, RENAMED
 from .policies import POLICIES
 from .routers import ROUTERS
 from .tables import ScenarioError, hint
@@ -30,6 +30,7 @@ def choose(stack: str | None = None, batching: str | None = None, routing: str |
     known = STACKS.get(name, STACKS[DEFAULT])
     if routing is None:
         routing = EARLY if known.binding == LATE and batching not in (None, known.batching) else known.routing
+    routing = RENAMED.get(routing, routing)
     if batching is None:
         batching = known.batching
     faults = [

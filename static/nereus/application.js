@@ -38,11 +38,11 @@ function curves() {
 
 function facts(curve) {
   if (curve.measuring) return `${curve.device_type}: being measured`;
-  const planned = curve.batch ? `plans count on batch ${curve.batch}, ${rate(curve.rate)} rows/s` : "too slow: no batch has its p95 within half the SLO";
+  const planned = curve.batch ? `plans count on batch ${curve.batch}, ${rate(curve.rate)} items/s` : "too slow: no batch has its p95 within half the SLO";
   return `${curve.device_type}: ${planned} · loads in ${curve.load_s.toFixed(2)} s · ${bytes(curve.memory_bytes)}`;
 }
 
-// Figures stay as long as their variant does; a chart is drawn anew only when its curves have changed.
+// Figures stay as long as their variant does; a chart is redrawn only when its curves have changed.
 function drawCurves() {
   const box = document.getElementById("curves");
   const found = curves();

@@ -34,7 +34,7 @@ export class Feed {
   plan(t, data) {
     const left = Object.entries(data.left_out ?? {});
     const why = [TRIGGERS[data.trigger] ?? data.trigger, data.detail].filter(Boolean).join(": ");
-    const text = `Plan ${data.version} (${why}) serves ${rate(data.served)} of ${rate(data.demand)} items/s at ${percent(data.accuracy)} % accuracy, ${data.moves} moved`
+    const text = `Plan ${data.version} (${why}) serves ${rate(data.served)} of ${rate(data.demand)} items/s at ${percent(data.accuracy)} % accuracy, ${data.moves} loads`
       + (left.length ? `; leaves out ${left.map(([name, value]) => `${rate(value)} items/s of ${name}`).join(", ")}` : "");
     this.add(t, "plan", left.length ? "draining" : "profiling", text, { key: `plan-${data.version}`, href: `/plans/${data.version}/`, run: BY_DEMAND.includes(data.trigger) });
   }
@@ -55,6 +55,6 @@ export class Feed {
       el("time", {}, clock(entry.t)),
       el("span", { class: `badge ${entry.tone}` }, entry.kind),
       el("span", {}, entry.href ? el("a", { href: entry.href }, entry.text) : entry.text,
-        entry.count > 1 && [" ", el("span", { class: "badge plain", title: "Demand left its band again and again" }, `${entry.count} plans`)]))));
+        entry.count > 1 && [" ", el("span", { class: "badge plain", title: "Demand left the plan's band repeatedly" }, `${entry.count} plans`)]))));
   }
 }

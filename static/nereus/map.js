@@ -1,4 +1,4 @@
-// The map of nodes, their devices and what each hosts. Built anew when the state changes; each second only figures move.
+// The map of nodes, their devices and what each hosts. Rebuilt when the state changes; each second only figures move.
 
 import { variantColor } from "./charts.js";
 import { el, setText } from "./dom.js";
@@ -65,7 +65,7 @@ export class ClusterMap {
     const dot = el("span", { class: "dot" });
     dot.style.background = index < 0 ? "var(--muted)" : variantColor(index, variants.length);
     const normalized = this.cluster.normalized(variants[index]);
-    const state = resident.leaving ? "stand-by" : resident.warm ? null : "loading";
+    const state = resident.leaving ? "standby" : resident.warm ? null : "loading";
     return el("div", { class: `resident${resident.leaving ? " leaving" : ""}${arrived ? " arrived" : ""}`, "data-variant": resident.variant_name },
       dot,
       el("span", {}, el("strong", {}, resident.variant_name), " ",
@@ -94,9 +94,9 @@ export class ClusterMap {
 }
 
 function residentFigures(resident, ran, fresh) {
-  const planned = resident.leaving ? "kept warm" : `${rate(resident.rate)} rows/s planned`;
+  const planned = resident.leaving ? "kept warm" : `${rate(resident.rate)} items/s planned`;
   if (!fresh) return planned;
-  const now = ran ? `${rate(ran.rows)} rows/s now` : "idle now";
+  const now = ran ? `${rate(ran.rows)} items/s now` : "idle now";
   const batch = ran && ran.batches > 0 ? ` · batch ${(ran.rows / ran.batches).toFixed(1)}` : "";
   const drift = ran && ran.drift > 1.25 ? ` · ${ran.drift.toFixed(2)}× its profile` : "";
   return `${now} · ${planned}${batch}${drift}`;

@@ -109,7 +109,7 @@ function banners() {
   const down = [...cluster.devices.values()].filter((device) => device.state === "down" && cluster.nodes.get(device.node)?.state === "approved");
   if (down.length) found.push(["bad", "down", `${down.length === 1 ? "Device" : "Devices"} down: ${down.map((device) => device.ref).join(", ")}.`, "/nodes/"]);
   for (const { kind, name, since } of cluster.behind()) {
-    found.push(["bad", `behind-${name}`, `The ${kind} ${name} is connected but has not taken over the current configuration since ${clock(since)}: it goes on with an older plan and older applications${kind === "gateway" ? ", and accepts deleted API keys" : ""}. Look for errors in its log, and restart it if this stays.`, "/nodes/"]);
+    found.push(["bad", `behind-${name}`, `The ${kind} ${name} is connected but has not adopted the current configuration since ${clock(since)}. It still uses an older plan and older applications${kind === "gateway" ? ", and accepts deleted API keys" : ""}. Check its log for errors; restart it if this persists.`, "/nodes/"]);
   }
   for (const block of cluster.blocked) found.push(["bad", `blocked-${block.variant_name}`, `${block.application}/${block.variant_name} is left out of plans on ${block.device_type}: it ${block.why}. Exclude or replace it, or profile it again to allow it.`, `/applications/${encodeURIComponent(block.application)}/`]);
   const waiting = [...cluster.nodes.values(), ...cluster.gateways.values()].filter((member) => member.state === "pending");

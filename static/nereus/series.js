@@ -1,5 +1,5 @@
 // Per-second figures: from gateways' seconds to the numbers that are drawn. Pure: no DOM, no clock of its own.
-// Times are unix seconds, rates queries/s, accuracies normalised percent, ratios percent. A second without any
+// Times are unix seconds, rates queries/s, accuracies percent of the application's best variant, ratios percent. A second without any
 // gateway's report is null everywhere, so that a gap looks like a gap and not like zero.
 
 export const KEEP_S = 330;

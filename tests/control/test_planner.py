@@ -186,7 +186,7 @@ def test_what_is_stored_is_what_gateways_get(digits):
     assert config.plan.bands["digits"].low < plan.demand < config.plan.bands["digits"].high
 
 
-def test_a_node_gets_its_own_devices_and_what_may_stay_in_stand_by(digits):
+def test_a_node_gets_its_own_devices_and_what_may_stay_in_standby(digits):
     other = node("other", devices=1)
     make_plan("manual")
     config = push.node_config(other.pk, push.read_shared())

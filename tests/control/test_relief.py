@@ -15,7 +15,7 @@ from scheduler.allocation.problem import (
     Placement,
     Problem,
 )
-from scheduler.control.relief import MEMORY_SHARE, standing_by
+from scheduler.control.relief import MEMORY_SHARE, standby_variants
 
 MIB = 2**20
 
@@ -36,28 +36,28 @@ BIG, MIDDLE, SMALL = variant("big", 100, 0.1), variant("middle", 95, 0.05), vari
 
 
 def test_a_strategys_residents_stand_by_in_its_order_without_those_that_are_placed():
-    found = standing_by(
+    found = standby_variants(
         problem(None, BIG, MIDDLE, SMALL), allocation("big", residents={"d0": ("small", "big", "middle")})
     )
     assert found == {"d0": ["small", "middle"]}
 
 
 def test_a_strategy_without_residents_gets_its_fastest_variants():
-    assert standing_by(problem(None, BIG, MIDDLE, SMALL), allocation("big")) == {"d0": ["small"]}
+    assert standby_variants(problem(None, BIG, MIDDLE, SMALL), allocation("big")) == {"d0": ["small"]}
 
 
 @pytest.mark.parametrize("residents", [{}, {"d0": ("big", "middle", "small")}])
-def test_stand_bys_leave_a_part_of_the_devices_memory_free(residents):
+def test_standby_variants_leave_a_part_of_the_devices_memory_free(residents):
     # Two fit into the part that may be used, the placed one among them.
     memory = int(20 * MIB / MEMORY_SHARE)
     world = problem(memory, BIG, MIDDLE, SMALL)
-    (chosen,) = standing_by(world, allocation("big", residents=residents)).values()
+    (chosen,) = standby_variants(world, allocation("big", residents=residents)).values()
     assert len(chosen) == 1
     less = dataclasses.replace(world, devices=(DeviceResources("d0", "cpu", memory - 1),))
-    assert standing_by(less, allocation("big", residents=residents)) == {}
+    assert standby_variants(less, allocation("big", residents=residents)) == {}
 
 
 def test_a_smaller_one_may_fit_where_a_larger_one_does_not():
     huge = variant("huge", 99, 0.08, memory=100 * MIB)
     world = problem(int(20 * MIB / MEMORY_SHARE), BIG, huge, SMALL)
-    assert standing_by(world, allocation("big", residents={"d0": ("huge", "small")})) == {"d0": ["small"]}
+    assert standby_variants(world, allocation("big", residents={"d0": ("huge", "small")})) == {"d0": ["small"]}

@@ -12,7 +12,7 @@ import uvloop
 from workers.protocol.frames import FrameConnection
 
 from .harness import application, resident, rows, variant
-from .test_as_they_come import MOMENT_S, InThisProcess
+from .test_on_arrival import MOMENT_S, InThisProcess
 
 #: Python calls of a batch of one, from the bytes that are read to those that are written, its share of the deferred
 #: accounting left out

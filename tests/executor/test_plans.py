@@ -72,7 +72,7 @@ async def test_the_old_variant_stays_until_the_new_one_is_warm_and_gateways_have
     assert result.variant == "v2"
 
 
-async def test_a_stand_by_runs_the_batches_that_name_it(executor, tiny_models):
+async def test_a_standby_variant_runs_the_batches_that_name_it(executor, tiny_models):
     quick, medium = tiny_models["quick"], tiny_models["medium"]
     gateway = await executor.applied(1, [resident(variant(1, medium, accuracy=95.0))], [application()], [medium])
     executor.apply(2, [resident(variant(2, quick, accuracy=80.0))], [application()], [quick])
@@ -107,7 +107,7 @@ async def test_where_memory_is_short_the_old_variant_goes_first(tmp_path, tiny_m
         assert (await gateway.query(rows(1), variant=2))[0].variant == "v2"
 
 
-async def test_stand_bys_are_bounded_in_number(executor, tiny_models):
+async def test_standby_variants_are_bounded_in_number(executor, tiny_models):
     path = tiny_models["quick"]
     gateway = await executor.applied(1, [resident(variant(1, path))], [application()], [path])
     for version in range(2, 13):

@@ -7,8 +7,9 @@ import random
 import pytest
 
 from scheduler.simulation import simulate
-from scheduler.simulation.ablations import BINDINGS
+from scheduler.simulation.ablations import BINDINGS, RENAMED
 from scheduler.simulation.scenario import ControlSettings
+from scheduler.simulation.stacks import choose
 from workers.dispatch.stacks import LATE_BINDING
 
 from .worlds import model, world
@@ -53,3 +54,9 @@ def whole():
 @pytest.mark.parametrize("routing", [name for name in BINDINGS if name != LATE_BINDING])
 def test_without_a_part_other_decisions_are_made(routing, whole):
     assert outcomes(routing) != whole
+
+
+@pytest.mark.parametrize("earlier", RENAMED)
+def test_earlier_names_are_accepted(earlier):
+    assert choose("nereus", routing=earlier) == choose("nereus", routing=RENAMED[earlier])
+    assert choose(routing=earlier).routing in BINDINGS

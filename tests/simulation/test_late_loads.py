@@ -7,7 +7,7 @@ import pytest
 from scheduler.simulation import simulate
 from scheduler.simulation.devices import LateDevice
 from scheduler.simulation.engine import IN_TIME
-from scheduler.simulation.load_timing import may_load
+from scheduler.simulation.load_timing import may_load, too_many_load
 from scheduler.simulation.scenario import ControlSettings
 
 from .worlds import model, world
@@ -87,7 +87,8 @@ def may(
         return given.__getitem__ if isinstance(given, dict) else lambda name: given
 
     slo_s = by_name(others.get("slo_s", 0.3))
-    return may_load(application, here, load_s, overdue, loading, peers, by_name(hosts), by_name(pressure), slo_s)
+    too_many = too_many_load(loading, peers)
+    return may_load(application, here, load_s, overdue, too_many, by_name(hosts), by_name(pressure), slo_s)
 
 
 def test_a_device_that_serves_nothing_loads_at_once():

@@ -90,7 +90,7 @@ class Decisions(NamedTuple):
 
 class Binding(Protocol):
     """Decides batches. Each query of :meth:`arrived` is dispatched or refused once, unless it is withdrawn; a query of
-    :meth:`returned` begins anew."""
+    :meth:`returned` counts as new."""
 
     def configured(self, applications: Mapping[str, ServiceTerms], now: float) -> Decisions:
         """Replace all applications. Waiting queries of others are refused."""
@@ -101,8 +101,8 @@ class Binding(Protocol):
     def device_changed(
         self, device: Hashable, now: float, up: bool | None = None, busy_until: float | None = None
     ) -> Decisions:
-        """Whether the device takes batches, and until when others' work occupies it; None: as before. A new device is
-        down."""
+        """Update a device's availability and the end of other work; None: unchanged. A new device
+        is down."""
 
     def rtt_changed(self, device: Hashable, rtt_s: float) -> None:
         """Set the device's round trip in seconds."""

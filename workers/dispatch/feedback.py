@@ -1,4 +1,4 @@
-"""What answers and declined queries change about a device, for both bindings. Pure."""
+"""Learn from answers and refusals: corrections and backoff. Pure."""
 
 from __future__ import annotations
 

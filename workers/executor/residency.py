@@ -20,7 +20,7 @@ from .runtime import LoadError, RunError, RunnableModel, Runtime
 from .watchdog import WARM_UP_LEAST_S
 
 _log = log.get("residency")
-#: stand-bys kept so that a swap back is instant, and the part of the device's memory up to which they are
+#: standby variants kept so that a swap back is instant, and the part of the device's memory up to which they are
 STANDBYS = 8
 STANDBY_MEMORY = 0.5
 #: how long queries of a variant that must go before its successor fits are still served
@@ -192,7 +192,7 @@ class Residency:
         self._on_change()
 
     async def tidy(self) -> None:
-        """Turn variants that left the plan into stand-bys, and unload excess stand-bys."""
+        """Turn variants that left the plan into standby variants, and unload excess ones."""
         changed = False
         for loaded in self.loaded.values():
             moved = loaded.role is Role.LEAVING and self._peers.all_moved(loaded.plan_version)
@@ -221,7 +221,7 @@ class Residency:
         return sorted((w for w in idle if not self._queue.needs(w.id)), key=lambda w: (w.used_at, w.id))
 
     async def room_for(self, size_bytes: int) -> bool:
-        """Unload stand-bys until this many bytes fit; whether they do."""
+        """Unload standby variants until this many bytes fit; whether they do."""
         limit = self._runtime.device.memory_bytes
         victims, memory = [], self.memory_bytes + size_bytes
         for loaded in self._standbys():

@@ -150,5 +150,5 @@ class Adoption:
     def _serving(self, name: str, planned: _Planned) -> tuple[tuple[str, float], ...]:
         able = {device: share for device, share in planned.shares if self._serves(device, name)}
         total = sum(able.values())
-        standing_by = sorted(device for device in self._warm if device not in able and self._serves(device, name))
-        return (*((device, share / total) for device, share in able.items()), *((d, 0.0) for d in standing_by))
+        unplanned_devices = sorted(device for device in self._warm if device not in able and self._serves(device, name))
+        return (*((device, share / total) for device, share in able.items()), *((d, 0.0) for d in unplanned_devices))

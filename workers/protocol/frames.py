@@ -49,7 +49,7 @@ class Hello(Frame, frozen=True):
 
 
 class WarmVariant(msgspec.Struct, frozen=True, array_like=True):
-    """A variant that could run now; ``planned``: part of the plan in force here (else a stand-by or on its way out)."""
+    """A variant that could run now; ``planned``: part of the plan in force here (else standby or on its way out)."""
 
     id: int
     name: str

@@ -32,12 +32,12 @@ NEREUS = {
     "bound early, Proteus' batching": ("nereus", "proteus", "least-completion"),
     "bound early, work-conserving": ("nereus", "nexus", "least-completion"),
     "without a price of time": ("nereus", "nereus", "late-binding-wo-prices"),
-    "without waiting for company": ("nereus", "nereus", "late-binding-wo-waiting"),
-    "without squeezing in": ("nereus", "nereus", "late-binding-wo-squeezing"),
+    "without a batching delay": ("nereus", "nereus", "late-binding-wo-waiting"),
+    "without insertion": ("nereus", "nereus", "late-binding-wo-insertion"),
     "without stealing": ("nereus", "nereus", "late-binding-wo-stealing"),
     "without choosing again at the start": ("nereus", "nereus", "late-binding-wo-upgrades"),
-    "without batches beyond half of the SLO": ("nereus", "nereus", "late-binding-wo-lulls"),
-    "without variants standing by": ("nereus", "nereus", "late-binding-wo-stand-by"),
+    "without batches beyond half of the SLO": ("nereus", "nereus", "late-binding-wo-long-batches"),
+    "without standby variants": ("nereus", "nereus", "late-binding-wo-standby"),
 }
 
 

@@ -149,6 +149,6 @@ class Dispatching:
             return option
         end = batch.deadline
         if device.scheduled:
-            _, slack = device.slots(now)[0]
+            _, slack = device.insertion_points(now)[0]
             end = min(end, start + slack)
         return options.best(rows, len(batch.queries), end + ROUNDING_S - start, device.corrections, level) or option

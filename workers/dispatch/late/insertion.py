@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..options import ServingOption
-from .admission import target_rows
+from .overload import target_rows
 from .selection import ROUNDING_S, SUM_ROUNDING_S
 from .state import SAMPLED_DEVICES, ClassOffer, ScheduledBatch, ScheduledDevice, ServedClass
 
@@ -19,10 +19,10 @@ def find_insertion(
     margin_s: float,
     downgrade: bool,
 ) -> tuple[ServingOption, ScheduledDevice, int, list[ServingOption] | None] | None:
-    """An option, a device and a position (see :meth:`.state.ScheduledDevice.slots`) that keep everything in time.
+    """An option, a device and a position among its insertion points that keep everything in time.
 
     Args:
-        budget_s: under overload: room to grow is required (see :func:`.admission.target_rows`).
+        budget_s: under overload: room to grow is required (see :func:`.overload.target_rows`).
         margin_s: everything must be in time by so much.
         downgrade: run the scheduled batches with faster options, which are returned too, one for each batch.
     """
@@ -33,11 +33,11 @@ def find_insertion(
         faster = [_fastest(batch, device) for batch in device.scheduled] if downgrade else None
         if not downgrade and start + device.scheduled_s + least_s > device.scheduled[-1].deadline + SUM_ROUNDING_S:
             continue
-        slots = device.slots(now, faster)
+        points = device.insertion_points(now, faster)
         for option in offer.option_set.options:
             seconds = device.seconds(option, rows if budget_s is None else target_rows(option, device, rows, budget_s))
-            for position in range(len(slots) - 1, -1, -1):
-                at, slack = slots[position]
+            for position in range(len(points) - 1, -1, -1):
+                at, slack = points[position]
                 if seconds <= slack + ROUNDING_S - margin_s and at + seconds <= deadline - margin_s:
                     return option, device, position, faster
     return None

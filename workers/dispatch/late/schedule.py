@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 
 from ..binding import WaitingQuery
 from ..options import INF, ServingOption
-from .admission import budget_s_of, can_grow, margin_s_of, most_accurate_growable, precedes_some
 from .device_groups import DeviceGroups
 from .insertion import find_insertion
+from .overload import budget_s_of, can_grow, margin_s_of, most_accurate_growable, precedes_some
 from .selection import ROUNDING_S, best_new_batch, best_open_batch, can_follow, most_accurate_in_time, steal_candidate
 from .state import ScheduledBatch, ScheduledDevice, ServedClass
 

@@ -165,7 +165,7 @@ def _longest_idle(group: DeviceGroup, option: ServingOption) -> ScheduledDevice:
 
 
 def starves(served: ServedClass, device: ScheduledDevice, seconds: float, now: float) -> bool:
-    """Whether so much more work on the device leaves another application without a device for its next query."""
+    """Return whether ``seconds`` more work starves another application."""
     wait_s = device.starts_in(now) + device.scheduled_s
     for other, limit_s in device.dependents:
         if wait_s > limit_s or wait_s + seconds <= limit_s:

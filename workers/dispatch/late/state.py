@@ -22,7 +22,7 @@ from .margin import AdmissionMargin
 RESERVE_S = 10.0
 #: devices that one query searches for an insertion
 SAMPLED_DEVICES = 8
-#: seconds of overload after a refusal: batches need room to grow (see :mod:`.admission`)
+#: seconds of overload after a refusal: batches need room to grow (see :mod:`.overload`)
 OVERLOAD_S = 1.0
 #: weight of an arrival in the running share of refused queries, and the share that counts as full pressure
 REFUSED_WEIGHT = 0.02
@@ -110,19 +110,19 @@ class ScheduledDevice:
         """Corrected seconds of a batch."""
         return option.seconds(rows) * self.corrections[option]
 
-    def slots(self, now: float, options: list[ServingOption] | None = None) -> list[tuple[float, float]]:
+    def insertion_points(self, now: float, options: list[ServingOption] | None = None) -> list[tuple[float, float]]:
         """For each position, the last one included: when a batch inserted there would start, and by how many seconds
         the batches behind may be delayed. ``options``: to assume for the scheduled batches."""
         starts, end = [now + self.starts_in(now)], now + self.starts_in(now)
         for i, batch in enumerate(self.scheduled):
             end += self.seconds(batch.option if options is None else options[i], batch.rows)
             starts.append(end)
-        slack, slots = INF, [(end, INF)]
+        slack, points = INF, [(end, INF)]
         for i in range(len(self.scheduled) - 1, -1, -1):
             slack = min(slack, self.scheduled[i].deadline - starts[i + 1])
-            slots.append((starts[i], slack))
-        slots.reverse()
-        return slots
+            points.append((starts[i], slack))
+        points.reverse()
+        return points
 
     def recount(self) -> None:
         """After a change of scheduled batches or corrections."""
@@ -276,8 +276,8 @@ class ServedClass:
         return self.slo_s * (1.0 - self.margin_fraction(now)) if now - self.refused_at < OVERLOAD_S else self.slo_s
 
     def effective_pressure(self, pressure: float, now: float) -> float:
-        """The pressure, or what the refused share says if that is more: under overload a delayed device may have little
-        scheduled, and its time is precious all the same."""
+        """The pressure, or that of the refused share if it is higher: under overload a delayed device may have little
+        scheduled, and its time is still scarce."""
         if now - self.refused_at >= OVERLOAD_S:
             return pressure
         return max(pressure, min(self.refused_share / REFUSED_FULL, 1.0))

@@ -21,7 +21,7 @@ MOST_PARTS = 8
 
 
 class BatchKey(NamedTuple):
-    """What queries must have in common to run together: size class, key, and whether they have no deadline."""
+    """Size class, key, and whether there is no deadline: equal for queries that may run together."""
 
     size: int
     key: Hashable
@@ -50,7 +50,7 @@ def _order(query: QueuedQuery) -> tuple[float, int]:
 
 
 class CandidateSet:
-    """What a queue may run for queries of a size class.
+    """Options of a queue for queries of a size class.
 
     Args:
         options: those that may answer the queries.

@@ -1,4 +1,4 @@
-"""What batch policies share: telling apart queries by whether they can be in time, and cutting batches.
+"""Helpers of batch policies: classify queries, form batches.
 
 A query is *viable* if it would be in time when started now, alone (``now + seconds(rows) <= deadline``), *hopeless* if
 it would be late even in the typical time, and *doubtful* in between: it is not dropped, yet must not cost a viable one

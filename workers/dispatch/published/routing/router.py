@@ -1,4 +1,4 @@
-"""Which device gets a query. Pure, single-threaded; times in seconds, counts in rows."""
+"""Choose a device for each query. Pure, single-threaded; times in seconds, counts in rows."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ async def executor(tmp_path):
 
 @pytest.fixture
 async def gateway(executor, tiny_models):
-    """A gateway of an executor that has the heavy variant (1) planned and the quick one (2) standing by."""
+    """A gateway of an executor that has the heavy variant (1) planned and the quick one (2) on standby."""
     heavy = resident(variant(1, tiny_models["heavy"], accuracy=99.0, name="heavy"), 0.005, max_batch=4)
     quick = resident(variant(2, tiny_models["quick"], accuracy=80.0, name="quick"), 0.001)
     peer = await executor.peer()

@@ -1,5 +1,5 @@
-"""What stands in a granted batch, on a real executor: each query gets the outputs of its own inputs, whatever its
-shape, type and company."""
+"""The content of a dispatched batch, on a real executor: each query gets the outputs of its own inputs, whatever its
+shape, type and place in the batch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from workers.protocol.frames import (
 )
 from workers.protocol.specs import Signature, TensorSpec
 
-#: short enough to run as they come, and too long for that
+#: short enough to run on arrival, and too long for that
 SOON_S, LONG_S = 0.00005, 0.02
 MIXED = Signature(
     (TensorSpec("flag", "BOOL", (-1, 1)), TensorSpec("ids", "INT64", (-1, 2)), TensorSpec("x", "FP32", (-1, 3))),

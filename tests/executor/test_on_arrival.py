@@ -1,4 +1,4 @@
-"""A granted batch that finds its device idle runs as it is read, by the shortest way that its model allows."""
+"""A dispatched batch that finds its device idle runs as it is read, by the shortest way that its model allows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from workers.executor.watchdog import Watchdog
 from workers.protocol.frames import ReceivedBatch, RequestShape, RunBatch, TensorHeader, encode
 
 from .harness import Executor, application, resident, rows, variant
-from .test_granted_data import LOOK_UP, look_up
+from .test_dispatched_data import LOOK_UP, look_up
 
 #: what the device believes of a batch; short enough to run in the event loop's own thread
 MOMENT_S = 0.00002

@@ -23,7 +23,7 @@ from .request_shapes import CheckedShape, CheckedShapes, InvalidQuery
 _LEAST, _MOST = -3600.0, 86400.0
 
 
-class Ticket(NamedTuple):
+class RefusalInfo(NamedTuple):
     """A query of one gateway, by the gateway's number, as far as it takes to refuse it. ``deadline``: seconds on the
     monotonic clock."""
 
@@ -74,11 +74,11 @@ class DispatchedBatch(msgspec.Struct, eq=False):
             whole[name] = (array if array.flags.aligned else array.copy()).reshape((rows, *tail))
         return whole
 
-    def tickets(self) -> list[Ticket]:
+    def refusal_infos(self) -> list[RefusalInfo]:
         """All its queries."""
-        return self._tickets(range(len(self.ids)))
+        return self._refusal_infos(range(len(self.ids)))
 
-    def take_late(self, loaded: Loaded, now: float) -> list[Ticket]:
+    def take_late(self, loaded: Loaded, now: float) -> list[RefusalInfo]:
         """The queries that would be late even if they ran at ``now`` and alone, taken out."""
         if loaded.application.late == "serve":
             return []
@@ -90,11 +90,11 @@ class DispatchedBatch(msgspec.Struct, eq=False):
                 places.append(place)
         return self.take_out(places)
 
-    def take_out(self, places: Collection[int]) -> list[Ticket]:
+    def take_out(self, places: Collection[int]) -> list[RefusalInfo]:
         """Take the queries at these places of the columns out; the others stay."""
         if not places:
             return []
-        out = self._tickets(places)
+        out = self._refusal_infos(places)
         gone = set(places)
         if self.body is not None:
             stay = np.repeat([k not in gone for k in range(len(self.ids))], [shape.rows for shape in self.shapes])
@@ -107,9 +107,9 @@ class DispatchedBatch(msgspec.Struct, eq=False):
         self.soonest = self.arrived + min(self.budgets, default=0.0)
         return out
 
-    def _tickets(self, places: Collection[int]) -> list[Ticket]:
+    def _refusal_infos(self, places: Collection[int]) -> list[RefusalInfo]:
         return [
-            Ticket(
+            RefusalInfo(
                 self.connection,
                 self.ids[k],
                 self.application,

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from workers.protocol.frames import FrameConnection
 
-from .batch import DispatchedBatch, Ticket
+from .batch import DispatchedBatch, RefusalInfo
 
 
 class BatchQueue:
@@ -61,14 +61,14 @@ class BatchQueue:
         """Drop all batches of a gateway that is gone."""
         self.waiting = deque(batch for batch in self.waiting if batch.connection is not connection)
 
-    def clear(self) -> list[Ticket]:
+    def clear(self) -> list[RefusalInfo]:
         """Every query that waits, taken out."""
-        out = [ticket for batch in self.waiting for ticket in batch.tickets()]
+        out = [info for batch in self.waiting for info in batch.refusal_infos()]
         self.waiting.clear()
         return out
 
-    def strand(self, variants: Collection[int]) -> list[Ticket]:
+    def strand(self, variants: Collection[int]) -> list[RefusalInfo]:
         """The queries of batches whose variant is none of these, taken out."""
         stranded = [batch for batch in self.waiting if batch.variant not in variants]
         self.waiting = deque(batch for batch in self.waiting if batch.variant in variants)
-        return [ticket for batch in stranded for ticket in batch.tickets()]
+        return [info for batch in stranded for info in batch.refusal_infos()]

@@ -108,7 +108,7 @@ class DeviceService:
         self.device_loop.wake()
 
     def set_draining(self, draining: bool) -> None:
-        """Ask gateways to send nothing new, or to send again; what comes all the same is still queued."""
+        """Ask gateways to stop or resume sending; queries that still arrive are queued."""
         if draining != self.draining:
             self.draining = draining
             self.changed()
@@ -181,6 +181,6 @@ class DeviceService:
         self.device_loop.wake()
 
     def close(self) -> None:
-        """Let the threads go."""
+        """Stop the threads."""
         self.device_loop.close()
         self._loader.shutdown(wait=False, cancel_futures=True)

@@ -39,7 +39,7 @@ from .runtime import RunError, RunStopped
 from .thread import Thread
 from .watchdog import Watchdog
 
-_log = log.get("device_loop")
+_log = log.get("executor.device_loop")
 #: seconds after which a FIRST run hands the queue back, so that gateways can still find another device
 FIRST_RUN_PATIENCE_S = 0.1
 #: the shortest timer in seconds: uvloop's timers count milliseconds, and shorter ones would spin
@@ -117,7 +117,7 @@ class DeviceLoop:
         await self._ended
 
     def wake(self) -> None:
-        """Something may go next that did not before."""
+        """Schedule the next step."""
         if not self._scheduled and not self._busy:
             self._scheduled = True
             self._loop.call_soon(self._step)
@@ -312,7 +312,7 @@ class DeviceLoop:
                 self._on_change()
         if request.future.done():
             if error is not None and not isinstance(error, RunError):
-                _log.error("abandoned work failed", kind=request.kind, error=str(error))
+                _log.error("cancelled_work_failed", kind=request.kind, error=str(error))
         elif error is not None:
             request.future.set_exception(error)
         else:
@@ -327,7 +327,7 @@ class DeviceLoop:
 
 
 def _failed(batch: DispatchedBatch, loaded: Loaded, error: BaseException) -> answers.Outcome:
-    """The outcome of a batch that a fault of ours has cost; the model's own errors are answers. Others must not pay."""
-    _log.error("batch failed", variant=loaded.variant.name, exc_info=error)
+    """Build the outcome of a batch that failed internally; errors of the model are answers."""
+    _log.error("batch_failed", variant=loaded.variant.name, exc_info=error)
     text = str(error) or type(error).__name__
     return [], [(place, text) for place in range(len(batch.ids))], 0.0

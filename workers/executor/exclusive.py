@@ -55,7 +55,7 @@ class Exclusive:
         #: those that wait; for others to look at
         self.requests: list[ExclusiveRequest] = []
         self._plan_turn = True
-        self._push_in_at = 0.0
+        self._next_measure_at = 0.0
 
     def add(self, request: ExclusiveRequest) -> None:
         self.requests.append(request)
@@ -82,7 +82,7 @@ class Exclusive:
         if request is not None and (queued_rows == 0 or now >= request.latest):
             return self._pop(request)
         request = self._first(WorkKind.MEASURE)
-        if request is not None and now >= self._push_in_at:
+        if request is not None and now >= self._next_measure_at:
             return self._pop(request)
         return None
 
@@ -99,8 +99,8 @@ class Exclusive:
         quiet_at = last_arrival + QUIET_S
         if now >= quiet_at or request.expected_s <= SHORT * tightest_slo_s:
             return self._pop(request), now
-        return None, min(self._push_in_at, quiet_at)
+        return None, min(self._next_measure_at, quiet_at)
 
     def measured(self, now: float, took_s: float) -> None:
         """Account for a MEASURE step that ended at ``now``."""
-        self._push_in_at = now + took_s * (1.0 - self._share) / self._share
+        self._next_measure_at = now + took_s * (1.0 - self._share) / self._share

@@ -35,7 +35,7 @@ from .runtime import Arrays, LoadError, RunError, RunnableModel, RunStopped, Run
 from .size_classes import SizeClasses
 from .watchdog import PROFILING_LEAST_S
 
-_log = log.get("measuring")
+_log = log.get("executor.measuring")
 #: enough runs of one batch size: FEW and LONG_S seconds of them, or MANY whatever their time, or LEAST once they
 #: took TOO_LONG_S together
 FEW, MANY, LEAST = 20, 200, 5
@@ -133,7 +133,7 @@ class Measuring:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            _log.exception("measuring failed", job=job.order.job)
+            _log.exception("measuring_failed", job=job.order.job)
             report = ProfileFailed(job=job.order.job, message=f"{type(error).__name__}: {error}")
         finally:
             if self._current is job:

@@ -10,13 +10,13 @@ from workers.protocol.control import FaultReport
 from workers.protocol.frames import FrameConnection, Refusal, Relay, Results
 
 from .answers import Outcome
-from .batch import DispatchedBatch, Ticket
+from .batch import DispatchedBatch, RefusalInfo
 from .loaded import DeviceResidents, Loaded
 from .meters import Meters
 from .peers import Peers
 from .stats import DeviceSecond
 
-_log = log.get("replies")
+_log = log.get("executor.replies")
 #: least budget of a late query that counts as overload, as a share of its application's SLO
 _WHOLE = 0.8
 
@@ -74,17 +74,17 @@ class Replies:
         if ids:
             text = f"{variant.name}: the run did not end within {limit_s:g} s and was stopped"
             self.refuse(batch.connection, ids, variant.application, "stopped", text, len(batch.ids) > 1)
-        _log.error("run stopped", variant=variant.name, limit_s=limit_s)
+        _log.error("run_stopped", variant=variant.name, limit_s=limit_s)
         detail = f"a run of {variant.name} did not end within {limit_s:g} s and was stopped"
         self._peers.report(Relay(FaultReport(device=self._device, variant=variant.id, cause="stopped", detail=detail)))
 
-    def refuse_all(self, tickets: Iterable[Ticket], code: str, text: str) -> None:
+    def refuse_all(self, infos: Iterable[RefusalInfo], code: str, text: str) -> None:
         """Refuse queries that were taken out of their batches; retryable while they have time left."""
         now = time.monotonic()
-        for ticket in tickets:
-            if code == "late" and self._had_time(ticket):
-                self._second.refused(ticket.application, ticket.rows)
-            self.refuse(ticket.connection, [ticket.id], ticket.application, code, text, ticket.deadline > now)
+        for info in infos:
+            if code == "late" and self._had_time(info):
+                self._second.refused(info.application, info.rows)
+            self.refuse(info.connection, [info.id], info.application, code, text, info.deadline > now)
 
     def refuse(
         self, connection: FrameConnection, ids: Sequence[int], application: str, code: str, text: str, retryable: bool
@@ -95,11 +95,11 @@ class Replies:
         self._meters.answered(label, "", code, len(ids))
         self._peers.send_all(connection, [(Refusal(id, code, text, retryable), ()) for id in ids])
 
-    def _had_time(self, ticket: Ticket) -> bool:
+    def _had_time(self, info: RefusalInfo) -> bool:
         """Whether a query came with about its application's whole SLO. A client's own, tighter limit does not show that
         the plan is too tight."""
-        application = self._residents.applications.get(ticket.application)
-        return application is None or ticket.budget_s >= _WHOLE * application.spec.slo_s
+        application = self._residents.applications.get(info.application)
+        return application is None or info.budget_s >= _WHOLE * application.spec.slo_s
 
 
 def _rows(batch: DispatchedBatch, places: Sequence[int] | None) -> tuple[int, ...]:

@@ -102,7 +102,10 @@ class CheckedShapes:
         return checked
 
     def shapes(self, raw: msgspec.Raw) -> tuple[CheckedShape | str, ...]:
-        """Those of a :class:`~workers.protocol.frames.ReceivedBatch`, each checked, or what is wrong with it.
+        """Return checked shapes, or an error text for each.
+
+        Args:
+            raw: ``shapes`` of a :class:`~workers.protocol.frames.ReceivedBatch`.
 
         Raises:
             msgspec.DecodeError: not a list of request shapes.

@@ -27,7 +27,7 @@ def run(model: RunnableModel, batch: DispatchedBatch) -> tuple[list[Part], float
     """The parts of a batch, which together hold each of its queries once, and the seconds inside ``session.run``.
 
     Queries of different shapes cannot stand in one array and run one after the other. If a run fails, each of its
-    queries is tried once by itself, so that one poisonous query does not fail its neighbours.
+    queries is tried once by itself, so that one failing query does not fail its neighbours.
     """
     if batch.body is not None:
         whole = batch.whole()

@@ -30,7 +30,7 @@ from workers.protocol.framing import FrameError
 from .device import DeviceService
 from .measuring import Measuring
 
-_log = log.get("server")
+_log = log.get("executor.server")
 _memory = functools.partial(np.empty, dtype=np.uint8)
 Handler = Callable[[FrameConnection, Any, memoryview], None]
 
@@ -92,7 +92,7 @@ class PeerServer:
         else:
             raise FrameError(f"role {message.role!r}: must be gateway or node")
         self._of[connection] = self._handlers[message.role]
-        _log.info("peer joined", role=message.role, name=message.name)
+        _log.info("peer_joined", role=message.role, name=message.name)
 
     def _on_closed(self, connection: FrameConnection, error: Exception | None) -> None:
         self._connections.discard(connection)
@@ -102,7 +102,7 @@ class PeerServer:
         self._device.intake.gone(connection)
         peer = connection.peer
         if error is not None:
-            _log.warning("peer lost", name=peer.name if peer else "?", error=str(error) or type(error).__name__)
+            _log.warning("peer_lost", name=peer.name if peer else "?", error=str(error) or type(error).__name__)
 
     async def close(self, within_s: float = 1.0) -> None:
         """Close all connections once what was written has left, or after ``within_s`` seconds."""

@@ -79,7 +79,7 @@ async def test_a_batch_runs_as_one_on_the_variant_that_it_names(gateway, tiny_mo
             result, outputs = await gateway.answer(id)
             # What the plan's resident may take in a turn is no limit here: the gateway knows the profile too.
             assert (result.variant, result.batch_rows) == (name, 8)
-            assert result.held_s >= result.run_s > 0
+            assert result.occupied_s >= result.run_s > 0
             expected = session.run(None, {"x": inputs[id]})[0]
             np.testing.assert_allclose(outputs["y"], expected, rtol=1e-4, atol=1e-5)
 

@@ -35,14 +35,14 @@ class Replies:
         loaded: Loaded,
         outcome: Outcome,
         queue_s: float,
-        held_s: float,
+        occupied_s: float,
         stopped_s: float = 0.0,
     ) -> None:
         """Answer every query of a batch that ran.
 
         Args:
             queue_s: seconds from receipt to start.
-            held_s: seconds that the batch held the device.
+            occupied_s: seconds that the batch occupied the device.
             stopped_s: the watchdog's limit in seconds if it stopped the batch, else 0.
         """
         answers, failed, run_s = outcome
@@ -57,7 +57,7 @@ class Replies:
                 queue_s,
                 run_s,
                 batch.rows,
-                held_s,
+                occupied_s,
                 answer.headers,
                 () if batch.rows == len(ids) else _rows(batch, answer.queries),
             )

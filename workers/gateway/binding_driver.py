@@ -213,9 +213,12 @@ class BindingDriver:
         self._act(decisions, now)
         return True
 
-    def completed(self, flights: Sequence[InFlightQuery], now: float, rows: int = 0, held_s: float = 0.0) -> None:
-        """Handle dispatched queries of one batch that have their answers, or get none. ``rows`` and ``held_s`` are the
-        batch's, where it ran."""
+    def completed(self, flights: Sequence[InFlightQuery], now: float, rows: int = 0, occupied_s: float = 0.0) -> None:
+        """Handle dispatched queries of one batch that have ended.
+
+        Args:
+            rows, occupied_s: the batch's, where it ran.
+        """
         in_flight: InFlightBatch | None = flights[0].batch
         current = in_flight is not None and in_flight.binding is self._binding
         for flight in flights:
@@ -229,8 +232,8 @@ class BindingDriver:
                     flight.reservation = None
         if in_flight is None:
             return
-        if held_s > 0:
-            in_flight.ran = rows, held_s
+        if occupied_s > 0:
+            in_flight.ran = rows, occupied_s
         if not in_flight.left:
             self._ended(in_flight, now)
 

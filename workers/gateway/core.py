@@ -201,14 +201,14 @@ class Core:
         if not flights:
             return
         now = time.monotonic()
-        sent_at, run_s, held_s = flights[0].sent_at, results.run_s, results.held_s
+        sent_at, run_s, occupied_s = flights[0].sent_at, results.run_s, results.occupied_s
         try:
             answers = split_results(results, body)
         except FrameError as error:
             self._broken(device, flights, error, now)
             return
         # First, so that the device has its next batch while answers are rendered.
-        self._driver.completed(flights, now, results.batch_rows, held_s)
+        self._driver.completed(flights, now, results.batch_rows, occupied_s)
         run = Run(
             device,
             results.variant,
@@ -216,11 +216,11 @@ class Core:
             results.accuracy_normalized,
             run_s,
             results.batch_rows,
-            held_s,
-            now - sent_at - results.queue_s - held_s,
+            occupied_s,
+            now - sent_at - results.queue_s - occupied_s,
         )
         _deliver(completed, flights, run, results.queue_s, answers)
-        self._returned(device, time.monotonic() - sent_at - results.queue_s - held_s)
+        self._returned(device, time.monotonic() - sent_at - results.queue_s - occupied_s)
         if self._suspects.active:
             for flight in flights:
                 if flight.incident:

@@ -185,9 +185,9 @@ class CoreLink:
                 message.accuracy_normalized,
                 message.run_s,
                 message.batch_rows,
-                message.held_s,
+                message.occupied_s,
                 # Includes the way between front and core.
-                time.monotonic() - flights[0].sent_at - message.held_s,
+                time.monotonic() - flights[0].sent_at - message.occupied_s,
             )
             self._front.deliver(flights, run, 0.0, answers)
 

@@ -114,7 +114,7 @@ class RemoteFront:
             run.rows,
             tuple(outputs),
             tuple(queries),
-            run.held_s,
+            run.occupied_s,
         )
         self._connection.send(message, body)
 

@@ -163,7 +163,7 @@ class Results(Frame, frozen=True):
         queue_s: seconds from receipt to start.
         run_s: seconds inside the model's runs.
         batch_rows: rows of the whole batch.
-        held_s: seconds that the batch held the device: ``run_s``, assembling the batch and encoding its outputs.
+        occupied_s: seconds of the device's time: ``run_s``, assembling the batch and encoding its outputs.
         rows: of each query; empty: one row each.
     """
 
@@ -175,7 +175,7 @@ class Results(Frame, frozen=True):
     queue_s: float
     run_s: float
     batch_rows: int
-    held_s: float
+    occupied_s: float
     outputs: tuple[ResultTensor, ...]
     rows: tuple[int, ...] = ()
 

@@ -63,7 +63,7 @@ class Answered(Frame, frozen=True):
     batch_rows: int
     outputs: tuple[tuple[TensorHeader, ...], ...]
     queries: tuple[tuple[int, int, float], ...]
-    held_s: float = 0.0
+    occupied_s: float = 0.0
 
 
 class Failed(Frame, frozen=True):

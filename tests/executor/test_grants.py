@@ -13,7 +13,6 @@ import pytest
 from tests.executor.harness import Executor, Peer, application, resident, rows, variant
 from workers.executor.codec import encode
 from workers.protocol.frames import (
-    Cancel,
     ExecutorState,
     Metrics,
     MetricsRequest,
@@ -21,6 +20,7 @@ from workers.protocol.frames import (
     RequestShape,
     Results,
     RunBatch,
+    Withdraw,
 )
 
 LATE = -0.001
@@ -123,7 +123,7 @@ async def test_an_application_that_serves_late_has_late_batches_run(executor, ti
 async def test_one_cancelled_in_a_batch_that_waits_leaves_the_others_alone(gateway):
     occupy(gateway)
     grant(gateway, range(1, 5))
-    gateway.connection.send(Cancel(3))
+    gateway.connection.send(Withdraw(3))
     found = await answers(gateway, (1, 2, 4))
     assert {answer.batch_rows for answer in found} == {3}
     assert 3 not in gateway.answers
@@ -131,7 +131,7 @@ async def test_one_cancelled_in_a_batch_that_waits_leaves_the_others_alone(gatew
     occupy(gateway, 901)
     grant(gateway, range(11, 13))
     for id in (11, 12):
-        gateway.connection.send(Cancel(id))
+        gateway.connection.send(Withdraw(id))
     grant(gateway, range(21, 23))
     assert {answer.batch_rows for answer in await answers(gateway, range(21, 23))} == {2}
     assert {11, 12}.isdisjoint(gateway.answers)

@@ -49,7 +49,7 @@ class BatchQueue:
                 found.update(batch.ids)
         return found.intersection(ids)
 
-    def cancel(self, connection: FrameConnection, id: int) -> bool:
+    def withdraw(self, connection: FrameConnection, id: int) -> bool:
         """Take one query out; False where it does not wait here."""
         for batch in self.waiting:
             if batch.connection is connection and id in batch.ids:

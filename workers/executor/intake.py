@@ -82,9 +82,9 @@ class Intake:
         ids = [info.id for info in out]
         self._replies.refuse(batch.connection, ids, batch.application, "overloaded", text, True)
 
-    def cancel(self, connection: FrameConnection, id: int) -> None:
+    def withdraw(self, connection: FrameConnection, id: int) -> None:
         """Drop a waiting query; a running one is still answered."""
-        if self._queue.cancel(connection, id):
+        if self._queue.withdraw(connection, id):
             self._device_loop.wake()
 
     def gone(self, connection: FrameConnection) -> None:

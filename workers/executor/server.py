@@ -12,7 +12,6 @@ import numpy as np
 from workers import log
 from workers.protocol.frames import (
     Apply,
-    Cancel,
     Frame,
     FrameConnection,
     Hello,
@@ -24,6 +23,7 @@ from workers.protocol.frames import (
     ReceivedBatch,
     ReceivedByExecutor,
     StateReport,
+    Withdraw,
 )
 from workers.protocol.framing import FrameError
 
@@ -68,7 +68,7 @@ class PeerServer:
         return {
             "gateway": {
                 ReceivedBatch: intake.dispatch,
-                Cancel: lambda connection, message, _: intake.cancel(connection, message.id),
+                Withdraw: lambda connection, message, _: intake.withdraw(connection, message.id),
                 Moved: lambda connection, message, _: device.peers.moved(connection, message.plan_version),
             },
             "node": {

@@ -14,7 +14,7 @@ from workers.protocol.frames import Frame, FrameConnection, Hello, Metrics, Metr
 from workers.protocol.framing import FrameError
 from workers.protocol.gateways import ToGateway
 
-logger = log.get("gateway.admin")
+logger = log.get("gateway.admin_socket")
 
 
 class AdminSocket:

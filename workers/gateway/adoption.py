@@ -43,7 +43,7 @@ def planned_applications(plan: PlanSpec) -> dict[str, _Planned]:
 
 
 class Adoption:
-    """The present routes, by the plans that were offered and the variants that are warm.
+    """The present routes, by the plans received and the variants that are warm.
 
     An application moves to the newest plan when every device that the plan routes it to has its planned variants warm,
     or, ``limit_s`` after the plan was first due, with those devices that can serve it. It moves sooner when its old
@@ -51,7 +51,7 @@ class Adoption:
     moved. Routes lead only to devices on which some variant of the application is warm.
 
     Attributes:
-        target: the newest plan offered.
+        target: the newest plan.
         adopted: the version that all applications follow; None while some still move.
         routes: by application, ((device, share), ...) with a sum of 1; other warm devices stand by with share 0.
     """
@@ -66,7 +66,7 @@ class Adoption:
         self.adopted: int | None = None
         self.routes: Routes = {}
 
-    def offer(self, plan: PlanSpec, now: float) -> None:
+    def set_target(self, plan: PlanSpec, now: float) -> None:
         """Make ``plan`` the target. An application still on its way keeps its time limit, so that frequent
         plans cannot hold it back for ever."""
         self.target = plan

@@ -10,8 +10,8 @@ The life of a query:
 6.  When its device is nearly free, its batch is dispatched there (:mod:`.in_flight_table`).
 7.  The executor runs the batch and answers (:meth:`Core.results`); the binding dispatches what comes next.
 8.  The front that it came from hands the answer to its edge.
-9.  Declined, it is held again while its time lasts (:meth:`Core.refusal`); its link lost, once more; its executor
-    crashed or its run stopped, once more and alone (:meth:`Core.lost`, :meth:`Core.ended`).
+9.  Declined, it is held again while its time lasts (:meth:`Core.refused_by_device`); its link lost, once more; its
+    executor crashed or its run stopped, once more and alone (:meth:`Core.lost`, :meth:`Core.ended`).
 10. Without any answer, it is given up when it expires (:meth:`Core.sweep`).
 """
 
@@ -55,7 +55,7 @@ WHOLE = 0.8
 
 
 class Core:
-    """Queries of all fronts until they end. Also the :class:`~.binding_driver.Carrier` of decisions."""
+    """Queries of all fronts until they end. Also the :class:`~.binding_driver.DecisionHandler` of decisions."""
 
     def __init__(self, executors: Executors, bursts: BurstDetector, metrics: GatewayMetrics) -> None:
         self.catalog = Catalog()
@@ -75,7 +75,7 @@ class Core:
     # --- fronts -------------------------------------------------------------------------------------------------------
 
     def submit(self, flight: InFlightQuery) -> None:
-        """See :class:`.front.Decides`."""
+        """See :class:`.front.CoreInterface`."""
         spec = flight.spec
         self._bursts.arrived(spec.name, flight.rows, flight.arrived)
         error: GatewayError | None = None
@@ -99,7 +99,7 @@ class Core:
         self._driver.submit(flight)
 
     def withdraw(self, flight: InFlightQuery, now: float) -> None:
-        """See :class:`.front.Decides`."""
+        """See :class:`.front.CoreInterface`."""
         device = flight.device
         if device is None:
             if flight.incident:
@@ -107,8 +107,8 @@ class Core:
             else:
                 self._driver.withdraw(flight, now)
         elif self._sent.withdraw(device, flight.id, now) is not None:
-            self._executors.cancel(device, flight.id)
-            self._driver.abandoned(flight, now)
+            self._executors.withdraw(device, flight.id)
+            self._driver.withdraw_dispatched(flight, now)
 
     @property
     def flights(self) -> list[InFlightQuery]:
@@ -147,9 +147,9 @@ class Core:
         """Switch to the stack of that name; waiting queries are bound again."""
         self._driver.use(stack, now)
 
-    def offer(self, device: str, menus: Mapping[QueryClass, OptionSet], now: float) -> None:
+    def set_options(self, device: str, option_sets: Mapping[QueryClass, OptionSet], now: float) -> None:
         """Set what the device can run now."""
-        self._driver.offer(device, menus, now)
+        self._driver.set_options(device, option_sets, now)
 
     def reported(self, device: str, state: ExecutorState, now: float) -> None:
         """Handle a device's state."""
@@ -164,7 +164,7 @@ class Core:
         executor = self._executors.get(device)
         return executor is not None and executor.state is not None and device not in self._trials.reserved
 
-    def refused(self, flight: InFlightQuery) -> None:
+    def refused_by_binding(self, flight: InFlightQuery) -> None:
         """End a held query that no device can answer in time, or probe an idle device with it."""
         if not flight.tries and self._driver.probe(flight, time.monotonic()):
             return
@@ -243,8 +243,8 @@ class Core:
         if estimator.seconds != before:
             self._driver.set_rtt(device, estimator.seconds)
 
-    def refusal(self, device: str, refusal: Refusal) -> None:
-        """Handle a declined query; another device may be able to answer it."""
+    def refused_by_device(self, device: str, refusal: Refusal) -> None:
+        """Handle a query that its device does not answer: declined, failed, stopped or invalid."""
         now = time.monotonic()
         flight = self._sent.completed(device, refusal.id)
         if flight is None:
@@ -334,7 +334,7 @@ class Core:
             self._driver.set_up(device, False, now)
             left = max(0.0, owed_since + SILENT_S - now)
             asyncio.get_running_loop().call_later(left, self._silent, device, owed_since)
-        flight.expires = self._sent.patience_until(flight)
+        flight.expires = self._sent.give_up_at(flight)
         if now < flight.expires:
             return
         self.withdraw(flight, now)

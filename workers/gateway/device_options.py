@@ -1,4 +1,4 @@
-"""Serving options of each device: planned variants that are warm there. Pure.
+"""Serving options of each device: warm planned and standby variants. Pure.
 
 Each size class of an application (:mod:`workers.protocol.shapes`) has options of its own, by the latencies of its
 batches: short queries may run on variants that are too slow for long ones.
@@ -75,9 +75,9 @@ class DeviceOptions:
                 option = self._option(resident, spec, size, (device, variant.id) in self._planned)
                 if option is not None:
                     found.setdefault(QueryClass(spec.name, size), []).append(option)
-        menus = {name: OptionSet(options) for name, options in found.items()}
-        self._made[device] = warm, menus
-        return menus
+        option_sets = {name: OptionSet(options) for name, options in found.items()}
+        self._made[device] = warm, option_sets
+        return option_sets
 
     def _option(self, resident: Resident, spec: ApplicationSpec, size: int, planned: bool) -> ServingOption | None:
         variant = resident.variant

@@ -29,14 +29,14 @@ GRACE_S = 0.25
 SERVE_SLOS = 10.0
 
 
-class Decides(Protocol):
+class CoreInterface(Protocol):
     """The core as a front sees it."""
 
     def submit(self, flight: InFlightQuery) -> None:
         """Decide about a query; the front's :meth:`Front.deliver` or :meth:`Front.finish` is called for it once."""
 
     def withdraw(self, flight: InFlightQuery, now: float) -> None:
-        """Forget a query whose client is gone."""
+        """Withdraw a query whose client left."""
 
 
 class Front:
@@ -44,13 +44,13 @@ class Front:
 
     Attributes:
         catalog: what clients may ask for; replaced whole.
-        core: decides; set once, before the first query.
+        core: decides about queries; set once, before the first one.
     """
 
     def __init__(self, accounts: Accounts) -> None:
         self.catalog = Catalog()
         self.accounts = accounts
-        self.core: Decides
+        self.core: CoreInterface
         self._ids = itertools.count(1)
 
     def submit(
@@ -85,8 +85,8 @@ class Front:
             self.finish(flight, error)
         return flight
 
-    def cancel(self, flight: InFlightQuery) -> None:
-        """Forget a query whose client is gone, unless it was answered."""
+    def withdraw(self, flight: InFlightQuery) -> None:
+        """Withdraw a query whose client left, unless it was answered."""
         if flight.answer is None:
             return
         now = time.monotonic()

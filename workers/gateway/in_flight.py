@@ -163,7 +163,7 @@ class InFlightQuery:
     ):
         terms = query.terms
         if terms.key is None:
-            whole = [header.shape for header in terms.form.inputs]
+            whole = [header.shape for header in terms.shape.inputs]
             terms.key, terms.size = shapes.key(spec, whole), shapes.size_class(spec, whole)
         self.id = id
         self.spec = spec

@@ -45,7 +45,7 @@ class GatewayMetrics(Collector):
         )
         self.decision = Histograms(
             "nereus_gateway_routing_decision_seconds",
-            "Time of a decision about an arriving query",
+            "Time to schedule or route an arriving query",
             (),
             _DECISION,
         )

@@ -12,7 +12,16 @@ from workers import log
 from workers.protocol.control import GatewayConfig
 from workers.protocol.frames import Frame, FrameConnection, Hello, Metrics, MetricsRequest
 from workers.protocol.framing import FrameError
-from workers.protocol.fronts import Answered, Ask, Configure, Failed, FrontStats, Retract, Status, ToCore
+from workers.protocol.fronts import (
+    Answered,
+    Configure,
+    Failed,
+    FrontStats,
+    Status,
+    SubmitQueries,
+    ToCore,
+    WithdrawQueries,
+)
 from workers.protocol.gateways import CoreStatus
 from workers.protocol.results import Answer as PackedAnswer
 from workers.protocol.specs import ApplicationSpec, ApplicationStats
@@ -23,7 +32,7 @@ from .errors import GatewayError, NotFound
 from .front import GRACE_S, SERVE_SLOS
 from .in_flight import InFlightQuery, Run
 
-logger = log.get("gateway.fronts")
+logger = log.get("gateway.remote_front")
 
 _ids = itertools.count(1)
 
@@ -39,7 +48,7 @@ class RemoteFront:
 
     # --- from the front -----------------------------------------------------------------------------------------------
 
-    def ask(self, message: Ask, body: memoryview) -> None:
+    def submit(self, message: SubmitQueries, body: memoryview) -> None:
         """Accept queries."""
         now = time.monotonic()
         spec = self._core.catalog.applications.get(message.application)
@@ -69,7 +78,7 @@ class RemoteFront:
         if at != len(body):
             raise FrameError(f"body has {len(body)} bytes, its tensors {at}")
 
-    def retract(self, message: Retract) -> None:
+    def withdraw(self, message: WithdrawQueries) -> None:
         """Withdraw queries."""
         now = time.monotonic()
         for number in message.numbers:
@@ -80,7 +89,7 @@ class RemoteFront:
 
     def lost(self) -> None:
         """Withdraw all queries of a lost front."""
-        self.retract(Retract(tuple(self._flights)))
+        self.withdraw(WithdrawQueries(tuple(self._flights)))
 
     def forget_terms(self) -> None:
         """Forget terms, since applications may have changed."""
@@ -177,7 +186,7 @@ class Fronts:
                 front.send(Status(status))
 
     def take_stats(self) -> list[dict[str, ApplicationStats]]:
-        """What fronts reported of their seconds; each report is given once."""
+        """Return and clear the fronts' statistics."""
         taken, self._stats = self._stats, []
         return taken
 
@@ -191,10 +200,10 @@ class Fronts:
 
     def _on_message(self, connection: FrameConnection, message: Frame, body: memoryview) -> None:
         front = self._fronts.get(connection)
-        if type(message) is Ask and front is not None:
-            front.ask(message, body)
-        elif isinstance(message, Retract) and front is not None:
-            front.retract(message)
+        if type(message) is SubmitQueries and front is not None:
+            front.submit(message, body)
+        elif isinstance(message, WithdrawQueries) and front is not None:
+            front.withdraw(message)
         elif isinstance(message, FrontStats) and front is not None:
             self._stats.append(message.applications)
         elif isinstance(message, Hello) and front is None:

@@ -137,7 +137,7 @@ class Rest:
     def disconnected(self, exchange: Exchange) -> None:
         """The client left before the answer."""
         if exchange.waiter is not None:
-            self._front.cancel(exchange.waiter)
+            self._front.withdraw(exchange.waiter)
 
     def render_error(self, status: int, message: str) -> Response:
         """Word an error that the HTTP server found."""

@@ -31,7 +31,7 @@ from .metrics import GatewayMetrics
 from .responses import Responses
 from .rpc_stream import Receiver, Streaming, Submit
 
-logger = log.get("gateway.grpc")
+logger = log.get("gateway.rpc")
 
 SERVICE = b"/inference.GRPCInferenceService/"
 #: seconds taken off a call's deadline for the response's way to the client
@@ -54,7 +54,7 @@ class Rpc:
         #: queries to applications of one catalog
         self._memory = GrpcMemory()
         self._memory_of: Catalog | None = None
-        self._streaming = Streaming(self._submit, self.rejected, front.cancel)
+        self._streaming = Streaming(self._submit, self.rejected, front.withdraw)
         self._open: dict[bytes, Endpoint] = {
             b"ServerLive": _Plain(pb.ServerLiveRequest, lambda _: pb.ServerLiveResponse(live=True)),
             b"ServerReady": _Plain(
@@ -84,7 +84,7 @@ class Rpc:
                 pb.RepositoryIndexRequest,
                 lambda asked: pb.RepositoryIndexResponse(models=metadata.index(asked.ready)),
             ),
-            b"ModelInfer": _Infer(self._submit, front.cancel),
+            b"ModelInfer": _Infer(self._submit, front.withdraw),
             b"ModelStreamInfer": self._streaming,
         }
 
@@ -211,9 +211,9 @@ class _Plain(Endpoint):
 class _Infer(Endpoint):
     """Answers a query."""
 
-    def __init__(self, submit: Submit, cancel: Callable[[InFlightQuery], None]):
+    def __init__(self, submit: Submit, withdraw: Callable[[InFlightQuery], None]):
         self._submit = submit
-        self._cancel = cancel
+        self._withdraw = withdraw
 
     def message(self, call: Call, data: Buffer) -> None:
         """See :class:`Endpoint`."""
@@ -227,7 +227,7 @@ class _Infer(Endpoint):
         """See :class:`Endpoint`."""
         flight, call.waiter = call.waiter, None
         if flight is not None:
-            self._cancel(flight)
+            self._withdraw(flight)
 
 
 def _render(flight: InFlightQuery, answer: Answer) -> bytes:

@@ -17,7 +17,7 @@ from workers.v2.query import MAX_ID, V2Error
 from .errors import GatewayError, ModelFailed, Unavailable
 from .in_flight import InFlightQuery
 
-logger = log.get("gateway.grpc")
+logger = log.get("gateway.rpc_stream")
 
 #: queries of one stream in flight; beyond it the stream is not read. Also the number of immediate answers after which
 #: other connections get the event loop
@@ -70,17 +70,17 @@ class Streaming(Endpoint):
 
     Args:
         refused: called with each error that ``submit`` raised.
-        cancel: withdraws a query whose client left.
+        withdraw: withdraws a query whose client left.
     """
 
     streams = True
 
     def __init__(
-        self, submit: Submit, refused: Callable[[GatewayError], None], cancel: Callable[[InFlightQuery], None]
+        self, submit: Submit, refused: Callable[[GatewayError], None], withdraw: Callable[[InFlightQuery], None]
     ):
         self.submit = submit
         self.refused = refused
-        self.cancel = cancel
+        self.withdraw = withdraw
         self.open: set[_Stream] = set()
 
     def opened(self, call: Call) -> None:
@@ -161,7 +161,7 @@ class _Stream:
         for one in asked:
             flight, one.flight = one.flight, None
             if flight is not None:
-                self._streaming.cancel(flight)
+                self._streaming.withdraw(flight)
 
     def _drop(self) -> None:
         """Drop the queries that wait."""

@@ -15,7 +15,7 @@ import msgspec
 from workers import disk, log
 from workers.protocol.gateways import VERSION, ApplicationTotals, GatewayTotals
 
-logger = log.get("gateway.totals")
+logger = log.get("gateway.shared_stats")
 
 ByApplication = Mapping[str, ApplicationTotals]
 

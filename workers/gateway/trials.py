@@ -23,8 +23,8 @@ from .suspects import Suspects
 
 logger = log.get("gateway.trials")
 
-#: seconds beyond the watchdog's limit and grace after which a trial without an answer is over
-SLACK_S = 2.0
+#: seconds after the watchdog's limit and grace at which a trial without an answer ends
+ANSWER_MARGIN_S = 2.0
 
 
 class Trials:
@@ -170,7 +170,7 @@ class Trials:
 
     def _confirm(self, flight: InFlightQuery, text: str, now: float) -> None:
         cleared = self.suspects.confirm(flight, now)
-        logger.error("poison_confirmed", application=flight.spec.name, reason=text, key=flight.client[:8])
+        logger.error("suspect_confirmed", application=flight.spec.name, reason=text, key=flight.client[:8])
         if flight.answer is not None:
             flight.front.finish(flight, ModelFailed(f"{text}; it is not tried again"))
         for other in cleared:
@@ -238,7 +238,7 @@ class Trials:
 
     def _begin(self, device: str, flight: InFlightQuery, now: float) -> bool:
         variant, max_rows = self._choose(device, flight, now)
-        if not self._sent.alone(device, flight, variant, max_rows, time.monotonic()):
+        if not self._sent.send_trial(device, flight, variant, max_rows, time.monotonic()):
             return False
         flight.tried_alone = True
         self._reserve(device, flight, now)
@@ -246,7 +246,7 @@ class Trials:
         return True
 
     def _reserve(self, device: str, flight: InFlightQuery, now: float) -> None:
-        self.reserved[device] = flight, now + limit_s(0.0, flight.spec.slo_s) + GRACE_S + SLACK_S
+        self.reserved[device] = flight, now + limit_s(0.0, flight.spec.slo_s) + GRACE_S + ANSWER_MARGIN_S
         self._driver.refresh(device, now)
 
     def _unreserve(self, flight: InFlightQuery, now: float) -> None:

@@ -42,7 +42,7 @@ class TensorHeader(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Hello(Frame, frozen=True):
-    """First frame of each connection's client. ``role``: ``gateway`` or ``node``."""
+    """First frame of each connection's client. ``role``: ``gateway`` or ``node``; towards a core also ``front``."""
 
     role: str
     name: str
@@ -128,8 +128,8 @@ class ReceivedBatch(Frame, frozen=True, tag="RunBatch"):
     queries: tuple[tuple[int, int, float], ...]
 
 
-class Cancel(Frame, frozen=True):
-    """The client went away; a query that still waits is forgotten and not answered."""
+class Withdraw(Frame, frozen=True):
+    """The client left; a query that still waits is dropped and not answered."""
 
     id: int
 
@@ -249,9 +249,9 @@ class Metrics(Frame, frozen=True):
     text: str
 
 
-ToExecutor = Hello | RunBatch | Cancel | Moved | Apply | Measure | MeasureCancel | MetricsRequest
+ToExecutor = Hello | RunBatch | Withdraw | Moved | Apply | Measure | MeasureCancel | MetricsRequest
 #: the same messages as an executor reads them
-ReceivedByExecutor = Hello | ReceivedBatch | Cancel | Moved | Apply | Measure | MeasureCancel | MetricsRequest
+ReceivedByExecutor = Hello | ReceivedBatch | Withdraw | Moved | Apply | Measure | MeasureCancel | MetricsRequest
 FromExecutor = ExecutorState | Results | Refusal | StateReport | StatsReport | Relay | Metrics
 
 _encoder = msgspec.msgpack.Encoder()

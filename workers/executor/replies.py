@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 from workers import log
-from workers.protocol.control import FaultReport
+from workers.protocol.control import OVERLOAD_BUDGET_SHARE, FaultReport
 from workers.protocol.frames import FrameConnection, Refusal, Relay, Results
 
 from .answers import Outcome
@@ -17,8 +17,6 @@ from .peers import Peers
 from .stats import DeviceSecond
 
 _log = log.get("executor.replies")
-#: least budget of a late query that counts as overload, as a share of its application's SLO
-_WHOLE = 0.8
 
 
 class Replies:
@@ -96,10 +94,9 @@ class Replies:
         self._peers.send_all(connection, [(Refusal(id, code, text, retryable), ()) for id in ids])
 
     def _had_time(self, info: RefusalInfo) -> bool:
-        """Whether a query came with about its application's whole SLO. A client's own, tighter limit does not show that
-        the plan is too tight."""
+        """Return True if a query's budget was long enough for it to count as overload."""
         application = self._residents.applications.get(info.application)
-        return application is None or info.budget_s >= _WHOLE * application.spec.slo_s
+        return application is None or info.budget_s >= OVERLOAD_BUDGET_SHARE * application.spec.slo_s
 
 
 def _rows(batch: DispatchedBatch, places: Sequence[int] | None) -> tuple[int, ...]:

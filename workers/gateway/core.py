@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from workers import log
 from workers.dispatch.binding import QueryClass
 from workers.dispatch.options import OptionSet
+from workers.protocol.control import OVERLOAD_BUDGET_SHARE
 from workers.protocol.endings import Ending
 from workers.protocol.frames import ExecutorState, Refusal, Results
 from workers.protocol.framing import FrameError
@@ -49,9 +50,6 @@ OWES_S = 0.25
 #: seconds without a message after which an executor that owes answers is considered stuck: longer than its watchdog
 #: needs for a batch in the event loop
 SILENT_S = 5.0
-#: least part of the SLO that a refused query must have been given to count as overload: a shorter budget was its
-#: client's choice
-WHOLE = 0.8
 
 
 class Core:
@@ -171,7 +169,7 @@ class Core:
         spec = flight.spec
         if flight.error is None and not self._executors.warm(spec.name):
             flight.error = Unavailable(f"model {spec.name!r}: no device has a variant of it warm now; try again")
-        elif flight.due - flight.arrived >= WHOLE * spec.slo_s:
+        elif flight.due - flight.arrived >= OVERLOAD_BUDGET_SHARE * spec.slo_s:
             self._refused[spec.name] = self._refused.get(spec.name, 0) + flight.rows
         flight.front.finish(flight, flight.error or self._too_late(flight))
 

@@ -29,6 +29,12 @@ GRACE_S = 0.25
 SERVE_SLOS = 10.0
 
 
+def grace_s(spec: ApplicationSpec) -> float:
+    """Seconds after its deadline at which a query of the application is given up."""
+    slo_s = spec.slo_s
+    return SERVE_SLOS * slo_s if spec.late == "serve" else slo_s if slo_s > GRACE_S else GRACE_S
+
+
 class CoreInterface(Protocol):
     """The core as a front sees it."""
 
@@ -75,9 +81,7 @@ class Front:
         flight = InFlightQuery(next(self._ids), spec, query, variant, read_at, answer, context)
         flight.client = client
         flight.front = self
-        slo_s = spec.slo_s
-        grace_s = SERVE_SLOS * slo_s if spec.late == "serve" else slo_s if slo_s > GRACE_S else GRACE_S
-        flight.expires = flight.due + grace_s
+        flight.expires = flight.due + grace_s(spec)
         error = self.accounts.enter(flight)
         if error is None:
             self.core.submit(flight)

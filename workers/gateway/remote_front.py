@@ -24,12 +24,12 @@ from workers.protocol.fronts import (
 )
 from workers.protocol.gateways import CoreStatus
 from workers.protocol.results import Answer as PackedAnswer
-from workers.protocol.specs import ApplicationSpec, ApplicationStats
+from workers.protocol.specs import ApplicationStats
 from workers.v2.query import Terms, V2Query
 
 from .core import Core
 from .errors import GatewayError, NotFound
-from .front import GRACE_S, SERVE_SLOS
+from .front import grace_s
 from .in_flight import InFlightQuery, Run
 
 logger = log.get("gateway.remote_front")
@@ -72,7 +72,7 @@ class RemoteFront:
             query = V2Query("", terms, parts, within_s)
             flight = InFlightQuery(next(_ids), spec, query, variant, now - age_s, _waits, number)
             flight.front, flight.client = self, client
-            flight.expires = flight.due + _grace_s(spec)
+            flight.expires = flight.due + grace_s(spec)
             self._flights[number] = flight
             self._core.submit(flight)
         if at != len(body):
@@ -229,7 +229,3 @@ class Fronts:
 
 def _waits(flight: InFlightQuery, outcome: object) -> None:
     """Placeholder for the answer function, which the front has."""
-
-
-def _grace_s(spec: ApplicationSpec) -> float:
-    return SERVE_SLOS * spec.slo_s if spec.late == "serve" else max(GRACE_S, spec.slo_s)

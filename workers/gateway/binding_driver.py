@@ -43,12 +43,15 @@ class DecisionHandler(Protocol):
         """End a query that no device can answer in time."""
 
     def usable(self, device: str) -> bool:
-        """Whether the device is connected and accepts queries."""
+        """Return True if the device is connected and accepts queries."""
 
 
 class BindingDriver:
-    """Holds queries until their batch is dispatched. A flight given to :meth:`submit` is dispatched or refused by the
-    handler exactly once, unless it is withdrawn or declined meanwhile."""
+    """Holds queries until their batch is dispatched.
+
+    A flight given to :meth:`submit` is dispatched or refused by the handler exactly once, unless it is withdrawn or
+    declined meanwhile.
+    """
 
     def __init__(self, handler: DecisionHandler, metrics: GatewayMetrics):
         self._handler = handler
@@ -69,7 +72,7 @@ class BindingDriver:
         self._alarm = Alarm(self._loop, self._rang)
 
     def use(self, stack: str, now: float) -> None:
-        """Switch to the stack of that name. Waiting queries are bound again; those in flight end as they would have.
+        """Switch to the stack of that name; waiting queries are bound again.
 
         Raises:
             UnknownStack: there is none of that name; the present one stays.
@@ -108,8 +111,10 @@ class BindingDriver:
     # --- applications and devices -------------------------------------------------------------------------------------
 
     def configure(self, applications: Mapping[str, ApplicationSpec], now: float) -> None:
-        """Replace the applications; held queries of others are refused, and those whose size class is gone move to
-        another one."""
+        """Replace the applications.
+
+        Held queries of others are refused, and those whose size class is gone move to another one.
+        """
         terms = self._service_terms = {
             name: ServiceTerms(spec.slo_s, spec.late == "serve", shapes.classes(spec))
             for name, spec in applications.items()
@@ -136,7 +141,7 @@ class BindingDriver:
         self._act(self._binding.offered(device, option_sets, now), now)
 
     def set_up(self, device: str, up: bool, now: float) -> None:
-        """Set whether the device accepts queries; a binding moves what it scheduled on one that does not."""
+        """Set whether the device accepts queries; the binding adapts its schedule."""
         if up == (device in self._up):
             return
         if up:
@@ -180,7 +185,7 @@ class BindingDriver:
     # --- queries ------------------------------------------------------------------------------------------------------
 
     def submit(self, flight: InFlightQuery) -> None:
-        """Hold a query. The binding gets it with all that arrive in this turn of the event loop."""
+        """Hold a query until the binding gets all arrivals of this event loop turn."""
         if not self._arrived:
             self._loop.call_soon(self._book)
         self._held[flight.id] = flight
@@ -249,8 +254,10 @@ class BindingDriver:
         self._act(self._binding.finished(batch, now, run_s), now)
 
     def withdraw_dispatched(self, flight: InFlightQuery, now: float) -> None:
-        """Handle a withdrawn query of a dispatched batch. Its run is not stopped: a batch without queries occupies its
-        device until its expected end."""
+        """Handle a withdrawn query of a dispatched batch.
+
+        Its run is not stopped: a batch without queries occupies its device until its expected end.
+        """
         in_flight: InFlightBatch | None = flight.batch
         if in_flight is None:
             return
@@ -269,13 +276,13 @@ class BindingDriver:
         self._ended(in_flight, time.monotonic())
 
     def _detach(self, flight: InFlightQuery) -> None:
-        """Take the query out of its batch. This binding cannot use another one's reservation."""
+        """Take the query out of its batch, and drop a reservation of another binding."""
         in_flight, flight.batch = flight.batch, None
         if in_flight is not None and in_flight.binding is not self._binding:
             flight.reservation = None
 
     def declined(self, flights: Iterable[InFlightQuery], now: float) -> None:
-        """Hold queries again that a device declined; the binding refuses those without time."""
+        """Hold declined queries again; the binding refuses those without time."""
         flights = list(flights)
         for flight in flights:
             self._detach(flight)

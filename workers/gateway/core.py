@@ -1,4 +1,4 @@
-"""The core: holds every query until a batch with it is dispatched, and decides what becomes of it.
+"""The core: holds queries until their batches are dispatched, and decides on them.
 
 The life of a query:
 
@@ -53,7 +53,10 @@ SILENT_S = 5.0
 
 
 class Core:
-    """Queries of all fronts until they end. Also the :class:`~.binding_driver.DecisionHandler` of decisions."""
+    """Queries of all fronts until they end.
+
+    Also the :class:`~.binding_driver.DecisionHandler` of the binding.
+    """
 
     def __init__(self, executors: Executors, bursts: BurstDetector, metrics: GatewayMetrics) -> None:
         self.catalog = Catalog()
@@ -158,12 +161,12 @@ class Core:
     # --- decisions carried out ----------------------------------------------------------------------------------------
 
     def usable(self, device: str) -> bool:
-        """Whether the device is connected and not reserved for a trial."""
+        """Return True if the device is connected and not reserved for a trial."""
         executor = self._executors.get(device)
         return executor is not None and executor.state is not None and device not in self._trials.reserved
 
     def refused_by_binding(self, flight: InFlightQuery) -> None:
-        """End a held query that no device can answer in time, or probe an idle device with it."""
+        """End a held query that no device can answer in time, or probe a device with it."""
         if not flight.tries and self._driver.probe(flight, time.monotonic()):
             return
         spec = flight.spec
@@ -242,7 +245,7 @@ class Core:
             self._driver.set_rtt(device, estimator.seconds)
 
     def refused_by_device(self, device: str, refusal: Refusal) -> None:
-        """Handle a query that its device does not answer: declined, failed, stopped or invalid."""
+        """Handle a query without an answer: declined, failed, stopped or invalid."""
         now = time.monotonic()
         flight = self._sent.completed(device, refusal.id)
         if flight is None:
@@ -270,7 +273,7 @@ class Core:
             self._driver.declined([flight], now)
 
     def lost(self, device: str, reason: str) -> None:
-        """Handle the end of a device's connection. :meth:`ended` decides about its queries."""
+        """Handle the end of a device's connection; :meth:`ended` settles its queries."""
         now = time.monotonic()
         self._constraints.lost(device)
         withdrawn = self._sent.all_withdrawn(device, now)
@@ -279,7 +282,11 @@ class Core:
         self._driver.lost(device, now)
 
     def ended(self, device: str, ending: Ending | None) -> None:
-        """Decide about the queries of a lost device: it crashed, ended otherwise, or only its connection did (None)."""
+        """Settle the queries of a lost device.
+
+        Args:
+            ending: how it ended; None: only its connection did.
+        """
         now = time.monotonic()
         reason, flights, withdrawn, on_trial = self._lost.pop(device)
         withdrawn += [flight for flight in flights if flight.answer is None]
@@ -314,7 +321,10 @@ class Core:
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def sweep(self, now: float) -> None:
-        """Give up expired queries. To be called several times a second, which costs less than a timer each."""
+        """Give up expired queries.
+
+        To be called several times a second, which costs less than a timer each.
+        """
         for flight in [*self._driver.expired(now), *self._sent.expired(now)]:
             self._timed_out(flight)
         self._trials.sweep(now)

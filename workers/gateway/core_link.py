@@ -39,7 +39,9 @@ REPORTS = 60
 
 
 class CoreLink:
-    """Sends a front's queries to the core and gives it their answers. A :class:`.front.CoreInterface`.
+    """Sends a front's queries to the core and receives their answers.
+
+    A :class:`.front.CoreInterface`.
 
     While the core is away, queries wait for it as long as they have time. Those that were sent are sent once more.
 
@@ -96,7 +98,7 @@ class CoreLink:
         return list(self._unanswered.values())
 
     def sweep(self, now: float) -> None:
-        """Give up expired queries that the core does not answer, and while it is away those past their deadline."""
+        """Give up expired queries; while the core is away, those past their deadline."""
         away = self._connection is None
         for flight in self.flights:
             if now >= (flight.due if away and flight.spec.late != "serve" else flight.expires + 1.0):

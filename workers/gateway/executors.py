@@ -1,4 +1,4 @@
-"""Connections to executors: one a device, for as long as the plan or a route names it, reconnected when lost."""
+"""Connections to the executors that a plan or a route names; lost ones reconnect."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ class Listener(Protocol):
         """Handle a query that the device does not answer."""
 
     def executor_lost(self, device: str, reason: str) -> None:
-        """Handle the end of the connection; its queries get no answer from there. :meth:`executor_ended` follows."""
+        """Handle a lost connection and its queries; :meth:`executor_ended` follows."""
 
     def executor_ended(self, device: str, ending: Ending | None) -> None:
-        """Handle how the process ended, as its supervisor saw it; None: unknown, or only the connection ended."""
+        """Handle the end of the process; None: unknown, or only the connection ended."""
 
 
 class ExecutorConnection:
@@ -98,7 +98,7 @@ class ExecutorConnection:
         return connection.send(message)
 
     def send_batches(self, messages: Sequence[tuple[RunBatch, Sequence[Buffer]]]) -> bool:
-        """Queue frames that want answers, all of them or none: False when the executor is away or does not read."""
+        """Queue all batches or none: False if the executor is away or does not read."""
         connection = self._connection
         if connection is None or self.state is None or (connection.backed_up and _full(connection)):
             return False
@@ -158,7 +158,7 @@ class ExecutorConnection:
         return reported
 
     async def _ending(self) -> Ending | None:
-        """How the process ended; None: only the connection was lost, or no ending was published."""
+        """Return how the process ended; None: unknown, or only the connection was lost."""
         lost = time.monotonic()
         while not self._dropped:
             ending = endings.read(self.endpoint, self._pid)
@@ -213,7 +213,7 @@ def _peer_pid(connection: FrameConnection) -> int:
 
 
 def _ends(pid: int) -> bool:
-    """Whether a process is a zombie."""
+    """Return True if the process is a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             return stat.read().rpartition(b")")[2].split()[0] == b"Z"
@@ -259,8 +259,11 @@ class Executors:
         return {device: executor.state for device, executor in self._by_device.items()}
 
     def warm(self, application: str, draining: bool = False) -> list[tuple[str, WarmVariant]]:
-        """(device, variant) of all that could run now for ``application``, on devices that take new queries; or on
-        draining ones."""
+        """Return (device, variant) for the application's warm variants.
+
+        Args:
+            draining: look at draining devices, instead of those that take new queries.
+        """
         return [
             (device, variant)
             for device, executor in self._by_device.items()
@@ -270,7 +273,7 @@ class Executors:
         ]
 
     def only_devices(self, reserved: Container[str]) -> set[str]:
-        """Devices, without the reserved ones, that alone have a warm variant of some application."""
+        """Return devices, but for reserved ones, that alone serve some application."""
         hosts: dict[str, set[str]] = {}
         for device, executor in self._by_device.items():
             if executor.state is not None and not executor.state.draining and device not in reserved:
@@ -284,7 +287,7 @@ class Executors:
         return executor is not None and executor.send(message)
 
     def send_batches(self, device: str, messages: Sequence[tuple[RunBatch, Sequence[Buffer]]]) -> bool:
-        """Queue frames that want answers, all of them or none; False when the device cannot take them."""
+        """Queue all batches for a device or none; False when it cannot take them."""
         executor = self._by_device.get(device)
         return executor is not None and executor.send_batches(messages)
 

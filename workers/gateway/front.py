@@ -1,4 +1,4 @@
-"""A front: accepts checked queries from its edges, accounts for them, and gives each exactly one answer.
+"""A front: accepts checked queries, and gives each exactly one answer.
 
 It owns a query from the request fully read to the response handed to the socket, which is the latency that counts. The
 core decides about the query, in this process or in another one.
@@ -39,7 +39,7 @@ class CoreInterface(Protocol):
     """The core as a front sees it."""
 
     def submit(self, flight: InFlightQuery) -> None:
-        """Decide about a query; the front's :meth:`Front.deliver` or :meth:`Front.finish` is called for it once."""
+        """Decide about a query, and call its front's ``deliver`` or ``finish`` once."""
 
     def withdraw(self, flight: InFlightQuery, now: float) -> None:
         """Withdraw a query whose client left."""
@@ -69,8 +69,9 @@ class Front:
         context: Any = None,
         client: str = "",
     ) -> InFlightQuery:
-        """Accept a checked query; ``answer`` is called exactly once, with the flight and its outcome, perhaps before
-        this returns.
+        """Accept a checked query.
+
+        ``answer`` is called exactly once, with the flight and its outcome, perhaps before this returns.
 
         Args:
             variant: the only variant that may answer, or None.

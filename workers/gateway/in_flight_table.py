@@ -1,4 +1,4 @@
-"""In-flight queries by device: sending batches, completing them, and the round trip."""
+"""In-flight queries by device: sending and completing batches, and the round trip."""
 
 from __future__ import annotations
 
@@ -107,14 +107,14 @@ class InFlightTable:
     # --- and back -----------------------------------------------------------------------------------------------------
 
     def completed(self, device: str, id: int) -> InFlightQuery | None:
-        """Remove and return a query that was answered or is given up; None if it is not there."""
+        """Remove and return an ended query; None if it is not there."""
         flight = self._of(device).pop(id, None)
         if flight is not None:
             flight.device = None
         return flight
 
     def complete_all(self, device: str, ids: Sequence[int]) -> list[InFlightQuery | None]:
-        """As :meth:`completed`, of several."""
+        """Remove and return several queries, as :meth:`completed`."""
         known = self._of(device)
         flights = [known.pop(id, None) for id in ids]
         for flight in flights:
@@ -139,7 +139,7 @@ class InFlightTable:
         return flight.sent_at + limit_s(expected_s, flight.spec.slo_s) + GRACE_S + _ANSWER_MARGIN_S
 
     def withdraw(self, device: str, id: int, now: float) -> InFlightQuery | None:
-        """As :meth:`completed`, for a query that may run all the same: it is remembered for a while."""
+        """Remove and remember a query that may still run; as :meth:`completed`."""
         flight = self.completed(device, id)
         if flight is not None and flight.query.terms.nbytes <= _WITHDRAWN_BYTES:
             kept = self._withdrawn.setdefault(device, {})
@@ -162,7 +162,7 @@ class InFlightTable:
         return None if known is None else known[0]
 
     def all_withdrawn(self, device: str, now: float) -> list[InFlightQuery]:
-        """Remove and return withdrawn queries that may have been running when the device was lost."""
+        """Remove and return withdrawn queries that may have run when the device was lost."""
         return [flight for flight, until in self._withdrawn.pop(device, {}).values() if until > now]
 
     def lost(self, device: str) -> list[InFlightQuery]:

@@ -1,4 +1,4 @@
-"""Follows plans make-before-break: routes of applications, options of devices, connections to executors.
+"""Follows plans make-before-break: routes, options of devices, connections.
 
 Connects the core to the reports of its executors and to the configuration of the control plane.
 """
@@ -70,13 +70,13 @@ class Rollout:
         self._step(now)
 
     def tick(self, now: float) -> None:
-        """Time limits of queries and of a plan's adoption. To be called several times a second."""
+        """Apply time limits of queries and adoption; called several times a second."""
         self.core.sweep(now)
         if now >= self._adoption.due():
             self._step(now)
 
     def keep_executors(self) -> None:
-        """Connections to the plan's devices, and to those that old routes or queries under way still need."""
+        """Connect to the plan's devices, and to those that old routes or queries need."""
         if self.config is None:
             return
         wanted = {device.device: device.endpoint for device in self.config.plan.devices if device.endpoint}
@@ -125,7 +125,7 @@ class Rollout:
             logger.info("plan_adopted", version=adoption.adopted)
 
     def _set_options(self, now: float) -> None:
-        """Set each device's options. A draining device takes only applications that no other device has warm."""
+        """Set each device's options; draining ones keep what only they have warm."""
         states = {device: state for device, state in self.executors.states().items() if state is not None}
         option_sets = {device: self._options.of(device, state.warm) for device, state in states.items()}
         elsewhere = {

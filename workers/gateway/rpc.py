@@ -1,4 +1,4 @@
-"""The V2 gRPC edge: calls of ``inference.GRPCInferenceService``. Calls front and metadata; no decisions here.
+"""The V2 gRPC edge: calls of ``inference.GRPCInferenceService``.
 
 A call is admitted by its headers (method, key, deadline, compression), so that no client can make the gateway read a
 message that it would reject anyway. :mod:`workers.v2.grpc` parses and renders messages.
@@ -108,11 +108,11 @@ class Rpc:
             return Admitted(catalog, None, error.with_traceback(None))
 
     def current(self, admitted: Admitted) -> bool:
-        """Whether the decision still holds: a key is revoked at once."""
+        """Return True if the decision still holds: a key is revoked at once."""
         return admitted.config is self._front.catalog
 
     def _endpoint(self, fields: dict[bytes, bytes]) -> tuple[Endpoint, str]:
-        """The endpoint, and the hash of the API key; empty if the endpoint needs none. Raises GatewayError."""
+        """Return endpoint and hash of the API key (or ""). Raises GatewayError."""
         path = fields[b":path"]
         if fields[b":method"] != b"POST" or not fields.get(b"content-type", b"").startswith(b"application/grpc"):
             raise Invalid("request: must be a POST of application/grpc")
@@ -138,7 +138,9 @@ class Rpc:
     def _submit(
         self, data: Buffer, left_s: float | None, read_at: float, receiver: Receiver, client: str
     ) -> InFlightQuery:
-        """Submit a serialised query; ``receiver`` gets its serialised response or error, perhaps before this returns.
+        """Submit a serialised query.
+
+        ``receiver`` gets its serialised response or error, perhaps before this returns.
 
         Raises:
             GatewayError: it is not a valid query.
@@ -159,7 +161,7 @@ class Rpc:
         return front.submit(spec, query, variant, read_at, self._answer, receiver, client)
 
     def _read(self, fields: grpc.RequestFields) -> tuple[V2Query, tuple[ApplicationSpec, str | None]]:
-        """The query, its application, and the variant that it names. Raises GatewayError and V2Error."""
+        """Parse query, application and named variant. Raises GatewayError and V2Error."""
         front, message = self._front, fields.parse()
         spec, variant = front.catalog.resolve(message.model_name, message.model_version or None)
         query = grpc.query(message, fields.contents, spec.signature, front.accounts.limits.query_rows)
@@ -167,7 +169,7 @@ class Rpc:
         return query, (spec, variant)
 
     def _answered(self, flight: InFlightQuery, outcome: Outcome) -> None:
-        """Settle a query's call. Raises ModelFailed if the result could not be rendered and the client got that."""
+        """Settle a query's call. Raises ModelFailed if the client got a rendering error."""
         receiver: Receiver = flight.context
         if isinstance(outcome, GatewayError):
             receiver.settle(outcome)

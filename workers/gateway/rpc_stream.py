@@ -1,4 +1,4 @@
-"""``ModelStreamInfer`` calls: many queries on one stream, submitted like single ones."""
+"""``ModelStreamInfer``: streams of queries, each submitted like a single one."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ class _StreamQuery:
 
 
 class Streaming(Endpoint):
-    """The endpoint of these calls. Queries of a stream are answered in order; an error ends a query, not the stream.
+    """The endpoint of stream calls.
+
+    Queries of a stream are answered in order; an error ends a query, not the stream.
 
     Args:
         refused: called with each error that ``submit`` raised.
@@ -111,7 +113,7 @@ class Streaming(Endpoint):
 
 
 class _Stream:
-    """One call. It is not read beyond its limits, so that a client that does not read responses fills no memory."""
+    """One call, read only within its limits: unread responses fill no memory."""
 
     def __init__(self, streaming: Streaming, call: Call):
         self._streaming = streaming
@@ -140,7 +142,7 @@ class _Stream:
         self._begin(self._call.connection.touched)
 
     def end(self, error: GatewayError | None) -> None:
-        """Take no more queries; end the stream once all are answered, with the error if there is one."""
+        """Take no more queries; end the stream, with any error, once all are answered."""
         if self._call is None:
             return
         if error is not None:
@@ -194,7 +196,7 @@ class _Stream:
             self._begin(time.monotonic())
 
     def _keep(self, call: Call) -> bool:
-        """Have the server count the bytes that are kept here; False: too many, and the stream has ended."""
+        """Have the server count buffered bytes; False: too many, and the stream has ended."""
         if call.keep(self._waiting_bytes, self._answers):
             return True
         self.forget()

@@ -1,4 +1,4 @@
-"""One gateway process from its start to its end: a front with its core, one of several fronts, or their core."""
+"""A gateway process from start to end: a front with its core, or one of the two."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m workers.executor --device FILE_OR_JSON``: the executor process of one device.
+"""``python -m workers.executor --device FILE_OR_JSON``: one device's process.
 
 Settings come from the environment (``NEREUS_QUEUE_ROWS``, ``NEREUS_PROFILE_SHARE``, ``NEREUS_LOG_LEVEL``). The process
 dies with its parent. SIGTERM: new batches are refused, waiting ones finished within two seconds, the rest refused.

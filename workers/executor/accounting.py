@@ -1,4 +1,4 @@
-"""Deferred accounting: statistics, metrics and latency estimates of batches, updated by the dozen.
+"""Deferred accounting: statistics, metrics and estimates, updated by the dozen.
 
 Between two short runs, accounting for one batch takes several times as long as it takes for many at once, while code
 and data are cached. Nothing reads the accounts between two batches; what does calls

@@ -24,8 +24,12 @@ _LEAST, _MOST = -3600.0, 86400.0
 
 
 class RefusalInfo(NamedTuple):
-    """A query of one gateway, by the gateway's number, as far as it takes to refuse it. ``deadline``: seconds on the
-    monotonic clock."""
+    """A query of one gateway, as far as a refusal needs it.
+
+    Attributes:
+        id: the gateway's number.
+        deadline: seconds on the monotonic clock.
+    """
 
     connection: FrameConnection
     id: int
@@ -122,7 +126,7 @@ class DispatchedBatch(msgspec.Struct, eq=False):
 
 
 def _sizes(shapes: Sequence[CheckedShape]) -> tuple[int, int, bool, int]:
-    """Rows of all queries, most rows of one, whether all have one shape, and the largest extent."""
+    """Return rows of all, most rows of one, whether shapes are one, largest extent."""
     if not shapes:
         return 0, 0, True, 0
     rows = [shape.rows for shape in shapes]
@@ -137,7 +141,7 @@ def _without(column: Sequence, gone: set[int]) -> list:
 def admit(
     message: ReceivedBatch, body: memoryview, application: CheckedShapes, connection: FrameConnection, now: float
 ) -> tuple[DispatchedBatch, list[tuple[int, str]]]:
-    """The batch of those queries that are right, and (id, what is wrong) of the others."""
+    """Return the batch of valid queries, and (id, error text) of the others."""
     alike = _alike(message, body, application, connection, now)
     return (alike, []) if alike is not None else _one_by_one(message, body, application, connection, now)
 
@@ -244,8 +248,10 @@ def waits_already(id: int) -> str:
 
 
 def _starts(message: ReceivedBatch) -> tuple[list[tuple[int, ...]], int]:
-    """Where each query's inputs begin in the body, and how long the body has to be. A query of no known shape has
-    none."""
+    """Return where each query's inputs begin, and the length that the body must have.
+
+    A query of no known shape has no inputs.
+    """
     known = [[max(0, header.nbytes) for header in shape.inputs] for shape in read_shapes(message.shapes)]
     sizes = [known[place] if 0 <= place < len(known) else [] for _, place, _ in message.queries]
     starts: list[list[int]] = [[] for _ in sizes]

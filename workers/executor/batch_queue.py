@@ -1,4 +1,4 @@
-"""The queue of batches: kept in order of arrival, each run whole on the variant it names. Pure."""
+"""The queue of batches: in order of arrival, each run whole on its variant. Pure."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class BatchQueue:
         return totals
 
     def needs(self, variant: int) -> bool:
-        """Whether a batch waits for this variant."""
+        """Return True if a batch waits for this variant."""
         return any(batch.variant == variant and batch.rows for batch in self.waiting)
 
     def holds(self, connection: FrameConnection, ids: Collection[int]) -> set[int]:
-        """Which of these queries of a gateway wait here."""
+        """Return those of a gateway's queries that wait here."""
         found: set[int] = set()
         for batch in self.waiting:
             if batch.connection is connection:
@@ -62,7 +62,7 @@ class BatchQueue:
         self.waiting = deque(batch for batch in self.waiting if batch.connection is not connection)
 
     def clear(self) -> list[RefusalInfo]:
-        """Every query that waits, taken out."""
+        """Remove and return all waiting queries."""
         out = [info for batch in self.waiting for info in batch.refusal_infos()]
         self.waiting.clear()
         return out

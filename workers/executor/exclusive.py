@@ -1,4 +1,4 @@
-"""Work other than batches that needs the device to itself, and when it may have it.
+"""Work other than batches that needs the device to itself, and when it may run.
 
 ``PLAN`` work (warming up what a plan wants, unloading) alternates with batches, so that a busy device still changes
 plans. ``FIRST`` runs wait until nothing is queued, but not for ever. ``MEASURE`` steps run when the device would idle;
@@ -31,8 +31,14 @@ class WorkKind(StrEnum):
 
 @dataclass(slots=True)
 class ExclusiveRequest:
-    """``expected_s``: how long the call will take; ``latest``: when a FIRST run stops waiting for empty queues.
-    ``limit_s``: when the watchdog terminates it. ``variant``: id of what it runs; 0 for none."""
+    """A call that needs the device to itself.
+
+    Attributes:
+        expected_s: the expected duration.
+        latest: when a FIRST run stops waiting for empty queues.
+        limit_s: when the watchdog terminates it.
+        variant: id of what it runs; 0 for none.
+    """
 
     kind: WorkKind
     call: Callable[[], Any]
@@ -44,7 +50,7 @@ class ExclusiveRequest:
 
 
 class Exclusive:
-    """Requests that wait for the device; the device's loop asks which one is due. Decides only, runs nothing.
+    """Requests that wait for the device. Decides which one is due, runs nothing.
 
     Args:
         share: least share of a busy device's time for MEASURE steps (0 to 1).

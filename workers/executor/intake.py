@@ -15,7 +15,9 @@ from .stats import DeviceSecond
 
 
 class Intake:
-    """Takes batches in. Each query is answered once: here where it is refused, else when its batch has run.
+    """Takes batches in.
+
+    Each query is answered once: here where it is refused, else when its batch has run.
 
     Args:
         queue_rows: rows that may wait.

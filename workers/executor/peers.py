@@ -1,4 +1,4 @@
-"""The connected peers: gateways, with the plan that each routes by, and the node daemon."""
+"""Connected peers: gateways, with the plan that each follows, and the node daemon."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Peers:
         self.gateways[connection] = max(plan_version, self.gateways[connection])
 
     def all_moved(self, plan_version: int) -> bool:
-        """Whether every connected gateway routes by this plan or a newer one."""
+        """Return True if every connected gateway routes by this plan or a newer one."""
         return all(moved >= plan_version for moved in self.gateways.values())
 
     def send_to_gateways(self, message: Frame) -> None:

@@ -67,7 +67,7 @@ class Replies:
             self.refuse(connection, [ids[place]], variant.application, "failed", f"{variant.name}: {text}", False)
 
     def _stopped(self, batch: DispatchedBatch, loaded: Loaded, ids: Sequence[int], limit_s: float) -> None:
-        """Refuse the queries of a stopped run. Any of several may be the endless one: each may be tried again."""
+        """Refuse the queries of a stopped run; each of several may be tried again."""
         variant = loaded.variant
         if ids:
             text = f"{variant.name}: the run did not end within {limit_s:g} s and was stopped"
@@ -77,7 +77,7 @@ class Replies:
         self._peers.report(Relay(FaultReport(device=self._device, variant=variant.id, cause="stopped", detail=detail)))
 
     def refuse_all(self, infos: Iterable[RefusalInfo], code: str, text: str) -> None:
-        """Refuse queries that were taken out of their batches; retryable while they have time left."""
+        """Refuse queries taken out of their batches; retryable while they have time left."""
         now = time.monotonic()
         for info in infos:
             if code == "late" and self._had_time(info):

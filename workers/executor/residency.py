@@ -1,4 +1,4 @@
-"""Which variants are loaded: brings a plan into force, make before break where memory allows."""
+"""Loaded variants: brings plans into force, make before break if memory allows."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Residency:
 
     @property
     def settling(self) -> bool:
-        """Whether a plan is on its way into force."""
+        """Return True while a plan is on its way into force."""
         return self._task is not None and not self._task.done()
 
     @property
@@ -73,7 +73,7 @@ class Residency:
         return sum(loaded.memory_bytes for loaded in self.loaded.values())
 
     def apply(self, message: Apply) -> None:
-        """Make this the plan; what is still loading for an older one stays only if the new one wants it."""
+        """Make this the plan; variants still loading stay only if it wants them."""
         self._target = message
         if not self.settling:
             self._task = asyncio.get_running_loop().create_task(self._settle())
@@ -125,7 +125,7 @@ class Residency:
         await self.tidy()
 
     async def _load_relief(self, target: Apply, applications: dict[str, ApplicationSpec]) -> None:
-        """Load what should stand by, after the plan is in force and only into memory that is free."""
+        """Load standby variants once the plan is in force, into free memory only."""
         for resident in target.plan.relief:
             application = applications.get(resident.variant.application)
             path = target.paths.get(resident.variant.digest)
@@ -233,8 +233,10 @@ class Residency:
         return not 0 < limit < memory
 
     async def _make_room(self, resident: Resident, residents: dict[int, Resident]) -> None:
-        """Where the newcomer does not fit beside the others, unload variants that the new plan does not keep: break
-        before make. Gateways learn it first, and what is queued is still served for a moment."""
+        """Unload variants outside of the new plan if a newcomer does not fit otherwise.
+
+        Break before make: gateways learn it first, and queued batches are still served for a moment.
+        """
         limit = self._runtime.device.memory_bytes
         need = max(resident.memory_bytes, resident.variant.size_bytes)
         order = {Role.STANDBY: 0, Role.WARMING: 1, Role.LEAVING: 2, Role.PLANNED: 3}

@@ -1,4 +1,4 @@
-"""Connections of gateways and the node: each message goes to the part that it is for."""
+"""Connections of gateways and the node, with a handler for each message."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Handler = Callable[[FrameConnection, Any, memoryview], None]
 
 
 class PeerServer:
-    """Speaks frames with every peer. An error in handling a message closes that connection alone."""
+    """Speaks frames with every peer; an error in a message closes its connection."""
 
     def __init__(self, device: DeviceService, measuring: Measuring):
         self._device = device
@@ -105,7 +105,7 @@ class PeerServer:
             _log.warning("peer_lost", name=peer.name if peer else "?", error=str(error) or type(error).__name__)
 
     async def close(self, within_s: float = 1.0) -> None:
-        """Close all connections once what was written has left, or after ``within_s`` seconds."""
+        """Close all connections after pending writes, or after ``within_s`` seconds."""
         loop = asyncio.get_running_loop()
         until = loop.time() + within_s
         for connection in list(self._connections):

@@ -58,15 +58,29 @@ class Credential(msgspec.Struct, frozen=True):
     control_url: str = ""
 
 
-class MemberLink:
-    """A member's connection, for as long as :meth:`run` runs.
+@dataclass(frozen=True)
+class Membership:
+    """A member and its control plane.
 
-    Args:
+    Attributes:
         kind: ``node`` or ``gateway``; also names the websocket's path.
         name: the member's name in the cluster.
         control_url: ``http(s)://HOST:PORT`` of the control plane.
         home: where ``members/<kind>-<name>.json`` keeps the credential (mode 0600).
         join_token: admits a member that has no credential yet, or whose credential is refused; may be empty.
+    """
+
+    kind: str
+    name: str
+    control_url: str
+    home: Path
+    join_token: str
+
+
+class MemberLink:
+    """A member's connection, for as long as :meth:`run` runs.
+
+    Args:
         join: makes the message that is sent first on each connection.
         on_message: called with each understood message except Joined and Pending; an exception is logged.
         on_up: called once admitted (after each reconnect too).
@@ -75,27 +89,23 @@ class MemberLink:
 
     def __init__(
         self,
+        membership: Membership,
         *,
-        kind: str,
-        name: str,
-        control_url: str,
-        home: Path,
-        join_token: str,
         join: Callable[[], control.FromMember],
         on_message: Callable[[control.ToMember], None],
         on_up: Callable[[], None] = lambda: None,
         on_down: Callable[[], None] = lambda: None,
         timing: LinkTiming | None = None,
     ):
+        kind, self._control_url = membership.kind, membership.control_url
         self._decode = _DECODERS[kind]
-        self._url = "ws" + control_url.removeprefix("http") + f"/ws/{kind}/"
-        self._control_url = control_url
-        self._file = home / "members" / f"{kind}-{disk.safe_name(name)}.json"
-        self._join_token = join_token
+        self._url = "ws" + self._control_url.removeprefix("http") + f"/ws/{kind}/"
+        self._file = membership.home / "members" / f"{kind}-{disk.safe_name(membership.name)}.json"
+        self._join_token = membership.join_token
         self._join = join
         self._on_message, self._on_up, self._on_down = on_message, on_up, on_down
         self._timing = timing or LinkTiming()
-        self._log = log.get("link").bind(member=name)
+        self._log = log.get("link").bind(member=membership.name)
         self._outbox = Outbox()
         self._filled = asyncio.Event()
         self._use_join_token = False

@@ -16,7 +16,7 @@ from registry.models import JoinToken, hash_secret
 from tests.node.conftest import QUICK_RESTART, STAND_IN
 from tests.running import free_ports
 from workers.gateway.gateway import FrontProcess, GatewayOptions
-from workers.link import LinkTiming, MemberLink
+from workers.link import LinkTiming, MemberLink, Membership
 from workers.node import devices
 from workers.node.daemon import NodeDaemon
 from workers.protocol import control
@@ -85,11 +85,7 @@ class LinkedGateway:
         self.received: list[control.GatewayConfig] = []
         self.stuck = False
         self.link = MemberLink(
-            kind="gateway",
-            name="front",
-            control_url=f"http://127.0.0.1:{port}",
-            home=home,
-            join_token="join-me",
+            Membership("gateway", "front", f"http://127.0.0.1:{port}", home, "join-me"),
             join=lambda: control.JoinGateway(name="front", address=f"http://127.0.0.1:{http}"),
             on_message=self._receive,
             timing=TIMING,

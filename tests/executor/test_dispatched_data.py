@@ -15,7 +15,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.executor.harness import Executor, Peer, application, resident, rows, save, variant
 from tests.wild import models
 from workers.protocol.frames import (
-    Cancel,
     Metrics,
     MetricsRequest,
     Refusal,
@@ -24,6 +23,7 @@ from workers.protocol.frames import (
     RunBatch,
     StatsReport,
     TensorHeader,
+    Withdraw,
 )
 from workers.protocol.specs import Signature, TensorSpec
 
@@ -145,7 +145,7 @@ async def test_those_that_are_taken_out_leave_the_others_their_own_inputs(execut
     peer.grant({id: query(400, id) for id in range(100, 110)}, max_rows=1, budgets=dict.fromkeys(range(100, 110), 60.0))
     peer.grant(queries, budgets={2: -0.5, 9: -0.5} | {id: 60.0 for id in queries if id not in (2, 9)})
     for id in (1, 5, 6):
-        peer.connection.send(Cancel(id))
+        peer.connection.send(Withdraw(id))
     for id in (2, 9):
         refusal, _ = await peer.answer(id)
         assert (refusal.code, refusal.retryable) == ("late", False)

@@ -13,7 +13,6 @@ import pytest
 from tests.executor.harness import Executor, Peer, application, resident, rows, variant
 from workers.executor.codec import encode
 from workers.protocol.frames import (
-    Cancel,
     ExecutorState,
     Metrics,
     MetricsRequest,
@@ -21,6 +20,7 @@ from workers.protocol.frames import (
     RequestShape,
     Results,
     RunBatch,
+    Withdraw,
 )
 
 LATE = -0.001
@@ -79,7 +79,7 @@ async def test_a_batch_runs_as_one_on_the_variant_that_it_names(gateway, tiny_mo
             result, outputs = await gateway.answer(id)
             # What the plan's resident may take in a turn is no limit here: the gateway knows the profile too.
             assert (result.variant, result.batch_rows) == (name, 8)
-            assert result.held_s >= result.run_s > 0
+            assert result.occupied_s >= result.run_s > 0
             expected = session.run(None, {"x": inputs[id]})[0]
             np.testing.assert_allclose(outputs["y"], expected, rtol=1e-4, atol=1e-5)
 
@@ -123,7 +123,7 @@ async def test_an_application_that_serves_late_has_late_batches_run(executor, ti
 async def test_one_cancelled_in_a_batch_that_waits_leaves_the_others_alone(gateway):
     occupy(gateway)
     grant(gateway, range(1, 5))
-    gateway.connection.send(Cancel(3))
+    gateway.connection.send(Withdraw(3))
     found = await answers(gateway, (1, 2, 4))
     assert {answer.batch_rows for answer in found} == {3}
     assert 3 not in gateway.answers
@@ -131,7 +131,7 @@ async def test_one_cancelled_in_a_batch_that_waits_leaves_the_others_alone(gatew
     occupy(gateway, 901)
     grant(gateway, range(11, 13))
     for id in (11, 12):
-        gateway.connection.send(Cancel(id))
+        gateway.connection.send(Withdraw(id))
     grant(gateway, range(21, 23))
     assert {answer.batch_rows for answer in await answers(gateway, range(21, 23))} == {2}
     assert {11, 12}.isdisjoint(gateway.answers)

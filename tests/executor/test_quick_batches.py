@@ -8,7 +8,7 @@ import numpy as np
 import onnxruntime
 from prometheus_client.parser import text_string_to_metric_families
 
-from workers.protocol.frames import Cancel, Metrics, MetricsRequest
+from workers.protocol.frames import Metrics, MetricsRequest, Withdraw
 
 from .harness import Executor, application, resident, rows, variant
 
@@ -51,7 +51,7 @@ async def test_a_backlog_of_quick_batches_leaves_the_loop_to_others(tiny_models,
         x = {"x": np.ones((1, 4), np.float32)}
         ids = [gateway.dispatch(x, budget_s=600.0) for _ in range(1000)]
         await gateway.answer(ids[0])
-        gateway.connection.send(Cancel(ids[-1]))
+        gateway.connection.send(Withdraw(ids[-1]))
         for id in ids[:-1]:
             await gateway.answer(id)
         after = gateway.dispatch(x, budget_s=600.0)

@@ -13,7 +13,6 @@ from onnx import TensorProto, helper
 from tests.executor.harness import Executor, application, resident, rows, save, variant
 from workers.protocol.control import Overload
 from workers.protocol.frames import (
-    Cancel,
     Hello,
     Metrics,
     MetricsRequest,
@@ -21,6 +20,7 @@ from workers.protocol.frames import (
     Refusal,
     Results,
     StatsReport,
+    Withdraw,
 )
 from workers.protocol.framing import PREFIX, VERSION
 from workers.protocol.specs import Signature, TensorSpec
@@ -132,7 +132,7 @@ async def test_a_query_that_is_cancelled_while_it_runs_is_answered_as_ever(execu
     gateway = await executor.applied(1, [resident(variant(1, path), 0.02)], [application()], [path])
     gateway.grant({id: rows(1, seed=id) for id in range(16)})
     for id in range(4):
-        gateway.connection.send(Cancel(id))
+        gateway.connection.send(Withdraw(id))
     for id in range(16):
         assert isinstance((await gateway.answer(id))[0], Results)
 

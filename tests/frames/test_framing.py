@@ -97,7 +97,7 @@ class _Transport:
 
 
 def test_frames_sent_together_are_one_write_and_arrive_as_they_would_singly():
-    messages = [(frames.Cancel(1), ()), (frames.Cancel(2), [b"abc", memoryview(b"de")]), (frames.Moved(3), [b""])]
+    messages = [(frames.Withdraw(1), ()), (frames.Withdraw(2), [b"abc", memoryview(b"de")]), (frames.Moved(3), [b""])]
     heard: list[tuple[frames.Frame, bytes]] = []
     receiver = frames.FrameConnection(
         frames.ToExecutor, lambda _, message, body: heard.append((message, bytes(body))), lambda *_: None

@@ -68,7 +68,7 @@ def test_what_does_not_add_up_is_said(output, rows, size, words):
     assert words in str(error.value)
 
 
-@pytest.mark.parametrize("field", ["queue_s", "run_s", "held_s", "accuracy", "accuracy_normalized"])
+@pytest.mark.parametrize("field", ["queue_s", "run_s", "occupied_s", "accuracy", "accuracy_normalized"])
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_number_that_no_statistics_could_hold_is_refused(field, value):
     broken = msgspec.structs.replace(results((GOOD,), (1, 2, 3)), **{field: value})

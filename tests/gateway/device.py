@@ -21,7 +21,6 @@ import sys
 import numpy as np
 
 from workers.protocol.frames import (
-    Cancel,
     ExecutorState,
     FrameConnection,
     Hello,
@@ -33,6 +32,7 @@ from workers.protocol.frames import (
     RunBatch,
     ToExecutor,
     WarmVariant,
+    Withdraw,
 )
 
 
@@ -72,7 +72,7 @@ class Device:
                 rows, variant = message.shapes[place].rows, names[0] if names else "none"
                 report("query", budget_s=budget_s, rows=rows, variant=variant)
             asyncio.get_running_loop().call_later(self.delay_s, self.answer, connection, message, body)
-        elif isinstance(message, Cancel):
+        elif isinstance(message, Withdraw):
             report("cancel", id=message.id)
         elif isinstance(message, Moved):
             report("moved", plan_version=message.plan_version)

@@ -13,7 +13,7 @@ BIG, SMALL = (VARIANTS["numbers"][name][0] for name in ("big", "small"))
 
 
 def offered(adoption: Adoption, version: int, now: float, **placed) -> None:
-    adoption.offer(plan(version, placed, ENDPOINTS), now)
+    adoption.set_target(plan(version, placed, ENDPOINTS), now)
     adoption.step(now)
 
 

@@ -136,7 +136,7 @@ async def test_a_device_that_was_slow_for_a_while_can_show_that_it_is_not_any_mo
 # --- the holder by itself ---------------------------------------------------------------------------------------------
 
 
-class Carrier:
+class HandlerStub:
     """Takes decisions and keeps them; ``able`` says whether it can send."""
 
     def __init__(self) -> None:
@@ -150,7 +150,7 @@ class Carrier:
             self.dispatched.append((batch.device.name, list(batch.queries)))
         return self.able
 
-    def refused(self, flight: InFlightQuery) -> None:
+    def refused_by_binding(self, flight: InFlightQuery) -> None:
         self.ended.append(flight)
         self.then(flight)
 
@@ -159,17 +159,19 @@ class Carrier:
 
 
 class Held:
-    """A holder with one device that takes ``run_s`` for up to ``most`` rows, and its carrier."""
+    """A holder with one device that takes ``run_s`` for up to ``most`` rows, and its handler."""
 
     def __init__(self, slo_s: float = 60.0, run_s: float = 0.01, most: int = 1):
         self.spec = application("numbers", slo_s)
-        self.carrier = Carrier()
-        self.holding = BindingDriver(self.carrier, GatewayMetrics())
+        self.handler = HandlerStub()
+        self.holding = BindingDriver(self.handler, GatewayMetrics())
         self.now = asyncio.get_running_loop().time()
         self.ids = itertools.count(1)
         self.holding.configure({"numbers": self.spec}, self.now)
         times = LatencyModel([(most, run_s)], interpolate=False)
-        self.holding.offer("d0", {QueryClass("numbers"): OptionSet([ServingOption(1, 100.0, times, most)])}, self.now)
+        self.holding.set_options(
+            "d0", {QueryClass("numbers"): OptionSet([ServingOption(1, 100.0, times, most)])}, self.now
+        )
         self.holding.set_up("d0", True, self.now)
 
     def submit(self) -> InFlightQuery:
@@ -186,39 +188,39 @@ class Held:
 
 async def test_a_device_that_cannot_be_sent_to_rests_and_is_tried_again():
     held = Held()
-    held.carrier.able = False
+    held.handler.able = False
     flight = held.submit()
     await held.settle()
-    assert held.carrier.ended == [flight]
+    assert held.handler.ended == [flight]
     assert len(held.holding) == 0
-    held.carrier.able = True
+    held.handler.able = True
     refused = held.submit()
     await held.settle()
-    assert held.carrier.ended == [flight, refused], "the device still rests"
+    assert held.handler.ended == [flight, refused], "the device still rests"
     await asyncio.sleep(2 * RETRY_S)
     again = held.submit()
     await held.settle()
-    assert held.carrier.dispatched == [("d0", [again])]
+    assert held.handler.dispatched == [("d0", [again])]
 
 
 async def test_what_is_booked_is_granted_when_its_time_comes():
     held = Held()
     flights = [held.submit() for _ in range(3)]
     await held.settle()
-    assert held.carrier.dispatched == [("d0", [flights[0]])]
+    assert held.handler.dispatched == [("d0", [flights[0]])]
     assert held.holding.held == flights[1:]
     held.holding.completed([flights[0]], held.now + 0.01, 1, 0.01)
-    assert held.carrier.dispatched[1:] == [("d0", [flights[1]])]
+    assert held.handler.dispatched[1:] == [("d0", [flights[1]])]
 
 
 async def test_an_answer_that_brings_the_next_query_is_no_trouble():
     held = Held(slo_s=0.005)
     more: list[InFlightQuery] = []
-    held.carrier.then = lambda flight: more.append(held.submit()) if len(more) < 3 else None
+    held.handler.then = lambda flight: more.append(held.submit()) if len(more) < 3 else None
     first = held.submit()
     for _ in range(4):
         await held.settle()
-    assert held.carrier.ended == [first, *more]
+    assert held.handler.ended == [first, *more]
     assert len(more) == 3 and len(held.holding) == 0
 
 
@@ -226,17 +228,17 @@ async def test_a_batch_that_nobody_waits_for_keeps_its_device_until_it_should_en
     held = Held()
     gone, waits = held.submit(), held.submit()
     await held.settle()
-    held.holding.abandoned(gone, held.now)
-    assert held.carrier.dispatched == [("d0", [gone])], "the device cannot stop what it runs"
+    held.holding.withdraw_dispatched(gone, held.now)
+    assert held.handler.dispatched == [("d0", [gone])], "the device cannot stop what it runs"
     await asyncio.sleep(0.05)
-    assert held.carrier.dispatched[1:] == [("d0", [waits])]
+    assert held.handler.dispatched[1:] == [("d0", [waits])]
 
 
 async def test_the_last_one_of_a_batch_that_has_run_keeps_nothing_from_the_next():
     held = Held(slo_s=600.0, run_s=60.0, most=2)
     answered, gone, *wait = [held.submit() for _ in range(4)]
     await held.settle()
-    assert held.carrier.dispatched == [("d0", [answered, gone])]
+    assert held.handler.dispatched == [("d0", [answered, gone])]
     held.holding.completed([answered], held.now, 2, 0.01)
-    held.holding.abandoned(gone, held.now)
-    assert held.carrier.dispatched[1:] == [("d0", wait)]
+    held.holding.withdraw_dispatched(gone, held.now)
+    assert held.handler.dispatched[1:] == [("d0", wait)]

@@ -33,7 +33,7 @@ class Device(Executors):
         super().__init__("gateway", None)
         self.grants = []
 
-    def ask(self, device, messages) -> bool:
+    def send_batches(self, device, messages) -> bool:
         self.grants += [message for message, _ in messages]
         return True
 
@@ -47,7 +47,9 @@ async def test_answered_refused_and_cancelled_queries_leave_no_circles():
     spec = application("numbers", 60.0)
     now = asyncio.get_running_loop().time()
     core.configure(Catalog(GatewayConfig(applications=(spec,), key_hashes=(), plan=PlanSpec(version=1))), now)
-    core.offer("d0", {QueryClass("numbers"): OptionSet([ServingOption(1, 100.0, LatencyModel([(1, 0.01)]), 1)])}, now)
+    core.set_options(
+        "d0", {QueryClass("numbers"): OptionSet([ServingOption(1, 100.0, LatencyModel([(1, 0.01)]), 1)])}, now
+    )
     core._driver.set_up("d0", True, now)
     bodies = weakref.WeakSet()
     ended: list[type] = []
@@ -75,7 +77,7 @@ async def test_answered_refused_and_cancelled_queries_leave_no_circles():
             ),
             memoryview(bytes(16)),
         )
-        front.cancel(flights[1])
+        front.withdraw(flights[1])
         assert len(ended) == 2 and front.accounts.queries == 0
         flights.clear()
         devices.grants.clear()

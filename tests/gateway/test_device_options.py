@@ -35,7 +35,9 @@ class World:
     def offered(self, *warm: tuple[int, str]) -> dict[str, list]:
         self.options.moved(self.moving.__contains__)
         made = self.options.of("d0", tuple(WarmVariant(id, f"v{id}", name, 90.0, True) for id, name in warm))
-        return {name.application: [(o.variant, o.max_rows) for o in menu.options] for name, menu in made.items()}
+        return {
+            name.application: [(o.variant, o.max_rows) for o in option_set.options] for name, option_set in made.items()
+        }
 
 
 def application(name: str = "app", slo_s: float = 0.3, weight: float = 1.0) -> ApplicationSpec:

@@ -39,7 +39,7 @@ class Plane:
         self.asked.append((bytes(data), waits))
         return SimpleNamespace(query=SimpleNamespace(id=bytes(data).decode("latin-1")[:20]), waits=waits)
 
-    def cancel(self, flight) -> None:
+    def withdraw(self, flight) -> None:
         self.cancelled += 1
 
 
@@ -47,7 +47,7 @@ class Plane:
 async def streaming(**given):
     async with serving(**given) as (server, echo):
         plane = Plane()
-        endpoint = Streaming(plane.submit, echo.rejected, plane.cancel)
+        endpoint = Streaming(plane.submit, echo.rejected, plane.withdraw)
         echo.admit = lambda head: Admitted(echo.key, endpoint, client="a key")
         yield server, plane, endpoint
 

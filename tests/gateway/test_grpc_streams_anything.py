@@ -56,7 +56,7 @@ class Plane:
             size = self.rnd.choice([0, 10, 10, 2000, 60_000])
             waits.settle(pb.ModelInferResponse(id=id, raw_output_contents=[bytes(size)]).SerializeToString())
 
-    def cancel(self, flight) -> None:
+    def withdraw(self, flight) -> None:
         # Fails where it was answered or cancelled before.
         del self.waiting[flight.query.id]
         self.fates[flight.query.id] = "cancelled"
@@ -68,7 +68,7 @@ class Talk:
     def __init__(self, rnd: random.Random) -> None:
         self.rnd = rnd
         echo, self.plane, self.transport = Echo(), Plane(rnd), Transport()
-        self.endpoint = Streaming(self.plane.submit, echo.rejected, self.plane.cancel)
+        self.endpoint = Streaming(self.plane.submit, echo.rejected, self.plane.withdraw)
         echo.admit = lambda head: Admitted(echo.key, self.endpoint, client="a key")
         self.server = GrpcServer(
             echo, GrpcLimits(message_bytes=100_000, buffered_bytes=rnd.choice([60_000, 400_000, 4_000_000]))

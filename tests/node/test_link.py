@@ -13,7 +13,7 @@ import pytest
 
 from tests.node.conftest import QUICK_LINK
 from tests.node.control_plane import ControlPlane
-from workers.link import MemberLink
+from workers.link import MemberLink, Membership
 from workers.protocol import control
 from workers.protocol.specs import ApplicationStats, DeviceState, PlanSpec
 
@@ -26,11 +26,7 @@ class Member:
     def __init__(self, home, url: str, join_token: str = "join-me", timing=QUICK_LINK):
         self.events: list[object] = []
         self.link = MemberLink(
-            kind="gateway",
-            name="gate 1/α",
-            control_url=url,
-            home=home,
-            join_token=join_token,
+            Membership("gateway", "gate 1/α", url, home, join_token),
             join=lambda: control.JoinGateway(name="gate", address="127.0.0.1:8000"),
             on_message=self.events.append,
             on_up=lambda: self.events.append("up"),

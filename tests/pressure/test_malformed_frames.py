@@ -15,7 +15,7 @@ import pytest
 from tests.gateway.conftest import AUTH, application, config, plan, wait_for
 from tests.gateway.test_failures import BODY, PATH
 from workers.protocol import frames
-from workers.protocol.frames import Cancel, FrameConnection, Hello, Moved, RequestShape, RunBatch, TensorHeader
+from workers.protocol.frames import FrameConnection, Hello, Moved, RequestShape, RunBatch, TensorHeader, Withdraw
 from workers.protocol.framing import MAX_BODY, MAX_HEADER, PREFIX, VERSION
 
 from .conftest import MIB, SLO_S
@@ -39,14 +39,14 @@ def batch(id: int, nbytes: int = 16, budget_s: float = 1.0) -> RunBatch:
 MALFORMED = {
     "garbage": bytes(range(256)) * 40,
     "garbage after Hello": HELLO + b"\xff" * 5000,
-    "another version": HELLO + prefixed(msgspec.msgpack.encode(Cancel(1)), version=VERSION + 1),
+    "another version": HELLO + prefixed(msgspec.msgpack.encode(Withdraw(1)), version=VERSION + 1),
     "a header too large": HELLO + prefixed(b"", header=MAX_HEADER + 1),
     "a body too large": HELLO + prefixed(b"", body=MAX_BODY + 1),
     "a header that is no message": HELLO + prefixed(b"\xc1\xc1\xc1"),
     "an empty header": HELLO + prefixed(b""),
     "a message that nobody knows": HELLO + prefixed(msgspec.msgpack.encode(["Shutdown", 1])),
     "a message that is not for executors": HELLO + prefixed(msgspec.msgpack.encode(["Refusal", 1, "late", "x", True])),
-    "a message with fields of other types": HELLO + prefixed(msgspec.msgpack.encode(["Cancel", "first"])),
+    "a message with fields of other types": HELLO + prefixed(msgspec.msgpack.encode(["Withdraw", "first"])),
     "a message that lacks fields": HELLO + prefixed(msgspec.msgpack.encode(["RunBatch", 1, "app"])),
     "a message that another role may send": HELLO + prefixed(msgspec.msgpack.encode(["MetricsRequest"])),
     "a second Hello": HELLO + HELLO,
@@ -149,7 +149,7 @@ STATE = b"".join(frames.encode(frames.ExecutorState("bad", 1, (WARM,), False, {}
 ANSWERS = {
     "garbage": b"HTTP/1.1 400 Bad Request\r\n\r\n",
     "another version": prefixed(msgspec.msgpack.encode(["Refusal", 1, "late", "x", True]), version=VERSION + 1),
-    "a message that is not for gateways": b"".join(frames.encode(Cancel(1))),
+    "a message that is not for gateways": b"".join(frames.encode(Withdraw(1))),
     "half a frame": prefixed(b"\x93", header=100),
 }
 

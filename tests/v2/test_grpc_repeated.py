@@ -106,7 +106,7 @@ def outcome(read, data) -> object:
         return str(error).partition(";")[0]
     terms = query.terms
     parts = [bytes(part) for part in query.parts]
-    return query.id, query.latency_s, parts, terms.form, terms.rows, terms.outputs, terms.nbytes, owner
+    return query.id, query.latency_s, parts, terms.shape, terms.rows, terms.outputs, terms.nbytes, owner
 
 
 def remembered(

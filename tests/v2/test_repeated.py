@@ -61,7 +61,7 @@ def outcome(parse) -> object:
     except V2Error as error:
         return str(error)
     terms = query.terms
-    return (query.id, query.latency_s, [bytes(p) for p in query.parts], terms.form, terms.outputs, terms.min_accuracy)
+    return (query.id, query.latency_s, [bytes(p) for p in query.parts], terms.shape, terms.outputs, terms.min_accuracy)
 
 
 @given(st.lists(BODIES, min_size=1, max_size=12))

@@ -1,4 +1,4 @@
-"""The executor: one process per device. It loads variants and runs the batches that gateways dispatch, nothing else.
+"""The executor: one process per device, which loads variants and runs batches.
 
 Entry point: ``python -m workers.executor``. ``device.DeviceService`` puts the parts together; ``device_loop`` tells the
 life of a batch. Imports ``workers.protocol`` and the latency model of ``workers.dispatch``, never ``workers.gateway``

@@ -1,4 +1,4 @@
-"""``python -m workers.executor --device FILE_OR_JSON``: the executor process of one device.
+"""``python -m workers.executor --device FILE_OR_JSON``: one device's process.
 
 Settings come from the environment (``NEREUS_QUEUE_ROWS``, ``NEREUS_PROFILE_SHARE``, ``NEREUS_LOG_LEVEL``). The process
 dies with its parent. SIGTERM: new batches are refused, waiting ones finished within two seconds, the rest refused.
@@ -95,12 +95,12 @@ async def serve(info: DeviceInfo, settings: Settings) -> None:
     ticking = loop.create_task(device.tick())
     stopping = loop.create_task(stop.wait())
     listening = await loop.create_unix_server(server.connection, sock=listener)
-    logger.info("listening", endpoint=info.endpoint, cores=list(info.cores), kind=info.kind)
+    logger.info("executor_started", endpoint=info.endpoint, cores=list(info.cores), kind=info.kind)
     # The loop ends by itself only through a fault; without it the process must not go on looking alive.
     await asyncio.wait([running, ticking, stopping], return_when=asyncio.FIRST_COMPLETED)
     for task in (running, ticking):
         if task.done():
-            logger.error("device loop ended", error=repr(task.exception()))
+            logger.error("device_loop_ended", error=repr(task.exception()))
             os._exit(1)
     listening.close()
     Path(info.endpoint.removeprefix("unix:")).unlink(missing_ok=True)
@@ -111,7 +111,7 @@ async def serve(info: DeviceInfo, settings: Settings) -> None:
     ticking.cancel()
     await server.close()
     device.close()
-    logger.info("stopped")
+    logger.info("executor_stopped")
     # A model run that does not end must not keep the process: its thread cannot be interrupted.
     sys.stderr.flush()
     os._exit(0)

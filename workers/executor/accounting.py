@@ -1,4 +1,4 @@
-"""Deferred accounting: statistics, metrics and latency estimates of batches, updated by the dozen.
+"""Deferred accounting: statistics, metrics and estimates, updated by the dozen.
 
 Between two short runs, accounting for one batch takes several times as long as it takes for many at once, while code
 and data are cached. Nothing reads the accounts between two batches; what does calls
@@ -26,7 +26,7 @@ class Entry(msgspec.Struct, eq=False):
         rows, queries, failed: their numbers; ``failed`` counts queries.
         waited_s: seconds from receipt to start.
         run_s: seconds inside ``session.run``.
-        held_s: seconds that it held the device.
+        occupied_s: seconds that it occupied the device.
         ended: when it ended, in seconds on the monotonic clock.
         extent: the largest open dimension of its queries.
     """
@@ -37,7 +37,7 @@ class Entry(msgspec.Struct, eq=False):
     failed: int
     waited_s: float
     run_s: float
-    held_s: float
+    occupied_s: float
     ended: float
     extent: int
 
@@ -49,14 +49,14 @@ class DeferredAccounting:
         self._second = second
         self._meters = meters
         self._entries: list[Entry] = []
-        self._held_s = 0.0
+        self._occupied_s = 0.0
 
     def note(self, entry: Entry) -> None:
         """A batch ended."""
         entries = self._entries
         entries.append(entry)
-        self._held_s += entry.held_s
-        if self._held_s > _MOST_S or len(entries) >= _MOST:
+        self._occupied_s += entry.occupied_s
+        if self._occupied_s > _MOST_S or len(entries) >= _MOST:
             self.settle()
 
     def settle(self) -> None:
@@ -64,7 +64,7 @@ class DeferredAccounting:
         entries = self._entries
         if not entries:
             return
-        self._entries, self._held_s = [], 0.0
+        self._entries, self._occupied_s = [], 0.0
         for entry in entries:
             loaded, rows, run_s = entry.loaded, entry.rows, entry.run_s
             application, variant = loaded.variant.application, loaded.variant.name

@@ -1,4 +1,4 @@
-"""Runs a batch and encodes its outputs for the wire, for one query or for many at once.
+"""Runs a batch and encodes its outputs, for one query or for many at once.
 
 Done where models run, so that encoding text does not block the event loop.
 """
@@ -21,8 +21,11 @@ from .runtime import RunnableModel
 
 
 class GroupAnswer(msgspec.Struct, eq=False):
-    """``headers`` and ``body`` of queries whose outputs have the same shapes but for their rows. ``queries``: their
-    places in the batch; None: all."""
+    """Outputs of queries whose shapes are equal except for their rows.
+
+    Attributes:
+        queries: their places in the batch; None: all.
+    """
 
     queries: Sequence[int] | None
     headers: tuple[ResultTensor, ...] = ()
@@ -67,7 +70,7 @@ def _wanted(batch: DispatchedBatch) -> tuple[str, ...] | None:
 
 
 def _whole(batch: DispatchedBatch, outputs: dict[str, np.ndarray]) -> GroupAnswer | None:
-    """All queries in one answer; None where they want different outputs, or these have to be encoded one by one."""
+    """Encode all queries as one answer; None: outputs differ, or need encoding each."""
     wanted = _wanted(batch)
     if wanted is None:
         return None

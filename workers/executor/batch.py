@@ -23,9 +23,13 @@ from .request_shapes import CheckedShape, CheckedShapes, InvalidQuery
 _LEAST, _MOST = -3600.0, 86400.0
 
 
-class Ticket(NamedTuple):
-    """A query of one gateway, by the gateway's number, as far as it takes to refuse it. ``deadline``: seconds on the
-    monotonic clock."""
+class RefusalInfo(NamedTuple):
+    """A query of one gateway, as far as a refusal needs it.
+
+    Attributes:
+        id: the gateway's number.
+        deadline: seconds on the monotonic clock.
+    """
 
     connection: FrameConnection
     id: int
@@ -74,11 +78,11 @@ class DispatchedBatch(msgspec.Struct, eq=False):
             whole[name] = (array if array.flags.aligned else array.copy()).reshape((rows, *tail))
         return whole
 
-    def tickets(self) -> list[Ticket]:
+    def refusal_infos(self) -> list[RefusalInfo]:
         """All its queries."""
-        return self._tickets(range(len(self.ids)))
+        return self._refusal_infos(range(len(self.ids)))
 
-    def take_late(self, loaded: Loaded, now: float) -> list[Ticket]:
+    def take_late(self, loaded: Loaded, now: float) -> list[RefusalInfo]:
         """The queries that would be late even if they ran at ``now`` and alone, taken out."""
         if loaded.application.late == "serve":
             return []
@@ -90,11 +94,11 @@ class DispatchedBatch(msgspec.Struct, eq=False):
                 places.append(place)
         return self.take_out(places)
 
-    def take_out(self, places: Collection[int]) -> list[Ticket]:
+    def take_out(self, places: Collection[int]) -> list[RefusalInfo]:
         """Take the queries at these places of the columns out; the others stay."""
         if not places:
             return []
-        out = self._tickets(places)
+        out = self._refusal_infos(places)
         gone = set(places)
         if self.body is not None:
             stay = np.repeat([k not in gone for k in range(len(self.ids))], [shape.rows for shape in self.shapes])
@@ -107,9 +111,9 @@ class DispatchedBatch(msgspec.Struct, eq=False):
         self.soonest = self.arrived + min(self.budgets, default=0.0)
         return out
 
-    def _tickets(self, places: Collection[int]) -> list[Ticket]:
+    def _refusal_infos(self, places: Collection[int]) -> list[RefusalInfo]:
         return [
-            Ticket(
+            RefusalInfo(
                 self.connection,
                 self.ids[k],
                 self.application,
@@ -122,7 +126,7 @@ class DispatchedBatch(msgspec.Struct, eq=False):
 
 
 def _sizes(shapes: Sequence[CheckedShape]) -> tuple[int, int, bool, int]:
-    """Rows of all queries, most rows of one, whether all have one shape, and the largest extent."""
+    """Return rows of all, most rows of one, whether shapes are one, largest extent."""
     if not shapes:
         return 0, 0, True, 0
     rows = [shape.rows for shape in shapes]
@@ -137,7 +141,7 @@ def _without(column: Sequence, gone: set[int]) -> list:
 def admit(
     message: ReceivedBatch, body: memoryview, application: CheckedShapes, connection: FrameConnection, now: float
 ) -> tuple[DispatchedBatch, list[tuple[int, str]]]:
-    """The batch of those queries that are right, and (id, what is wrong) of the others."""
+    """Return the batch of valid queries, and (id, error text) of the others."""
     alike = _alike(message, body, application, connection, now)
     return (alike, []) if alike is not None else _one_by_one(message, body, application, connection, now)
 
@@ -244,8 +248,10 @@ def waits_already(id: int) -> str:
 
 
 def _starts(message: ReceivedBatch) -> tuple[list[tuple[int, ...]], int]:
-    """Where each query's inputs begin in the body, and how long the body has to be. A query of no known shape has
-    none."""
+    """Return where each query's inputs begin, and the length that the body must have.
+
+    A query of no known shape has no inputs.
+    """
     known = [[max(0, header.nbytes) for header in shape.inputs] for shape in read_shapes(message.shapes)]
     sizes = [known[place] if 0 <= place < len(known) else [] for _, place, _ in message.queries]
     starts: list[list[int]] = [[] for _ in sizes]

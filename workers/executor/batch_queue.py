@@ -1,4 +1,4 @@
-"""The queue of batches: kept in order of arrival, each run whole on the variant it names. Pure."""
+"""The queue of batches: in order of arrival, each run whole on its variant. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from workers.protocol.frames import FrameConnection
 
-from .batch import DispatchedBatch, Ticket
+from .batch import DispatchedBatch, RefusalInfo
 
 
 class BatchQueue:
@@ -38,18 +38,18 @@ class BatchQueue:
         return totals
 
     def needs(self, variant: int) -> bool:
-        """Whether a batch waits for this variant."""
+        """Return True if a batch waits for this variant."""
         return any(batch.variant == variant and batch.rows for batch in self.waiting)
 
     def holds(self, connection: FrameConnection, ids: Collection[int]) -> set[int]:
-        """Which of these queries of a gateway wait here."""
+        """Return those of a gateway's queries that wait here."""
         found: set[int] = set()
         for batch in self.waiting:
             if batch.connection is connection:
                 found.update(batch.ids)
         return found.intersection(ids)
 
-    def cancel(self, connection: FrameConnection, id: int) -> bool:
+    def withdraw(self, connection: FrameConnection, id: int) -> bool:
         """Take one query out; False where it does not wait here."""
         for batch in self.waiting:
             if batch.connection is connection and id in batch.ids:
@@ -61,14 +61,14 @@ class BatchQueue:
         """Drop all batches of a gateway that is gone."""
         self.waiting = deque(batch for batch in self.waiting if batch.connection is not connection)
 
-    def clear(self) -> list[Ticket]:
-        """Every query that waits, taken out."""
-        out = [ticket for batch in self.waiting for ticket in batch.tickets()]
+    def clear(self) -> list[RefusalInfo]:
+        """Remove and return all waiting queries."""
+        out = [info for batch in self.waiting for info in batch.refusal_infos()]
         self.waiting.clear()
         return out
 
-    def strand(self, variants: Collection[int]) -> list[Ticket]:
+    def strand(self, variants: Collection[int]) -> list[RefusalInfo]:
         """The queries of batches whose variant is none of these, taken out."""
         stranded = [batch for batch in self.waiting if batch.variant not in variants]
         self.waiting = deque(batch for batch in self.waiting if batch.variant in variants)
-        return [ticket for batch in stranded for ticket in batch.tickets()]
+        return [info for batch in stranded for info in batch.refusal_infos()]

@@ -1,4 +1,4 @@
-"""Sessions with BF16 tensors, which onnxruntime neither takes from nor gives as numpy arrays."""
+"""Sessions with BF16 tensors, which onnxruntime does not pass as numpy arrays."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ONNX_TYPE = 16
 
 
 def possible(signature: Signature) -> bool:
-    """Whether onnxruntime's Python interface can run it: text goes in only where no BF16 comes out."""
+    """Return False for text inputs with BF16 outputs: onnxruntime cannot pass both."""
     text = any(spec.datatype == "BYTES" for spec in signature.inputs)
     return not (text and any(spec.datatype == "BF16" for spec in signature.outputs))
 
@@ -28,7 +28,7 @@ def run(
     inputs: Mapping[str, np.ndarray],
     options: ort.RunOptions | None,
 ) -> list[np.ndarray]:
-    """``session.run`` with arrays of ``ml_dtypes.bfloat16`` among inputs or outputs; raises what it raises."""
+    """Run a session with ``ml_dtypes.bfloat16`` arrays; raises what it raises."""
     if any(array.dtype == object for array in inputs.values()):
         given = {name: _value(array) if array.dtype == BF16 else array for name, array in inputs.items()}
         return session.run(names, given, options)

@@ -29,7 +29,7 @@ class CodecError(ValueError):
 
 
 def decode(header: TensorHeader, data: memoryview) -> np.ndarray:
-    """The tensor as an array of ``header.shape``; BYTES become objects of ``str``, the others share ``data``.
+    """Decode a tensor; BYTES become objects of ``str``, the others share ``data``.
 
     Raises:
         CodecError: unknown datatype, a size that does not fit the shape, or BYTES that are not UTF-8.
@@ -94,8 +94,7 @@ def encode(name: str, array: np.ndarray) -> tuple[TensorHeader, Buffer]:
 
 
 def packed(array: np.ndarray) -> Buffer:
-    """The bytes of such an array: a copy where it is small, which is sooner done, else shared if it lies in one
-    piece."""
+    """Return an array's bytes: a copy if small, else shared where it is contiguous."""
     if array.nbytes <= SMALL:
         return array.tobytes()
     # A memoryview of bytes cannot be cast from bool/half formats; a uint8 view always can.

@@ -1,4 +1,4 @@
-"""The executor's parts put together: what it reports of its device, and how it is started and stopped."""
+"""The executor's parts put together: the device's state, start and stop."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ _LOADER_NICE = 10
 
 
 class DeviceService:
-    """Owns the device. ``intake`` takes what gateways send, ``device_loop`` runs it, ``residency`` follows the plan."""
+    """Owns the device.
+
+    ``intake`` takes batches from gateways, ``device_loop`` runs them, ``residency`` follows the plan.
+    """
 
     def __init__(self, info: DeviceInfo, runtime: Runtime, peers: Peers, queue_rows: int, profile_share: float):
         self.info = info
@@ -108,7 +111,7 @@ class DeviceService:
         self.device_loop.wake()
 
     def set_draining(self, draining: bool) -> None:
-        """Ask gateways to send nothing new, or to send again; what comes all the same is still queued."""
+        """Ask gateways to stop or resume sending; queries that still arrive are queued."""
         if draining != self.draining:
             self.draining = draining
             self.changed()
@@ -122,8 +125,7 @@ class DeviceService:
         return self._meters.text(self.queue.rows, roles)
 
     async def tick(self) -> None:
-        """Ten times a second: the queues' state to gateways while rows wait or a run is overdue; each second:
-        statistics."""
+        """Report waiting rows and overdue runs ten times a second, statistics once."""
         ticks, tidying = 0, None
         while True:
             await asyncio.sleep(0.1)
@@ -170,7 +172,7 @@ class DeviceService:
         await self.device_loop.run()
 
     async def stop(self, grace_s: float) -> None:
-        """Refuse what is new, finish what waits within ``grace_s`` seconds, refuse the rest."""
+        """Refuse new queries, finish waiting ones for up to ``grace_s``, refuse the rest."""
         self.device_loop.stopping = True
         self.queue.closed = "this device is shutting down"
         self.changed()
@@ -181,6 +183,6 @@ class DeviceService:
         self.device_loop.wake()
 
     def close(self) -> None:
-        """Let the threads go."""
+        """Stop the threads."""
         self.device_loop.close()
         self._loader.shutdown(wait=False, cancel_futures=True)

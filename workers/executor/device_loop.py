@@ -1,4 +1,4 @@
-"""The device loop: everything that runs on the device goes through here, one thing at a time.
+"""The device loop: runs everything on the device, one thing at a time.
 
 The life of a batch in the executor:
 
@@ -39,7 +39,7 @@ from .runtime import RunError, RunStopped
 from .thread import Thread
 from .watchdog import Watchdog
 
-_log = log.get("device_loop")
+_log = log.get("executor.device_loop")
 #: seconds after which a FIRST run hands the queue back, so that gateways can still find another device
 FIRST_RUN_PATIENCE_S = 0.1
 #: the shortest timer in seconds: uvloop's timers count milliseconds, and shorter ones would spin
@@ -117,18 +117,20 @@ class DeviceLoop:
         await self._ended
 
     def wake(self) -> None:
-        """Something may go next that did not before."""
+        """Schedule the next step."""
         if not self._scheduled and not self._busy:
             self._scheduled = True
             self._loop.call_soon(self._step)
 
     def busy_s(self, now: float) -> float:
-        """Seconds until the device is free, as expected. A run that is overdue is expected to take as long again as it
-        is overdue."""
+        """Expected seconds until the device is free.
+
+        A run that is overdue is expected to take as long again as it is overdue.
+        """
         return abs(self.busy_until - now) if self._busy else 0.0
 
     def overdue(self, now: float) -> bool:
-        """Whether what runs should have ended by now."""
+        """Return True if the running work should have ended by now."""
         return self._busy and now > self.busy_until + OVERDUE_S
 
     def close(self) -> None:
@@ -176,7 +178,7 @@ class DeviceLoop:
     # --- a batch ----------------------------------------------------------------------------------------------------
 
     def start(self, batch: DispatchedBatch, loaded: Loaded) -> bool:
-        """Start a batch that arrives while nothing else waits, if the device is idle; False: it has to be queued."""
+        """Start a batch if the device is idle and nothing waits; False: queue it."""
         if self._busy or self._scheduled or self._exclusive.requests:
             return False
         read = batch.connection, batch.connection.reads
@@ -312,7 +314,7 @@ class DeviceLoop:
                 self._on_change()
         if request.future.done():
             if error is not None and not isinstance(error, RunError):
-                _log.error("abandoned work failed", kind=request.kind, error=str(error))
+                _log.error("cancelled_work_failed", kind=request.kind, error=str(error))
         elif error is not None:
             request.future.set_exception(error)
         else:
@@ -327,7 +329,10 @@ class DeviceLoop:
 
 
 def _failed(batch: DispatchedBatch, loaded: Loaded, error: BaseException) -> answers.Outcome:
-    """The outcome of a batch that a fault of ours has cost; the model's own errors are answers. Others must not pay."""
-    _log.error("batch failed", variant=loaded.variant.name, exc_info=error)
+    """Build the outcome of a batch that failed internally.
+
+    Errors of the model are answers.
+    """
+    _log.error("batch_failed", variant=loaded.variant.name, exc_info=error)
     text = str(error) or type(error).__name__
     return [], [(place, text) for place in range(len(batch.ids))], 0.0

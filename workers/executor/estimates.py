@@ -1,4 +1,4 @@
-"""Latency of a variant's batches on this device: its profile, and whether batches drift away from it. Pure.
+"""Latency of a variant's batches: its profile, and drift from it. Pure.
 
 *Drift* is long-lived: the profile no longer describes the device and should be measured again. Each size class has an
 estimate of its own. Most queries are smaller than the largest of their class, at which it was measured: that they take
@@ -48,8 +48,11 @@ class LatencyEstimate:
         self._reported_at = -DRIFT_EVERY_S
 
     def observe(self, now: float, rows: int, run_s: float, extent: int = 0) -> None:
-        """Take in one batch of ``rows`` that ran for ``run_s`` seconds and ended at ``now``. ``extent``: the largest
-        open dimension of its queries."""
+        """Account for a batch of ``rows`` that ran for ``run_s`` and ended at ``now``.
+
+        Args:
+            extent: the largest open dimension of its queries.
+        """
         expected_s = self._expected.seconds(rows)
         ratio = run_s / expected_s
         if self._size is not None and extent != self._size and ratio < 1.0:
@@ -64,8 +67,10 @@ class LatencyEstimate:
             self._outside_since = now
 
     def drifted(self, now: float) -> float | None:
-        """The ratio, once it has been outside :data:`TOLERATED` for long enough, at most every five minutes; never
-        where the measured size is unknown: measuring again would give the same."""
+        """Return the ratio if it was out of :data:`TOLERATED` long enough, else None.
+
+        At most every five minutes; never where the measured size is unknown: measuring again would give the same.
+        """
         if (
             self._outside_since is None
             or self._size == 0
@@ -78,5 +83,5 @@ class LatencyEstimate:
         return self.ratio
 
     def usual_s(self, rows: int) -> float:
-        """Seconds that a batch takes here usually: as profiled (p95), or as much longer as batches took on average."""
+        """Return usual seconds of a batch: as profiled (p95), times the ratio if above 1."""
         return self.profiled.seconds(rows) * (self.ratio if self.ratio > 1.0 else 1.0)

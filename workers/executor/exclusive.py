@@ -1,4 +1,4 @@
-"""Work other than batches that needs the device to itself, and when it may have it.
+"""Work other than batches that needs the device to itself, and when it may run.
 
 ``PLAN`` work (warming up what a plan wants, unloading) alternates with batches, so that a busy device still changes
 plans. ``FIRST`` runs wait until nothing is queued, but not for ever. ``MEASURE`` steps run when the device would idle;
@@ -31,8 +31,14 @@ class WorkKind(StrEnum):
 
 @dataclass(slots=True)
 class ExclusiveRequest:
-    """``expected_s``: how long the call will take; ``latest``: when a FIRST run stops waiting for empty queues.
-    ``limit_s``: when the watchdog terminates it. ``variant``: id of what it runs; 0 for none."""
+    """A call that needs the device to itself.
+
+    Attributes:
+        expected_s: the expected duration.
+        latest: when a FIRST run stops waiting for empty queues.
+        limit_s: when the watchdog terminates it.
+        variant: id of what it runs; 0 for none.
+    """
 
     kind: WorkKind
     call: Callable[[], Any]
@@ -44,7 +50,7 @@ class ExclusiveRequest:
 
 
 class Exclusive:
-    """Requests that wait for the device; the device's loop asks which one is due. Decides only, runs nothing.
+    """Requests that wait for the device. Decides which one is due, runs nothing.
 
     Args:
         share: least share of a busy device's time for MEASURE steps (0 to 1).
@@ -55,7 +61,7 @@ class Exclusive:
         #: those that wait; for others to look at
         self.requests: list[ExclusiveRequest] = []
         self._plan_turn = True
-        self._push_in_at = 0.0
+        self._next_measure_at = 0.0
 
     def add(self, request: ExclusiveRequest) -> None:
         self.requests.append(request)
@@ -82,7 +88,7 @@ class Exclusive:
         if request is not None and (queued_rows == 0 or now >= request.latest):
             return self._pop(request)
         request = self._first(WorkKind.MEASURE)
-        if request is not None and now >= self._push_in_at:
+        if request is not None and now >= self._next_measure_at:
             return self._pop(request)
         return None
 
@@ -99,8 +105,8 @@ class Exclusive:
         quiet_at = last_arrival + QUIET_S
         if now >= quiet_at or request.expected_s <= SHORT * tightest_slo_s:
             return self._pop(request), now
-        return None, min(self._push_in_at, quiet_at)
+        return None, min(self._next_measure_at, quiet_at)
 
     def measured(self, now: float, took_s: float) -> None:
         """Account for a MEASURE step that ended at ``now``."""
-        self._push_in_at = now + took_s * (1.0 - self._share) / self._share
+        self._next_measure_at = now + took_s * (1.0 - self._share) / self._share

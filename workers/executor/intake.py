@@ -15,7 +15,9 @@ from .stats import DeviceSecond
 
 
 class Intake:
-    """Takes batches in. Each query is answered once: here where it is refused, else when its batch has run.
+    """Takes batches in.
+
+    Each query is answered once: here where it is refused, else when its batch has run.
 
     Args:
         queue_rows: rows that may wait.
@@ -50,8 +52,8 @@ class Intake:
         idle = not queue.waiting
         if not idle:
             taken = queue.holds(connection, batch.ids)
-            for ticket in batch.take_out([k for k, id in enumerate(batch.ids) if id in taken]):
-                refuse(connection, [ticket.id], name, "invalid", waits_already(ticket.id), False)
+            for info in batch.take_out([k for k, id in enumerate(batch.ids) if id in taken]):
+                refuse(connection, [info.id], name, "invalid", waits_already(info.id), False)
         if not batch.rows:
             return
         queue.last_arrival = now
@@ -66,7 +68,7 @@ class Intake:
         loaded = self._residents.variants.get(message.variant)
         if loaded is None or loaded.variant.application != name:
             text = f"variant {message.variant} of {name} is not warm on this device"
-            return self._replies.refuse_all(batch.tickets(), "not_resident", text)
+            return self._replies.refuse_all(batch.refusal_infos(), "not_resident", text)
         if not (idle and self._device_loop.start(batch, loaded)):
             queue.waiting.append(batch)
             self._device_loop.wake()
@@ -77,14 +79,14 @@ class Intake:
         if not queued or queued + batch.largest <= self._queue_rows:
             return
         out = batch.take_out([k for k, shape in enumerate(batch.shapes) if queued + shape.rows > self._queue_rows])
-        self._second.refused(batch.application, sum(ticket.rows for ticket in out))
+        self._second.refused(batch.application, sum(info.rows for info in out))
         text = f"{queued} rows wait here already, the limit is {self._queue_rows}"
-        ids = [ticket.id for ticket in out]
+        ids = [info.id for info in out]
         self._replies.refuse(batch.connection, ids, batch.application, "overloaded", text, True)
 
-    def cancel(self, connection: FrameConnection, id: int) -> None:
-        """Forget a query that still waits; one that runs already is answered as ever."""
-        if self._queue.cancel(connection, id):
+    def withdraw(self, connection: FrameConnection, id: int) -> None:
+        """Drop a waiting query; a running one is still answered."""
+        if self._queue.withdraw(connection, id):
             self._device_loop.wake()
 
     def gone(self, connection: FrameConnection) -> None:

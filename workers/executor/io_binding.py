@@ -1,4 +1,4 @@
-"""I/O binding: runs of small batches through buffers that stay bound to the session, bytes in and bytes out.
+"""I/O binding: small batches run through buffers that stay bound to the session.
 
 onnxruntime then neither converts nor allocates arrays, which for the smallest models is a good part of a run.
 """
@@ -52,7 +52,7 @@ class IOBindings:
             self.most_rows = min(self.most_rows, most_rows)
 
     def run(self, inputs: memoryview, rows: int, outputs: tuple[str, ...]) -> Packed | None:
-        """None where the model has to be run in another way: it raised, or gives other shapes than its signature has.
+        """Run a batch; None: run it otherwise, the model raised or broke its signature.
 
         Args:
             inputs: one behind the other in the signature's order.
@@ -81,7 +81,12 @@ class IOBindings:
 
 
 class _Binding:
-    """Buffers of a fixed number of rows. ``places``: bytes of inputs; ``wanted``: headers and arrays by outputs."""
+    """Buffers of a fixed number of rows.
+
+    Attributes:
+        places: bytes of inputs.
+        wanted: headers and arrays by outputs.
+    """
 
     __slots__ = ("_outputs", "io", "places", "wanted")
 

@@ -15,8 +15,11 @@ from .runtime import RunnableModel
 
 
 class Role(StrEnum):
-    """``WARMING``: ready, its plan not yet in force. ``PLANNED``: part of the plan in force. ``LEAVING``: of an older
-    plan, and gateways may still route by it. ``STANDBY``: in no plan, kept so that a swap back is instant."""
+    """The part that a loaded variant has in plans.
+
+    ``WARMING``: ready, its plan not yet in force. ``PLANNED``: part of the plan in force. ``LEAVING``: of an older
+    plan, and gateways may still route by it. ``STANDBY``: in no plan, kept so that a swap back is instant.
+    """
 
     WARMING = "warming"
     PLANNED = "planned"
@@ -71,7 +74,7 @@ class Loaded:
             self._smaller = [(size, LatencyEstimate(shapes.of_class(resident.smaller, size), size)) for size in sizes]
 
     def at(self, extent: int) -> LatencyEstimate:
-        """The estimate for queries as large as ``extent`` (:class:`.CheckedShape`); 0: of any size."""
+        """Return the estimate for queries of this extent (:class:`.CheckedShape`); 0: any."""
         if extent:
             for size, estimate in self._smaller:
                 if extent <= size:
@@ -80,7 +83,7 @@ class Loaded:
 
     @property
     def ratio(self) -> float:
-        """Observed over profiled run time, a slow moving average over batches of all sizes; 0 before any."""
+        """Moving average of observed over profiled run time, of all sizes; 0 before any."""
         seen = [self.estimate, *(estimate for _, estimate in self._smaller)]
         batches = sum(estimate.batches for estimate in seen)
         return sum(estimate.batches * estimate.ratio for estimate in seen) / batches if batches else 0.0
@@ -98,14 +101,14 @@ class Loaded:
 
 
 class DeviceResidents:
-    """The contents of this device: warm variants by id, and request shapes by application."""
+    """The device's contents: warm variants by id, request shapes by application."""
 
     def __init__(self) -> None:
         self.variants: dict[int, Loaded] = {}
         self.applications: dict[str, CheckedShapes] = {}
 
     def keep_applications(self, specs: Mapping[str, ApplicationSpec]) -> None:
-        """Know these applications only; request shapes of one that changed are checked anew."""
+        """Replace the applications; request shapes of changed ones are checked anew."""
         known = self.applications
         self.applications = {
             name: known[name] if name in known and known[name].spec == spec else CheckedShapes(spec)

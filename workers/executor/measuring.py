@@ -1,4 +1,4 @@
-"""Profile jobs: load time, peak memory, latency by batch size and, where ordered, accuracy; in small steps.
+"""Profile jobs: load time, peak memory, latency by batch and accuracy, in steps.
 
 Batches 1, 2, 4 ... ``max_batch`` are measured with :meth:`~.runtime.RunnableModel.sample`; of a model whose batch size
 is fixed at 1, that one. Growing stops at the first batch whose p95 passes the SLO, and that point is kept: it bounds
@@ -35,7 +35,7 @@ from .runtime import Arrays, LoadError, RunError, RunnableModel, RunStopped, Run
 from .size_classes import SizeClasses
 from .watchdog import PROFILING_LEAST_S
 
-_log = log.get("measuring")
+_log = log.get("executor.measuring")
 #: enough runs of one batch size: FEW and LONG_S seconds of them, or MANY whatever their time, or LEAST once they
 #: took TOO_LONG_S together
 FEW, MANY, LEAST = 20, 200, 5
@@ -55,7 +55,7 @@ class _Failed(Exception):
 
 @dataclass(slots=True)
 class _Memory:
-    """Growth of used memory over this job's own steps: what grows between them belongs to others."""
+    """Growth of used memory over this job's own steps; others' growth is left out."""
 
     runtime: Runtime
     level: int = 0
@@ -96,7 +96,10 @@ class Measuring:
         self._task: asyncio.Task | None = None
 
     def order(self, message: Measure) -> None:
-        """Queue a job; one with a known number replaces the old one (a node may ask again after it lost touch)."""
+        """Queue a job; one with a known number replaces the old one.
+
+        A node may ask again after it lost its connection.
+        """
         order = message.order
         self.cancel(order.job)
         classes = SizeClasses(order.application.sizes)
@@ -133,7 +136,7 @@ class Measuring:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            _log.exception("measuring failed", job=job.order.job)
+            _log.exception("measuring_failed", job=job.order.job)
             report = ProfileFailed(job=job.order.job, message=f"{type(error).__name__}: {error}")
         finally:
             if self._current is job:
@@ -191,7 +194,11 @@ class Measuring:
     async def _class(
         self, job: _Job, model: RunnableModel, memory: _Memory, size: int, batches: list[int], done: int
     ) -> bool:
-        """Measure a size class; whether memory allows larger batches than it came to. ``done``: batches before."""
+        """Measure a size class; True if memory allows larger batches.
+
+        Args:
+            done: batches before.
+        """
         device, slo_s = self._device, job.order.application.slo_s
         of = len(batches) * len(job.classes) + (1 if job.order.validation is not None else 0)
         tried = max((point.batch for point in job.classes.points()), default=0)
@@ -217,8 +224,11 @@ class Measuring:
         self._progress(job, "measuring", (index + min(1.0, part)) / of, always=False)
 
     async def _first_run(self, order: ProfileOrder, model: RunnableModel, memory: _Memory) -> None:
-        """Warm up with one row. A variant that never ran on this device type does so on a drained device: its
-        duration is unknown; a limit ends it."""
+        """Warm up with one row.
+
+        A variant that never ran on this device type does so on a drained device: its duration is unknown; a limit
+        ends it.
+        """
         slo_s = order.application.slo_s
         most_s = limit_s(0.0, slo_s)
         call = functools.partial(memory.around, lambda: model.run(model.sample(1), 1))

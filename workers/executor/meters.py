@@ -11,7 +11,7 @@ _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 
 
 
 class Meters:
-    """All of them, in a registry of their own; each carries the device."""
+    """The executor's metrics, labelled with the device."""
 
     def __init__(self, device: str):
         self._registry = CollectorRegistry()
@@ -55,7 +55,7 @@ class Meters:
         self._busy.add((), run_s)
 
     def waited(self, application: str, seconds: float, queries: int = 1) -> None:
-        """So many queries waited that long each."""
+        """Record queue times."""
         self._queue.observe((application,), seconds, queries)
 
     def profiled(self, took_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Queries of different sizes in one run: inputs padded to the longest, outputs cut back. Pure numpy.
+"""Queries of different sizes in one run: inputs padded, outputs cut back. Pure.
 
 The symbolic names of a model's dimensions define which axes of an output follow which axes of the inputs.
 """
@@ -15,8 +15,10 @@ Axes = Mapping[str, tuple[str | None, ...]]
 
 
 def lengths(axes: Axes, arrays: Arrays, padding: Mapping[str, float]) -> dict[str, int] | None:
-    """Lengths of a query's padded axes, by symbolic name; None: two of one name differ, which only the model itself
-    can judge."""
+    """Return lengths of padded axes by symbolic name; None: two of one name differ.
+
+    Only the model itself can judge such a query.
+    """
     found: dict[str, int] = {}
     for name in padding:
         array = arrays[name]
@@ -37,8 +39,7 @@ def padded_bytes(queries: Sequence[Arrays], padding: Mapping[str, float]) -> int
 
 
 def concatenate(queries: Sequence[Arrays], padding: Mapping[str, float]) -> Arrays:
-    """One batch of several queries' inputs, row after row; those in ``padding`` filled up with their value at the end
-    of each axis, to the longest."""
+    """Join queries' inputs into one batch, those in ``padding`` filled up at the end."""
     if len(queries) == 1:
         return queries[0]
     return {name: _joined([query[name] for query in queries], padding.get(name)) for name in queries[0]}
@@ -60,8 +61,10 @@ def _joined(arrays: Sequence[np.ndarray], value: float | None) -> np.ndarray:
 def cut(
     array: np.ndarray, symbols: Sequence[str | None], own: Mapping[str, int], whole: Mapping[str, int]
 ) -> np.ndarray:
-    """One query's rows of an output without what padding added: axes named as a padded input's, and as long, get the
-    query's own length."""
+    """Return one query's rows of an output without padding.
+
+    Axes named as a padded input's, and as long, get the query's own length.
+    """
     places = []
     for axis, size in enumerate(array.shape):
         symbol = symbols[axis] if axis and axis < len(symbols) else None

@@ -1,4 +1,4 @@
-"""The connected peers: gateways, with the plan that each routes by, and the node daemon."""
+"""Connected peers: gateways, with the plan that each follows, and the node daemon."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from workers import log
 from workers.protocol.control import ProfileDone, ProfileFailed
 from workers.protocol.frames import Buffer, Frame, FrameConnection, Relay
 
-_log = log.get("peers")
+_log = log.get("executor.peers")
 #: a peer that lets this much pile up has stopped reading, and its answers are worthless by now
 MAX_PENDING_BYTES = 256 * 1024 * 1024
 
@@ -26,7 +26,7 @@ class Peers:
         self.gateways[connection] = max(plan_version, self.gateways[connection])
 
     def all_moved(self, plan_version: int) -> bool:
-        """Whether every connected gateway routes by this plan or a newer one."""
+        """Return True if every connected gateway routes by this plan or a newer one."""
         return all(moved >= plan_version for moved in self.gateways.values())
 
     def send_to_gateways(self, message: Frame) -> None:
@@ -57,6 +57,6 @@ class Peers:
     def _reads(self, connection: FrameConnection) -> bool:
         if connection.pending_bytes() <= MAX_PENDING_BYTES:
             return True
-        _log.warning("peer stopped reading", peer=connection.peer.name if connection.peer else "?")
+        _log.warning("peer_stopped_reading", peer=connection.peer.name if connection.peer else "?")
         connection.transport.abort()
         return False

@@ -30,7 +30,7 @@ def die_with_parent(parent: int) -> None:
 
 
 def bind_cores(device: DeviceInfo) -> None:
-    """Keep every thread of this process on the device's cores. Call before any thread starts: threads inherit it.
+    """Pin the process to the device's cores, before any thread starts and inherits it.
 
     Raises:
         ValueError: the cores do not exist here or may not be used.

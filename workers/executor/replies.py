@@ -6,19 +6,17 @@ import time
 from collections.abc import Iterable, Sequence
 
 from workers import log
-from workers.protocol.control import FaultReport
+from workers.protocol.control import OVERLOAD_BUDGET_SHARE, FaultReport
 from workers.protocol.frames import FrameConnection, Refusal, Relay, Results
 
 from .answers import Outcome
-from .batch import DispatchedBatch, Ticket
+from .batch import DispatchedBatch, RefusalInfo
 from .loaded import DeviceResidents, Loaded
 from .meters import Meters
 from .peers import Peers
 from .stats import DeviceSecond
 
-_log = log.get("replies")
-#: least budget of a late query that counts as overload, as a share of its application's SLO
-_WHOLE = 0.8
+_log = log.get("executor.replies")
 
 
 class Replies:
@@ -35,14 +33,14 @@ class Replies:
         loaded: Loaded,
         outcome: Outcome,
         queue_s: float,
-        held_s: float,
+        occupied_s: float,
         stopped_s: float = 0.0,
     ) -> None:
         """Answer every query of a batch that ran.
 
         Args:
             queue_s: seconds from receipt to start.
-            held_s: seconds that the batch held the device.
+            occupied_s: seconds that the batch occupied the device.
             stopped_s: the watchdog's limit in seconds if it stopped the batch, else 0.
         """
         answers, failed, run_s = outcome
@@ -57,7 +55,7 @@ class Replies:
                 queue_s,
                 run_s,
                 batch.rows,
-                held_s,
+                occupied_s,
                 answer.headers,
                 () if batch.rows == len(ids) else _rows(batch, answer.queries),
             )
@@ -69,22 +67,22 @@ class Replies:
             self.refuse(connection, [ids[place]], variant.application, "failed", f"{variant.name}: {text}", False)
 
     def _stopped(self, batch: DispatchedBatch, loaded: Loaded, ids: Sequence[int], limit_s: float) -> None:
-        """Refuse the queries of a stopped run. Any of several may be the endless one: each may be tried again."""
+        """Refuse the queries of a stopped run; each of several may be tried again."""
         variant = loaded.variant
         if ids:
             text = f"{variant.name}: the run did not end within {limit_s:g} s and was stopped"
             self.refuse(batch.connection, ids, variant.application, "stopped", text, len(batch.ids) > 1)
-        _log.error("run stopped", variant=variant.name, limit_s=limit_s)
+        _log.error("run_stopped", variant=variant.name, limit_s=limit_s)
         detail = f"a run of {variant.name} did not end within {limit_s:g} s and was stopped"
         self._peers.report(Relay(FaultReport(device=self._device, variant=variant.id, cause="stopped", detail=detail)))
 
-    def refuse_all(self, tickets: Iterable[Ticket], code: str, text: str) -> None:
-        """Refuse queries that were taken out of their batches; retryable while they have time left."""
+    def refuse_all(self, infos: Iterable[RefusalInfo], code: str, text: str) -> None:
+        """Refuse queries taken out of their batches; retryable while they have time left."""
         now = time.monotonic()
-        for ticket in tickets:
-            if code == "late" and self._had_time(ticket):
-                self._second.refused(ticket.application, ticket.rows)
-            self.refuse(ticket.connection, [ticket.id], ticket.application, code, text, ticket.deadline > now)
+        for info in infos:
+            if code == "late" and self._had_time(info):
+                self._second.refused(info.application, info.rows)
+            self.refuse(info.connection, [info.id], info.application, code, text, info.deadline > now)
 
     def refuse(
         self, connection: FrameConnection, ids: Sequence[int], application: str, code: str, text: str, retryable: bool
@@ -95,11 +93,10 @@ class Replies:
         self._meters.answered(label, "", code, len(ids))
         self._peers.send_all(connection, [(Refusal(id, code, text, retryable), ()) for id in ids])
 
-    def _had_time(self, ticket: Ticket) -> bool:
-        """Whether a query came with about its application's whole SLO. A client's own, tighter limit does not show that
-        the plan is too tight."""
-        application = self._residents.applications.get(ticket.application)
-        return application is None or ticket.budget_s >= _WHOLE * application.spec.slo_s
+    def _had_time(self, info: RefusalInfo) -> bool:
+        """Return True if a query's budget was long enough for it to count as overload."""
+        application = self._residents.applications.get(info.application)
+        return application is None or info.budget_s >= OVERLOAD_BUDGET_SHARE * application.spec.slo_s
 
 
 def _rows(batch: DispatchedBatch, places: Sequence[int] | None) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Request shapes: rows, input shapes and wanted outputs, checked once for all queries that share them. Pure.
+"""Request shapes: checked once for all queries that share them. Pure.
 
 An application has few of them, which come again with each batch. On the wire one is a ``RequestShape``.
 """
@@ -59,7 +59,10 @@ class CheckedShape:
         )
 
     def arrays(self, body: memoryview, starts: tuple[int, ...]) -> dict[str, np.ndarray]:
-        """One query's inputs by name, views of ``body`` where they can be. ``starts``: where each begins in it.
+        """Return one query's inputs by name, views of ``body`` where they can be.
+
+        Args:
+            starts: where each begins in the body.
 
         Raises:
             InvalidQuery: naming the input and what it must be.
@@ -102,7 +105,10 @@ class CheckedShapes:
         return checked
 
     def shapes(self, raw: msgspec.Raw) -> tuple[CheckedShape | str, ...]:
-        """Those of a :class:`~workers.protocol.frames.ReceivedBatch`, each checked, or what is wrong with it.
+        """Return checked shapes, or an error text for each.
+
+        Args:
+            raw: ``shapes`` of a :class:`~workers.protocol.frames.ReceivedBatch`.
 
         Raises:
             msgspec.DecodeError: not a list of request shapes.
@@ -161,7 +167,7 @@ def _check_input(header: TensorHeader, spec: TensorSpec, rows: int) -> None:
 
 
 def _plain(header: TensorHeader) -> tuple[np.dtype | None, int]:
-    """Type and number of elements, where they take as many bytes; None: only :func:`~.codec.decode` can check."""
+    """Return type and number of elements; None: only :func:`~.codec.decode` can check."""
     dtype, count = DTYPES.get(header.datatype), math.prod(header.shape)
     fits = dtype is not None and min(header.shape) >= 0 and count * dtype.itemsize == header.nbytes
     return (dtype, count) if fits and count else (None, 0)

@@ -1,4 +1,4 @@
-"""Which variants are loaded: brings a plan into force, make before break where memory allows."""
+"""Loaded variants: brings plans into force, make before break if memory allows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .replies import Replies
 from .runtime import LoadError, RunError, RunnableModel, Runtime
 from .watchdog import WARM_UP_LEAST_S
 
-_log = log.get("residency")
+_log = log.get("executor.residency")
 #: standby variants kept so that a swap back is instant, and the part of the device's memory up to which they are
 STANDBYS = 8
 STANDBY_MEMORY = 0.5
@@ -64,7 +64,7 @@ class Residency:
 
     @property
     def settling(self) -> bool:
-        """Whether a plan is on its way into force."""
+        """Return True while a plan is on its way into force."""
         return self._task is not None and not self._task.done()
 
     @property
@@ -73,7 +73,7 @@ class Residency:
         return sum(loaded.memory_bytes for loaded in self.loaded.values())
 
     def apply(self, message: Apply) -> None:
-        """Make this the plan; what is still loading for an older one stays only if the new one wants it."""
+        """Make this the plan; variants still loading stay only if it wants them."""
         self._target = message
         if not self.settling:
             self._task = asyncio.get_running_loop().create_task(self._settle())
@@ -90,7 +90,7 @@ class Residency:
             try:
                 await self._bring(settled)
             except Exception:
-                _log.exception("plan not applied", plan_version=settled.plan_version)
+                _log.exception("plan_not_applied", plan_version=settled.plan_version)
                 self.errors = {**self.errors, "": f"plan {settled.plan_version} could not be applied"}
                 self._on_change()
 
@@ -116,7 +116,7 @@ class Residency:
                 await self._make_room(resident, residents)
                 await self._load(resident, application, path)
             except (LoadError, RunError) as error:
-                _log.warning("variant not loaded", variant=resident.variant.name, error=str(error))
+                _log.warning("variant_not_loaded", variant=resident.variant.name, error=str(error))
                 errors[resident.variant.name] = str(error)
             if self._target is not target:
                 return
@@ -125,7 +125,7 @@ class Residency:
         await self.tidy()
 
     async def _load_relief(self, target: Apply, applications: dict[str, ApplicationSpec]) -> None:
-        """Load what should stand by, after the plan is in force and only into memory that is free."""
+        """Load standby variants once the plan is in force, into free memory only."""
         for resident in target.plan.relief:
             application = applications.get(resident.variant.application)
             path = target.paths.get(resident.variant.digest)
@@ -143,7 +143,7 @@ class Residency:
             try:
                 await self._load(resident, application, path)
             except (LoadError, RunError) as error:
-                _log.warning("relief not loaded", variant=resident.variant.name, error=str(error))
+                _log.warning("relief_not_loaded", variant=resident.variant.name, error=str(error))
                 continue
             loaded = self.loaded[resident.variant.id]
             if loaded.role is Role.WARMING:
@@ -163,7 +163,7 @@ class Residency:
             loaded.warm_runs.append((rows, took))
         loaded.update(resident, application)
         self.loaded[loaded.id] = loaded
-        _log.info("variant warm", variant=loaded.variant.name, load_s=round(model.load_s, 4))
+        _log.info("variant_warm", variant=loaded.variant.name, load_s=round(model.load_s, 4))
         self._rearrange()
 
     def _switch(self, target: Apply, residents: dict[int, Resident], applications, errors: dict[str, str]) -> None:
@@ -183,7 +183,7 @@ class Residency:
         self._residents.keep_applications({**warm, **applications})
         self.plan_version = target.plan_version
         self.errors = errors
-        _log.info("plan in force", plan_version=self.plan_version, errors=len(errors))
+        _log.info("plan_in_force", plan_version=self.plan_version, errors=len(errors))
         self._rearrange()
 
     def _rearrange(self) -> None:
@@ -233,8 +233,10 @@ class Residency:
         return not 0 < limit < memory
 
     async def _make_room(self, resident: Resident, residents: dict[int, Resident]) -> None:
-        """Where the newcomer does not fit beside the others, unload variants that the new plan does not keep: break
-        before make. Gateways learn it first, and what is queued is still served for a moment."""
+        """Unload variants outside of the new plan if a newcomer does not fit otherwise.
+
+        Break before make: gateways learn it first, and queued batches are still served for a moment.
+        """
         limit = self._runtime.device.memory_bytes
         need = max(resident.memory_bytes, resident.variant.size_bytes)
         order = {Role.STANDBY: 0, Role.WARMING: 1, Role.LEAVING: 2, Role.PLANNED: 3}
@@ -260,7 +262,7 @@ class Residency:
         victims = [loaded for loaded in victims if loaded.closing and loaded.id in self.loaded]
         for loaded in victims:
             self.loaded.pop(loaded.id, None)
-            _log.info("variant unloaded", variant=loaded.variant.name)
+            _log.info("variant_unloaded", variant=loaded.variant.name)
         self._rearrange()
         # With the device to itself, so that no batch still holds what is to be freed.
         await self._exclusive(lambda: [_free(loaded) for loaded in victims])

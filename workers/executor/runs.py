@@ -1,4 +1,4 @@
-"""Runs one batch, synchronously, where models run: every query gets its outputs or its own error."""
+"""Runs one batch: every query gets its outputs or its own error. Synchronous."""
 
 from __future__ import annotations
 
@@ -15,8 +15,13 @@ MAX_PADDED_BYTES = 256 * 1024 * 1024
 
 
 class Part(msgspec.Struct, eq=False):
-    """``outputs`` of queries, by name, row after row, or the ``error`` that the model raised for the only one.
-    ``places``: which queries of the batch, in the order of their rows."""
+    """Outputs of some queries of a batch.
+
+    Attributes:
+        places: which queries, in the order of their rows.
+        outputs: by name, row after row.
+        error: the model's, for the only query.
+    """
 
     places: Sequence[int]
     outputs: Arrays | None = None
@@ -24,10 +29,10 @@ class Part(msgspec.Struct, eq=False):
 
 
 def run(model: RunnableModel, batch: DispatchedBatch) -> tuple[list[Part], float]:
-    """The parts of a batch, which together hold each of its queries once, and the seconds inside ``session.run``.
+    """Run a batch; return parts that hold each query once, and ``session.run`` time.
 
     Queries of different shapes cannot stand in one array and run one after the other. If a run fails, each of its
-    queries is tried once by itself, so that one poisonous query does not fail its neighbours.
+    queries is tried once by itself, so that one failing query does not fail its neighbours.
     """
     if batch.body is not None:
         whole = batch.whole()
@@ -50,8 +55,10 @@ def run(model: RunnableModel, batch: DispatchedBatch) -> tuple[list[Part], float
 
 
 def _by_shape(model: RunnableModel, batch: DispatchedBatch) -> list[Sequence[int]]:
-    """Places of queries that may share a run. Lengths that contradict each other are the model's to refuse, not to be
-    padded away: such a query runs by itself."""
+    """Group places of queries that may share a run.
+
+    Lengths that contradict each other are the model's to refuse, not to be padded away: such a query runs by itself.
+    """
     groups: dict[Hashable, list[int]] = {}
     for place, shape in enumerate(batch.shapes):
         fits = not batch.padding or padding.lengths(model.inputs, batch.arrays[place], batch.padding) is not None
@@ -84,7 +91,11 @@ def _together(model: RunnableModel, batch: DispatchedBatch, places: Sequence[int
 def _apart(
     model: RunnableModel, batch: DispatchedBatch, places: Sequence[int], whole: Arrays | None
 ) -> tuple[list[Part], float]:
-    """Each query by itself. ``whole``: inputs of the whole batch, where its queries have none of their own."""
+    """Run each query by itself.
+
+    Args:
+        whole: inputs of the whole batch, where its queries have none of their own.
+    """
     parts, seconds, start = [], 0.0, 0
     for place in places:
         if whole is None:

@@ -1,4 +1,4 @@
-"""ONNX Runtime on one device: load a variant, run a batch, read used memory. Synchronous, no queues."""
+"""ONNX Runtime on one device: load a variant, run a batch, read used memory."""
 
 from __future__ import annotations
 
@@ -65,9 +65,11 @@ class RunnableModel:
         self.io_bindings = IOBindings(session, signature, self.most_rows if on_cpu else 0, watchdog)
 
     def sample(self, rows: int, size: int = 0) -> dict[str, np.ndarray]:
-        """Valid inputs of ``rows`` rows for warming up and measuring, see :func:`sample_inputs`. Where the application
-        leaves dimensions open and declares no sizes, the first call tries which one of ``OPEN_SIZES`` the model takes:
-        it must come from where models run."""
+        """Return valid inputs of ``rows`` rows, see :func:`sample_inputs`.
+
+        Where the application leaves dimensions open and declares no sizes, the first call tries which one of
+        ``OPEN_SIZES`` the model takes: it must come from where models run.
+        """
         if self._open_size is None:
             for size in OPEN_SIZES:
                 try:
@@ -84,8 +86,10 @@ class RunnableModel:
         return sample_inputs(self.signature, rows, self._open_size, size)
 
     def run(self, inputs: Arrays, max_rows: int) -> tuple[dict[str, np.ndarray], float]:
-        """Run all rows, in pieces of at most ``max_rows``; outputs by name, rows first, and the seconds that
-        ``session.run`` itself took.
+        """Run all rows, in pieces of at most ``max_rows``.
+
+        Returns:
+            outputs by name, rows first, and the seconds that ``session.run`` itself took.
 
         Raises:
             RunError: the model raised, or an output does not have a row for each row.
@@ -142,8 +146,10 @@ class Runtime:
             raise LoadError(f"device {device.id} is a GPU, but this onnxruntime has no CUDAExecutionProvider")
 
     def load(self, path: str, signature: Signature, variant: int = 0) -> RunnableModel:
-        """A session for the model file, checked against the application's signature. ``variant``: its id, to be noted
-        while it loads.
+        """Open a session for the model file, checked against the signature.
+
+        Args:
+            variant: its id, to be noted while it loads.
 
         Raises:
             LoadError: no such file, not loadable, another signature, or not on the GPU although this device is one.
@@ -191,7 +197,7 @@ class Runtime:
         return [("CUDAExecutionProvider", cuda), "CPUExecutionProvider"]
 
     def memory_used(self) -> int:
-        """Bytes of the device's memory in use: this process's resident set, or the GPU's used memory."""
+        """Bytes of used memory: this process's resident set, or the GPU's."""
         if self._gpu is not None:
             return self._gpu.used()
         with open("/proc/self/statm") as statm:
@@ -199,7 +205,7 @@ class Runtime:
 
 
 class _Gpu:
-    """One GPU's memory, through NVML (by index, as CUDA numbers them with CUDA_DEVICE_ORDER=PCI_BUS_ID)."""
+    """One GPU's memory, through NVML, by index with CUDA_DEVICE_ORDER=PCI_BUS_ID."""
 
     def __init__(self, device: DeviceInfo):
         import pynvml

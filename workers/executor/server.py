@@ -1,4 +1,4 @@
-"""Connections of gateways and the node: each message goes to the part that it is for."""
+"""Connections of gateways and the node, with a handler for each message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import numpy as np
 from workers import log
 from workers.protocol.frames import (
     Apply,
-    Cancel,
     Frame,
     FrameConnection,
     Hello,
@@ -24,19 +23,20 @@ from workers.protocol.frames import (
     ReceivedBatch,
     ReceivedByExecutor,
     StateReport,
+    Withdraw,
 )
 from workers.protocol.framing import FrameError
 
 from .device import DeviceService
 from .measuring import Measuring
 
-_log = log.get("server")
+_log = log.get("executor.server")
 _memory = functools.partial(np.empty, dtype=np.uint8)
 Handler = Callable[[FrameConnection, Any, memoryview], None]
 
 
 class PeerServer:
-    """Speaks frames with every peer. An error in handling a message closes that connection alone."""
+    """Speaks frames with every peer; an error in a message closes its connection."""
 
     def __init__(self, device: DeviceService, measuring: Measuring):
         self._device = device
@@ -68,7 +68,7 @@ class PeerServer:
         return {
             "gateway": {
                 ReceivedBatch: intake.dispatch,
-                Cancel: lambda connection, message, _: intake.cancel(connection, message.id),
+                Withdraw: lambda connection, message, _: intake.withdraw(connection, message.id),
                 Moved: lambda connection, message, _: device.peers.moved(connection, message.plan_version),
             },
             "node": {
@@ -92,7 +92,7 @@ class PeerServer:
         else:
             raise FrameError(f"role {message.role!r}: must be gateway or node")
         self._of[connection] = self._handlers[message.role]
-        _log.info("peer joined", role=message.role, name=message.name)
+        _log.info("peer_joined", role=message.role, name=message.name)
 
     def _on_closed(self, connection: FrameConnection, error: Exception | None) -> None:
         self._connections.discard(connection)
@@ -102,10 +102,10 @@ class PeerServer:
         self._device.intake.gone(connection)
         peer = connection.peer
         if error is not None:
-            _log.warning("peer lost", name=peer.name if peer else "?", error=str(error) or type(error).__name__)
+            _log.warning("peer_lost", name=peer.name if peer else "?", error=str(error) or type(error).__name__)
 
     async def close(self, within_s: float = 1.0) -> None:
-        """Close all connections once what was written has left, or after ``within_s`` seconds."""
+        """Close all connections after pending writes, or after ``within_s`` seconds."""
         loop = asyncio.get_running_loop()
         until = loop.time() + within_s
         for connection in list(self._connections):

@@ -1,4 +1,4 @@
-"""Which size classes of an application to measure, and which of them take the same time. Pure.
+"""Choice of an application's size classes to measure, and equal ones. Pure.
 
 The largest class comes first, for every query may count on it, then the smallest; then those between classes whose
 latencies differ. Classes between two that take the same time take it too, and classes that there was no time to measure
@@ -35,7 +35,7 @@ class SizeClasses:
         return len(self._sizes)
 
     def next(self) -> int | None:
-        """The size of the class to measure next, 0 for the largest; None: nothing is left to find out."""
+        """Return the class to measure next (0: the largest); None: nothing is left."""
         last = len(self._sizes) - 1
         if last not in self._measured:
             return 0
@@ -58,8 +58,7 @@ class SizeClasses:
         self._measured[place] = tuple(msgspec.structs.replace(point, size=size) for point in points)
 
     def points(self) -> tuple[ProfilePoint, ...]:
-        """The profile: the largest class by batch, then those, ascending, that take another time than the next larger
-        one."""
+        """Return the profile: the largest class, then those that differ from the next."""
         last = len(self._sizes) - 1
         largest = kept = self._measured.get(last, ())
         smaller: list[tuple[ProfilePoint, ...]] = []
@@ -72,7 +71,7 @@ class SizeClasses:
 
 
 def alike(some: Sequence[ProfilePoint], others: Sequence[ProfilePoint]) -> bool:
-    """Whether batches of the same size take the same time in both classes, as far as both were measured."""
+    """Return True if batches take the same time in both classes, as far as measured."""
     medians = {point.batch: point.p50_s + AROUND_S for point in others}
     pairs = [(point.p50_s + AROUND_S, medians[point.batch]) for point in some if point.batch in medians]
     return all(max(pair) <= (1.0 + ALIKE) * min(pair) for pair in pairs)

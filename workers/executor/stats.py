@@ -55,7 +55,7 @@ class DeviceSecond:
         self._profiling_s += took_s
 
     def overloads(self) -> list[tuple[str, int, int]]:
-        """(application, rows arrived, rows refused) where more was refused than chance explains."""
+        """Return (application, rows arrived, rows refused) of likely overloads."""
         return [
             (name, max(self._arrived.get(name, 0), refused), refused)
             for name, refused in self._refused.items()
@@ -65,7 +65,7 @@ class DeviceSecond:
     def close(
         self, now: float, device: str, queued_rows: int, memory_bytes: int, plan_version: int, loaded: dict[int, Loaded]
     ) -> DeviceStats:
-        """The second that ends at ``now``; the next one begins. Ask for :meth:`overloads` before."""
+        """Close the second that ends at ``now``. Call :meth:`overloads` before."""
         elapsed = max(now - self._began, 1e-6)
         variants = tuple(
             VariantStats(

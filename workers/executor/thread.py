@@ -12,8 +12,7 @@ Done = Callable[[Any, BaseException | None], None]
 
 
 class Thread:
-    """Like an executor with one worker, at a fraction of its cost for each call: there is no future between, the loop
-    calls back."""
+    """A thread that runs calls in order, at little cost: the loop calls back."""
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop):
         self._loop = loop
@@ -22,8 +21,7 @@ class Thread:
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
     def call(self, function: Callable[..., Any], arguments: tuple, done: Done) -> None:
-        """Call ``function(*arguments)`` behind what is to be called already; then the loop calls ``done`` with what it
-        gave, or with None and what it raised."""
+        """Queue ``function(*arguments)``; the loop then calls ``done(result, error)``."""
         self._calls.put((function, arguments, done))
 
     def close(self) -> None:

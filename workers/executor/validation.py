@@ -1,4 +1,4 @@
-"""Reads a validation set: an ``.npz`` with one array an input, by name, and ``labels``."""
+"""Reads a validation set: ``.npz`` with an array an input, and ``labels``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_BYTES = 4 * 1024**3
 
 
 class ValidationError(ValueError):
-    """The validation set cannot be used; the message names the array and what it must be."""
+    """The validation set is invalid; names the array and what it must be."""
 
 
 def read(path: str, signature: Signature) -> tuple[dict[str, np.ndarray], np.ndarray]:

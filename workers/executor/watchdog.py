@@ -1,4 +1,4 @@
-"""A limit on everything that runs on the device: a run that exceeds it is terminated, or the process ends.
+"""A limit on runs: one that exceeds it is terminated, or the process ends.
 
 ONNX Runtime checks its terminate flag between two nodes of a graph. A run that does not end then (a kernel hangs)
 cannot be interrupted: the process exits with ``EXIT_STUCK``, and its supervisor starts another one.
@@ -68,7 +68,7 @@ class Watchdog:
             self.record[RUNNING] = 0
 
     def terminate(self) -> None:
-        """Have the call in progress end early, by request; the process does not end for it."""
+        """Terminate the call in progress by request; the process does not end for it."""
         with self._lock:
             if self._limit is not None:
                 self.terminating = self.options.terminate = True

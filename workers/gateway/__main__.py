@@ -1,5 +1,7 @@
-"""``python -m workers.gateway [--number N]``: one gateway process, the first or the Nth of ``NEREUS_GATEWAYS``. Exit
-status 2: settings or number are wrong; 1: it cannot listen."""
+"""``python -m workers.gateway [--number N]``: one process of a gateway.
+
+It is the first or the Nth of ``NEREUS_GATEWAYS``. Exit status 2: settings or number are wrong; 1: it cannot listen.
+"""
 
 from __future__ import annotations
 

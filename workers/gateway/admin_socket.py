@@ -1,4 +1,4 @@
-"""A unix socket where the node daemon fetches the metrics of one of several gateway processes.
+"""A unix socket that gives the node daemon the metrics of a gateway process.
 
 A connection to the port that they share could reach any of them. The daemon serves these metrics with its own.
 """
@@ -14,7 +14,7 @@ from workers.protocol.frames import Frame, FrameConnection, Hello, Metrics, Metr
 from workers.protocol.framing import FrameError
 from workers.protocol.gateways import ToGateway
 
-logger = log.get("gateway.admin")
+logger = log.get("gateway.admin_socket")
 
 
 class AdminSocket:

@@ -1,4 +1,4 @@
-"""Adopting a plan make-before-break: routes move to a new plan application by application, once it is warm. Pure."""
+"""Adopting a plan make-before-break: an application moves once it is warm. Pure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def planned_applications(plan: PlanSpec) -> dict[str, _Planned]:
 
 
 class Adoption:
-    """The present routes, by the plans that were offered and the variants that are warm.
+    """The present routes, by the plans received and the variants that are warm.
 
     An application moves to the newest plan when every device that the plan routes it to has its planned variants warm,
     or, ``limit_s`` after the plan was first due, with those devices that can serve it. It moves sooner when its old
@@ -51,7 +51,7 @@ class Adoption:
     moved. Routes lead only to devices on which some variant of the application is warm.
 
     Attributes:
-        target: the newest plan offered.
+        target: the newest plan.
         adopted: the version that all applications follow; None while some still move.
         routes: by application, ((device, share), ...) with a sum of 1; other warm devices stand by with share 0.
     """
@@ -66,9 +66,11 @@ class Adoption:
         self.adopted: int | None = None
         self.routes: Routes = {}
 
-    def offer(self, plan: PlanSpec, now: float) -> None:
-        """Make ``plan`` the target. An application still on its way keeps its time limit, so that frequent
-        plans cannot hold it back for ever."""
+    def set_target(self, plan: PlanSpec, now: float) -> None:
+        """Make ``plan`` the target.
+
+        An application still on its way keeps its time limit, so that frequent plans cannot hold it back for ever.
+        """
         self.target = plan
         self.adopted = None
         wanted = planned_applications(plan)
@@ -76,14 +78,14 @@ class Adoption:
         self._pending_since = {name: self._pending_since.get(name, now) for name in self._pending}
 
     def warm(self, device: str, variants: Mapping[str, frozenset[int]]) -> bool:
-        """Take a device's report: ids of warm variants by application. True: it changed, and :meth:`step` is due."""
+        """Set the ids of a device's warm variants by application; True if they changed."""
         if self._warm.get(device) == variants:
             return False
         self._warm[device] = dict(variants)
         return True
 
     def reported(self, device: str) -> bool:
-        """Whether the device has sent a report since it was last lost."""
+        """Return True if the device has reported since it was last lost."""
         return device in self._warm
 
     def lost(self, device: str) -> None:
@@ -91,7 +93,7 @@ class Adoption:
         self._warm.pop(device, None)
 
     def step(self, now: float) -> list[str]:
-        """Move applications that may move, and update :attr:`routes`; the applications that moved."""
+        """Move applications that may move, update :attr:`routes`; return those that moved."""
         moved = [name for name, planned in self._pending.items() if planned.shares and self._may_move(name, now)]
         for name in moved:
             self._move(name)
@@ -105,7 +107,7 @@ class Adoption:
         return moved
 
     def due(self) -> float:
-        """When :meth:`step` may change something without a report from a device (inf: never)."""
+        """Return the time at which :meth:`step` is due without a report (inf: never)."""
         return min((self._pending_since[name] + self._limit_s for name in self._pending), default=math.inf)
 
     @property
@@ -114,7 +116,7 @@ class Adoption:
         return sorted(name for name in planned_applications(self.target) if not self.routes.get(name))
 
     def moving(self, name: str) -> bool:
-        """Whether the application still follows an older plan."""
+        """Return True if the application still follows an older plan."""
         return name in self._pending
 
     def devices(self) -> set[str]:

@@ -1,4 +1,4 @@
-"""Drives a binding on the event loop's clock, and carries its decisions out.
+"""Drives a binding on the event loop's clock, and carries out its decisions.
 
 A :class:`~workers.dispatch.binding.Binding` is pure. After every call to it, dispatched batches are sent, refused
 queries are ended, and the next wake-up is set.
@@ -25,7 +25,7 @@ from workers.protocol.specs import ApplicationSpec
 from .in_flight import InFlightBatch, InFlightQuery
 from .metrics import GatewayMetrics
 
-logger = log.get("gateway.binding")
+logger = log.get("gateway.binding_driver")
 
 #: seconds within which a wake-up is due now, since an alarm would come later
 SOON_S = 0.00005
@@ -33,25 +33,28 @@ SOON_S = 0.00005
 RETRY_S = 0.1
 
 
-class Carrier(Protocol):
+class DecisionHandler(Protocol):
     """Carries decisions out. Called from the event loop; must not raise."""
 
     def dispatch(self, batch: Dispatch, now: float) -> bool:
         """Send a batch to its device; False if that is impossible now."""
 
-    def refused(self, flight: InFlightQuery) -> None:
+    def refused_by_binding(self, flight: InFlightQuery) -> None:
         """End a query that no device can answer in time."""
 
     def usable(self, device: str) -> bool:
-        """Whether the device is connected and accepts queries."""
+        """Return True if the device is connected and accepts queries."""
 
 
 class BindingDriver:
-    """Holds queries until their batch is dispatched. A flight given to :meth:`submit` is dispatched or refused by the
-    carrier exactly once, unless it is withdrawn or declined meanwhile."""
+    """Holds queries until their batch is dispatched.
 
-    def __init__(self, carrier: Carrier, metrics: GatewayMetrics):
-        self._carrier = carrier
+    A flight given to :meth:`submit` is dispatched or refused by the handler exactly once, unless it is withdrawn or
+    declined meanwhile.
+    """
+
+    def __init__(self, handler: DecisionHandler, metrics: GatewayMetrics):
+        self._handler = handler
         self._metrics = metrics
         self.stack = DEFAULT
         self._binding: Binding = create(DEFAULT)
@@ -59,8 +62,8 @@ class BindingDriver:
         #: held queries that the binding has not seen
         self._arrived: list[InFlightQuery] = []
         #: the state that a binding needs at a switch
-        self._terms: Mapping[str, ServiceTerms] = {}
-        self._menus: dict[str, Mapping[QueryClass, OptionSet]] = {}
+        self._service_terms: Mapping[str, ServiceTerms] = {}
+        self._option_sets: dict[str, Mapping[QueryClass, OptionSet]] = {}
         self._rtts: dict[str, float] = {}
         self._up: set[str] = set()
         self._in_flight: dict[InFlightBatch, None] = {}
@@ -69,7 +72,7 @@ class BindingDriver:
         self._alarm = Alarm(self._loop, self._rang)
 
     def use(self, stack: str, now: float) -> None:
-        """Switch to the stack of that name. Waiting queries are bound again; those in flight end as they would have.
+        """Switch to the stack of that name; waiting queries are bound again.
 
         Raises:
             UnknownStack: there is none of that name; the present one stays.
@@ -78,10 +81,10 @@ class BindingDriver:
             return
         self._binding, self.stack = create(stack), stack
         binding = self._binding
-        self._act(binding.configured(self._terms, now), now)
-        for device, menus in self._menus.items():
+        self._act(binding.configured(self._service_terms, now), now)
+        for device, option_sets in self._option_sets.items():
             binding.rtt_changed(device, self._rtts.get(device, 0.0))
-            self._act(binding.offered(device, menus, now), now)
+            self._act(binding.offered(device, option_sets, now), now)
             ends = [one.batch.end for one in self._in_flight if one.batch.device_name == device]
             self._act(binding.device_changed(device, now, device in self._up, max(ends, default=None)), now)
         unbound = {flight.id for flight in self._arrived}
@@ -108,9 +111,11 @@ class BindingDriver:
     # --- applications and devices -------------------------------------------------------------------------------------
 
     def configure(self, applications: Mapping[str, ApplicationSpec], now: float) -> None:
-        """Replace the applications; held queries of others are refused, and those whose size class is gone move to
-        another one."""
-        terms = self._terms = {
+        """Replace the applications.
+
+        Held queries of others are refused, and those whose size class is gone move to another one.
+        """
+        terms = self._service_terms = {
             name: ServiceTerms(spec.slo_s, spec.late == "serve", shapes.classes(spec))
             for name, spec in applications.items()
         }
@@ -130,13 +135,13 @@ class BindingDriver:
             if flight.id in self._held and flight.id not in waiting:
                 self.submit(flight)
 
-    def offer(self, device: str, menus: Mapping[QueryClass, OptionSet], now: float) -> None:
+    def set_options(self, device: str, option_sets: Mapping[QueryClass, OptionSet], now: float) -> None:
         """Set what the device can run now."""
-        self._menus[device] = menus
-        self._act(self._binding.offered(device, menus, now), now)
+        self._option_sets[device] = option_sets
+        self._act(self._binding.offered(device, option_sets, now), now)
 
     def set_up(self, device: str, up: bool, now: float) -> None:
-        """Set whether the device accepts queries; a binding moves what it scheduled on one that does not."""
+        """Set whether the device accepts queries; the binding adapts its schedule."""
         if up == (device in self._up):
             return
         if up:
@@ -146,19 +151,19 @@ class BindingDriver:
         self._act(self._binding.device_changed(device, now, up=up), now)
 
     def refresh(self, device: str, now: float) -> None:
-        """Ask the carrier again whether the device accepts queries."""
-        self.set_up(device, self._carrier.usable(device), now)
+        """Ask the handler again whether the device accepts queries."""
+        self.set_up(device, self._handler.usable(device), now)
 
     def reported(self, device: str, state: ExecutorState, now: float) -> None:
         """Handle a device's state."""
         self.refresh(device, now)
-        menus = self._menus.get(device, {})
+        option_sets = self._option_sets.get(device, {})
         # The binding ignores this where batches of this core are in flight.
         work_s = 0.0
         for name, rows in state.queued.items():
-            menu = menus.get(QueryClass(name))
-            if menu is not None:
-                work_s += menu.options[0].seconds(rows)
+            option_set = option_sets.get(QueryClass(name))
+            if option_set is not None:
+                work_s += option_set.options[0].seconds(rows)
         self._act(self._binding.device_changed(device, now, busy_until=now + state.busy_s + work_s), now)
 
     def set_rtt(self, device: str, rtt_s: float) -> None:
@@ -180,7 +185,7 @@ class BindingDriver:
     # --- queries ------------------------------------------------------------------------------------------------------
 
     def submit(self, flight: InFlightQuery) -> None:
-        """Hold a query. The binding gets it with all that arrive in this turn of the event loop."""
+        """Hold a query until the binding gets all arrivals of this event loop turn."""
         if not self._arrived:
             self._loop.call_soon(self._book)
         self._held[flight.id] = flight
@@ -213,9 +218,12 @@ class BindingDriver:
         self._act(decisions, now)
         return True
 
-    def completed(self, flights: Sequence[InFlightQuery], now: float, rows: int = 0, held_s: float = 0.0) -> None:
-        """Handle dispatched queries of one batch that have their answers, or get none. ``rows`` and ``held_s`` are the
-        batch's, where it ran."""
+    def completed(self, flights: Sequence[InFlightQuery], now: float, rows: int = 0, occupied_s: float = 0.0) -> None:
+        """Handle dispatched queries of one batch that have ended.
+
+        Args:
+            rows, occupied_s: the batch's, where it ran.
+        """
         in_flight: InFlightBatch | None = flights[0].batch
         current = in_flight is not None and in_flight.binding is self._binding
         for flight in flights:
@@ -229,8 +237,8 @@ class BindingDriver:
                     flight.reservation = None
         if in_flight is None:
             return
-        if held_s > 0:
-            in_flight.ran = rows, held_s
+        if occupied_s > 0:
+            in_flight.ran = rows, occupied_s
         if not in_flight.left:
             self._ended(in_flight, now)
 
@@ -245,9 +253,11 @@ class BindingDriver:
         run_s = in_flight.ran[1] if in_flight.ran is not None and in_flight.ran[0] == batch.rows else None
         self._act(self._binding.finished(batch, now, run_s), now)
 
-    def abandoned(self, flight: InFlightQuery, now: float) -> None:
-        """Handle a withdrawn query of a dispatched batch. Its run is not stopped: a batch without queries occupies its
-        device until its expected end."""
+    def withdraw_dispatched(self, flight: InFlightQuery, now: float) -> None:
+        """Handle a withdrawn query of a dispatched batch.
+
+        Its run is not stopped: a batch without queries occupies its device until its expected end.
+        """
         in_flight: InFlightBatch | None = flight.batch
         if in_flight is None:
             return
@@ -266,13 +276,13 @@ class BindingDriver:
         self._ended(in_flight, time.monotonic())
 
     def _detach(self, flight: InFlightQuery) -> None:
-        """Take the query out of its batch. This binding cannot use another one's reservation."""
+        """Take the query out of its batch, and drop a reservation of another binding."""
         in_flight, flight.batch = flight.batch, None
         if in_flight is not None and in_flight.binding is not self._binding:
             flight.reservation = None
 
     def declined(self, flights: Iterable[InFlightQuery], now: float) -> None:
-        """Hold queries again that a device declined; the binding refuses those without time."""
+        """Hold declined queries again; the binding refuses those without time."""
         flights = list(flights)
         for flight in flights:
             self._detach(flight)
@@ -290,7 +300,7 @@ class BindingDriver:
             self._dispatch(batch, now)
         for flight in decisions.refusals:
             if self._held.pop(flight.id, None) is not None:
-                self._carrier.refused(flight)
+                self._handler.refused_by_binding(flight)
 
     def _dispatch(self, batch: Dispatch, now: float) -> None:
         in_flight = InFlightBatch(batch, self._binding)
@@ -299,7 +309,7 @@ class BindingDriver:
         for flight in flights:
             held.pop(flight.id, None)
             flight.batch = in_flight
-        if self._carrier.dispatch(batch, now):
+        if self._handler.dispatch(batch, now):
             self._in_flight[in_flight] = None
             self._metrics.dispatched(batch.rows)
             return
@@ -311,7 +321,7 @@ class BindingDriver:
         self._loop.call_later(RETRY_S, self._retry, device)
 
     def _retry(self, device: str) -> None:
-        if self._carrier.usable(device):
+        if self._handler.usable(device):
             self.set_up(device, True, time.monotonic())
 
     def _rang(self) -> None:

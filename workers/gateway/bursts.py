@@ -1,4 +1,4 @@
-"""Bursts: the demand of an application left the band that the plan was made for. Pure.
+"""Bursts: an application's demand left the band that its plan was made for. Pure.
 
 Arrivals are counted in slots of :data:`SLOT_S`, numbered on the counter's own clock. A single core judges its own
 (:meth:`BurstDetector.check`). One of several sees only a part and reports its counts (:meth:`BurstDetector.report`);
@@ -87,12 +87,15 @@ class BurstRule:
         self.bands, self.plan_version, self._since = bands, plan_version, slot
 
     def restart(self, slot: int) -> None:
-        """Counts before the slot may be incomplete: report no fall until they are out of the window."""
+        """Report no fall until counts before the slot are out of the window."""
         self._since = slot
 
     def check(self, end: int, counts: Callable[[str, int], tuple[int, int]]) -> list[Burst]:
-        """Bursts to report at the beginning of slot ``end``. ``counts``: application and number of slots -> (rows,
-        queries) in that many slots before ``end``."""
+        """Return bursts to report at the beginning of slot ``end``.
+
+        Args:
+            counts: application and number of slots -> (rows, queries) in that many slots before ``end``.
+        """
         bursts = []
         for application, band in self.bands.items():
             found = self._outside(application, band, end, counts)
@@ -173,8 +176,10 @@ class BurstDetector:
         return known.before(end, slots) if known is not None else (0, 0)
 
     def report(self, now: float) -> Arrivals | None:
-        """Arrivals in the slots that ended since the last report (at first: in the last 10 s); None: there were none,
-        and the last report said so. To be called at the end of each slot."""
+        """Return arrivals since the last report; None: none, and the last one had none.
+
+        To be called at the end of each slot. The first report covers the last 10 s.
+        """
         end = slot_at(now)
         first = max(self._reported + 1, end - LONG)
         self._reported = max(self._reported, end - 1)

@@ -1,4 +1,4 @@
-"""Variants that meet a query's constraints; remembered until plan or devices change."""
+"""Variants that meet a query's constraints, cached until plan or devices change."""
 
 from __future__ import annotations
 
@@ -22,8 +22,12 @@ MOST_KEPT = 256
 
 @dataclass(frozen=True, slots=True)
 class CapableVariant:
-    """A variant that is warm on a device. ``accuracy``: percent, in the application's metric. ``seconds``: estimate for
-    the query alone on that device; None: there is none."""
+    """A variant that is warm on a device.
+
+    Attributes:
+        accuracy: percent, in the application's metric.
+        seconds: estimate for the query alone on that device; None: there is none.
+    """
 
     device: str
     id: int
@@ -33,7 +37,10 @@ class CapableVariant:
 
 
 def unmet(able: Sequence[CapableVariant], min_accuracy: float | None, latency_s: float | None) -> str | None:
-    """Why none of these variants meets both constraints, with the parameter and the nearest variant; None: some do."""
+    """Explain why no variant meets both constraints; None: some do.
+
+    Names the parameter and the nearest variant.
+    """
     enough = [one for one in able if min_accuracy is None or one.accuracy >= min_accuracy]
     if not enough:
         best = max((one.accuracy for one in able), default=None)
@@ -55,7 +62,7 @@ def unmet(able: Sequence[CapableVariant], min_accuracy: float | None, latency_s:
 
 
 class Constraints:
-    """Constraints of queries against the variants of the catalog that are warm on devices."""
+    """Constraints of queries against the catalog's warm variants."""
 
     def __init__(self, catalog: Catalog, executors: Executors):
         self._catalog = catalog
@@ -118,7 +125,7 @@ class Constraints:
         return frozenset(ids) if ids < {id for id, _, _ in known} else None
 
     def never(self, spec: ApplicationSpec, query: V2Query) -> str | None:
-        """Why even idle devices could not meet the query's latency; None: they could, or it has none."""
+        """Explain why even idle devices are too slow for the query; None: they are not."""
         terms = query.terms
         if query.latency_s is not None and (able := self.able(spec.name, terms.rows)):
             return unmet(able, terms.min_accuracy, query.latency_s)

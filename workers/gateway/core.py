@@ -1,4 +1,4 @@
-"""The core: holds every query until a batch with it is dispatched, and decides what becomes of it.
+"""The core: holds queries until their batches are dispatched, and decides on them.
 
 The life of a query:
 
@@ -10,8 +10,8 @@ The life of a query:
 6.  When its device is nearly free, its batch is dispatched there (:mod:`.in_flight_table`).
 7.  The executor runs the batch and answers (:meth:`Core.results`); the binding dispatches what comes next.
 8.  The front that it came from hands the answer to its edge.
-9.  Declined, it is held again while its time lasts (:meth:`Core.refusal`); its link lost, once more; its executor
-    crashed or its run stopped, once more and alone (:meth:`Core.lost`, :meth:`Core.ended`).
+9.  Declined, it is held again while its time lasts (:meth:`Core.refused_by_device`); its link lost, once more; its
+    executor crashed or its run stopped, once more and alone (:meth:`Core.lost`, :meth:`Core.ended`).
 10. Without any answer, it is given up when it expires (:meth:`Core.sweep`).
 """
 
@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from workers import log
 from workers.dispatch.binding import QueryClass
 from workers.dispatch.options import OptionSet
+from workers.protocol.control import OVERLOAD_BUDGET_SHARE
 from workers.protocol.endings import Ending
 from workers.protocol.frames import ExecutorState, Refusal, Results
 from workers.protocol.framing import FrameError
@@ -49,13 +50,13 @@ OWES_S = 0.25
 #: seconds without a message after which an executor that owes answers is considered stuck: longer than its watchdog
 #: needs for a batch in the event loop
 SILENT_S = 5.0
-#: least part of the SLO that a refused query must have been given to count as overload: a shorter budget was its
-#: client's choice
-WHOLE = 0.8
 
 
 class Core:
-    """Queries of all fronts until they end. Also the :class:`~.binding_driver.Carrier` of decisions."""
+    """Queries of all fronts until they end.
+
+    Also the :class:`~.binding_driver.DecisionHandler` of the binding.
+    """
 
     def __init__(self, executors: Executors, bursts: BurstDetector, metrics: GatewayMetrics) -> None:
         self.catalog = Catalog()
@@ -75,7 +76,7 @@ class Core:
     # --- fronts -------------------------------------------------------------------------------------------------------
 
     def submit(self, flight: InFlightQuery) -> None:
-        """See :class:`.front.Decides`."""
+        """See :class:`.front.CoreInterface`."""
         spec = flight.spec
         self._bursts.arrived(spec.name, flight.rows, flight.arrived)
         error: GatewayError | None = None
@@ -99,7 +100,7 @@ class Core:
         self._driver.submit(flight)
 
     def withdraw(self, flight: InFlightQuery, now: float) -> None:
-        """See :class:`.front.Decides`."""
+        """See :class:`.front.CoreInterface`."""
         device = flight.device
         if device is None:
             if flight.incident:
@@ -107,8 +108,8 @@ class Core:
             else:
                 self._driver.withdraw(flight, now)
         elif self._sent.withdraw(device, flight.id, now) is not None:
-            self._executors.cancel(device, flight.id)
-            self._driver.abandoned(flight, now)
+            self._executors.withdraw(device, flight.id)
+            self._driver.withdraw_dispatched(flight, now)
 
     @property
     def flights(self) -> list[InFlightQuery]:
@@ -147,9 +148,9 @@ class Core:
         """Switch to the stack of that name; waiting queries are bound again."""
         self._driver.use(stack, now)
 
-    def offer(self, device: str, menus: Mapping[QueryClass, OptionSet], now: float) -> None:
+    def set_options(self, device: str, option_sets: Mapping[QueryClass, OptionSet], now: float) -> None:
         """Set what the device can run now."""
-        self._driver.offer(device, menus, now)
+        self._driver.set_options(device, option_sets, now)
 
     def reported(self, device: str, state: ExecutorState, now: float) -> None:
         """Handle a device's state."""
@@ -160,18 +161,18 @@ class Core:
     # --- decisions carried out ----------------------------------------------------------------------------------------
 
     def usable(self, device: str) -> bool:
-        """Whether the device is connected and not reserved for a trial."""
+        """Return True if the device is connected and not reserved for a trial."""
         executor = self._executors.get(device)
         return executor is not None and executor.state is not None and device not in self._trials.reserved
 
-    def refused(self, flight: InFlightQuery) -> None:
-        """End a held query that no device can answer in time, or probe an idle device with it."""
+    def refused_by_binding(self, flight: InFlightQuery) -> None:
+        """End a held query that no device can answer in time, or probe a device with it."""
         if not flight.tries and self._driver.probe(flight, time.monotonic()):
             return
         spec = flight.spec
         if flight.error is None and not self._executors.warm(spec.name):
             flight.error = Unavailable(f"model {spec.name!r}: no device has a variant of it warm now; try again")
-        elif flight.due - flight.arrived >= WHOLE * spec.slo_s:
+        elif flight.due - flight.arrived >= OVERLOAD_BUDGET_SHARE * spec.slo_s:
             self._refused[spec.name] = self._refused.get(spec.name, 0) + flight.rows
         flight.front.finish(flight, flight.error or self._too_late(flight))
 
@@ -201,14 +202,14 @@ class Core:
         if not flights:
             return
         now = time.monotonic()
-        sent_at, run_s, held_s = flights[0].sent_at, results.run_s, results.held_s
+        sent_at, run_s, occupied_s = flights[0].sent_at, results.run_s, results.occupied_s
         try:
             answers = split_results(results, body)
         except FrameError as error:
             self._broken(device, flights, error, now)
             return
         # First, so that the device has its next batch while answers are rendered.
-        self._driver.completed(flights, now, results.batch_rows, held_s)
+        self._driver.completed(flights, now, results.batch_rows, occupied_s)
         run = Run(
             device,
             results.variant,
@@ -216,11 +217,11 @@ class Core:
             results.accuracy_normalized,
             run_s,
             results.batch_rows,
-            held_s,
-            now - sent_at - results.queue_s - held_s,
+            occupied_s,
+            now - sent_at - results.queue_s - occupied_s,
         )
         _deliver(completed, flights, run, results.queue_s, answers)
-        self._returned(device, time.monotonic() - sent_at - results.queue_s - held_s)
+        self._returned(device, time.monotonic() - sent_at - results.queue_s - occupied_s)
         if self._suspects.active:
             for flight in flights:
                 if flight.incident:
@@ -243,8 +244,8 @@ class Core:
         if estimator.seconds != before:
             self._driver.set_rtt(device, estimator.seconds)
 
-    def refusal(self, device: str, refusal: Refusal) -> None:
-        """Handle a declined query; another device may be able to answer it."""
+    def refused_by_device(self, device: str, refusal: Refusal) -> None:
+        """Handle a query without an answer: declined, failed, stopped or invalid."""
         now = time.monotonic()
         flight = self._sent.completed(device, refusal.id)
         if flight is None:
@@ -272,7 +273,7 @@ class Core:
             self._driver.declined([flight], now)
 
     def lost(self, device: str, reason: str) -> None:
-        """Handle the end of a device's connection. :meth:`ended` decides about its queries."""
+        """Handle the end of a device's connection; :meth:`ended` settles its queries."""
         now = time.monotonic()
         self._constraints.lost(device)
         withdrawn = self._sent.all_withdrawn(device, now)
@@ -281,7 +282,11 @@ class Core:
         self._driver.lost(device, now)
 
     def ended(self, device: str, ending: Ending | None) -> None:
-        """Decide about the queries of a lost device: it crashed, ended otherwise, or only its connection did (None)."""
+        """Settle the queries of a lost device.
+
+        Args:
+            ending: how it ended; None: only its connection did.
+        """
         now = time.monotonic()
         reason, flights, withdrawn, on_trial = self._lost.pop(device)
         withdrawn += [flight for flight in flights if flight.answer is None]
@@ -316,7 +321,10 @@ class Core:
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def sweep(self, now: float) -> None:
-        """Give up expired queries. To be called several times a second, which costs less than a timer each."""
+        """Give up expired queries.
+
+        To be called several times a second, which costs less than a timer each.
+        """
         for flight in [*self._driver.expired(now), *self._sent.expired(now)]:
             self._timed_out(flight)
         self._trials.sweep(now)
@@ -334,7 +342,7 @@ class Core:
             self._driver.set_up(device, False, now)
             left = max(0.0, owed_since + SILENT_S - now)
             asyncio.get_running_loop().call_later(left, self._silent, device, owed_since)
-        flight.expires = self._sent.patience_until(flight)
+        flight.expires = self._sent.give_up_at(flight)
         if now < flight.expires:
             return
         self.withdraw(flight, now)

@@ -11,7 +11,16 @@ from workers import log
 from workers.protocol.control import GatewayConfig
 from workers.protocol.frames import Frame, FrameConnection, Hello, RequestShape, connect
 from workers.protocol.framing import FrameError
-from workers.protocol.fronts import Answered, Ask, Configure, Failed, FromCore, FrontStats, Retract, Status
+from workers.protocol.fronts import (
+    Answered,
+    Configure,
+    Failed,
+    FromCore,
+    FrontStats,
+    Status,
+    SubmitQueries,
+    WithdrawQueries,
+)
 from workers.protocol.gateways import CoreStatus
 
 from . import errors
@@ -30,7 +39,9 @@ REPORTS = 60
 
 
 class CoreLink:
-    """Sends a front's queries to the core and gives it their answers. A :class:`.front.Decides`.
+    """Sends a front's queries to the core and receives their answers.
+
+    A :class:`.front.CoreInterface`.
 
     While the core is away, queries wait for it as long as they have time. Those that were sent are sent once more.
 
@@ -44,8 +55,8 @@ class CoreLink:
         self._front = front
         self._configure = configure
         self._status = CoreStatus()
-        self._pending: dict[int, InFlightQuery] = {}
-        self._unsent: list[InFlightQuery] = []
+        self._unanswered: dict[int, InFlightQuery] = {}
+        self._queued: list[InFlightQuery] = []
         self._unreported: deque[FrontStats] = deque(maxlen=REPORTS)
         self._connection: FrameConnection | None = None
         self._closed = asyncio.Event()
@@ -61,7 +72,7 @@ class CoreLink:
         return self._status
 
     def report(self, stats: FrontStats) -> None:
-        """Send the core what happened to queries in a second; what it cannot be sent now follows later."""
+        """Queue a second's statistics for the core."""
         self._unreported.append(stats)
         self._send_reports()
 
@@ -70,28 +81,28 @@ class CoreLink:
             self._unreported.popleft()
 
     def submit(self, flight: InFlightQuery) -> None:
-        """See :class:`.front.Decides`."""
-        self._pending[flight.id] = flight
-        if not self._unsent:
+        """See :class:`.front.CoreInterface`."""
+        self._unanswered[flight.id] = flight
+        if not self._queued:
             self._loop.call_soon(self._flush)
-        self._unsent.append(flight)
+        self._queued.append(flight)
 
     def withdraw(self, flight: InFlightQuery, now: float) -> None:
-        """See :class:`.front.Decides`."""
-        if self._pending.pop(flight.id, None) is not None and self._connection is not None:
-            self._connection.send(Retract((flight.id,)))
+        """See :class:`.front.CoreInterface`."""
+        if self._unanswered.pop(flight.id, None) is not None and self._connection is not None:
+            self._connection.send(WithdrawQueries((flight.id,)))
 
     @property
     def flights(self) -> list[InFlightQuery]:
         """All unanswered queries."""
-        return list(self._pending.values())
+        return list(self._unanswered.values())
 
     def sweep(self, now: float) -> None:
-        """Give up expired queries that the core does not answer, and while it is away those past their deadline."""
+        """Give up expired queries; while the core is away, those past their deadline."""
         away = self._connection is None
         for flight in self.flights:
             if now >= (flight.due if away and flight.spec.late != "serve" else flight.expires + 1.0):
-                del self._pending[flight.id]
+                del self._unanswered[flight.id]
                 self._front.finish(flight, Unavailable("the gateway's core cannot be reached now; try again"))
 
     async def close(self) -> None:
@@ -109,19 +120,19 @@ class CoreLink:
         if connection is None:
             return
         now = time.monotonic()
-        unsent, self._unsent = self._unsent, []
+        queued, self._queued = self._queued, []
         by_application: dict[str, list[InFlightQuery]] = {}
-        for flight in unsent:
+        for flight in queued:
             if flight.answer is not None:
                 by_application.setdefault(flight.spec.name, []).append(flight)
-        connection.send_all([_ask(name, flights, now) for name, flights in by_application.items()])
+        connection.send_all([_submit_queries(name, flights, now) for name, flights in by_application.items()])
 
     async def _run(self) -> None:
         while True:
             try:
                 await connect(self._endpoint, self._make)
                 await self._closed.wait()
-                logger.warning("core_lost", queries=len(self._pending))
+                logger.warning("core_lost", queries=len(self._unanswered))
                 self._lost()
             except (OSError, ValueError):
                 pass
@@ -134,19 +145,19 @@ class CoreLink:
     def _on_connected(self, connection: FrameConnection) -> None:
         connection.send(Hello("front", self._name))
         self._connection = connection
-        self._unsent = self.flights
+        self._queued = self.flights
         self._flush()
         self._send_reports()
 
     def _lost(self) -> None:
         self._connection = None
         self._status = CoreStatus(newest=self._status.newest)
-        unsent = {flight.id for flight in self._unsent}
+        queued = {flight.id for flight in self._queued}
         for flight in self.flights:
-            if flight.id not in unsent:
+            if flight.id not in queued:
                 flight.losses += 1
                 if flight.losses > MAX_LOSSES:
-                    del self._pending[flight.id]
+                    del self._unanswered[flight.id]
                     self._front.finish(flight, Unavailable("the gateway's core was lost with the query; try again"))
 
     # --- from the core ------------------------------------------------------------------------------------------------
@@ -155,7 +166,7 @@ class CoreLink:
         if type(message) is Answered:
             self._answered(message, body)
         elif isinstance(message, Failed):
-            flight = self._pending.pop(message.number, None)
+            flight = self._unanswered.pop(message.number, None)
             if flight is not None:
                 self._front.finish(flight, errors.of_name(message.error, message.message, message.retry_after_s))
         elif isinstance(message, Status):
@@ -170,7 +181,7 @@ class CoreLink:
             for header in headers:
                 parts.append(body[at : at + header.nbytes])
                 at += header.nbytes
-            flight = self._pending.pop(number, None)
+            flight = self._unanswered.pop(number, None)
             if flight is not None:
                 flight.sent_at = flight.arrived + queue_s
                 flights.append(flight)
@@ -185,21 +196,21 @@ class CoreLink:
                 message.accuracy_normalized,
                 message.run_s,
                 message.batch_rows,
-                message.held_s,
+                message.occupied_s,
                 # Includes the way between front and core.
-                time.monotonic() - flights[0].sent_at - message.held_s,
+                time.monotonic() - flights[0].sent_at - message.occupied_s,
             )
             self._front.deliver(flights, run, 0.0, answers)
 
 
-def _ask(application: str, flights: list[InFlightQuery], now: float) -> tuple[Ask, list]:
+def _submit_queries(application: str, flights: list[InFlightQuery], now: float) -> tuple[SubmitQueries, list]:
     # By identity, since queries of equal terms share their shape, and hashing it takes longer.
     places: dict[int, int] = {}
     shapes: list[RequestShape] = []
     queries, body = [], []
     for flight in flights:
         query = flight.query
-        shape = query.terms.form
+        shape = query.terms.shape
         place = places.get(id(shape))
         if place is None:
             place = places[id(shape)] = len(shapes)
@@ -216,4 +227,4 @@ def _ask(application: str, flights: list[InFlightQuery], now: float) -> tuple[As
             )
         )
         body += query.parts
-    return Ask(application, tuple(shapes), tuple(queries)), body
+    return SubmitQueries(application, tuple(shapes), tuple(queries)), body

@@ -1,4 +1,4 @@
-"""Serving options of each device: planned variants that are warm there. Pure.
+"""Serving options of each device: warm planned and standby variants. Pure.
 
 Each size class of an application (:mod:`workers.protocol.shapes`) has options of its own, by the latencies of its
 batches: short queries may run on variants that are too slow for long ones.
@@ -21,7 +21,7 @@ AROUND_S = 0.0002
 
 
 class DeviceOptions:
-    """Options by device, of the newest plan, and of older ones for applications that have not moved to it yet."""
+    """Options by device: of the newest plan, and of older ones during a rollout."""
 
     def __init__(self) -> None:
         self._rows = 1
@@ -33,7 +33,7 @@ class DeviceOptions:
         self._made: dict[str, tuple[tuple[WarmVariant, ...], dict[QueryClass, OptionSet]]] = {}
 
     def configure(self, applications: Mapping[str, ApplicationSpec], rows: int) -> None:
-        """Replace the applications, with their SLOs and weights. ``rows``: of the largest batch."""
+        """Replace the applications; ``rows``: of the largest batch."""
         self._applications, self._rows = applications, rows
         self._options.clear()
         self._made.clear()
@@ -60,7 +60,7 @@ class DeviceOptions:
                 del self._older[device]
 
     def of(self, device: str, warm: tuple[WarmVariant, ...]) -> dict[QueryClass, OptionSet]:
-        """Options of the device by class of queries, without empty ones; the same object until something changes."""
+        """Return non-empty options by query class; the same object until they change."""
         made = self._made.get(device)
         if made is not None and made[0] == warm:
             return made[1]
@@ -75,9 +75,9 @@ class DeviceOptions:
                 option = self._option(resident, spec, size, (device, variant.id) in self._planned)
                 if option is not None:
                     found.setdefault(QueryClass(spec.name, size), []).append(option)
-        menus = {name: OptionSet(options) for name, options in found.items()}
-        self._made[device] = warm, menus
-        return menus
+        option_sets = {name: OptionSet(options) for name, options in found.items()}
+        self._made[device] = warm, option_sets
+        return option_sets
 
     def _option(self, resident: Resident, spec: ApplicationSpec, size: int, planned: bool) -> ServingOption | None:
         variant = resident.variant
@@ -107,7 +107,7 @@ def option(
     rows: int,
     planned: bool = True,
 ) -> ServingOption | None:
-    """A resident as an option; None: it has no profile, or not even one row is in time.
+    """Return a resident as an option; None: no profile, or not even one row in time.
 
     Late binding plans with the median: its latency correction is at least 1, so that it could never correct a mean that
     one stall during profiling has raised. Published policies plan with the 95th percentile.

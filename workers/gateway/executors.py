@@ -1,4 +1,4 @@
-"""Connections to executors: one a device, for as long as the plan or a route names it, reconnected when lost."""
+"""Connections to the executors that a plan or a route names; lost ones reconnect."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from workers.protocol import endings
 from workers.protocol.endings import Ending
 from workers.protocol.frames import (
     Buffer,
-    Cancel,
     ExecutorState,
     Frame,
     FrameConnection,
@@ -26,6 +25,7 @@ from workers.protocol.frames import (
     Results,
     RunBatch,
     WarmVariant,
+    Withdraw,
     connect,
 )
 
@@ -62,16 +62,16 @@ class Listener(Protocol):
         """Handle answers to queries of a batch."""
 
     def executor_refusal(self, device: str, refusal: Refusal) -> None:
-        """Handle a declined query."""
+        """Handle a query that the device does not answer."""
 
     def executor_lost(self, device: str, reason: str) -> None:
-        """Handle the end of the connection; its queries get no answer from there. :meth:`executor_ended` follows."""
+        """Handle a lost connection and its queries; :meth:`executor_ended` follows."""
 
     def executor_ended(self, device: str, ending: Ending | None) -> None:
-        """Handle how the process ended, as its supervisor saw it; None: unknown, or only the connection ended."""
+        """Handle the end of the process; None: unknown, or only the connection ended."""
 
 
-class Executor:
+class ExecutorConnection:
     """The connection to one device's executor."""
 
     def __init__(self, device: str, endpoint: str, gateway: str, listener: Listener):
@@ -97,8 +97,8 @@ class Executor:
             return False
         return connection.send(message)
 
-    def ask(self, messages: Sequence[tuple[RunBatch, Sequence[Buffer]]]) -> bool:
-        """Queue frames that want answers, all of them or none: False when the executor is away or does not read."""
+    def send_batches(self, messages: Sequence[tuple[RunBatch, Sequence[Buffer]]]) -> bool:
+        """Queue all batches or none: False if the executor is away or does not read."""
         connection = self._connection
         if connection is None or self.state is None or (connection.backed_up and _full(connection)):
             return False
@@ -107,7 +107,7 @@ class Executor:
         return connection.send_all(messages)
 
     def drop(self, reason: str) -> None:
-        """Give up the connection at once (it is made anew)."""
+        """Abort the connection; it reconnects."""
         if self._connection is not None and self._connection.transport is not None:
             self._reason = reason
             self._dropped = True
@@ -158,7 +158,7 @@ class Executor:
         return reported
 
     async def _ending(self) -> Ending | None:
-        """How the process ended; None: only the connection was lost, or no ending was published."""
+        """Return how the process ended; None: unknown, or only the connection was lost."""
         lost = time.monotonic()
         while not self._dropped:
             ending = endings.read(self.endpoint, self._pid)
@@ -213,7 +213,7 @@ def _peer_pid(connection: FrameConnection) -> int:
 
 
 def _ends(pid: int) -> bool:
-    """Whether a process is a zombie."""
+    """Return True if the process is a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             return stat.read().rpartition(b")")[2].split()[0] == b"Z"
@@ -227,7 +227,7 @@ class Executors:
     def __init__(self, gateway: str, listener: Listener):
         self._gateway = gateway
         self._listener = listener
-        self._by_device: dict[str, Executor] = {}
+        self._by_device: dict[str, ExecutorConnection] = {}
         self._closing: set[asyncio.Task] = set()
 
     def keep(self, endpoints: Mapping[str, str]) -> None:
@@ -237,9 +237,9 @@ class Executors:
                 self._retire(self._by_device.pop(device))
         for device, endpoint in endpoints.items():
             if device not in self._by_device:
-                self._by_device[device] = Executor(device, endpoint, self._gateway, self._listener)
+                self._by_device[device] = ExecutorConnection(device, endpoint, self._gateway, self._listener)
 
-    def _retire(self, executor: Executor) -> None:
+    def _retire(self, executor: ExecutorConnection) -> None:
         known = executor.state is not None
         executor.state = None
         task = asyncio.create_task(executor.close())
@@ -250,7 +250,7 @@ class Executors:
             # Not a crash, whatever is in flight there.
             self._listener.executor_ended(executor.device, Ending(0, False, "the plan no longer names this device"))
 
-    def get(self, device: str) -> Executor | None:
+    def get(self, device: str) -> ExecutorConnection | None:
         """The device's connection, up or not."""
         return self._by_device.get(device)
 
@@ -259,8 +259,11 @@ class Executors:
         return {device: executor.state for device, executor in self._by_device.items()}
 
     def warm(self, application: str, draining: bool = False) -> list[tuple[str, WarmVariant]]:
-        """(device, variant) of all that could run now for ``application``, on devices that take new queries; or on
-        draining ones."""
+        """Return (device, variant) for the application's warm variants.
+
+        Args:
+            draining: look at draining devices, instead of those that take new queries.
+        """
         return [
             (device, variant)
             for device, executor in self._by_device.items()
@@ -270,7 +273,7 @@ class Executors:
         ]
 
     def only_devices(self, reserved: Container[str]) -> set[str]:
-        """Devices, without the reserved ones, that alone have a warm variant of some application."""
+        """Return devices, but for reserved ones, that alone serve some application."""
         hosts: dict[str, set[str]] = {}
         for device, executor in self._by_device.items():
             if executor.state is not None and not executor.state.draining and device not in reserved:
@@ -283,19 +286,19 @@ class Executors:
         executor = self._by_device.get(device)
         return executor is not None and executor.send(message)
 
-    def ask(self, device: str, messages: Sequence[tuple[RunBatch, Sequence[Buffer]]]) -> bool:
-        """Queue frames that want answers, all of them or none; False when the device cannot take them."""
+    def send_batches(self, device: str, messages: Sequence[tuple[RunBatch, Sequence[Buffer]]]) -> bool:
+        """Queue all batches for a device or none; False when it cannot take them."""
         executor = self._by_device.get(device)
-        return executor is not None and executor.ask(messages)
+        return executor is not None and executor.send_batches(messages)
 
     def broadcast(self, message: Frame) -> None:
         """Queue a frame for every executor that is up."""
         for executor in self._by_device.values():
             executor.send(message)
 
-    def cancel(self, device: str, query: int) -> None:
-        """Ask the device to forget a query."""
-        self.send(device, Cancel(query))
+    def withdraw(self, device: str, query: int) -> None:
+        """Ask the device to drop a query."""
+        self.send(device, Withdraw(query))
 
     async def close(self) -> None:
         """Disconnect from all."""

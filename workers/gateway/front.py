@@ -1,4 +1,4 @@
-"""A front: accepts checked queries from its edges, accounts for them, and gives each exactly one answer.
+"""A front: accepts checked queries, and gives each exactly one answer.
 
 It owns a query from the request fully read to the response handed to the socket, which is the latency that counts. The
 core decides about the query, in this process or in another one.
@@ -29,14 +29,20 @@ GRACE_S = 0.25
 SERVE_SLOS = 10.0
 
 
-class Decides(Protocol):
+def grace_s(spec: ApplicationSpec) -> float:
+    """Seconds after its deadline at which a query of the application is given up."""
+    slo_s = spec.slo_s
+    return SERVE_SLOS * slo_s if spec.late == "serve" else slo_s if slo_s > GRACE_S else GRACE_S
+
+
+class CoreInterface(Protocol):
     """The core as a front sees it."""
 
     def submit(self, flight: InFlightQuery) -> None:
-        """Decide about a query; the front's :meth:`Front.deliver` or :meth:`Front.finish` is called for it once."""
+        """Decide about a query, and call its front's ``deliver`` or ``finish`` once."""
 
     def withdraw(self, flight: InFlightQuery, now: float) -> None:
-        """Forget a query whose client is gone."""
+        """Withdraw a query whose client left."""
 
 
 class Front:
@@ -44,13 +50,13 @@ class Front:
 
     Attributes:
         catalog: what clients may ask for; replaced whole.
-        core: decides; set once, before the first query.
+        core: decides about queries; set once, before the first one.
     """
 
     def __init__(self, accounts: Accounts) -> None:
         self.catalog = Catalog()
         self.accounts = accounts
-        self.core: Decides
+        self.core: CoreInterface
         self._ids = itertools.count(1)
 
     def submit(
@@ -63,8 +69,9 @@ class Front:
         context: Any = None,
         client: str = "",
     ) -> InFlightQuery:
-        """Accept a checked query; ``answer`` is called exactly once, with the flight and its outcome, perhaps before
-        this returns.
+        """Accept a checked query.
+
+        ``answer`` is called exactly once, with the flight and its outcome, perhaps before this returns.
 
         Args:
             variant: the only variant that may answer, or None.
@@ -75,9 +82,7 @@ class Front:
         flight = InFlightQuery(next(self._ids), spec, query, variant, read_at, answer, context)
         flight.client = client
         flight.front = self
-        slo_s = spec.slo_s
-        grace_s = SERVE_SLOS * slo_s if spec.late == "serve" else slo_s if slo_s > GRACE_S else GRACE_S
-        flight.expires = flight.due + grace_s
+        flight.expires = flight.due + grace_s(spec)
         error = self.accounts.enter(flight)
         if error is None:
             self.core.submit(flight)
@@ -85,8 +90,8 @@ class Front:
             self.finish(flight, error)
         return flight
 
-    def cancel(self, flight: InFlightQuery) -> None:
-        """Forget a query whose client is gone, unless it was answered."""
+    def withdraw(self, flight: InFlightQuery) -> None:
+        """Withdraw a query whose client left, unless it was answered."""
         if flight.answer is None:
             return
         now = time.monotonic()

@@ -27,7 +27,7 @@ class Run:
         accuracy, accuracy_normalized: percent.
         run_s: seconds inside the model's runs.
         rows: of the whole batch.
-        held_s: seconds that the batch held its device.
+        occupied_s: seconds that the batch occupied its device.
         stages_ms: the times of :data:`STAGES` but the first, which differs by query.
         rendered: the latest template of its answers with what it is for (terms, headers) and its filled numbers.
     """
@@ -36,7 +36,7 @@ class Run:
         "accuracy",
         "accuracy_normalized",
         "device",
-        "held_s",
+        "occupied_s",
         "rendered",
         "rows",
         "run_s",
@@ -52,7 +52,7 @@ class Run:
         accuracy_normalized: float,
         run_s: float,
         rows: int,
-        held_s: float,
+        occupied_s: float,
         network_s: float,
     ):
         self.device = device
@@ -61,11 +61,11 @@ class Run:
         self.accuracy_normalized = accuracy_normalized
         self.run_s = run_s
         self.rows = rows
-        self.held_s = held_s
+        self.occupied_s = occupied_s
         self.rendered: tuple | None = None
         self.stages_ms = (
             round(max(0.0, network_s) * 1e3, 3),
-            round(max(0.0, held_s - run_s) * 1e3, 3),
+            round(max(0.0, occupied_s - run_s) * 1e3, 3),
             round(run_s * 1e3, 3),
         )
 
@@ -163,7 +163,7 @@ class InFlightQuery:
     ):
         terms = query.terms
         if terms.key is None:
-            whole = [header.shape for header in terms.form.inputs]
+            whole = [header.shape for header in terms.shape.inputs]
             terms.key, terms.size = shapes.key(spec, whole), shapes.size_class(spec, whole)
         self.id = id
         self.spec = spec

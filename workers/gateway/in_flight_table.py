@@ -1,4 +1,4 @@
-"""In-flight queries by device: sending batches, completing them, and the round trip."""
+"""In-flight queries by device: sending and completing batches, and the round trip."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WITHDRAWN = 16
 #: bytes of inputs beyond which a withdrawn query is not remembered
 _WITHDRAWN_BYTES = 1024 * 1024
 #: seconds beyond the watchdog's limit and its grace that a stopped run's answer may take
-_SLACK_S = 1.0
+_ANSWER_MARGIN_S = 1.0
 #: bytes of inputs in one message, unless a single query has more; a batch of more goes in several
 BATCH_BYTES = 64 * 1024 * 1024
 
@@ -66,7 +66,7 @@ class InFlightTable:
         messages = []
         for some in pieces:
             messages.append(_run_batch(next(self._numbers), name, variant, option.max_rows, some, latest))
-        if not self._executors.ask(device, messages):
+        if not self._executors.send_batches(device, messages):
             return False
         known = self._of(device)
         first = (device,)
@@ -79,12 +79,12 @@ class InFlightTable:
             known[flight.id] = flight
         return True
 
-    def alone(self, device: str, flight: InFlightQuery, variant: int, max_rows: int, now: float) -> bool:
-        """Send one query as a batch that the binding does not see; False if that is impossible now."""
+    def send_trial(self, device: str, flight: InFlightQuery, variant: int, max_rows: int, now: float) -> bool:
+        """Send a suspect alone, bypassing the binding; False if that is impossible now."""
         self._tried(flight, device)
         latest = now + self.rtt(device).seconds
         message = _run_batch(next(self._numbers), flight.spec.name, variant, max_rows, [flight], latest)
-        if not self._executors.ask(device, [message]):
+        if not self._executors.send_batches(device, [message]):
             return False
         flight.device, flight.sent_at = device, now
         self._of(device)[flight.id] = flight
@@ -107,14 +107,14 @@ class InFlightTable:
     # --- and back -----------------------------------------------------------------------------------------------------
 
     def completed(self, device: str, id: int) -> InFlightQuery | None:
-        """Remove and return a query that was answered or is given up; None if it is not there."""
+        """Remove and return an ended query; None if it is not there."""
         flight = self._of(device).pop(id, None)
         if flight is not None:
             flight.device = None
         return flight
 
     def complete_all(self, device: str, ids: Sequence[int]) -> list[InFlightQuery | None]:
-        """As :meth:`completed`, of several."""
+        """Remove and return several queries, as :meth:`completed`."""
         known = self._of(device)
         flights = [known.pop(id, None) for id in ids]
         for flight in flights:
@@ -122,9 +122,12 @@ class InFlightTable:
                 flight.device = None
         return flights
 
-    def patience_until(self, flight: InFlightQuery) -> float:
-        """When a query is given up. One alone on its device may run until the watchdog stops it; others end when they
-        expire, since their device may never reach them."""
+    def give_up_at(self, flight: InFlightQuery) -> float:
+        """Return when to give up a query.
+
+        One alone on its device may run until the watchdog stops it; others end when they expire, since their device may
+        never reach them.
+        """
         in_flight = flight.batch
         if flight.device is None or next(iter(self._of(flight.device).values()), None) is not flight:
             return flight.expires
@@ -133,10 +136,10 @@ class InFlightTable:
             if len(in_flight.batch.queries) > 1:
                 return flight.expires
             expected_s = in_flight.batch.end - in_flight.batch.dispatched_at
-        return flight.sent_at + limit_s(expected_s, flight.spec.slo_s) + GRACE_S + _SLACK_S
+        return flight.sent_at + limit_s(expected_s, flight.spec.slo_s) + GRACE_S + _ANSWER_MARGIN_S
 
     def withdraw(self, device: str, id: int, now: float) -> InFlightQuery | None:
-        """As :meth:`completed`, for a query that may run all the same: it is remembered for a while."""
+        """Remove and remember a query that may still run; as :meth:`completed`."""
         flight = self.completed(device, id)
         if flight is not None and flight.query.terms.nbytes <= _WITHDRAWN_BYTES:
             kept = self._withdrawn.setdefault(device, {})
@@ -144,11 +147,11 @@ class InFlightTable:
                 del kept[other]
             if len(kept) >= _WITHDRAWN:
                 del kept[next(iter(kept))]
-            kept[id] = flight, flight.sent_at + limit_s(0.0, flight.spec.slo_s) + GRACE_S + _SLACK_S
+            kept[id] = flight, flight.sent_at + limit_s(0.0, flight.spec.slo_s) + GRACE_S + _ANSWER_MARGIN_S
         return flight
 
     def alone_with(self, device: str, now: float) -> bool:
-        """Whether no query is in flight at the device, and no withdrawn one may still run there."""
+        """Return True if no query is, or may still be, in flight at the device."""
         if self._by_device.get(device):
             return False
         return not any(until > now for _, until in self._withdrawn.get(device, {}).values())
@@ -159,7 +162,7 @@ class InFlightTable:
         return None if known is None else known[0]
 
     def all_withdrawn(self, device: str, now: float) -> list[InFlightQuery]:
-        """Remove and return withdrawn queries that may have been running when the device was lost."""
+        """Remove and return withdrawn queries that may have run when the device was lost."""
         return [flight for flight, until in self._withdrawn.pop(device, {}).values() if until > now]
 
     def lost(self, device: str) -> list[InFlightQuery]:
@@ -186,7 +189,7 @@ def _run_batch(
     places: dict[int, int] = {}
     queries = []
     for flight in flights:
-        shape = flight.query.terms.form
+        shape = flight.query.terms.shape
         # Queries that are spelled alike share the object; those that are not may still have equal ones, at no harm.
         place = places.get(id(shape))
         if place is None:

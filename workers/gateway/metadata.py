@@ -1,4 +1,4 @@
-"""V2 metadata, readiness and statistics, and health for operators, as plain data. Read only."""
+"""V2 metadata, readiness, statistics and health, as plain data. Read only."""
 
 from __future__ import annotations
 
@@ -48,14 +48,18 @@ class Metadata:
     # --- readiness ---
 
     def not_ready(self) -> str:
-        """Why the server is not ready; empty when it is: every planned application has a warm variant."""
+        """Explain why the server is not ready; empty: every planned application is warm."""
         if not self._front.catalog.configured:
             return NOT_CONFIGURED
         cold = self._core().cold
         return f"no warm variant yet of: {', '.join(cold)}" if cold else ""
 
     def model_not_ready(self, model: str, version: str | None) -> str:
-        """Why an application (or one variant of it) is not ready; empty when it is. Raises NotFound."""
+        """Explain why an application, or one variant of it, is not ready; empty: it is.
+
+        Raises:
+            NotFound: there is no such application or variant.
+        """
         _, variant = self._front.catalog.resolve(model, version)
         if not self._core().routes.get(model):
             return f"model {model!r}: no device has a variant of it warm now"
@@ -82,7 +86,7 @@ class Metadata:
         }
 
     def config(self, model: str, version: str | None) -> dict[str, Any]:
-        """The part of Triton's model configuration that has a meaning here. Raises NotFound."""
+        """Return what applies here of Triton's model configuration. Raises NotFound."""
         spec, _ = self._front.catalog.resolve(model, version)
         return {
             "name": model,
@@ -109,7 +113,7 @@ class Metadata:
         return entries
 
     def statistics(self, model: str | None, version: str | None) -> dict[str, Any]:
-        """Inference statistics since the start, one entry an application, in Triton's form. Raises NotFound.
+        """Return inference statistics by application, in Triton's form. Raises NotFound.
 
         They are kept by application; a request for one variant gets its application's. Each of several fronts answers
         for all, with the totals that the others published last.

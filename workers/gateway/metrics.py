@@ -20,8 +20,9 @@ _OUTCOMES = ("in_time", "late", "dropped", "failed", "cancelled")
 
 
 class GatewayMetrics(Collector):
-    """Metrics of one process. Label values are bounded: applications and devices come from the control plane, outcomes
-    from this code.
+    """Metrics of one process.
+
+    Label values are bounded: applications and devices come from the control plane, outcomes from this code.
 
     Args:
         gateway: label of all samples where several processes share a port; None: there is only one.
@@ -45,7 +46,7 @@ class GatewayMetrics(Collector):
         )
         self.decision = Histograms(
             "nereus_gateway_routing_decision_seconds",
-            "Time of a decision about an arriving query",
+            "Time to schedule or route an arriving query",
             (),
             _DECISION,
         )

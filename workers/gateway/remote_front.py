@@ -12,18 +12,27 @@ from workers import log
 from workers.protocol.control import GatewayConfig
 from workers.protocol.frames import Frame, FrameConnection, Hello, Metrics, MetricsRequest
 from workers.protocol.framing import FrameError
-from workers.protocol.fronts import Answered, Ask, Configure, Failed, FrontStats, Retract, Status, ToCore
+from workers.protocol.fronts import (
+    Answered,
+    Configure,
+    Failed,
+    FrontStats,
+    Status,
+    SubmitQueries,
+    ToCore,
+    WithdrawQueries,
+)
 from workers.protocol.gateways import CoreStatus
 from workers.protocol.results import Answer as PackedAnswer
-from workers.protocol.specs import ApplicationSpec, ApplicationStats
+from workers.protocol.specs import ApplicationStats
 from workers.v2.query import Terms, V2Query
 
 from .core import Core
 from .errors import GatewayError, NotFound
-from .front import GRACE_S, SERVE_SLOS
+from .front import grace_s
 from .in_flight import InFlightQuery, Run
 
-logger = log.get("gateway.fronts")
+logger = log.get("gateway.remote_front")
 
 _ids = itertools.count(1)
 
@@ -39,11 +48,11 @@ class RemoteFront:
 
     # --- from the front -----------------------------------------------------------------------------------------------
 
-    def ask(self, message: Ask, body: memoryview) -> None:
+    def submit(self, message: SubmitQueries, body: memoryview) -> None:
         """Accept queries."""
         now = time.monotonic()
         spec = self._core.catalog.applications.get(message.application)
-        grace_s = 0.0 if spec is None else _grace_s(spec)
+        grace = 0.0 if spec is None else grace_s(spec)
         # By place, since a shape's hash is as long as the shape.
         known: dict[tuple[int, float | None], Terms] = {}
         at = 0
@@ -52,7 +61,7 @@ class RemoteFront:
                 (place, min_accuracy), self._terms_of(message, place, min_accuracy)
             )
             parts = []
-            for header in terms.form.inputs:
+            for header in terms.shape.inputs:
                 parts.append(body[at : at + header.nbytes])
                 at += header.nbytes
             if spec is None:
@@ -61,13 +70,13 @@ class RemoteFront:
             query = V2Query("", terms, parts, within_s)
             flight = InFlightQuery(next(_ids), spec, query, variant, now - age_s, _waits, number)
             flight.front, flight.client = self, client
-            flight.expires = flight.due + grace_s
+            flight.expires = flight.due + grace
             self._flights[number] = flight
             self._core.submit(flight)
         if at != len(body):
             raise FrameError(f"body has {len(body)} bytes, its tensors {at}")
 
-    def _terms_of(self, message: Ask, place: int, min_accuracy: float | None) -> Terms:
+    def _terms_of(self, message: SubmitQueries, place: int, min_accuracy: float | None) -> Terms:
         if not 0 <= place < len(message.shapes):
             raise FrameError(f"shape: must be from 0 to {len(message.shapes) - 1}, not {place}")
         shape = message.shapes[place]
@@ -78,7 +87,7 @@ class RemoteFront:
             terms = self._terms[key] = Terms(shape, shape.rows, (), nbytes, None, min_accuracy)
         return terms
 
-    def retract(self, message: Retract) -> None:
+    def withdraw(self, message: WithdrawQueries) -> None:
         """Withdraw queries."""
         now = time.monotonic()
         for number in message.numbers:
@@ -89,7 +98,7 @@ class RemoteFront:
 
     def lost(self) -> None:
         """Withdraw all queries of a lost front."""
-        self.retract(Retract(tuple(self._flights)))
+        self.withdraw(WithdrawQueries(tuple(self._flights)))
 
     def forget_terms(self) -> None:
         """Forget terms, since applications may have changed."""
@@ -127,7 +136,7 @@ class RemoteFront:
             run.rows,
             tuple(outputs),
             tuple(queries),
-            run.held_s,
+            run.occupied_s,
         )
         self._connection.send(message, body)
 
@@ -190,7 +199,7 @@ class Fronts:
                 front.send(Status(status))
 
     def take_stats(self) -> list[dict[str, ApplicationStats]]:
-        """What fronts reported of their seconds; each report is given once."""
+        """Return and clear the fronts' statistics."""
         taken, self._stats = self._stats, []
         return taken
 
@@ -204,10 +213,10 @@ class Fronts:
 
     def _on_message(self, connection: FrameConnection, message: Frame, body: memoryview) -> None:
         front = self._fronts.get(connection)
-        if type(message) is Ask and front is not None:
-            front.ask(message, body)
-        elif isinstance(message, Retract) and front is not None:
-            front.retract(message)
+        if type(message) is SubmitQueries and front is not None:
+            front.submit(message, body)
+        elif isinstance(message, WithdrawQueries) and front is not None:
+            front.withdraw(message)
         elif isinstance(message, FrontStats) and front is not None:
             self._stats.append(message.applications)
         elif isinstance(message, Hello) and front is None:
@@ -233,7 +242,3 @@ class Fronts:
 
 def _waits(flight: InFlightQuery, outcome: object) -> None:
     """Placeholder for the answer function, which the front has."""
-
-
-def _grace_s(spec: ApplicationSpec) -> float:
-    return SERVE_SLOS * spec.slo_s if spec.late == "serve" else max(GRACE_S, spec.slo_s)

@@ -1,4 +1,4 @@
-"""Reports of a core to the control plane: bursts at once, statistics and overloads each second."""
+"""Reports of a core: bursts at once, statistics and overloads each second."""
 
 from __future__ import annotations
 
@@ -18,14 +18,18 @@ OVERLOAD_ROWS = 3
 
 
 class Reports:
-    """Reports of one core. ``send`` takes messages for the control plane and never blocks."""
+    """Reports of one core.
+
+    Args:
+        send: takes messages for the control plane and never blocks.
+    """
 
     def __init__(self, rollout: Rollout, send: Callable[[FromMember], None]) -> None:
         self._rollout = rollout
         self._send = send
 
     def slot(self, now: float) -> None:
-        """Report demand outside of the plan's bands; called at the end of each slot of arrivals."""
+        """Report demand outside of the plan's bands; called at the end of each slot."""
         bursts, config = self._rollout.bursts, self._rollout.config
         if config is not None and config.gateways > 1:
             report = bursts.report(now)
@@ -57,7 +61,7 @@ class Reports:
 
 
 def merged(parts: Iterable[dict[str, ApplicationStats]]) -> dict[str, ApplicationStats]:
-    """The statistics of several fronts as one; latency quantiles are means, weighted by answers."""
+    """Merge the statistics of several fronts; latencies are means weighted by answers."""
     found: dict[str, ApplicationStats] = {}
     for part in parts:
         for name, stats in part.items():

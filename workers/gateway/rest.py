@@ -1,4 +1,4 @@
-"""The V2 HTTP edge: parses requests, calls front and metadata, renders responses. No decisions here.
+"""The V2 HTTP edge: parses requests, calls front and metadata, renders responses.
 
 A request is admitted by its head (path, method, key, encoding), so that no client can make the gateway read a body
 that it would reject anyway.
@@ -137,7 +137,7 @@ class Rest:
     def disconnected(self, exchange: Exchange) -> None:
         """The client left before the answer."""
         if exchange.waiter is not None:
-            self._front.cancel(exchange.waiter)
+            self._front.withdraw(exchange.waiter)
 
     def render_error(self, status: int, message: str) -> Response:
         """Word an error that the HTTP server found."""
@@ -239,7 +239,7 @@ class Rest:
         return _Infer(catalog, spec, variant, reader)
 
     def _answered(self, flight: InFlightQuery, outcome: Outcome) -> None:
-        """Answer a query's request. Raises ModelFailed if the result could not be rendered and the client got that."""
+        """Answer a query's request. Raises ModelFailed if it got a rendering error."""
         exchange: Exchange = flight.context
         if isinstance(outcome, GatewayError):
             exchange.respond(*self._error(outcome))
@@ -317,7 +317,7 @@ def _allow(method: str, methods: tuple[str, ...]) -> None:
 
 
 def _no_body(head: RequestHead) -> None:
-    """Reject the body of a request that needs none, before any of it is read. Raises GatewayError."""
+    """Reject a body where none is needed, before it is read. Raises GatewayError."""
     for name in (b"transfer-encoding", b"content-encoding"):
         if name in head.headers:
             raise Invalid(f"{name.decode()}: not allowed; this method and path take no body")

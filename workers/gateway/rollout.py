@@ -1,4 +1,4 @@
-"""Follows plans make-before-break: routes of applications, options of devices, connections to executors.
+"""Follows plans make-before-break: routes, options of devices, connections.
 
 Connects the core to the reports of its executors and to the configuration of the control plane.
 """
@@ -38,7 +38,7 @@ class Rollout:
         self.executors = Executors(name, self)
         self.core = Core(self.executors, self.bursts, metrics)
         self.executor_results = self.core.results
-        self.executor_refusal = self.core.refusal
+        self.executor_refusal = self.core.refused_by_device
         self.config: GatewayConfig | None = None
         self._queue_rows = queue_rows
         self._adoption = Adoption(adopt_limit_s)
@@ -62,21 +62,21 @@ class Rollout:
             except UnknownStack as error:
                 # From a newer control plane: keep the present stack.
                 logger.error("stack_unknown", reason=str(error))
-            self._adoption.offer(config.plan, now)
+            self._adoption.set_target(config.plan, now)
             self._options.plan(config.plan)
-            logger.info("plan_offered", version=config.plan.version, devices=len(config.plan.devices))
+            logger.info("plan_received", version=config.plan.version, devices=len(config.plan.devices))
         if before is not None and before.gateways != config.gateways:
             self.bursts.restart(now)
         self._step(now)
 
     def tick(self, now: float) -> None:
-        """Time limits of queries and of a plan's adoption. To be called several times a second."""
+        """Apply time limits of queries and adoption; called several times a second."""
         self.core.sweep(now)
         if now >= self._adoption.due():
             self._step(now)
 
     def keep_executors(self) -> None:
-        """Connections to the plan's devices, and to those that old routes or queries under way still need."""
+        """Connect to the plan's devices, and to those that old routes or queries need."""
         if self.config is None:
             return
         wanted = {device.device: device.endpoint for device in self.config.plan.devices if device.endpoint}
@@ -117,22 +117,24 @@ class Rollout:
         for application in adoption.step(now):
             logger.info("routes_moved", application=application, version=adoption.target.version)
         self._options.moved(adoption.moving)
-        self._offer(now)
+        self._set_options(now)
         self.keep_executors()
         if adoption.adopted is not None and adoption.adopted != self._moved:
             self._moved = adoption.adopted
             self.executors.broadcast(Moved(adoption.adopted))
             logger.info("plan_adopted", version=adoption.adopted)
 
-    def _offer(self, now: float) -> None:
-        """Offer warm variants. A draining device takes only applications that no other device has warm."""
+    def _set_options(self, now: float) -> None:
+        """Set each device's options; draining ones keep what only they have warm."""
         states = {device: state for device, state in self.executors.states().items() if state is not None}
-        menus = {device: self._options.of(device, state.warm) for device, state in states.items()}
-        elsewhere = {one.application for device, some in menus.items() if not states[device].draining for one in some}
-        for device, some in menus.items():
+        option_sets = {device: self._options.of(device, state.warm) for device, state in states.items()}
+        elsewhere = {
+            one.application for device, some in option_sets.items() if not states[device].draining for one in some
+        }
+        for device, some in option_sets.items():
             if states[device].draining:
-                some = {one: menu for one, menu in some.items() if one.application not in elsewhere}
-            self.core.offer(device, some, now)
+                some = {one: option_set for one, option_set in some.items() if one.application not in elsewhere}
+            self.core.set_options(device, some, now)
 
     # --- executors' listener ------------------------------------------------------------------------------------------
 
@@ -155,7 +157,7 @@ class Rollout:
         self.core.reported(device, state, now)
 
     def executor_lost(self, device: str, reason: str) -> None:
-        """An executor is lost: update the others' options, then bind its queries anew."""
+        """Reroute the queries of a lost executor, with updated options of the others."""
         logger.warning("executor_lost", device=device, reason=reason)
         self._draining.pop(device, None)
         self._adoption.lost(device)

@@ -1,4 +1,4 @@
-"""The V2 gRPC edge: calls of ``inference.GRPCInferenceService``. Calls front and metadata; no decisions here.
+"""The V2 gRPC edge: calls of ``inference.GRPCInferenceService``.
 
 A call is admitted by its headers (method, key, deadline, compression), so that no client can make the gateway read a
 message that it would reject anyway. :mod:`workers.v2.grpc` parses and renders messages.
@@ -31,7 +31,7 @@ from .metrics import GatewayMetrics
 from .responses import Responses
 from .rpc_stream import Receiver, Streaming, Submit
 
-logger = log.get("gateway.grpc")
+logger = log.get("gateway.rpc")
 
 SERVICE = b"/inference.GRPCInferenceService/"
 #: seconds taken off a call's deadline for the response's way to the client
@@ -54,7 +54,7 @@ class Rpc:
         #: queries to applications of one catalog
         self._memory = GrpcMemory()
         self._memory_of: Catalog | None = None
-        self._streaming = Streaming(self._submit, self.rejected, front.cancel)
+        self._streaming = Streaming(self._submit, self.rejected, front.withdraw)
         self._open: dict[bytes, Endpoint] = {
             b"ServerLive": _Plain(pb.ServerLiveRequest, lambda _: pb.ServerLiveResponse(live=True)),
             b"ServerReady": _Plain(
@@ -84,7 +84,7 @@ class Rpc:
                 pb.RepositoryIndexRequest,
                 lambda asked: pb.RepositoryIndexResponse(models=metadata.index(asked.ready)),
             ),
-            b"ModelInfer": _Infer(self._submit, front.cancel),
+            b"ModelInfer": _Infer(self._submit, front.withdraw),
             b"ModelStreamInfer": self._streaming,
         }
 
@@ -108,11 +108,11 @@ class Rpc:
             return Admitted(catalog, None, error.with_traceback(None))
 
     def current(self, admitted: Admitted) -> bool:
-        """Whether the decision still holds: a key is revoked at once."""
+        """Return True if the decision still holds: a key is revoked at once."""
         return admitted.config is self._front.catalog
 
     def _endpoint(self, fields: dict[bytes, bytes]) -> tuple[Endpoint, str]:
-        """The endpoint, and the hash of the API key; empty if the endpoint needs none. Raises GatewayError."""
+        """Return endpoint and hash of the API key (or ""). Raises GatewayError."""
         path = fields[b":path"]
         if fields[b":method"] != b"POST" or not fields.get(b"content-type", b"").startswith(b"application/grpc"):
             raise Invalid("request: must be a POST of application/grpc")
@@ -138,7 +138,9 @@ class Rpc:
     def _submit(
         self, data: Buffer, left_s: float | None, read_at: float, receiver: Receiver, client: str
     ) -> InFlightQuery:
-        """Submit a serialised query; ``receiver`` gets its serialised response or error, perhaps before this returns.
+        """Submit a serialised query.
+
+        ``receiver`` gets its serialised response or error, perhaps before this returns.
 
         Raises:
             GatewayError: it is not a valid query.
@@ -159,7 +161,7 @@ class Rpc:
         return front.submit(spec, query, variant, read_at, self._answer, receiver, client)
 
     def _read(self, fields: grpc.RequestFields) -> tuple[V2Query, tuple[ApplicationSpec, str | None]]:
-        """The query, its application, and the variant that it names. Raises GatewayError and V2Error."""
+        """Parse query, application and named variant. Raises GatewayError and V2Error."""
         front, message = self._front, fields.parse()
         spec, variant = front.catalog.resolve(message.model_name, message.model_version or None)
         query = grpc.query(message, fields.contents, spec.signature, front.accounts.limits.query_rows)
@@ -167,7 +169,7 @@ class Rpc:
         return query, (spec, variant)
 
     def _answered(self, flight: InFlightQuery, outcome: Outcome) -> None:
-        """Settle a query's call. Raises ModelFailed if the result could not be rendered and the client got that."""
+        """Settle a query's call. Raises ModelFailed if the client got a rendering error."""
         receiver: Receiver = flight.context
         if isinstance(outcome, GatewayError):
             receiver.settle(outcome)
@@ -211,9 +213,9 @@ class _Plain(Endpoint):
 class _Infer(Endpoint):
     """Answers a query."""
 
-    def __init__(self, submit: Submit, cancel: Callable[[InFlightQuery], None]):
+    def __init__(self, submit: Submit, withdraw: Callable[[InFlightQuery], None]):
         self._submit = submit
-        self._cancel = cancel
+        self._withdraw = withdraw
 
     def message(self, call: Call, data: Buffer) -> None:
         """See :class:`Endpoint`."""
@@ -227,7 +229,7 @@ class _Infer(Endpoint):
         """See :class:`Endpoint`."""
         flight, call.waiter = call.waiter, None
         if flight is not None:
-            self._cancel(flight)
+            self._withdraw(flight)
 
 
 def _render(flight: InFlightQuery, answer: Answer) -> bytes:

@@ -1,4 +1,4 @@
-"""``ModelStreamInfer`` calls: many queries on one stream, submitted like single ones."""
+"""``ModelStreamInfer``: streams of queries, each submitted like a single one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workers.v2.query import MAX_ID, V2Error
 from .errors import GatewayError, ModelFailed, Unavailable
 from .in_flight import InFlightQuery
 
-logger = log.get("gateway.grpc")
+logger = log.get("gateway.rpc_stream")
 
 #: queries of one stream in flight; beyond it the stream is not read. Also the number of immediate answers after which
 #: other connections get the event loop
@@ -66,21 +66,23 @@ class _StreamQuery:
 
 
 class Streaming(Endpoint):
-    """The endpoint of these calls. Queries of a stream are answered in order; an error ends a query, not the stream.
+    """The endpoint of stream calls.
+
+    Queries of a stream are answered in order; an error ends a query, not the stream.
 
     Args:
         refused: called with each error that ``submit`` raised.
-        cancel: withdraws a query whose client left.
+        withdraw: withdraws a query whose client left.
     """
 
     streams = True
 
     def __init__(
-        self, submit: Submit, refused: Callable[[GatewayError], None], cancel: Callable[[InFlightQuery], None]
+        self, submit: Submit, refused: Callable[[GatewayError], None], withdraw: Callable[[InFlightQuery], None]
     ):
         self.submit = submit
         self.refused = refused
-        self.cancel = cancel
+        self.withdraw = withdraw
         self.open: set[_Stream] = set()
 
     def opened(self, call: Call) -> None:
@@ -111,7 +113,7 @@ class Streaming(Endpoint):
 
 
 class _Stream:
-    """One call. It is not read beyond its limits, so that a client that does not read responses fills no memory."""
+    """One call, read only within its limits: unread responses fill no memory."""
 
     def __init__(self, streaming: Streaming, call: Call):
         self._streaming = streaming
@@ -140,7 +142,7 @@ class _Stream:
         self._begin(self._call.connection.touched)
 
     def end(self, error: GatewayError | None) -> None:
-        """Take no more queries; end the stream once all are answered, with the error if there is one."""
+        """Take no more queries; end the stream, with any error, once all are answered."""
         if self._call is None:
             return
         if error is not None:
@@ -161,7 +163,7 @@ class _Stream:
         for one in asked:
             flight, one.flight = one.flight, None
             if flight is not None:
-                self._streaming.cancel(flight)
+                self._streaming.withdraw(flight)
 
     def _drop(self) -> None:
         """Drop the queries that wait."""
@@ -194,7 +196,7 @@ class _Stream:
             self._begin(time.monotonic())
 
     def _keep(self, call: Call) -> bool:
-        """Have the server count the bytes that are kept here; False: too many, and the stream has ended."""
+        """Have the server count buffered bytes; False: too many, and the stream has ended."""
         if call.keep(self._waiting_bytes, self._answers):
             return True
         self.forget()

@@ -6,7 +6,9 @@ from collections import deque
 
 
 class RttEstimator:
-    """A high quantile of the time around the executor's own work, over the latest ``window`` queries.
+    """A high quantile of the round trip over the latest ``window`` queries.
+
+    The executor's own work is left out.
 
     A sample is the core's round trip less the executor's queue and run times (seconds).
 
@@ -36,7 +38,10 @@ class RttEstimator:
         self.seconds = initial_s
 
     def add(self, sample_s: float) -> None:
-        """Add a sample. Sorting is rare: every ``every`` samples, and four times a window once that is full."""
+        """Add a sample.
+
+        Sorting is rare: every ``every`` samples, and four times a window once that is full.
+        """
         samples = self._samples
         samples.append(sample_s if sample_s > 0.0 else 0.0)
         self._new += 1

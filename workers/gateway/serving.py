@@ -1,4 +1,4 @@
-"""One gateway process from its start to its end: a front with its core, one of several fronts, or their core."""
+"""A gateway process from start to end: a front with its core, or one of the two."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import gc
 import signal
 
 from workers import disk, log
-from workers.link import MemberLink
+from workers.link import MemberLink, Membership
 from workers.protocol.control import GatewayConfig, JoinGateway, ToMember
 from workers.settings import Settings
 
@@ -45,11 +45,7 @@ async def serve(settings: Settings, number: int = 1, core: bool = False) -> int:
         gateway = FrontProcess(options, send, control_state=lambda: link.state if link is not None else "by the core")
     if member:
         link = MemberLink(
-            kind="gateway",
-            name=options.name,
-            control_url=settings.control_url,
-            home=settings.home,
-            join_token=settings.join_token,
+            Membership("gateway", options.name, settings.control_url, settings.home, settings.join_token),
             join=lambda: JoinGateway(name=options.name, address=settings.http.url),
             on_message=on_message,
         )

@@ -1,4 +1,4 @@
-"""Totals of all fronts of a box: each writes its own to a file, and reads the files of the others.
+"""Totals of all fronts of a box, each of which writes a file that others read.
 
 The kernel chooses the front that takes a connection, so each must be able to answer for all. Files can be read at any
 time, and outlive a process that dies: its successor continues from there.
@@ -15,7 +15,7 @@ import msgspec
 from workers import disk, log
 from workers.protocol.gateways import VERSION, ApplicationTotals, GatewayTotals
 
-logger = log.get("gateway.totals")
+logger = log.get("gateway.shared_stats")
 
 ByApplication = Mapping[str, ApplicationTotals]
 

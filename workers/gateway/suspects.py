@@ -32,8 +32,13 @@ KEY_INTERVAL_S = 1.0
 
 @dataclass(slots=True)
 class _Input:
-    """Inputs in flight at a crash, the latest of which was ``incident``. ``ends``: a quick hash of them. ``confirmed``:
-    they crashed a device alone."""
+    """Inputs in flight at a crash.
+
+    Attributes:
+        incident: the latest crash.
+        ends: a quick hash of the inputs.
+        confirmed: they crashed a device alone.
+    """
 
     ends: int
     incident: int
@@ -43,8 +48,13 @@ class _Input:
 
 @dataclass(slots=True)
 class _Key:
-    """``crashes``: times of incidents by queries of the key to one application. ``incident``: the latest, whose query
-    may crash a second device. ``next_at``: when the key's next query is admitted."""
+    """Crashes by queries of one key to one application.
+
+    Attributes:
+        crashes: times of the incidents.
+        incident: the latest, whose query may crash a second device.
+        next_at: when the key's next query is admitted.
+    """
 
     crashes: deque[float] = field(default_factory=lambda: deque(maxlen=KEY_CRASHES))
     incident: int = 0
@@ -55,7 +65,7 @@ class _Key:
 
 
 class Suspects:
-    """Suspects by application: any number that wait for their trial, at most one on trial, and remembered inputs.
+    """Suspects by application, at most one of them on trial, and remembered inputs.
 
     Attributes:
         active: there are suspects or remembered inputs or keys, so that arriving queries must be judged.
@@ -73,20 +83,22 @@ class Suspects:
         self._incidents = itertools.count(1)
 
     def throttled(self, flight: InFlightQuery, now: float) -> bool:
-        """Whether the query's key is throttled for its application."""
+        """Return True if the query's key is throttled for its application."""
         key = self._keys.get((flight.client, flight.spec.name))
         return key is not None and key.throttled(now)
 
     @property
     def inputs(self) -> int:
-        """How many inputs are remembered."""
+        """Number of remembered inputs."""
         return len(self._inputs)
 
     # --- queries that arrive ------------------------------------------------------------------------------------------
 
     def judge(self, flight: InFlightQuery, now: float) -> GatewayError | None:
-        """The error that ends an arriving query at once, or None. One with inputs under suspicion becomes a suspect
-        itself."""
+        """Return the error that ends an arriving query at once, or None.
+
+        A query with inputs under suspicion becomes a suspect itself.
+        """
         key = self._keys.get((flight.client, flight.spec.name))
         if key is not None and key.throttled(now):
             if now < key.next_at:
@@ -109,7 +121,7 @@ class Suspects:
         return None
 
     def confirmed(self, flight: InFlightQuery, now: float) -> GatewayError | None:
-        """The error that ends a query whose inputs have crashed a device alone meanwhile, or None."""
+        """Return the error for inputs that have crashed a device alone, or None."""
         known = self._known(flight, now)
         return _refusal(flight, known, now) if known is not None and known.confirmed else None
 
@@ -144,7 +156,7 @@ class Suspects:
         return list(self._waiting)
 
     def next(self, application: str) -> InFlightQuery | None:
-        """The application's next suspect, no longer queued; None while one is on trial, or if none waits."""
+        """Take the application's next suspect; None: one is on trial, or none waits."""
         waiting = self._waiting.get(application)
         if application in self._on_trial or not waiting:
             return None
@@ -254,12 +266,12 @@ def _refusal(flight: InFlightQuery, known: _Input, now: float) -> ModelFailed:
 def _ends(flight: InFlightQuery) -> int:
     """A quick hash of the application and both ends of each input."""
     ends = [(bytes(part[:_ENDS]), bytes(part[-_ENDS:])) for part in flight.query.parts]
-    return hash((flight.spec.name, flight.query.terms.form.inputs, *ends))
+    return hash((flight.spec.name, flight.query.terms.shape.inputs, *ends))
 
 
 def _digest(flight: InFlightQuery) -> bytes:
     """A digest of application and inputs, whatever the query's encoding."""
-    found = hashlib.blake2b(repr((flight.spec.name, flight.query.terms.form.inputs)).encode(), digest_size=16)
+    found = hashlib.blake2b(repr((flight.spec.name, flight.query.terms.shape.inputs)).encode(), digest_size=16)
     for part in flight.query.parts:
         found.update(part)
     return found.digest()

@@ -1,4 +1,4 @@
-"""Trials of suspects: the choice of a device, and what happens to queries by the outcome.
+"""Trials of suspects: the choice of a device, and the outcomes.
 
 A device is reserved for a trial, which begins once it is idle: a crash then costs no other query its answer and has
 only one possible cause. It is never the application's last device.
@@ -23,8 +23,8 @@ from .suspects import Suspects
 
 logger = log.get("gateway.trials")
 
-#: seconds beyond the watchdog's limit and grace after which a trial without an answer is over
-SLACK_S = 2.0
+#: seconds after the watchdog's limit and grace at which a trial without an answer ends
+ANSWER_MARGIN_S = 2.0
 
 
 class Trials:
@@ -132,8 +132,11 @@ class Trials:
     def stopped(
         self, device: str, flight: InFlightQuery, in_flight: InFlightBatch | None, refusal: Refusal, now: float
     ) -> None:
-        """The watchdog stopped the query's run; other queries of the run are suspects, too. ``in_flight``: its batch,
-        if a binding dispatched it."""
+        """Handle a stopped run; other queries of the run are suspects, too.
+
+        Args:
+            in_flight: the query's batch, if a binding dispatched it.
+        """
         text = f"device {device}: {refusal.message}"
         on_trial = self._tried_at(device, flight)
         if on_trial or not refusal.retryable:
@@ -170,7 +173,7 @@ class Trials:
 
     def _confirm(self, flight: InFlightQuery, text: str, now: float) -> None:
         cleared = self.suspects.confirm(flight, now)
-        logger.error("poison_confirmed", application=flight.spec.name, reason=text, key=flight.client[:8])
+        logger.error("suspect_confirmed", application=flight.spec.name, reason=text, key=flight.client[:8])
         if flight.answer is not None:
             flight.front.finish(flight, ModelFailed(f"{text}; it is not tried again"))
         for other in cleared:
@@ -238,7 +241,7 @@ class Trials:
 
     def _begin(self, device: str, flight: InFlightQuery, now: float) -> bool:
         variant, max_rows = self._choose(device, flight, now)
-        if not self._sent.alone(device, flight, variant, max_rows, time.monotonic()):
+        if not self._sent.send_trial(device, flight, variant, max_rows, time.monotonic()):
             return False
         flight.tried_alone = True
         self._reserve(device, flight, now)
@@ -246,7 +249,7 @@ class Trials:
         return True
 
     def _reserve(self, device: str, flight: InFlightQuery, now: float) -> None:
-        self.reserved[device] = flight, now + limit_s(0.0, flight.spec.slo_s) + GRACE_S + SLACK_S
+        self.reserved[device] = flight, now + limit_s(0.0, flight.spec.slo_s) + GRACE_S + ANSWER_MARGIN_S
         self._driver.refresh(device, now)
 
     def _unreserve(self, flight: InFlightQuery, now: float) -> None:
@@ -255,7 +258,7 @@ class Trials:
             self._driver.refresh(device, now)
 
     def _spare(self, flight: InFlightQuery) -> str | None:
-        """The device for a suspect's trial; None if it would be the application's last one, or all are reserved."""
+        """Return a device for a trial; None: the application's last, or all reserved."""
         for device, (known, _) in self.reserved.items():
             if known is flight:
                 return device
@@ -277,7 +280,7 @@ class Trials:
         ]
 
     def _choose(self, device: str, flight: InFlightQuery, now: float) -> tuple[int, int]:
-        """Id and largest batch of a variant: the most accurate one in time, else the fastest."""
+        """Choose the most accurate variant in time, or the fastest: id, largest batch."""
         left, name = flight.due - now, flight.spec.name
         here = [one for one in self._able(flight) if one.device == device]
         in_time = [one for one in here if one.seconds is not None and one.seconds < left]

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from .. import disk, log
-from ..link import LinkTiming, MemberLink
+from ..link import LinkTiming, MemberLink, Membership
 from ..protocol import control, frames
 from ..protocol.specs import DeviceInfo, DeviceState, DeviceStats
 from ..settings import Settings
@@ -59,11 +59,7 @@ class NodeDaemon:
         self.config: control.NodeConfig | None = None
         """the newest configuration, from the control plane or from disk"""
         self.link = MemberLink(
-            kind="node",
-            name=self.name,
-            control_url=settings.control_url,
-            home=settings.home,
-            join_token=settings.join_token,
+            Membership("node", self.name, settings.control_url, settings.home, settings.join_token),
             join=lambda: control.JoinNode(name=self.name, devices=self.devices),
             on_message=self._ordered,
             on_up=self._link_up,

@@ -129,6 +129,11 @@ class Arrivals(FromMember, tag="arrivals", frozen=True, kw_only=True):
     applications: dict[str, Annotated[tuple[tuple[Count, Count], ...], msgspec.Meta(min_length=1, max_length=100)]]
 
 
+#: least part of the SLO that a late or refused query must have been given to count as overload: a shorter budget was
+#: its client's choice
+OVERLOAD_BUDGET_SHARE = 0.8
+
+
 class Overload(FromMember, tag="overload", frozen=True, kw_only=True):
     """An executor refused ``refused`` of ``arrived`` rows in the last second; or, with an empty ``device``, a gateway
     did, since no device could have answered them in time."""

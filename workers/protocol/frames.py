@@ -42,7 +42,7 @@ class TensorHeader(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Hello(Frame, frozen=True):
-    """First frame of each connection's client. ``role``: ``gateway`` or ``node``."""
+    """First frame of each connection's client. ``role``: ``gateway`` or ``node``; towards a core also ``front``."""
 
     role: str
     name: str
@@ -128,8 +128,8 @@ class ReceivedBatch(Frame, frozen=True, tag="RunBatch"):
     queries: tuple[tuple[int, int, float], ...]
 
 
-class Cancel(Frame, frozen=True):
-    """The client went away; a query that still waits is forgotten and not answered."""
+class Withdraw(Frame, frozen=True):
+    """The client left; a query that still waits is dropped and not answered."""
 
     id: int
 
@@ -163,7 +163,7 @@ class Results(Frame, frozen=True):
         queue_s: seconds from receipt to start.
         run_s: seconds inside the model's runs.
         batch_rows: rows of the whole batch.
-        held_s: seconds that the batch held the device: ``run_s``, assembling the batch and encoding its outputs.
+        occupied_s: seconds of the device's time: ``run_s``, assembling the batch and encoding its outputs.
         rows: of each query; empty: one row each.
     """
 
@@ -175,7 +175,7 @@ class Results(Frame, frozen=True):
     queue_s: float
     run_s: float
     batch_rows: int
-    held_s: float
+    occupied_s: float
     outputs: tuple[ResultTensor, ...]
     rows: tuple[int, ...] = ()
 
@@ -249,9 +249,9 @@ class Metrics(Frame, frozen=True):
     text: str
 
 
-ToExecutor = Hello | RunBatch | Cancel | Moved | Apply | Measure | MeasureCancel | MetricsRequest
+ToExecutor = Hello | RunBatch | Withdraw | Moved | Apply | Measure | MeasureCancel | MetricsRequest
 #: the same messages as an executor reads them
-ReceivedByExecutor = Hello | ReceivedBatch | Cancel | Moved | Apply | Measure | MeasureCancel | MetricsRequest
+ReceivedByExecutor = Hello | ReceivedBatch | Withdraw | Moved | Apply | Measure | MeasureCancel | MetricsRequest
 FromExecutor = ExecutorState | Results | Refusal | StateReport | StatsReport | Relay | Metrics
 
 _encoder = msgspec.msgpack.Encoder()

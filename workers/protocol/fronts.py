@@ -15,7 +15,7 @@ from .gateways import CoreStatus
 from .specs import ApplicationStats
 
 
-class Ask(Frame, frozen=True):
+class SubmitQueries(Frame, frozen=True):
     """Queries of one application that fit its signature.
 
     ``queries``: (number, place of its shape in ``shapes``, age since it was read, time to answer it from then, named
@@ -27,8 +27,8 @@ class Ask(Frame, frozen=True):
     queries: tuple[tuple[int, int, float, float, str | None, float | None, str], ...]
 
 
-class Retract(Frame, frozen=True):
-    """These queries were cancelled: no client waits for their answers."""
+class WithdrawQueries(Frame, frozen=True):
+    """Queries whose clients no longer wait for answers."""
 
     numbers: tuple[int, ...]
 
@@ -63,7 +63,7 @@ class Answered(Frame, frozen=True):
     batch_rows: int
     outputs: tuple[tuple[TensorHeader, ...], ...]
     queries: tuple[tuple[int, int, float], ...]
-    held_s: float = 0.0
+    occupied_s: float = 0.0
 
 
 class Failed(Frame, frozen=True):
@@ -76,5 +76,5 @@ class Failed(Frame, frozen=True):
 
 
 #: the node daemon asks for metrics on the same socket
-ToCore = frames.Hello | frames.MetricsRequest | Ask | Retract | FrontStats
+ToCore = frames.Hello | frames.MetricsRequest | SubmitQueries | WithdrawQueries | FrontStats
 FromCore = Configure | Status | Answered | Failed

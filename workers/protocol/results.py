@@ -65,8 +65,10 @@ def _alike(name: str, datatype: str, shape: tuple[int, ...], nbytes: int) -> tup
 
 def check_finite(result: Results) -> None:
     """Raises FrameError: a time or an accuracy is no number that statistics could hold."""
-    if not math.isfinite(result.queue_s + result.run_s + result.held_s + result.accuracy + result.accuracy_normalized):
-        raise FrameError("queue_s, run_s, held_s, accuracy and accuracy_normalized: must be finite")
+    if not math.isfinite(
+        result.queue_s + result.run_s + result.occupied_s + result.accuracy + result.accuracy_normalized
+    ):
+        raise FrameError("queue_s, run_s, occupied_s, accuracy and accuracy_normalized: must be finite")
 
 
 def _sizes(output: ResultTensor, rows: Sequence[int], total: int) -> list[int]:

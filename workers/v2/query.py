@@ -45,14 +45,14 @@ class Terms(msgspec.Struct, eq=False):
     """A query without its id and data; repeated queries share one.
 
     Attributes:
-        form: rows, inputs in the signature's order, and wanted outputs, as executors get them.
+        shape: rows, inputs in the signature's order, and wanted outputs, as executors get them.
         outputs: (name, as binary data) of wanted outputs, in the order wanted.
         nbytes: of all inputs.
         latency_s, min_accuracy: in percent; None unless the client asked.
         key, size: the gateway's own: what queries must share to run together, and the size class.
     """
 
-    form: RequestShape
+    shape: RequestShape
     rows: int
     outputs: tuple[tuple[str, bool], ...]
     nbytes: int
@@ -77,7 +77,7 @@ class V2Query(msgspec.Struct):
 
     @property
     def tensors(self) -> tuple[TensorHeader, ...]:
-        return self.terms.form.inputs
+        return self.terms.shape.inputs
 
     @property
     def outputs(self) -> tuple[tuple[str, bool], ...]:

@@ -97,7 +97,7 @@ async def test_where_memory_is_short_the_old_variant_goes_first(tmp_path, tiny_m
         old = resident(variant(1, quick), 0.05, memory_bytes=60 * MIB)
         spec = application(late="serve")
         gateway = await executor.applied(1, [old], [spec], [quick])
-        queued = [gateway.dispatch(rows(2000), max_rows=16) for _ in range(10)]
+        queued = [gateway.dispatch(rows(2000), max_rows=16) for _ in range(45)]
         await gateway.next(ExecutorState, lambda state: state.queued)
         executor.apply(2, [resident(variant(2, medium), memory_bytes=60 * MIB)], [spec], [medium])
         await gateway.next(ExecutorState, lambda state: state.plan_version == 2)

@@ -2,7 +2,7 @@
 
 One typed definition for both ends. Each message carries ``v``; a member whose version differs is turned away with
 :data:`CLOSE_VERSION` and a reason. Which side sends a message is its base class: :class:`FromMember` or
-:class:`ToMember`. Decode with :func:`decode_from_member` or :func:`decode_to_member`.
+:class:`ToMember`. Decode with the ``decode_`` function of the direction and the member.
 
 A member authenticates with ``Authorization: Bearer TOKEN``: the join token the first time, afterwards the credential
 that :class:`Joined` gave it. Close codes show a member whether to try again.

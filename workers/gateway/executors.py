@@ -127,7 +127,9 @@ class ExecutorConnection:
         pause, failures = BACKOFF_S[0], 0
         while True:
             try:
-                await asyncio.wait_for(connect(self.endpoint, self._make), HELLO_S)
+                # Not wait_for(), which may lose a cancellation.
+                async with asyncio.timeout(HELLO_S):
+                    await connect(self.endpoint, self._make)
                 if await self._converse():
                     pause, failures = BACKOFF_S[0], 0
             except (OSError, ValueError, TimeoutError) as error:
@@ -140,7 +142,8 @@ class ExecutorConnection:
     async def _converse(self) -> bool:
         """Serve one connection until it ends; whether the executor ever sent its state."""
         try:
-            await asyncio.wait_for(self._closed.wait(), HELLO_S)
+            async with asyncio.timeout(HELLO_S):
+                await self._closed.wait()
         except TimeoutError:
             if self.state is None:
                 self.drop(f"no state within {HELLO_S:g} s")
@@ -229,9 +232,12 @@ class Executors:
         self._listener = listener
         self._by_device: dict[str, ExecutorConnection] = {}
         self._closing: set[asyncio.Task] = set()
+        self._closed = False
 
     def keep(self, endpoints: Mapping[str, str]) -> None:
-        """Hold a connection to each of these devices and to no other."""
+        """Hold a connection to each of these devices and to no other; does nothing once closed."""
+        if self._closed:
+            return
         for device, executor in list(self._by_device.items()):
             if endpoints.get(device) != executor.endpoint:
                 self._retire(self._by_device.pop(device))
@@ -301,6 +307,7 @@ class Executors:
         self.send(device, Withdraw(query))
 
     async def close(self) -> None:
-        """Disconnect from all."""
+        """Disconnect from all, for good."""
+        self._closed = True
         executors, self._by_device = list(self._by_device.values()), {}
         await asyncio.gather(*(executor.close() for executor in executors), *self._closing)

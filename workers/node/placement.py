@@ -95,7 +95,9 @@ class DeviceRollout:
                 return
             self._log.warning("plan_incomplete", plan=config.plan.version, reason=self.problem, retry_s=pause)
             try:
-                await asyncio.wait_for(self._again.wait(), pause)
+                # Not wait_for(), which may lose a cancellation.
+                async with asyncio.timeout(pause):
+                    await self._again.wait()
             except TimeoutError:
                 pass
             pause = min(longest, pause * 2)

@@ -32,6 +32,8 @@ logger = log.get("gateway.core_link")
 
 #: seconds between two attempts to reach the core
 RETRY_S = 0.05
+#: attempts to reach the core of which the first is logged
+LOG_EVERY = 200
 #: losses of the core that a query survives
 MAX_LOSSES = 1
 #: seconds of statistics that are kept while the core is away
@@ -128,14 +130,18 @@ class CoreLink:
         connection.send_all([_submit_queries(name, flights, now) for name, flights in by_application.items()])
 
     async def _run(self) -> None:
+        failures = 0
         while True:
             try:
                 await connect(self._endpoint, self._make)
+                failures = 0
                 await self._closed.wait()
                 logger.warning("core_lost", queries=len(self._unanswered))
                 self._lost()
-            except (OSError, ValueError):
-                pass
+            except (OSError, ValueError) as error:
+                failures += 1
+                if failures % LOG_EVERY == 1:
+                    logger.warning("core_unreachable", reason=str(error) or repr(error), tries=failures)
             await asyncio.sleep(RETRY_S)
 
     def _make(self) -> FrameConnection:

@@ -146,7 +146,7 @@ class LateDevice(SimulatedDevice):
         self.due: dict[str, float] = {}
 
     def usable(self) -> list[str]:
-        """What is loaded and may be run."""
+        """Loaded variants that may run."""
         return [variant for variant in self.loaded if variant not in self.blocked]
 
     def plan(self, wanted: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Benchmarks and tests do not import each other, but for the tests of the benchmarks."""
+"""Benchmarks and tests do not import each other, except for the tests of the benchmarks."""
 
 from __future__ import annotations
 

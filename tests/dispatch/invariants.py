@@ -1,4 +1,4 @@
-"""What must be true of late binding's state between any two calls, counted anew from its devices."""
+"""Invariants of late binding's state between any two calls, counted again from its devices."""
 
 from __future__ import annotations
 

@@ -303,6 +303,7 @@ def test_without_a_core_fronts_say_so_in_time(two):
         assert answer.status_code == 503 and int(answer.headers["retry-after"]) >= 1
         assert "core" in answer.json()["error"]
         assert two.first.http.get("/v2/health/live").status_code == 200
+        wait_for(lambda: any("core_unreachable" in line for line in two.first.log), "the log says so")
     finally:
         two.restart_core()
     wait_for(lambda: all(ready(gateway) for gateway in two), "fronts found the new core")

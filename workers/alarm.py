@@ -75,7 +75,11 @@ class Alarm:
         self._ring()
 
 
-_libc = ctypes.CDLL(None, use_errno=True)
+# By its name: a library that fakes the wall clock takes absolute times for that clock's.
+try:
+    _libc = ctypes.CDLL("libc.so.6", use_errno=True)
+except OSError:
+    _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _file() -> int | None:

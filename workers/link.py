@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,7 +30,8 @@ _DECODERS = {"node": control.decode_to_node, "gateway": control.decode_to_gatewa
 class LinkTiming:
     """Seconds. ``first`` to ``longest``: pause between tries, doubled each time. ``refused_first`` to
     ``refused_longest``: the same where an operator has to act (token refused, versions differ, name taken).
-    A peer that is dead is noticed within ``ping_every + ping_answer``. ``last_words``: for what waits to be sent when
+    ``answer``: until the first message, though the peer answers pings. A peer that is dead is noticed within
+    ``ping_every + ping_answer``. ``last_words``: for what waits to be sent when
     the member ends."""
 
     first: float = 0.2
@@ -37,6 +39,7 @@ class LinkTiming:
     refused_first: float = 10.0
     refused_longest: float = 60.0
     connect: float = 5.0
+    answer: float = 30.0
     ping_every: float = 5.0
     ping_answer: float = 5.0
     last_words: float = 0.3
@@ -51,7 +54,7 @@ class _Refused(Exception):
 
 
 class Credential(msgspec.Struct, frozen=True):
-    """What the control plane gave this member at its first join; a file readable by its user alone."""
+    """The member's id and credential from its first join, in a file readable by its user alone."""
 
     credential: str
     member: int
@@ -85,6 +88,7 @@ class MemberLink:
         on_message: called with each understood message except Joined and Pending; an exception is logged.
         on_up: called once admitted (after each reconnect too).
         on_down: called when an admitted connection ends.
+        context: whom to trust, asked at each connection; None where the URL uses no TLS.
     """
 
     def __init__(
@@ -96,6 +100,7 @@ class MemberLink:
         on_up: Callable[[], None] = lambda: None,
         on_down: Callable[[], None] = lambda: None,
         timing: LinkTiming | None = None,
+        context: Callable[[], ssl.SSLContext | None] = lambda: None,
     ):
         kind, self._control_url = membership.kind, membership.control_url
         self._decode = _DECODERS[kind]
@@ -105,10 +110,12 @@ class MemberLink:
         self._join = join
         self._on_message, self._on_up, self._on_down = on_message, on_up, on_down
         self._timing = timing or LinkTiming()
+        self._context = context
         self._log = log.get("link").bind(member=membership.name)
         self._outbox = Outbox()
         self._filled = asyncio.Event()
         self._use_join_token = False
+        self._socket: ClientConnection | None = None
         self.up = False
         """admitted and connected"""
         self.state = "connecting"
@@ -119,7 +126,7 @@ class MemberLink:
 
     @property
     def credential(self) -> str | None:
-        """What authenticates this member towards the control plane, also over HTTP; None before the first join."""
+        """Authenticates this member towards the control plane, also over HTTP; None before the first join."""
         return None if self._credential is None else self._credential.credential
 
     @property
@@ -131,6 +138,11 @@ class MemberLink:
         """Have ``message`` sent as soon as the link is up; never blocks (see :class:`~workers.outbox.Outbox`)."""
         self._outbox.put(message, time.monotonic(), self.up)
         self._filled.set()
+
+    def rejoin(self) -> None:
+        """Connect anew, with what ``join`` gives now."""
+        if self._socket is not None:
+            asyncio.get_running_loop().create_task(self._socket.close(), name="link-rejoin")
 
     async def run(self) -> None:
         """Keep the link up until cancelled; cancelling closes the connection properly."""
@@ -169,6 +181,7 @@ class MemberLink:
         try:
             async with connect(
                 self._url,
+                ssl=self._context(),
                 additional_headers={"Authorization": f"Bearer {token}"},
                 open_timeout=timing.connect,
                 close_timeout=1.0,
@@ -193,21 +206,25 @@ class MemberLink:
     async def _converse(self, socket: ClientConnection) -> bool:
         admitted = False
         writer: asyncio.Task | None = None
+        self._socket = socket
         try:
             await socket.send(control.encode(self._join()))
-            async for text in socket:
-                message = self._understood(text)
-                if isinstance(message, control.Joined):
-                    self._admit(message)
-                    if not admitted:
-                        admitted = True
-                        writer = asyncio.create_task(self._write(socket), name="link-writer")
-                        self._call(self._on_up)
-                elif isinstance(message, control.Pending):
-                    self._set_state("pending", message.reason)
-                    self._log.info("link_pending", reason=message.reason)
-                elif message is not None:
-                    self._call(self._on_message, message)
+            # A control plane that lost the request on its way answers pings, and nothing else.
+            async with asyncio.timeout(self._timing.answer) as patience:
+                async for text in socket:
+                    patience.reschedule(None)
+                    message = self._understood(text)
+                    if isinstance(message, control.Joined):
+                        self._admit(message)
+                        if not admitted:
+                            admitted = True
+                            writer = asyncio.create_task(self._write(socket), name="link-writer")
+                            self._call(self._on_up)
+                    elif isinstance(message, control.Pending):
+                        self._set_state("pending", message.reason)
+                        self._log.info("link_pending", reason=message.reason)
+                    elif message is not None:
+                        self._call(self._on_message, message)
             # A clean close ends the loop without an exception, but its code may still be a refusal.
             self._raise_refusal(socket.close_code, socket.close_reason)
             self._set_state("down", f"the control plane closed the connection ({socket.close_code})")
@@ -215,6 +232,7 @@ class MemberLink:
             self._raise_refusal(error.rcvd.code if error.rcvd else None, error.rcvd.reason if error.rcvd else "")
             self._set_state("down", str(error))
         finally:
+            self._socket = None
             if writer is not None:
                 writer.cancel()
                 with contextlib.suppress(asyncio.CancelledError):

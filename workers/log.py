@@ -1,12 +1,105 @@
-"""One structured line an event, to standard error, without query contents. The same shape in every process."""
+"""One structured line an event, to standard error, without query contents. The same shape in every process.
+
+Lines have a limited length, and lines of a kind a limited rate: nobody can fill a disk by causing them. The first line
+after those left out has their number.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import structlog
+
+#: characters of one value, of a path or another argument that clients choose, and of a traceback
+VALUE_CHARS, CLIENT_CHARS, TRACEBACK_CHARS = 2_000, 200, 8_000
+#: loggers whose lines quote what clients sent
+_QUOTING = ("django", "uvicorn", "gunicorn", "daphne", "websockets")
+#: kinds of lines whose rates are remembered
+_KINDS = 1_000
+
+
+class _Bucket:
+    """Lets ``burst`` lines through, then one each ``every_s`` seconds."""
+
+    def __init__(self, burst: int, every_s: float):
+        self._burst, self._every_s = burst, every_s
+        self._left = float(burst)
+        self._at: float | None = None
+        self.left_out = 0
+
+    def passes(self, now: float) -> bool:
+        if self._at is not None:
+            self._left = min(self._burst, self._left + (now - self._at) / self._every_s)
+        self._at = now
+        if self._left < 1:
+            self.left_out += 1
+            return False
+        self._left -= 1
+        return True
+
+
+class LimitedRate(logging.Filter):
+    """Leaves out lines of a kind that come too often, whoever causes them.
+
+    A kind is a logger, a level and an event. Refused requests (4xx) are counted rather than logged: five lines, then
+    one a minute for each status.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
+        super().__init__()
+        self._clock = clock
+        self._buckets: dict[tuple, _Bucket] = {}
+        self._all = _Bucket(2_000, 0.05)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind, burst, every_s = self._kind(record)
+        if kind not in self._buckets and len(self._buckets) >= _KINDS:
+            self._buckets.clear()
+        bucket = self._buckets.setdefault(kind, _Bucket(burst, every_s))
+        now = self._clock()
+        if not bucket.passes(now) or not self._all.passes(now):
+            return False
+        if bucket.left_out:
+            record.left_out, bucket.left_out = bucket.left_out, 0
+        return True
+
+    @staticmethod
+    def _kind(record: logging.LogRecord) -> tuple[tuple, int, float]:
+        status = getattr(record, "status_code", 0)
+        if 400 <= status < 500 or record.name.startswith("django.security"):
+            return (record.name, status), 5, 60.0
+        event = record.msg.get("event") if isinstance(record.msg, dict) else record.msg
+        return (record.name, record.levelno, str(event)[:CLIENT_CHARS]), 100, 1.0
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit // 4]}…({len(text)} characters)…{text[-limit * 3 // 4 :]}"
+
+
+def _quoting_less(record: logging.LogRecord) -> bool:
+    """Cut what clients sent before it becomes part of a line."""
+    if record.name.startswith(_QUOTING) and isinstance(record.args, tuple):
+        record.args = tuple(_cut(arg, CLIENT_CHARS) if isinstance(arg, str) else arg for arg in record.args)
+    return True
+
+
+def _bounded(_logger: object, _method: str, event: dict[str, Any]) -> dict[str, Any]:
+    """Cut long values."""
+    record = event.get("_record")
+    if record is not None and hasattr(record, "left_out"):
+        event["left_out"] = record.left_out
+    for name, value in event.items():
+        if isinstance(value, dict | list | tuple | set) and len(text := repr(value)) > VALUE_CHARS:
+            value = event[name] = text
+        if isinstance(value, str):
+            limit = {"exception": TRACEBACK_CHARS, "path": CLIENT_CHARS}.get(name, VALUE_CHARS)
+            event[name] = _cut(value, limit)
+    return event
 
 
 def configure(process: str, level: str = "info", path: Path | None = None) -> None:
@@ -28,12 +121,15 @@ def configure(process: str, level: str = "info", path: Path | None = None) -> No
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
             processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 structlog.processors.format_exc_info,
+                _bounded,
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 structlog.processors.JSONRenderer(),
             ],
         )
     )
+    handler.addFilter(LimitedRate())
+    handler.addFilter(_quoting_less)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(getattr(logging, level.upper()))

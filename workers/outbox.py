@@ -89,7 +89,7 @@ class Outbox:
             self._events.appendleft(message)
 
     def link_lost(self) -> None:
-        """What was worth something only at once is given up."""
+        """Drop messages that were of use only at once."""
         self.dropped["moment"] += len(self._moments)
         self._moments.clear()
 

@@ -10,11 +10,13 @@ Control plane and data plane share this module; it imports neither Django nor an
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -47,10 +49,11 @@ def _host_name() -> str:
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where a TCP server listens."""
+    """Where a TCP server listens, with TLS or without."""
 
     host: str
     port: int
+    tls: bool = False
 
     def __str__(self) -> str:
         return f"{_bracketed(self.host)}:{self.port}"
@@ -58,13 +61,26 @@ class Address(msgspec.Struct, frozen=True):
     @property
     def url(self) -> str:
         """The address as a browser on this box would write it (a wildcard host becomes loopback)."""
-        return f"http://{self.local}"
+        return f"http{'s' * self.tls}://{self.local}"
+
+    @property
+    def loopback(self) -> bool:
+        """Whether it can be reached from this box alone."""
+        return is_loopback(self.host)
 
     @property
     def local(self) -> str:
         """HOST:PORT for clients on this box (a wildcard host becomes loopback)."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
         return f"{_bracketed(host)}:{self.port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this box and nothing else; asks no name server."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def _bracketed(host: str) -> str:
@@ -79,6 +95,7 @@ class _Reader:
         self.problems: list[str] = []
         self.warnings: list[str] = []
         self.known: set[str] = set()
+        self._retired: set[str] = set()
 
     def _raw(self, name: str) -> str | None:
         self.known.add(PREFIX + name)
@@ -149,9 +166,70 @@ class _Reader:
         if value is None:
             return default
         if not any(value.startswith(scheme + "://") for scheme in schemes):
-            self.wrong(name, "a URL that begins with " + " or ".join(s + "://" for s in schemes))
+            # Without the value, which may have a password in any place.
+            wanted = " or ".join(scheme + "://" for scheme in schemes)
+            self.problems.append(f"{PREFIX}{name}: must be a URL that begins with {wanted}")
             return default
         return value.rstrip("/")
+
+    def file(self, name: str) -> Path | None:
+        value = self._raw(name)
+        if value is None:
+            return None
+        path = Path(value).expanduser().absolute()
+        if not path.is_file() or not os.access(path, os.R_OK):
+            self.wrong(name, "a file that can be read")
+        return path
+
+    def certificate(self, tls: str) -> tuple[Path | None, Path | None]:
+        """Files of certificate and key: both or neither, and none where nothing would use them."""
+        files = self.file("TLS_CERT"), self.file("TLS_KEY")
+        for name, given, other in (("TLS_CERT", files[0], files[1]), ("TLS_KEY", files[1], files[0])):
+            if given is None and other is not None:
+                self.wrong(name, "set too: a certificate and its key belong together")
+        if any(files) and tls == "off":
+            self.wrong("TLS", "auto or on where NEREUS_TLS_CERT is set")
+        return files
+
+    def control_url(self, console: Address, tls: str) -> str:
+        """The control plane's URL; without TLS only on this box, since it carries tokens and models."""
+        url = self.url("CONTROL_URL", console.url, ("http", "https"))
+        try:
+            parts = urlsplit(url)
+            host, _ = parts.hostname or "", parts.port
+        except ValueError:
+            host = ""
+        if not host:
+            self.wrong("CONTROL_URL", "http(s)://HOST or http(s)://HOST:PORT")
+        elif parts.scheme == "http" and not is_loopback(host) and tls != "off" and self._raw("CONTROL_URL"):
+            self.wrong(
+                "CONTROL_URL", "https:// unless its host is loopback, or NEREUS_TLS=off where the network encrypts"
+            )
+        return url
+
+    def public_url(self) -> str:
+        url = self.url("PUBLIC_URL", "", ("http", "https"))
+        try:
+            parts = urlsplit(url)
+            whole = bool(parts.hostname) and parts.path in ("", "/") and not parts.query and not parts.fragment
+            valid = not url or (whole and parts.username is None and (parts.port is None or parts.port > 0))
+        except ValueError:
+            valid = False
+        if not valid:
+            self.wrong("PUBLIC_URL", "http(s)://HOST or http(s)://HOST:PORT, with nothing behind it")
+            return ""
+        return url
+
+    def addresses(self, name: str, default: str) -> tuple[str, ...]:
+        """IP addresses and networks, comma separated."""
+        found = tuple(part.strip() for part in self.text(name, default).split(",") if part.strip())
+        for part in found:
+            try:
+                ipaddress.ip_network(part, strict=False)
+            except ValueError:
+                self.wrong(name, "IP addresses or networks such as 10.0.0.0/24, comma separated")
+                return ()
+        return found
 
     def cores(self, name: str, default: str) -> str:
         """``auto``, ``COUNTxCORES`` or core lists such as ``0-1;2,3`` (see workers.node.devices)."""
@@ -165,6 +243,7 @@ class _Reader:
 
     def retired(self, name: str, instead: str) -> None:
         """A variable of an earlier release: warn and name what is used instead, rather than stop the start."""
+        self._retired.add(PREFIX + name)
         if self._raw(name) is not None:
             self.warnings.append(f"{PREFIX}{name}: no longer used; {instead}")
 
@@ -186,7 +265,7 @@ class _Reader:
     def unknown(self) -> None:
         for name in sorted(self._environ):
             if name.startswith(PREFIX) and name not in self.known:
-                near = difflib.get_close_matches(name, self.known, n=1)
+                near = difflib.get_close_matches(name, self.known - self._retired, n=1)
                 hint = f"; did you mean {near[0]}?" if near else ""
                 self.problems.append(f"{name}: no such setting{hint}")
 
@@ -209,8 +288,27 @@ class Settings:
     """The node daemon's metrics and health (``NEREUS_NODE_HTTP``)."""
     control_url: str
     """Where nodes and gateways find the control plane (``NEREUS_CONTROL_URL``); default: the console's address."""
+    tls: str
+    """Where the gateway and the console use TLS (``NEREUS_TLS``): ``auto`` beyond loopback, and everywhere with a
+    certificate of yours; ``on`` everywhere; ``off`` nowhere, for networks that encrypt by themselves."""
+    tls_cert: Path | None
+    """Your certificate with its chain, PEM (``NEREUS_TLS_CERT``); empty: one of the appliance's own authority,
+    ``tls/authority.pem`` in ``NEREUS_HOME``. A replaced file is used within 10 s."""
+    tls_key: Path | None
+    """The key of ``NEREUS_TLS_CERT``, PEM without a passphrase (``NEREUS_TLS_KEY``)."""
+    ca_file: Path | None
+    """Authorities that outgoing connections trust instead of the system's, PEM (``NEREUS_CA_FILE``): control plane,
+    Redis, PostgreSQL."""
+    public_url: str
+    """Where browsers find the console, such as ``https://box.example.com:8443`` (``NEREUS_PUBLIC_URL``)."""
+    trusted_proxies: tuple[str, ...]
+    """Proxies whose ``X-Forwarded-For`` and ``X-Forwarded-Proto`` the console believes (``NEREUS_TRUSTED_PROXIES``):
+    addresses or networks, comma separated."""
     cpu_devices: str
     """How CPU cores become devices (``NEREUS_CPU_DEVICES``): ``auto``, ``none``, ``2x1`` or ``0-1;2,3``."""
+    device_memory_share: float
+    """Share of main memory that this box's CPU devices may take together (``NEREUS_DEVICE_MEMORY_SHARE``); each
+    device's part is a limit that its process cannot exceed."""
     gpu: bool
     """Whether GPUs become devices (``NEREUS_GPU``)."""
     node_name: str
@@ -223,20 +321,34 @@ class Settings:
     """``redis://…`` or ``unix://…``; empty: the private Redis in ``home`` (``NEREUS_REDIS_URL``)."""
     allowed_hosts: tuple[str, ...]
     """Host names under which the console answers (``NEREUS_ALLOWED_HOSTS``, comma separated)."""
+    audit_days: int
+    """How long audit entries are kept (``NEREUS_AUDIT_DAYS``)."""
     max_upload_bytes: int
     """Largest ONNX or validation upload (``NEREUS_MAX_UPLOAD_MB``)."""
     max_request_bytes: int
-    """Largest query, a body or a gRPC message (``NEREUS_MAX_REQUEST_MB``)."""
+    """Largest query, a body or a gRPC message (``NEREUS_MAX_REQUEST_MB``). An application's queries have a lower limit
+    where its inputs have fixed sizes."""
+    max_json_bytes: int
+    """Largest JSON part of a query (``NEREUS_MAX_JSON_MB``); larger tensors are sent as binary data."""
+    address_connections: int
+    """Connections from one address to each port of a gateway (``NEREUS_ADDRESS_CONNECTIONS``), unless it is this
+    box; more where a proxy on another box stands in front of it."""
     inspect_seconds: int
     """CPU time an upload's inspection may take (``NEREUS_INSPECT_SECONDS``)."""
     inspect_memory_bytes: int
     """Address space that an upload's inspection may take beyond its model (``NEREUS_INSPECT_MEMORY_MB``)."""
+    require_isolation: bool
+    """Whether uploads are refused where the kernel cannot isolate their inspection (``NEREUS_REQUIRE_ISOLATION``)."""
+    confine_executors: bool
+    """Whether executors confine themselves by Landlock and seccomp (``NEREUS_CONFINE_EXECUTORS``)."""
     plan_period_s: float
     """Time between two regular plans (``NEREUS_PLAN_PERIOD_S``)."""
     headroom: float
     """Planned demand over the forecast (``NEREUS_HEADROOM``), whose margin is its quantile."""
     demand_quantile: float
     """Share of plan periods whose mean demand the forecast should cover (``NEREUS_DEMAND_QUANTILE``)."""
+    keep_plans: int
+    """Plans that are kept with what they decided (``NEREUS_KEEP_PLANS``)."""
     solve_s: float
     """Time limit of a solve (``NEREUS_SOLVE_S``); what is best by then becomes the plan, with its certified gap."""
     stack: str
@@ -260,31 +372,52 @@ class Settings:
         """
         read = _Reader(os.environ if environ is None else environ)
         read.retired("COMPILED", "the query path is no longer compiled")
-        console = read.address("CONSOLE", "127.0.0.1:8080")
+        tls = read.choice("TLS", "auto", ("auto", "on", "off"))
+        tls_cert, tls_key = read.certificate(tls)
+
+        def public(name: str, default: str) -> Address:
+            address = read.address(name, default)
+            encrypted = tls == "on" or (tls == "auto" and (tls_cert is not None or not address.loopback))
+            return msgspec.structs.replace(address, tls=encrypted)
+
+        console = public("CONSOLE", "127.0.0.1:8080")
         mib = 1024 * 1024
         home = Path(read.text("HOME", ".nereus")).expanduser().absolute()
         settings = cls(
             home=home,
-            http=read.address("HTTP", "127.0.0.1:8000"),
-            grpc=read.address("GRPC", "127.0.0.1:8001"),
+            http=public("HTTP", "127.0.0.1:8000"),
+            grpc=public("GRPC", "127.0.0.1:8001"),
             gateways=read.number("GATEWAYS", 1, 1, MAX_GATEWAYS, int),
             console=console,
             node_http=read.address("NODE_HTTP", "127.0.0.1:8090"),
-            control_url=read.url("CONTROL_URL", console.url, ("http", "https")),
+            control_url=read.control_url(console, tls),
+            tls=tls,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            ca_file=read.file("CA_FILE"),
+            public_url=read.public_url(),
+            trusted_proxies=read.addresses("TRUSTED_PROXIES", "127.0.0.1,::1"),
             cpu_devices=read.cores("CPU_DEVICES", "auto"),
+            device_memory_share=read.number("DEVICE_MEMORY_SHARE", 0.9, 0.1, 1.0),
             gpu=read.flag("GPU", True),
             node_name=read.name("NODE_NAME", _host_name()),
             join_token=read.text("JOIN_TOKEN", ""),
             database_url=read.url("DATABASE_URL", "", ("postgresql", "postgres")),
             redis_url=read.url("REDIS_URL", "", ("redis", "rediss", "unix")),
             allowed_hosts=tuple(h.strip() for h in read.text("ALLOWED_HOSTS", "").split(",") if h.strip()),
+            audit_days=read.number("AUDIT_DAYS", 400, 1, 36_500, int),
             max_upload_bytes=read.number("MAX_UPLOAD_MB", 512, 1, 16384, int) * mib,
             max_request_bytes=read.number("MAX_REQUEST_MB", 80, 1, 1024, int) * mib,
+            max_json_bytes=read.number("MAX_JSON_MB", 8, 1, 1024, int) * mib,
+            address_connections=read.number("ADDRESS_CONNECTIONS", 1024, 1, 65536, int),
             inspect_seconds=read.number("INSPECT_SECONDS", 20, 1, 3600, int),
             inspect_memory_bytes=read.number("INSPECT_MEMORY_MB", 2048, 256, 65536, int) * mib,
+            require_isolation=read.flag("REQUIRE_ISOLATION", False),
+            confine_executors=read.flag("CONFINE_EXECUTORS", True),
             plan_period_s=read.number("PLAN_PERIOD_S", 30.0, 1, 3600),
             headroom=read.number("HEADROOM", 1.0, 1, 3),
             demand_quantile=read.number("DEMAND_QUANTILE", 0.95, 0.5, 0.999),
+            keep_plans=read.number("KEEP_PLANS", 5000, 10, 1_000_000, int),
             solve_s=read.number("SOLVE_S", 3.0, 0.1, 600),
             stack=read.stack(),
             queue_rows=read.number("QUEUE_ROWS", 512, 1, 100000, int),
@@ -316,13 +449,25 @@ class Settings:
         return {PREFIX + "HOME": str(self.home)}
 
     @property
+    def tls_used(self) -> bool:
+        """Whether any of the public addresses uses TLS."""
+        return self.console.tls or self.http.tls or self.grpc.tls
+
+    @property
+    def host_names(self) -> tuple[str, ...]:
+        """Names under which operators expect this box: public URL, allowed hosts, addresses to listen on."""
+        public = urlsplit(self.public_url).hostname
+        listening = (self.console.host, self.http.host, self.grpc.host)
+        return (*([public] if public else ()), *self.allowed_hosts, *listening)
+
+    @property
     def gateway_core_socket(self) -> Path:
         """Where the core of several fronts listens for them."""
         return self.socket_folder / "gateway-core.sock"
 
     @property
     def gateway_names(self) -> tuple[str, ...]:
-        """What this box's gateways are called, the same after each start; a member's name has 63 characters at most."""
+        """Names of this box's gateways, the same after each start; a member's name has 63 characters at most."""
         first = f"{self.node_name}-gateway"
         names = [first, *(f"{first}-{number}" for number in range(2, self.gateways + 1))]
         return tuple(disk.safe_name(name, 63) for name in names)
@@ -334,6 +479,20 @@ class Settings:
     def gateway_totals(self, number: int) -> Path:
         """Where gateway ``number`` (from 1) of several keeps its totals, for as long as the appliance runs."""
         return self.socket_folder / f"gateway-{number}.totals"
+
+    def heartbeat(self, service: str) -> Path:
+        """A file that a service touches each time that it did something."""
+        return self.socket_folder / f"{service}.heartbeat"
+
+    @property
+    def model_cache(self) -> Path:
+        """Where the node keeps the models and validation sets that its executors read."""
+        return self.home / "cache"
+
+    @property
+    def cuda_cache(self) -> Path:
+        """Where CUDA keeps what it compiled for this box's GPUs."""
+        return self.home / "cuda-cache"
 
     @property
     def socket_folder(self) -> Path:

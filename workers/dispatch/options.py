@@ -36,7 +36,7 @@ class ServingOption:
         accuracy: normalised percent; ``weight``: of the application.
         latency: expected seconds by rows; ``max_rows``: of one batch.
         at_most: faster runs are expected, of smaller inputs, and say nothing about the device.
-        planned: placed by the plan, with its ``rate`` in items/s and ``turn_rows``, the most rows that the plan gives
+        planned: placed by the plan, with its ``rate`` in items/s and ``slice_rows``, the most rows that the plan gives
             it in one batch; else loaded in addition. For published stacks only.
         bound: seconds by rows that hold for nearly all batches (a high quantile); None: ``latency``.
 
@@ -59,7 +59,7 @@ class ServingOption:
         at_most: bool = False,
         planned: bool = True,
         rate: float = 0.0,
-        turn_rows: int = 0,
+        slice_rows: int = 0,
         bound: LatencyModel | None = None,
     ) -> None:
         self.variant = variant
@@ -68,7 +68,7 @@ class ServingOption:
         self.bound = latency if bound is None else bound
         self.planned = planned
         self.rate = rate
-        self.turn_rows = turn_rows or max_rows
+        self.slice_rows = slice_rows or max_rows
         self.at_most = at_most
         self.utility = accuracy * weight
         self.max_rows = max_rows

@@ -1,7 +1,8 @@
 """``python -m workers.executor --device FILE_OR_JSON``: one device's process.
 
 Settings come from the environment (``NEREUS_QUEUE_ROWS``, ``NEREUS_PROFILE_SHARE``, ``NEREUS_LOG_LEVEL``). The process
-dies with its parent. SIGTERM: new batches are refused, waiting ones finished within two seconds, the rest refused.
+outlives its node daemon, which takes it over when it is back; without daemon and gateways it ends by itself. SIGTERM:
+new batches are refused, waiting ones finished within two seconds, the rest refused.
 """
 
 from __future__ import annotations
@@ -9,42 +10,70 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import importlib
 import os
 import signal
+import socket
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 import uvloop
 
-from workers import log
+from workers import identity, log
 from workers.protocol import run_record
 from workers.protocol.specs import DeviceInfo
 from workers.settings import Settings, SettingsError
 
-from .process import bind_cores, die_with_parent, listening_socket
+from .process import (
+    End,
+    bind_cores,
+    confine,
+    die_with_parent,
+    limit_memory,
+    listening_socket,
+    memory_limit,
+    note_faults,
+)
 
 GRACE_S = 2.0
+#: how long an executor stays without node daemon and gateways: a supervisor's longest pause and an upgrade fit in
+#: several times; after that its memory and its GPU serve nobody
+ORPHANED_S = 300.0
+#: niceness of the imports, so that a restart takes no time from what serves on these cores
+_IMPORT_NICE = 10
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Parse, bind this process to its device, serve until SIGTERM."""
     parser = argparse.ArgumentParser(prog="workers.executor", description="Serve one device.")
     parser.add_argument("--device", required=True, help="a DeviceInfo as JSON, or a file that holds it")
-    parser.add_argument("--parent", type=int, help="pid of the parent (default: the parent at the start)")
+    parser.add_argument("--models", type=Path, help="the folder of the models (default: cache in NEREUS_HOME)")
+    parser.add_argument("--parent", type=int, help="pid of the parent, to be killed when it goes (default: live on)")
     given = parser.parse_args(arguments)
-    die_with_parent(given.parent if given.parent is not None else os.getppid())
+    if given.parent is not None:
+        die_with_parent(given.parent)
     try:
         settings = Settings.from_environ()
         device = read_device(given.device)
         log.configure(f"executor {device.id}", settings.log_level)
-        bind_cores(device)
     except (SettingsError, ValueError) as error:
         sys.exit(f"executor: {error}")
-    if device.kind == "cuda":
-        # NVML numbers GPUs by bus id; CUDA by default by speed.
-        os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    uvloop.run(serve(device, settings))
+    try:
+        end = note_faults(device.endpoint)
+    except OSError as error:
+        sys.exit(f"executor: endpoint {device.endpoint!r}: {error}")
+    try:
+        # Before any thread and any model: all that this process gives up.
+        bind_cores(device)
+        limit_memory(device)
+        listener = listening_socket(device.endpoint)
+        record = run_record.create(run_record.record_path(device.endpoint))
+        confine(device, settings, given.models or settings.model_cache)
+    except (ValueError, OSError) as error:
+        end(1, f"executor: {error}")
+    uvloop.run(serve(device, settings, record, listener, end))
 
 
 def read_device(text: str) -> DeviceInfo:
@@ -65,9 +94,11 @@ def read_device(text: str) -> DeviceInfo:
     return device
 
 
-async def serve(info: DeviceInfo, settings: Settings) -> None:
-    """Serve ``info``'s device until SIGTERM or SIGINT."""
-    # Imported late: their libraries start threads, which must find the process bound to its cores already.
+async def serve(info: DeviceInfo, settings: Settings, record: memoryview, listener: socket.socket, end: End) -> None:
+    """Serve ``info``'s device on ``listener`` until SIGTERM or SIGINT. ``end``: of :func:`.process.note_faults`."""
+    loop = asyncio.get_running_loop()
+    with ThreadPoolExecutor(1, "imports") as thread:
+        await loop.run_in_executor(thread, _import_parts)
     from .device import DeviceService
     from .measuring import Measuring
     from .peers import Peers
@@ -75,35 +106,38 @@ async def serve(info: DeviceInfo, settings: Settings) -> None:
     from .server import PeerServer
     from .watchdog import Watchdog
 
+    own = identity.of(info)
     # Freeze start-up objects out of the garbage collector: walking through them would delay queries by 30 ms.
     gc.collect()
     gc.freeze()
     logger = log.get("executor")
-    loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     try:
-        runtime = Runtime(info, Watchdog(run_record.create(run_record.record_path(info.endpoint))))
-        listener = listening_socket(info.endpoint)
+        runtime = Runtime(info, Watchdog(record, end, memory_limit(info)))
     except (LoadError, ValueError, OSError) as error:
-        sys.exit(f"executor: {error}")
+        end(1, f"executor: {error}")
     device = DeviceService(info, runtime, Peers(), settings.queue_rows, settings.profile_share)
     measuring = Measuring(device)
-    server = PeerServer(device, measuring)
+    server = PeerServer(device, measuring, own)
     running = loop.create_task(device.run())
     ticking = loop.create_task(device.tick())
     stopping = loop.create_task(stop.wait())
-    listening = await loop.create_unix_server(server.connection, sock=listener)
+    orphaned = loop.create_task(device.peers.orphaned(ORPHANED_S))
+    listening = await loop.create_unix_server(server.connection, sock=listener, backlog=128)
     logger.info("executor_started", endpoint=info.endpoint, cores=list(info.cores), kind=info.kind)
     # The loop ends by itself only through a fault; without it the process must not go on looking alive.
-    await asyncio.wait([running, ticking, stopping], return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait([running, ticking, stopping, orphaned], return_when=asyncio.FIRST_COMPLETED)
     for task in (running, ticking):
         if task.done():
             logger.error("device_loop_ended", error=repr(task.exception()))
-            os._exit(1)
+            end(1, f"its loop ended: {task.exception()!r}")
+    if orphaned.done():
+        logger.warning("executor_orphaned", reason=f"no node daemon and no gateway for {ORPHANED_S:g} s")
+    orphaned.cancel()
+    # Its file stays: a confined executor cannot remove it, and the next one takes its place.
     listening.close()
-    Path(info.endpoint.removeprefix("unix:")).unlink(missing_ok=True)
     await measuring.stop()
     await device.residency.stop()
     await device.stop(GRACE_S)
@@ -115,6 +149,16 @@ async def serve(info: DeviceInfo, settings: Settings) -> None:
     # A model run that does not end must not keep the process: its thread cannot be interrupted.
     sys.stderr.flush()
     os._exit(0)
+
+
+def _import_parts() -> None:
+    """Import what takes long, in a thread: a process could not take its niceness back.
+
+    Late, too, since libraries start threads, which must find the process bound to its cores already.
+    """
+    os.setpriority(os.PRIO_PROCESS, 0, _IMPORT_NICE)
+    for part in ("device", "measuring", "runtime", "server", "watchdog"):
+        importlib.import_module(f"workers.executor.{part}")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +28,8 @@ from .runtime import Runtime
 from .stats import DeviceSecond
 
 _LOADER_NICE = 10
+#: characters of a state's detail, far below what its readers accept
+_MOST_DETAIL = 8000
 
 
 class DeviceService:
@@ -77,7 +78,7 @@ class DeviceService:
         # A load beside serving competes for the core; niced it takes what is left over. With more cores the
         # session's own threads would inherit the niceness, and an unprivileged process cannot take it back.
         if self.info.kind == "cpu" and self.runtime.cores == 1:
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOADER_NICE)
+            os.setpriority(os.PRIO_PROCESS, 0, _LOADER_NICE)
 
     # --- state ------------------------------------------------------------------------------------------------------
 
@@ -101,7 +102,7 @@ class DeviceService:
             state="draining" if self.draining or self.queue.closed else "up",
             plan_version=self.residency.plan_version,
             warm=tuple(sorted(loaded.id for loaded in self.residents.variants.values() if not loaded.closing)),
-            detail="; ".join(f"{name}: {text}" if name else text for name, text in errors),
+            detail="; ".join(f"{name}: {text}" if name else text for name, text in errors)[:_MOST_DETAIL],
         )
 
     def changed(self) -> None:

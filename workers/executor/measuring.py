@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -31,7 +32,7 @@ from . import validation
 from .codec import BF16
 from .device import DeviceService
 from .exclusive import WorkKind
-from .runtime import Arrays, LoadError, RunError, RunnableModel, RunStopped, Runtime
+from .runtime import Arrays, LoadError, RunError, RunnableModel, RunStopped, Runtime, out_of_memory
 from .size_classes import SizeClasses
 from .watchdog import PROFILING_LEAST_S
 
@@ -55,7 +56,8 @@ class _Failed(Exception):
 
 @dataclass(slots=True)
 class _Memory:
-    """Growth of used memory over this job's own steps; others' growth is left out."""
+    """Growth of used memory over this job's own steps; others' growth is left out, and so is what a step gives back:
+    the memory arena is everybody's."""
 
     runtime: Runtime
     level: int = 0
@@ -66,7 +68,7 @@ class _Memory:
         try:
             return call()
         finally:
-            self.level += self.runtime.memory_used() - before
+            self.level += max(0, self.runtime.memory_used() - before)
             self.peak = max(self.peak, self.level)
 
 
@@ -96,11 +98,13 @@ class Measuring:
         self._task: asyncio.Task | None = None
 
     def order(self, message: Measure) -> None:
-        """Queue a job; one with a known number replaces the old one.
+        """Queue a job; one with a known number replaces the old one, unless it is the same job.
 
-        A node may ask again after it lost its connection.
+        A node may ask again after it lost its connection, or its daemon was started again.
         """
         order = message.order
+        if any(job.order == order for job in (*self._jobs, self._current) if job is not None):
+            return
         self.cancel(order.job)
         classes = SizeClasses(order.application.sizes)
         self._jobs.append(_Job(order, message.path, message.validation_path, classes))
@@ -132,18 +136,20 @@ class Measuring:
                 await asyncio.wait([before])
             report = await self._measure(job)
         except (LoadError, RunError, metrics.MetricError, validation.ValidationError, _Failed) as error:
-            report = ProfileFailed(job=job.order.job, message=str(error))
+            report = ProfileFailed(job=job.order.job, message=str(error)[:2000])
         except asyncio.CancelledError:
             raise
         except Exception as error:
             _log.exception("measuring_failed", job=job.order.job)
-            report = ProfileFailed(job=job.order.job, message=f"{type(error).__name__}: {error}")
+            report = ProfileFailed(job=job.order.job, message=f"{type(error).__name__}: {error}"[:2000])
         finally:
             if self._current is job:
                 self._current = None
                 asyncio.get_running_loop().call_soon(self._next)
             elif self._current is None:
                 asyncio.get_running_loop().call_soon(self._next)
+        # Larger batches than plans use were tried: what they took goes back to the system.
+        self._device.runtime.watchdog.shrink_next = True
         self._device.peers.report(Relay(report))
         _log.info("measured", job=job.order.job, variant=job.order.variant.name, ok=isinstance(report, ProfileDone))
 
@@ -164,6 +170,8 @@ class Measuring:
         memory = _Memory(device.runtime)
         load = functools.partial(device.runtime.load, job.path, order.application.signature, order.variant.id)
         model = await device.load(memory.around, load)
+        # What others' runs left in the memory arena would hide what this variant needs.
+        device.runtime.watchdog.shrink_next = True
         batches = _batches(min(order.max_batch, model.most_rows or order.max_batch))
         await self._first_run(order, model, memory)
         begun = 0
@@ -208,7 +216,7 @@ class Measuring:
             try:
                 point = await self._point(job, model, rows, size, memory, progress)
             except RunError as error:
-                if rows > 1 and _out_of_memory(str(error)):
+                if rows > 1 and out_of_memory(str(error)):
                     return False
                 raise _Failed(f"{f'size {size}, ' if size else ''}batch {rows}: {error}") from None
             job.points.append(point)
@@ -294,7 +302,10 @@ class Measuring:
                 name: array.astype(np.float32) if array.dtype == BF16 else array for name, array in outputs.items()
             }
             metric.add(outputs, labels[start : start + best.batch])
-        return metric.percent(), len(labels)
+        percent = metric.percent()
+        if not math.isfinite(percent):
+            raise _Failed(f"validation: the metric {order.validation.metric} gave {percent}, which is no accuracy")
+        return percent, len(labels)
 
 
 def _batches(max_batch: int) -> list[int]:
@@ -318,8 +329,3 @@ def _enough(taken: list[float], slo_s: float) -> bool:
         return True
     # No plan uses a batch size that is far past the SLO: how far past is of no interest.
     return runs >= 3 and min(taken) > 2 * slo_s
-
-
-def _out_of_memory(text: str) -> bool:
-    lowered = text.lower()
-    return "memory" in lowered or "alloc" in lowered

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from workers import log
@@ -20,6 +21,13 @@ class Peers:
         self.gateways: dict[FrameConnection, int] = {}
         self.nodes: set[FrameConnection] = set()
         self._unreported: list[Frame] = []
+
+    async def orphaned(self, after_s: float) -> None:
+        """Return once there was no peer at all for ``after_s`` seconds."""
+        alone_s, step_s = 0.0, min(1.0, after_s / 4)
+        while alone_s < after_s:
+            await asyncio.sleep(step_s)
+            alone_s = 0.0 if self.nodes or self.gateways else alone_s + step_s
 
     def moved(self, connection: FrameConnection, plan_version: int) -> None:
         """A gateway routes by this plan now."""

@@ -1,26 +1,44 @@
-"""Binds the process to its parent's life, its device's cores, its socket."""
+"""Binds the process to its device's cores, memory and socket, and confines it to them."""
 
 from __future__ import annotations
 
+import compileall
+import contextlib
 import ctypes
+import faulthandler
 import os
+import resource
 import signal
 import socket
 import stat
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
+import psutil
+
+from workers import confinement, log, oom
+from workers.protocol import endings
 from workers.protocol.specs import DeviceInfo
-from workers.settings import SOCKET_PATH_LIMIT
+from workers.settings import SOCKET_PATH_LIMIT, Settings
 
+#: the packages that an executor imports from are in here
+_CODE = Path(__file__).resolve().parent.parent
 _PR_SET_PDEATHSIG = 1
+#: least limit on a process's memory in bytes: libraries and buffers need this much beside models
+LEAST_MEMORY = 2**30
+#: sessions whose threads' stacks are allowed for: a stack counts towards the limit whether it is used or not
+_SESSIONS = 32
+_STACK = 8 * 2**20
+End = Callable[..., NoReturn]
 
 
 def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when its parent goes, however it goes.
 
-    SIGKILL, because an executor that hangs inside a kernel must not outlive its node either. ``parent`` is the pid
-    of the expected parent: one that died before the call is noticed by its pid being gone.
+    For executors that are started by hand and by tests: a node's executors outlive it. ``parent`` is the pid of the
+    expected parent: one that died before the call is noticed by its pid being gone.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
@@ -43,8 +61,77 @@ def bind_cores(device: DeviceInfo) -> None:
         raise ValueError(f"cores {list(device.cores)} of device {device.id}: {error.strerror}") from None
 
 
+def limit_memory(device: DeviceInfo) -> None:
+    """Have the system keep this process to its device's memory, and end it first where the box's memory ends.
+
+    An allocation beyond the limit fails, and with it the query that wanted it; the process serves on.
+    """
+    oom.set_score(oom.EXECUTOR)
+    limit = memory_limit(device)
+    if limit and device.kind == "cpu":
+        stacks = _SESSIONS * _STACK * max(0, len(device.cores) - 1)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit + stacks, limit + stacks))
+
+
+def memory_limit(device: DeviceInfo) -> int:
+    """Bytes of main memory that the device's process may take; 0: any number."""
+    if not device.memory_bytes:
+        return 0
+    if device.kind == "cuda":
+        # The device's memory is the GPU's; staging buffers and models on their way take main memory.
+        return max(LEAST_MEMORY, psutil.virtual_memory().total // 2)
+    return max(LEAST_MEMORY, device.memory_bytes)
+
+
+def note_faults(endpoint: str) -> End:
+    """Have the process leave why it ends by its own doing (see :func:`.endings.fault_path`).
+
+    Returns:
+        a function that ends the process, given the status and, for the operator, why.
+
+    Raises:
+        OSError: the file cannot be made.
+    """
+    file = open(endings.fault_path(endpoint), "wb", buffering=0)  # noqa: SIM115 - open until the process ends
+    faulthandler.enable(file, all_threads=False)
+
+    def end(status: int, why: str = "") -> NoReturn:
+        if why:
+            print(why, file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):
+            file.write(f"exit {status} {why}".strip().encode()[:1000] + b"\n")
+        os._exit(status)
+
+    return end
+
+
+def confine(device: DeviceInfo, settings: Settings, models: Path) -> None:
+    """Leave this process what serving needs, before it starts threads and loads a model.
+
+    It keeps its socket, Python, the models' folder and, for a GPU, CUDA's devices and cache.
+    """
+    # onnxruntime reports on its use to its makers where it can.
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+    # Confined, Python cannot keep what it compiles.
+    compileall.compile_dir(_CODE, quiet=2)
+    models.mkdir(mode=0o700, parents=True, exist_ok=True)
+    writable = []
+    if device.kind == "cuda":
+        # NVML numbers GPUs by bus id; CUDA by default by speed.
+        os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+        writable = [Path(os.environ.setdefault("CUDA_CACHE_PATH", str(settings.cuda_cache)))]
+        writable[0].mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not settings.confine_executors:
+        return
+    isolation = confinement.confine_executor(
+        [_CODE, models], private=settings.home, gpu=device.kind == "cuda", write=writable
+    )
+    write = log.get("executor").info if isolation.complete else log.get("executor").warning
+    write("executor_confined", isolation=str(isolation), complete=isolation.complete)
+
+
 def listening_socket(endpoint: str) -> socket.socket:
-    """A unix socket at ``unix:/path``, mode 0600, in the place of a stale one.
+    """A unix socket at ``unix:/path``, mode 0600, in the place of a stale one; it takes connections once listened on.
 
     Raises:
         ValueError: not such an endpoint, a path too long or relative, or something else in its place.
@@ -67,6 +154,5 @@ def listening_socket(endpoint: str) -> socket.socket:
     finally:
         os.umask(mask)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    listener.listen(128)
     listener.setblocking(False)
     return listener

@@ -266,6 +266,7 @@ class Residency:
         self._rearrange()
         # With the device to itself, so that no batch still holds what is to be freed.
         await self._exclusive(lambda: [_free(loaded) for loaded in victims])
+        self._runtime.watchdog.shrink_next = True
 
 
 def _warm(model: RunnableModel, rows: int) -> float:

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import functools
 import math
-import os
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
+from onnxruntime.capi import _pybind_state as bound
 
 from workers.protocol.datatypes import ONNXRUNTIME_TYPES
+from workers.protocol.endings import EXIT_GPU_FAULT
 from workers.protocol.run_record import LOADING
 from workers.protocol.shapes import OPEN_SIZES
 from workers.protocol.specs import DeviceInfo, Signature, TensorSpec
 
-from . import bfloat16, codec
+from . import bfloat16, codec, gpu
+from .gpu import GpuError, GpuMemory
 from .io_binding import IOBindings
 from .padding import Axes
-from .watchdog import Watchdog
+from .process import memory_limit
+from .watchdog import Watchdog, resident_bytes
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
+#: part of a process's memory that runs may take; the rest is for weights, queries and libraries
+ARENA_SHARE = 0.75
 
 
 class LoadError(Exception):
@@ -47,8 +53,16 @@ class RunnableModel:
     the model's first dimension is fixed at that, None where it is open. Every run uses ``watchdog``'s run options.
     """
 
-    def __init__(self, session: ort.InferenceSession, signature: Signature, load_s: float, watchdog: Watchdog):
+    def __init__(
+        self,
+        session: ort.InferenceSession,
+        signature: Signature,
+        load_s: float,
+        watchdog: Watchdog,
+        survive: Callable[[Exception], None] = lambda error: None,
+    ):
         self.session = session
+        self._survive = survive
         self.signature = signature
         self.load_s = load_s
         self._watchdog = watchdog
@@ -120,7 +134,12 @@ class RunnableModel:
             else:
                 values = self.session.run(self._outputs, inputs, options)
         except Exception as error:  # onnxruntime raises many types of its own
-            raise (RunStopped if self._watchdog.terminating else RunError)(_one_line(error)) from None
+            self._survive(error)
+            text = _one_line(error)
+            if out_of_memory(text):
+                # What the run was given before it failed must not stay with the arena.
+                self._watchdog.shrink_next = True
+            raise (RunStopped if self._watchdog.terminating else RunError)(text) from None
         seconds = time.perf_counter() - started
         outputs = dict(zip(self._outputs, values, strict=True))
         for name, value in outputs.items():
@@ -141,7 +160,11 @@ class Runtime:
         self.device = device
         self.watchdog = watchdog
         self.cores = max(1, len(device.cores)) if device.kind == "cpu" else 1
-        self._gpu = _Gpu(device) if device.kind == "cuda" else None
+        _share_arena(memory_limit(device))
+        try:
+            self._gpu = GpuMemory(device, watchdog.end_process) if device.kind == "cuda" else None
+        except GpuError as error:
+            raise LoadError(str(error)) from None
         if self._gpu is not None and "CUDAExecutionProvider" not in ort.get_available_providers():
             raise LoadError(f"device {device.id} is a GPU, but this onnxruntime has no CUDAExecutionProvider")
 
@@ -171,18 +194,28 @@ class Runtime:
         # Cores are shared with other processes: a pool that spins between runs would take their time.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+        options.add_session_config_entry("session.use_env_allocators", "1")
+        # Outside of the arena, so that an unloaded model's memory goes back to the system.
+        options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
         options.log_severity_level = 3
         started = time.perf_counter()
         try:
             session = ort.InferenceSession(path, options, providers=self._providers())
         except Exception as error:  # onnxruntime raises many types of its own
+            self._survive(error)
             raise LoadError(_one_line(error)) from None
         seconds = time.perf_counter() - started
         # onnxruntime falls back to the CPU silently, which would break every latency that the plan counts on.
         if self._gpu is not None and session.get_providers()[0] != "CUDAExecutionProvider":
             raise LoadError(f"onnxruntime gave {session.get_providers()[0]} instead of CUDAExecutionProvider")
         _check(session, signature)
-        return RunnableModel(session, signature, seconds, self.watchdog)
+        return RunnableModel(session, signature, seconds, self.watchdog, self._survive)
+
+    def _survive(self, error: Exception) -> None:
+        """End the process where the GPU cannot be used any more: a new one may."""
+        if self._gpu is not None and gpu.is_fatal(str(error)):
+            print(f"executor: {_one_line(error)}", file=sys.stderr, flush=True)
+            self.watchdog.end_process(EXIT_GPU_FAULT)
 
     def _providers(self) -> list:
         if self._gpu is None:
@@ -194,31 +227,41 @@ class Runtime:
             # An exhaustive search at each new batch size would stall the queries behind it.
             "cudnn_conv_algo_search": "HEURISTIC",
         }
+        if self.device.memory_bytes:
+            cuda["gpu_mem_limit"] = str(self.device.memory_bytes)
         return [("CUDAExecutionProvider", cuda), "CPUExecutionProvider"]
 
     def memory_used(self) -> int:
         """Bytes of used memory: this process's resident set, or the GPU's."""
         if self._gpu is not None:
             return self._gpu.used()
-        with open("/proc/self/statm") as statm:
-            return int(statm.read().split()[1]) * _PAGE
+        return resident_bytes()
 
 
-class _Gpu:
-    """One GPU's memory, through NVML, by index with CUDA_DEVICE_ORDER=PCI_BUS_ID."""
+@functools.cache
+def _share_arena(limit: int) -> None:
+    """Have all sessions allocate from one arena: one of them runs at a time, so they need not each keep their peak.
 
-    def __init__(self, device: DeviceInfo):
-        import pynvml
+    Args:
+        limit: bytes of memory that the process may take; 0: any number.
+    """
+    place = bound.OrtMemoryInfo("Cpu", bound.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, bound.OrtMemType.DEFAULT)
+    # 0 and -1: onnxruntime's defaults. An arena without a bound of its own answers a request that fails by taking, with
+    # the next one, all that the process may still have.
+    config = {
+        "max_mem": int(limit * ARENA_SHARE),
+        "max_power_of_two_extend_bytes": 128 * 2**20,
+        "arena_extend_strategy": 0,
+        "initial_chunk_size_bytes": -1,
+        "max_dead_bytes_per_chunk": -1,
+    }
+    ort.create_and_register_allocator(place, bound.OrtArenaCfg(config))
 
-        try:
-            pynvml.nvmlInit()
-            self._handle = pynvml.nvmlDeviceGetHandleByIndex(device.gpu_index or 0)
-        except pynvml.NVMLError as error:
-            raise LoadError(f"device {device.id}: {error}") from None
-        self._read = pynvml.nvmlDeviceGetMemoryInfo
 
-    def used(self) -> int:
-        return int(self._read(self._handle).used)
+def out_of_memory(text: str) -> bool:
+    """Whether an error of ONNX Runtime reports that memory ended."""
+    lowered = text.lower()
+    return "memory" in lowered or "alloc" in lowered
 
 
 def _one_line(error: Exception) -> str:

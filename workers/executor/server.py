@@ -12,6 +12,7 @@ import numpy as np
 from workers import log
 from workers.protocol.frames import (
     Apply,
+    ExecutorIdentity,
     Frame,
     FrameConnection,
     Hello,
@@ -38,8 +39,9 @@ Handler = Callable[[FrameConnection, Any, memoryview], None]
 class PeerServer:
     """Speaks frames with every peer; an error in a message closes its connection."""
 
-    def __init__(self, device: DeviceService, measuring: Measuring):
+    def __init__(self, device: DeviceService, measuring: Measuring, identity: ExecutorIdentity):
         self._device = device
+        self._identity = identity
         self._measuring = measuring
         self._connections: set[FrameConnection] = set()
         self._handlers = self._handled()
@@ -87,6 +89,7 @@ class PeerServer:
             peers.send(connection, self._device.state())
         elif message.role == "node":
             connection.peer = message
+            peers.send(connection, self._identity)
             peers.node_joined(connection)
             peers.send(connection, StateReport(self._device.device_state()))
         else:

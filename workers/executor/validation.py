@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 
 import numpy as np
@@ -13,10 +14,17 @@ from .codec import DTYPES
 LABELS = "labels"
 #: unpacked; a small file can unpack to anything
 MAX_BYTES = 4 * 1024**3
+#: of one array of texts, once each is an object of Python's
+MAX_TEXT_BYTES = 1024**3
 
 
 class ValidationError(ValueError):
     """The validation set is invalid; names the array and what it must be."""
+
+
+def text_bytes(array_shape: tuple[int, ...], width: int) -> int:
+    """Memory that an array of texts takes here: for each a reference and an object, its characters twice."""
+    return math.prod(array_shape) * (8 + 56 + 8 * width)
 
 
 def read(path: str, signature: Signature) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -54,6 +62,9 @@ def _fit(spec: TensorSpec, array: np.ndarray) -> np.ndarray:
     ):
         raise ValidationError(f"{spec.name}: shape must be {list(spec.shape)}, not {list(array.shape)}")
     if spec.datatype == "BYTES":
+        width = array.dtype.itemsize // (4 if array.dtype.kind == "U" else 1)
+        if (size := text_bytes(array.shape, width)) > MAX_TEXT_BYTES:
+            raise ValidationError(f"{spec.name}: its texts take {size} bytes of memory, the limit is {MAX_TEXT_BYTES}")
         if array.dtype.kind == "S":
             array = np.char.decode(array, "utf-8")
         if array.dtype.kind != "U":

@@ -15,7 +15,7 @@ from typing import Any
 
 import onnxruntime as ort
 
-from workers.protocol.endings import EXIT_STUCK
+from workers.protocol.endings import EXIT_MEMORY, EXIT_STUCK
 from workers.protocol.run_limits import GRACE_S
 from workers.protocol.run_record import RUNNING
 
@@ -23,24 +23,41 @@ from workers.protocol.run_record import RUNNING
 POLL_S = 0.1
 #: least limits of warm-up and profiling runs in seconds: first runs allocate memory and choose kernels
 WARM_UP_LEAST_S, PROFILING_LEAST_S = 30.0, 10.0
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def resident_bytes() -> int:
+    """Bytes of main memory that this process takes."""
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * _PAGE
 
 
 class Watchdog:
-    """Runs calls under a limit, one at a time, in whichever thread calls.
+    """Runs calls under a limit, one at a time, in whichever thread calls. ``memory_limit``: bytes; 0: none.
 
     Attributes:
         options: run options of the call in progress; every model run of it must use them.
         record: where the variant in progress is noted, by :mod:`workers.protocol.run_record`.
         terminating: whether the call in progress was terminated.
+        shrink_next: set, the next call's run gives back at its end what the memory arena holds beyond need.
+        end_process: ends the process with a status.
         stopped_after_s: the limit that the latest call exceeded; 0 when it did not.
     """
 
-    def __init__(self, record: MutableSequence[int] | memoryview = (), exit_process: Callable[[int], Any] = os._exit):
+    def __init__(
+        self,
+        record: MutableSequence[int] | memoryview = (),
+        exit_process: Callable[[int], Any] = os._exit,
+        memory_limit: int = 0,
+    ):
         self.options = ort.RunOptions()
         self.terminating = False
         self.stopped_after_s = 0.0
         self.record = record or [0, 0]
-        self._exit = exit_process
+        self.end_process = exit_process
+        self._memory_limit = memory_limit
+        self.shrink_next = False
+        self._shrinking = False
         self._lock = threading.Lock()
         self._limit: float | None = None
         self._elapsed = 0.0
@@ -57,14 +74,18 @@ class Watchdog:
         self.record[RUNNING] = variant
         with self._lock:
             self._limit, self._elapsed = seconds, 0.0
+            if self.shrink_next:
+                self.shrink_next, self._shrinking = False, True
+                self.options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         try:
             return function(*arguments)
         finally:
             with self._lock:
                 self._limit = None
                 self.stopped_after_s = seconds if self._exceeded else 0.0
-                if self.terminating:
-                    self.terminating, self._exceeded, self.options = False, False, ort.RunOptions()
+                if self.terminating or self._shrinking:
+                    self.terminating = self._exceeded = self._shrinking = False
+                    self.options = ort.RunOptions()
             self.record[RUNNING] = 0
 
     def terminate(self) -> None:
@@ -80,6 +101,11 @@ class Watchdog:
             now = time.monotonic()
             # A process that was stopped or starved must not blame the run: no look counts for more than two.
             step, before = min(now - before, 2 * POLL_S), now
+            if 0 < self._memory_limit < resident_bytes():
+                # Beyond what the limit on the process's data stops: mappings that are shared, and a GPU's.
+                print("watchdog: the process takes more memory than its device has", file=sys.stderr, flush=True)
+                self.end_process(EXIT_MEMORY)
+                return
             with self._lock:
                 if self._limit is None:
                     continue
@@ -88,7 +114,7 @@ class Watchdog:
                     if self._elapsed < GRACE_S:
                         continue
                     print(f"watchdog: a run did not end {GRACE_S:g} s after its limit", file=sys.stderr, flush=True)
-                    self._exit(EXIT_STUCK)
+                    self.end_process(EXIT_STUCK)
                 elif self._elapsed >= self._limit:
                     self._exceeded = self.terminating = self.options.terminate = True
                     self._elapsed = 0.0

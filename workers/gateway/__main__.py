@@ -10,7 +10,7 @@ import sys
 
 import uvloop
 
-from workers import heap, log
+from workers import descriptors, heap, log, oom
 from workers.settings import Settings, SettingsError
 
 from .serving import serve
@@ -36,7 +36,9 @@ def main() -> int:
         return 2
     name = "gateway-core" if given.core else "gateway" if number == 1 else f"gateway-{number}"
     log.configure(name, settings.log_level)
+    descriptors.raise_limit()
     heap.keep_freed()
+    oom.set_score(oom.GATEWAY)
     return uvloop.run(serve(settings, number, given.core))
 
 

@@ -1,4 +1,4 @@
-"""A unix socket that gives the node daemon the metrics of a gateway process.
+"""A unix socket that gives the node daemon the metrics of a gateway process, and answers the supervisor's pings.
 
 A connection to the port that they share could reach any of them. The daemon serves these metrics with its own.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from workers import log
 from workers.protocol.frames import Frame, FrameConnection, Hello, Metrics, MetricsRequest
 from workers.protocol.framing import FrameError
-from workers.protocol.gateways import ToGateway
+from workers.protocol.gateways import Ping, Pong, ToGateway
 
 logger = log.get("gateway.admin_socket")
 
@@ -52,6 +52,8 @@ class AdminSocket:
             raise FrameError("the first frame must be Hello")
         elif isinstance(message, MetricsRequest):
             connection.send(Metrics(self._page().decode()))
+        elif isinstance(message, Ping):
+            connection.send(Pong())
 
     def _closed(self, connection: FrameConnection, error: Exception | None) -> None:
         self._connections.discard(connection)

@@ -157,8 +157,10 @@ class BindingDriver:
     def reported(self, device: str, state: ExecutorState, now: float) -> None:
         """Handle a device's state."""
         self.refresh(device, now)
+        if any(one.batch.device_name == device and one.binding is self._binding for one in self._in_flight):
+            # The binding expects its own batches; counted again, they would hold the device beyond their end.
+            return
         option_sets = self._option_sets.get(device, {})
-        # The binding ignores this where batches of this core are in flight.
         work_s = 0.0
         for name, rows in state.queued.items():
             option_set = option_sets.get(QueryClass(name))
@@ -187,11 +189,11 @@ class BindingDriver:
     def submit(self, flight: InFlightQuery) -> None:
         """Hold a query until the binding gets all arrivals of this event loop turn."""
         if not self._arrived:
-            self._loop.call_soon(self._book)
+            self._loop.call_soon(self._hand_over)
         self._held[flight.id] = flight
         self._arrived.append(flight)
 
-    def _book(self) -> None:
+    def _hand_over(self) -> None:
         arrived, self._arrived = self._arrived, []
         held = self._held
         arrivals = [flight for flight in arrived if flight.id in held]
@@ -261,7 +263,7 @@ class BindingDriver:
         in_flight: InFlightBatch | None = flight.batch
         if in_flight is None:
             return
-        self._detach(flight)
+        self.detach(flight)
         in_flight.left -= 1
         if in_flight.left:
             return
@@ -275,7 +277,7 @@ class BindingDriver:
     def _expected_end(self, in_flight: InFlightBatch) -> None:
         self._ended(in_flight, time.monotonic())
 
-    def _detach(self, flight: InFlightQuery) -> None:
+    def detach(self, flight: InFlightQuery) -> None:
         """Take the query out of its batch, and drop a reservation of another binding."""
         in_flight, flight.batch = flight.batch, None
         if in_flight is not None and in_flight.binding is not self._binding:
@@ -285,7 +287,7 @@ class BindingDriver:
         """Hold declined queries again; the binding refuses those without time."""
         flights = list(flights)
         for flight in flights:
-            self._detach(flight)
+            self.detach(flight)
         self._held.update((flight.id, flight) for flight in flights)
         self._act(self._binding.returned(flights, now), now)
 
@@ -330,7 +332,7 @@ class BindingDriver:
 
     def _wake(self) -> None:
         if self._arrived:
-            self._book()
+            self._hand_over()
         now, at = time.monotonic(), self._wake_at
         if at - now > SOON_S:
             if at != self._alarm.at:

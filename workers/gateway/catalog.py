@@ -8,6 +8,7 @@ from workers.protocol.control import GatewayConfig
 from workers.protocol.specs import ApplicationSpec, PlanSpec, Resident, VariantSpec
 
 from .errors import NotFound, Unauthenticated, Unavailable
+from .key_limits import check_expiry, permit
 
 #: reason for errors before the first configuration
 NOT_CONFIGURED = "no configuration from the control plane yet"
@@ -44,7 +45,26 @@ class Catalog:
         found = hashlib.sha256(key.strip()).hexdigest()
         if found not in self._keys:
             raise Unauthenticated("Authorization: this API key is not known")
+        check_expiry(self.config.key_limits.get(found))
         return found
+
+    def permit(self, client: str, application: str) -> None:
+        """Check that the key with this hash reaches an application. Raises Forbidden."""
+        permit(self.config.key_limits.get(client), application)
+
+    def reached(self, client: str) -> list[str]:
+        """Names of the applications that the key with this hash reaches."""
+        limits = self.config.key_limits.get(client)
+        names = sorted(self.applications)
+        return (
+            names if limits is None or limits.applications is None else [n for n in names if n in limits.applications]
+        )
+
+    def check_client(self, client: str) -> None:
+        """Raise Unauthenticated if a key, given by its hash, does not exist any more or has expired."""
+        if client not in self._keys:
+            raise Unauthenticated("Authorization: this API key is not known")
+        check_expiry(self.config.key_limits.get(client))
 
     def application(self, name: str) -> ApplicationSpec:
         """Raises NotFound."""

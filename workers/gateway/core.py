@@ -292,7 +292,7 @@ class Core:
         withdrawn += [flight for flight in flights if flight.answer is None]
         flights = [flight for flight in flights if flight.answer is not None]
         for flight in flights:
-            flight.batch = None
+            self._driver.detach(flight)
         # Without an exit status, a suspect that was alone there is considered the cause.
         crashed = on_trial is not None
         if ending is not None:

@@ -85,6 +85,9 @@ class CoreLink:
     def submit(self, flight: InFlightQuery) -> None:
         """See :class:`.front.CoreInterface`."""
         self._unanswered[flight.id] = flight
+        if self._connection is None:
+            # Sent once the core is back. A queue would keep inputs of queries that ended meanwhile.
+            return
         if not self._queued:
             self._loop.call_soon(self._flush)
         self._queued.append(flight)
@@ -159,6 +162,7 @@ class CoreLink:
         self._connection = None
         self._status = CoreStatus(newest=self._status.newest)
         queued = {flight.id for flight in self._queued}
+        self._queued = []
         for flight in self.flights:
             if flight.id not in queued:
                 flight.losses += 1
@@ -226,7 +230,7 @@ def _submit_queries(application: str, flights: list[InFlightQuery], now: float) 
                 flight.id,
                 place,
                 now - flight.arrived,
-                flight.due - flight.arrived,
+                query.latency_s,
                 flight.variant,
                 query.terms.min_accuracy,
                 flight.client,

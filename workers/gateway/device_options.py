@@ -130,6 +130,6 @@ def option(
         at_most=bool(spec.sizes),
         planned=planned,
         rate=resident.rate,
-        turn_rows=min(most, max(1, resident.max_batch)),
+        slice_rows=min(most, max(1, resident.max_batch)),
         bound=LatencyModel([(p.batch, max(p.p50_s, p.p95_s) + AROUND_S) for p in known]),
     )

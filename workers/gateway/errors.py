@@ -37,6 +37,18 @@ class Unauthenticated(GatewayError):
         super().__init__(message, headers=((b"www-authenticate", b'Bearer realm="nereus"'),))
 
 
+class Forbidden(GatewayError):
+    """The API key does not reach the application. Permanent, until an operator changes the key."""
+
+    status, code, outcome = 403, Code.PERMISSION_DENIED, None
+
+
+class RateLimited(GatewayError):
+    """The API key sends more queries than its rate: rejected before it counts as demand. Retryable."""
+
+    status, code, outcome = 429, Code.RESOURCE_EXHAUSTED, None
+
+
 class NotFound(GatewayError):
     """No such path, application or variant. Permanent, until an operator registers it."""
 
@@ -82,6 +94,12 @@ class Overloaded(GatewayError):
 
 class Throttled(GatewayError):
     """The key's queries crashed devices repeatedly: it is limited to a few queries. Retryable."""
+
+    status, code, outcome = 429, Code.RESOURCE_EXHAUSTED, "dropped"
+
+
+class OverShare(GatewayError):
+    """The application refuses queries, and the API key has had its share of the capacity. Retryable."""
 
     status, code, outcome = 429, Code.RESOURCE_EXHAUSTED, "dropped"
 

@@ -18,8 +18,9 @@ from workers.v2.query import V2Query
 
 from .accounts import Accounts
 from .catalog import Catalog
-from .errors import GatewayError, ModelFailed, Unavailable
+from .errors import GatewayError, ModelFailed, Overloaded, TimedOut, Unavailable
 from .in_flight import Answer, InFlightQuery, Outcome, Run
+from .key_limits import KeyTable
 
 logger = log.get("gateway.front")
 
@@ -50,12 +51,14 @@ class Front:
 
     Attributes:
         catalog: what clients may ask for; replaced whole.
+        keys: API keys with limits.
         core: decides about queries; set once, before the first one.
     """
 
     def __init__(self, accounts: Accounts) -> None:
         self.catalog = Catalog()
         self.accounts = accounts
+        self.keys = KeyTable()
         self.core: CoreInterface
         self._ids = itertools.count(1)
 
@@ -78,12 +81,20 @@ class Front:
             read_at: ``time.monotonic()`` when the request was fully read; the budget runs from there.
             context: the edge's own, kept in the flight.
             client: hash of the API key that it came with.
+
+        Raises:
+            GatewayError: the key may not send it, or not now.
         """
+        key = self.keys.find(client)
+        if key is not None:
+            key.admit(spec.name)
         flight = InFlightQuery(next(self._ids), spec, query, variant, read_at, answer, context)
         flight.client = client
         flight.front = self
         flight.expires = flight.due + grace_s(spec)
         error = self.accounts.enter(flight)
+        if key is not None:
+            error = key.beyond_share(spec.name, flight.rows) or error
         if error is None:
             self.core.submit(flight)
         else:
@@ -152,6 +163,8 @@ class Front:
         if flight.answer is None:
             return
         answer = self._forget(flight)
+        if isinstance(error, Overloaded | TimedOut):
+            self.keys.refused(flight.spec.name)
         try:
             answer(flight, error)
         except Exception:

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import resource
+import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
-from workers import disk, log
+from workers import log
 from workers.net.grpc import GrpcServer
 from workers.net.http1 import HttpServer
-from workers.net.limits import GrpcLimits, Http1Limits
+from workers.net.limits import GrpcLimits, Http1Limits, Http2Limits
 from workers.protocol.control import FromMember, GatewayConfig
 from workers.protocol.fronts import FrontStats
 from workers.protocol.gateways import CoreStatus
 
 from .accounts import Accounts, Limits
 from .admin_socket import AdminSocket
+from .body_sizes import BodySizes
 from .bursts import BurstDetector
 from .catalog import Catalog
+from .config_file import ConfigFile
 from .core_link import CoreLink
 from .front import Front
 from .metadata import Metadata
 from .metrics import GatewayMetrics
+from .parsing import Parsing
 from .remote_front import Fronts
 from .reports import Reports, merged
 from .rest import Rest
@@ -44,6 +47,8 @@ PREPARE_S, LOOK_EVERY_S = 1.0, 0.01
 MAX_QUERIES = 20_000
 #: bytes of inputs that may be in flight at once, at least
 MIN_BYTES = 512 * 1024 * 1024
+#: connections to each port, and file descriptors that stay free for executors, files and other processes
+MAX_CONNECTIONS, FREE_DESCRIPTORS = 4096, 64
 #: bytes of requests that may be read at once over HTTP, and over gRPC, at least
 MIN_BUFFERED_BYTES = 256 * 1024 * 1024
 
@@ -62,12 +67,10 @@ class Siblings:
 
     Attributes:
         core: the core's unix socket.
-        socket: the front's own.
         totals: files of all fronts, the one at ``own`` being its own.
     """
 
     core: Path
-    socket: Path
     totals: tuple[Path, ...]
     own: int
 
@@ -76,8 +79,10 @@ class Siblings:
 class GatewayOptions:
     """Settings of a gateway. ``host``, ``port``: V2 HTTP; ``grpc_host``, ``grpc_port``: V2 gRPC;
     ``file``: where the configuration is kept; ``queue_rows``: rows that may wait for a device, and the most that one
-    query may have; ``max_body_bytes``: the largest HTTP body or gRPC message; ``siblings``: None where front and
-    core are one process."""
+    query may have; ``max_body_bytes``: the largest HTTP body or gRPC message; ``max_json_bytes``: of its
+    JSON; ``address_connections``: of one peer address to each port; ``siblings``: None where front and
+    core are one process; ``admin_socket``: where this process alone is asked for metrics and pinged;
+    ``http_tls``, ``grpc_tls``: contexts of the two addresses, None: without TLS."""
 
     name: str
     host: str
@@ -87,13 +92,20 @@ class GatewayOptions:
     file: Path
     queue_rows: int = 512
     max_body_bytes: int = 16 * 1024 * 1024
+    max_json_bytes: int = 8 * 1024 * 1024
+    address_connections: int = 1024
     adopt_limit_s: float = 5.0
     siblings: Siblings | None = None
+    admin_socket: Path | None = None
+    http_tls: ssl.SSLContext | None = None
+    grpc_tls: ssl.SSLContext | None = None
 
 
-async def _listen(setting: str, server: HttpServer | GrpcServer, host: str, port: int, shared: bool) -> None:
+async def _listen(
+    setting: str, server: HttpServer | GrpcServer, host: str, port: int, shared: bool, tls: ssl.SSLContext | None
+) -> None:
     try:
-        await server.start(host, port, shared)
+        await server.start(host, port, shared, tls)
     except OSError as error:
         raise CannotListen(setting, f"{host}:{port}", str(error)) from None
 
@@ -108,20 +120,13 @@ class LocalCore:
     def __init__(self, options: GatewayOptions, metrics: GatewayMetrics, send: Callable[[FromMember], None]) -> None:
         self.rollout = Rollout(options.name, options.queue_rows, options.adopt_limit_s, metrics)
         self.reports = Reports(self.rollout, send)
-        self._file = options.file
+        self._file = ConfigFile(options.file)
 
     def load(self) -> GatewayConfig | None:
         """Use the configuration in the file, if there is one."""
-        try:
-            data = disk.read(self._file)
-            if data is None:
-                return None
-            config = msgspec.json.decode(data, type=GatewayConfig)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-            logger.error("config_unreadable", path=str(self._file), reason=str(error))
-            return None
-        self.rollout.configure(config)
-        logger.info("config_loaded", path=str(self._file))
+        config = self._file.load()
+        if config is not None:
+            self.rollout.configure(config)
         return config
 
     def configure(self, config: GatewayConfig) -> bool:
@@ -129,12 +134,13 @@ class LocalCore:
         if config == self.rollout.config:
             return False
         self.rollout.configure(config)
-        try:
-            disk.write_private(self._file, msgspec.json.encode(config))
-        except OSError as error:
-            # It serves all the same; only a restart without the control plane would use an older plan.
-            logger.error("config_not_stored", path=str(self._file), reason=str(error))
+        self._file.store(config)
         return True
+
+    async def close(self) -> None:
+        """Close connections to executors, and finish writing the file."""
+        await self.rollout.close()
+        await self._file.close()
 
 
 class FrontProcess:
@@ -171,12 +177,13 @@ class FrontProcess:
             control_state,
             self._shared.elsewhere if self._shared is not None else None,
         )
-        self._admin = AdminSocket(siblings.socket, self._page) if siblings is not None else None
-        buffered_bytes = max(MIN_BUFFERED_BYTES, 4 * options.max_body_bytes)
-        rest = Rest(self._front, self._metadata, self._metrics, options.max_body_bytes)
-        self._http = HttpServer(rest, Http1Limits(body_bytes=options.max_body_bytes, buffered_bytes=buffered_bytes))
-        rpc = Rpc(self._front, self._metadata, self._metrics)
-        self._rpc = GrpcServer(rpc, GrpcLimits(message_bytes=options.max_body_bytes, buffered_bytes=buffered_bytes))
+        self._admin = AdminSocket(options.admin_socket, self._page) if options.admin_socket is not None else None
+        self._parsing = Parsing(lambda: self._front.catalog, options.max_body_bytes)
+        sizes = BodySizes(lambda: accounts.limits.query_rows, options.max_body_bytes, options.max_json_bytes)
+        rest = Rest(self._front, self._metadata, self._metrics, sizes, self._parsing)
+        self._http = HttpServer(rest, _http_limits(options))
+        rpc = Rpc(self._front, self._metadata, self._metrics, sizes, self._parsing)
+        self._rpc = GrpcServer(rpc, _grpc_limits(options))
         self._ticker: asyncio.Task | None = None
 
     # --- life ---------------------------------------------------------------------------------------------------------
@@ -196,8 +203,8 @@ class FrontProcess:
             self._link.start()
             await _prepared(lambda: self.ready)
         shared = self._link is not None
-        await _listen("NEREUS_HTTP", self._http, options.host, options.port, shared)
-        await _listen("NEREUS_GRPC", self._rpc, options.grpc_host, options.grpc_port, shared)
+        await _listen("NEREUS_HTTP", self._http, options.host, options.port, shared, options.http_tls)
+        await _listen("NEREUS_GRPC", self._rpc, options.grpc_host, options.grpc_port, shared, options.grpc_tls)
         if self._admin is not None:
             # Last: a process that answers here listens everywhere.
             await self._admin.start()
@@ -209,6 +216,7 @@ class FrontProcess:
         await asyncio.gather(self._http.drain(grace_s), self._rpc.drain(grace_s))
         left = self._front.accounts.queries
         self._front.give_up(self._front.core.flights, "the gateway is stopping; try another or try again")
+        await self._parsing.close()
         self._http.close()
         await self._rpc.close()
         if self._ticker is not None:
@@ -217,8 +225,8 @@ class FrontProcess:
         if self._admin is not None:
             await self._admin.close()
         if self._shared is not None:
-            self._shared.write()
-        await (self._link.close() if self._link is not None else self._local.rollout.close())
+            self._shared.write(self._front.keys.asked)
+        await (self._link.close() if self._link is not None else self._local.close())
         logger.info("gateway_stopped", cut_off=left)
         return left
 
@@ -245,7 +253,9 @@ class FrontProcess:
         self._http.forget()
         self._front.accounts.limits = _limits(self._options, len(config.plan.devices))
         self._front.catalog = Catalog(config)
+        self._front.keys.configure(config.key_limits)
         self._front.accounts.forget(before.applications.keys() - self._front.catalog.applications.keys())
+        self._rpc.readmit()
 
     def _status(self) -> CoreStatus:
         return self._link.status() if self._link is not None else self._local.rollout.status()
@@ -264,7 +274,7 @@ class FrontProcess:
                     self._local.reports.slot(now)
                 else:
                     self._link.sweep(now)
-                    self._shared.write()
+                    self._shared.write(self._front.keys.asked)
                 if now >= second:
                     second = max(second + 1.0, now)
                     self._second()
@@ -273,6 +283,9 @@ class FrontProcess:
 
     def _second(self) -> None:
         stats = self._front.accounts.take_second(self._front.catalog.applications)
+        siblings = self._options.siblings
+        keys, fronts = ({}, 1) if self._shared is None else (self._shared.keys_elsewhere(), len(siblings.totals))
+        self._front.keys.second(self._front.accounts.totals, keys, fronts)
         if self._local is not None:
             self._local.reports.second(stats)
             self._local.rollout.keep_executors()
@@ -320,7 +333,7 @@ class CoreProcess:
             self._ticker.cancel()
         self._core.reports.second(merged(self._fronts.take_stats()))
         await self._fronts.close()
-        await self._core.rollout.close()
+        await self._core.close()
         logger.info("core_stopped", cut_off=left)
         return left
 
@@ -352,6 +365,31 @@ async def _prepared(ready: Callable[[], bool]) -> None:
     end = time.monotonic() + PREPARE_S
     while not ready() and time.monotonic() < end:
         await asyncio.sleep(LOOK_EVERY_S)
+
+
+def _connections() -> int:
+    """Connections to each of the two ports that file descriptors suffice for."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if soft == resource.RLIM_INFINITY:
+        return MAX_CONNECTIONS
+    return max(1, min(MAX_CONNECTIONS, (soft - FREE_DESCRIPTORS) // 2))
+
+
+def _http_limits(options: GatewayOptions) -> Http1Limits:
+    return Http1Limits(
+        body_bytes=options.max_body_bytes,
+        buffered_bytes=max(MIN_BUFFERED_BYTES, 4 * options.max_body_bytes),
+        connections=_connections(),
+        address_connections=options.address_connections,
+    )
+
+
+def _grpc_limits(options: GatewayOptions) -> GrpcLimits:
+    return GrpcLimits(
+        message_bytes=options.max_body_bytes,
+        buffered_bytes=max(MIN_BUFFERED_BYTES, 4 * options.max_body_bytes),
+        http2=Http2Limits(connections=_connections(), address_connections=options.address_connections),
+    )
 
 
 def _limits(options: GatewayOptions, devices: int) -> Limits:

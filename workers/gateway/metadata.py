@@ -43,7 +43,7 @@ class Metadata:
         self._control_state = control_state
         self._elsewhere = elsewhere or tuple
         self._core_here = elsewhere is None
-        self._started = time.time()
+        self._started = time.monotonic()
 
     # --- readiness ---
 
@@ -101,10 +101,10 @@ class Metadata:
             },
         }
 
-    def index(self, ready_only: bool) -> list[dict[str, str]]:
-        """Repository index: one entry an application."""
+    def index(self, ready_only: bool, client: str) -> list[dict[str, str]]:
+        """Repository index: one entry an application that the key with the hash ``client`` reaches."""
         entries = []
-        for name in sorted(self._front.catalog.applications):
+        for name in self._front.catalog.reached(client):
             why = self.model_not_ready(name, None)
             if not why:
                 entries.append({"name": name, "version": "", "state": "READY", "reason": ""})
@@ -112,8 +112,9 @@ class Metadata:
                 entries.append({"name": name, "version": "", "state": "UNAVAILABLE", "reason": why})
         return entries
 
-    def statistics(self, model: str | None, version: str | None) -> dict[str, Any]:
-        """Return inference statistics by application, in Triton's form. Raises NotFound.
+    def statistics(self, model: str | None, version: str | None, client: str) -> dict[str, Any]:
+        """Return inference statistics by application that the key with the hash ``client`` reaches, in Triton's form.
+        Raises NotFound.
 
         They are kept by application; a request for one variant gets its application's. Each of several fronts answers
         for all, with the totals that the others published last.
@@ -121,7 +122,7 @@ class Metadata:
         catalog = self._front.catalog
         if model is not None:
             catalog.resolve(model, version)
-        names = sorted(catalog.applications) if model is None else [model]
+        names = catalog.reached(client) if model is None else [model]
         elsewhere = self._elsewhere()
         return {"model_stats": [self._model_statistics(name, elsewhere) for name in names]}
 
@@ -159,7 +160,7 @@ class Metadata:
             "status": "ready" if not why else "starting",
             "reason": why,
             "name": self._name,
-            "uptime_s": round(time.time() - self._started, 1),
+            "uptime_s": round(time.monotonic() - self._started, 1),
             "control_plane": self._control_state(),
             "plan": {"adopted": core.adopted, "newest": core.newest},
             "in_flight": self._front.accounts.queries,

@@ -22,10 +22,10 @@ from workers.protocol.fronts import (
     ToCore,
     WithdrawQueries,
 )
-from workers.protocol.gateways import CoreStatus
+from workers.protocol.gateways import CoreStatus, Ping, Pong
 from workers.protocol.results import Answer as PackedAnswer
 from workers.protocol.specs import ApplicationStats
-from workers.v2.query import Terms, V2Query
+from workers.v2.query import MOST, Terms, V2Query
 
 from .core import Core
 from .errors import GatewayError, NotFound
@@ -56,7 +56,7 @@ class RemoteFront:
         # By place, since a shape's hash is as long as the shape.
         known: dict[tuple[int, float | None], Terms] = {}
         at = 0
-        for number, place, age_s, within_s, variant, min_accuracy, client in message.queries:
+        for number, place, age_s, latency_s, variant, min_accuracy, client in message.queries:
             terms = known.get((place, min_accuracy)) or known.setdefault(
                 (place, min_accuracy), self._terms_of(message, place, min_accuracy)
             )
@@ -67,7 +67,7 @@ class RemoteFront:
             if spec is None:
                 self._fail(number, NotFound(f"model {message.application[:80]!r}: no such application"))
                 continue
-            query = V2Query("", terms, parts, within_s)
+            query = V2Query("", terms, parts, latency_s)
             flight = InFlightQuery(next(_ids), spec, query, variant, now - age_s, _waits, number)
             flight.front, flight.client = self, client
             flight.expires = flight.due + grace
@@ -83,6 +83,9 @@ class RemoteFront:
         key = (message.application, shape, min_accuracy)
         terms = self._terms.get(key)
         if terms is None:
+            if len(self._terms) >= MOST:
+                # Clients may ask for another least accuracy, or send another shape, each time.
+                self._terms.clear()
             nbytes = sum(header.nbytes for header in shape.inputs)
             terms = self._terms[key] = Terms(shape, shape.rows, (), nbytes, None, min_accuracy)
         return terms
@@ -230,6 +233,8 @@ class Fronts:
             logger.info("front_joined", name=message.name)
         elif isinstance(message, MetricsRequest) and connection.peer is not None:
             connection.send(Metrics(self._page().decode()))
+        elif isinstance(message, Ping) and connection.peer is not None:
+            connection.send(Pong())
         else:
             raise FrameError("the first frame must be Hello, and no other one")
 

@@ -6,7 +6,9 @@ that it would reject anyway.
 
 from __future__ import annotations
 
+import functools
 import math
+import time
 import urllib.parse
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,12 +19,14 @@ import msgspec
 from workers.net import compression
 from workers.net.http1 import Exchange, RequestHead, Response
 from workers.protocol.frames import Buffer
-from workers.protocol.specs import ApplicationSpec
+from workers.protocol.specs import ApplicationSpec, Signature
 from workers.v2 import http
 from workers.v2.http_memory import HttpReader
 from workers.v2.http_template import HttpTemplate
 from workers.v2.query import V2Error
+from workers.v2.sizes import BodyLimits
 
+from .body_sizes import BodySizes
 from .catalog import Catalog
 from .errors import (
     BodyTooLarge,
@@ -30,12 +34,15 @@ from .errors import (
     Invalid,
     MethodNotAllowed,
     NotFound,
+    Unavailable,
     UnsupportedEncoding,
 )
 from .front import Front
 from .in_flight import Answer, InFlightQuery, Outcome
 from .metadata import Metadata
 from .metrics import GatewayMetrics
+from .parser_process import Parsed, ParseOrder
+from .parsing import IN_LOOP_BYTES, Parse, Parsing
 from .responses import Responses
 
 _JSON = (b"content-type", b"application/json")
@@ -43,6 +50,12 @@ _BINARY = (b"content-type", b"application/octet-stream")
 _TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 _encode = msgspec.json.Encoder().encode
 
+#: part of the time that rendering metrics may take
+PAGE_SHARE = 0.1
+#: bytes of any body that are parsed in the event loop
+QUICK_BYTES = 16 * 1024
+#: lists and objects in JSON, each of which takes a hundred times as long as a byte of a number
+QUICK_LISTS = 2048
 #: bytes of a body that is not used: some clients send '{}'
 UNUSED_BODY_BYTES = 64
 
@@ -72,24 +85,32 @@ class _Admitted:
 
 @dataclass(slots=True)
 class _Infer:
-    """Application, variant and reader of queries, valid for one catalog."""
+    """Application, variant and reader of queries, valid for one catalog. ``text``: inputs whose elements have to be
+    looked at one by one."""
 
     catalog: Catalog
     spec: ApplicationSpec
     variant: str | None
     reader: HttpReader
+    limits: BodyLimits
+    text: bool
 
 
 class Rest:
     """Answers :class:`~workers.net.http1.Exchange` objects."""
 
-    def __init__(self, front: Front, metadata: Metadata, metrics: GatewayMetrics, max_body_bytes: int):
+    def __init__(
+        self, front: Front, metadata: Metadata, metrics: GatewayMetrics, sizes: BodySizes, parsing: Parsing
+    ) -> None:
         self._front = front
         self._metadata = metadata
         self._metrics = metrics
-        self._max_body_bytes = max_body_bytes
+        self._sizes = sizes
+        self._parsing = parsing
         self._responses = Responses(HttpTemplate, _render)
         self._answer = self._answered
+        #: the metrics, and until when they are good enough
+        self._page, self._page_until = b"", 0.0
         #: by application of one catalog
         self._readers: dict[str, HttpReader] = {}
         self._readers_of: Catalog | None = None
@@ -104,7 +125,7 @@ class Rest:
         #: path -> (methods, handler)
         self._fixed: dict[tuple[str, ...], tuple[tuple[str, ...], Callable]] = {
             ("v2",): (get, _json(lambda _: metadata.server())),
-            ("v2", "models", "stats"): (get, _json(lambda _: metadata.statistics(None, None))),
+            ("v2", "models", "stats"): (get, _json(lambda asked: metadata.statistics(None, None, asked.client))),
             ("v2", "repository", "index"): (post, self._index),
         }
         #: the same by the end of a model's path
@@ -112,7 +133,7 @@ class Rest:
             "": (get, _json(lambda asked: metadata.model(asked.model, asked.version))),
             "ready": (get, self._model_ready),
             "config": (get, _json(lambda asked: metadata.config(asked.model, asked.version))),
-            "stats": (get, _json(lambda asked: metadata.statistics(asked.model or None, asked.version))),
+            "stats": (get, _json(lambda asked: metadata.statistics(asked.model or None, asked.version, asked.client))),
             "infer": (post, self._infer),
         }
 
@@ -136,8 +157,11 @@ class Rest:
 
     def disconnected(self, exchange: Exchange) -> None:
         """The client left before the answer."""
-        if exchange.waiter is not None:
-            self._front.withdraw(exchange.waiter)
+        waiter = exchange.waiter
+        if isinstance(waiter, Parse):
+            waiter.cancel()
+        elif waiter is not None:
+            self._front.withdraw(waiter)
 
     def render_error(self, status: int, message: str) -> Response:
         """Word an error that the HTTP server found."""
@@ -162,6 +186,8 @@ class Rest:
         if path in self._open:
             _allow(method, ("GET", "HEAD"))
             _no_body(head)
+            # Strangers are not to displace the heads of clients.
+            head.remembered = False
             return _Admitted(self._open[path])
         found = self._model_path(path)
         if path not in self._fixed and found is None and path[:1] != ("v2",):
@@ -174,6 +200,7 @@ class Rest:
             raise NotFound(f"path {_shown(head.target)}: not found")
         else:
             model, version, verb = found
+            self._front.catalog.permit(client, model)
             methods, call = self._of_model[verb]
         _allow(method, methods)
         if method != "POST":
@@ -184,7 +211,12 @@ class Rest:
             known = "gzip, deflate and identity"
             raise UnsupportedEncoding(f"Content-Encoding: {_shown(encoding[:80])} is not supported; {known} are")
         accepts = headers.get(b"accept-encoding", b"")
-        return _Admitted(call, model, version, _header_length(headers), encoding, accepts, client)
+        header_length = _header_length(headers)
+        if call == self._infer:
+            self._sizes.check(self._front.catalog, model, head, header_length)
+        else:
+            head.body_bytes = IN_LOOP_BYTES
+        return _Admitted(call, model, version, header_length, encoding, accepts, client)
 
     def _model_path(self, path: tuple[str, ...]) -> tuple[str, str | None, str] | None:
         """(model, version, verb) of ``/v2/models/M[/versions/V][/VERB]``."""
@@ -205,9 +237,14 @@ class Rest:
         infer = admitted.infer
         if infer is None or infer.catalog is not front.catalog:
             infer = admitted.infer = self._resolve(admitted)
-        body = exchange.body
+        body, header_length = exchange.body, admitted.header_length
         if admitted.encoding != b"identity":
-            body = self._decompress(admitted, body)
+            body = _decompressed(admitted.encoding, body, self._most(infer, header_length))
+        if body is None or (
+            len(body) > QUICK_BYTES and _slow(body, header_length, infer.text) and self._parsing.takes(len(body))
+        ):
+            self._parse_apart(exchange, admitted, infer)
+            return
         try:
             query = infer.reader.parse(body, admitted.header_length)
         except V2Error as error:
@@ -219,12 +256,57 @@ class Rest:
             # Reset with the answer: a reference cycle would keep the body until the garbage collector runs.
             exchange.waiter = flight
 
-    def _decompress(self, admitted: _Admitted, body: Buffer) -> Buffer:
-        """Raises GatewayError."""
+    def _most(self, infer: _Infer, header_length: int | None) -> int:
+        """The most bytes of a query's body, decompressed."""
+        limits = infer.limits
+        binary_bytes = 0 if header_length is None else limits.binary_bytes
+        return min(limits.json_bytes + binary_bytes, self._sizes.max_bytes)
+
+    def _parse_apart(self, exchange: Exchange, admitted: _Admitted, infer: _Infer) -> None:
+        """Have a large body parsed by the parser process. Raises Overloaded."""
+        order = ParseOrder(
+            bytes(exchange.body),
+            admitted.encoding,
+            self._most(infer, admitted.header_length),
+            self._front.accounts.limits.query_rows,
+            infer.spec.name,
+            admitted.header_length,
+            None,
+        )
+        parse = Parse(admitted.client, order, functools.partial(self._parsed, exchange, infer.spec.signature))
+        self._parsing.submit(parse)
+        exchange.waiter = parse
+
+    def _parsed(self, exchange: Exchange, signature: Signature, _: Parse, outcome: Parsed | GatewayError) -> None:
+        """A large body was parsed: submit its query."""
+        if exchange.done:
+            return
+        exchange.waiter = None
+        admitted: _Admitted = exchange.head.state
         try:
-            return compression.decompress(admitted.encoding, body, self._max_body_bytes)
-        except compression.CompressionError as error:
-            raise (BodyTooLarge if error.too_large else Invalid)(f"body: {error}") from None
+            if isinstance(outcome, GatewayError):
+                raise outcome
+            infer = admitted.infer
+            if infer is None or infer.catalog is not self._front.catalog:
+                # The configuration was replaced meanwhile: the key may be gone.
+                self._front.catalog.authenticate(exchange.head.headers.get(b"authorization"))
+                infer = admitted.infer = self._resolve(admitted)
+                if infer.spec.signature != signature:
+                    raise Unavailable("the application's inputs have just changed; try again")
+            flight = self._front.submit(
+                infer.spec,
+                outcome.query(),
+                infer.variant,
+                exchange.read_at,
+                self._answer,
+                exchange,
+                admitted.client,
+            )
+        except GatewayError as error:
+            exchange.respond(*self._error(error))
+            return
+        if not exchange.done:
+            exchange.waiter = flight
 
     def _resolve(self, admitted: _Admitted) -> _Infer:
         front = self._front
@@ -236,7 +318,8 @@ class Rest:
         reader = self._readers.get(spec.name)
         if reader is None:
             reader = self._readers[spec.name] = HttpReader(spec.signature, front.accounts.limits.query_rows)
-        return _Infer(catalog, spec, variant, reader)
+        text = any(one.datatype == "BYTES" for one in spec.signature.inputs)
+        return _Infer(catalog, spec, variant, reader, self._sizes.of(spec), text)
 
     def _answered(self, flight: InFlightQuery, outcome: Outcome) -> None:
         """Answer a query's request. Raises ModelFailed if it got a rendering error."""
@@ -268,16 +351,25 @@ class Rest:
         exchange.respond(400 if why else 200, [_JSON], [_encode(body)])
 
     def _metrics_text(self, exchange: Exchange, _: _Admitted) -> None:
-        self._metadata.refresh_metrics()
-        exchange.respond(200, [_TEXT], [self._metrics.text()])
+        now = time.monotonic()
+        if now > self._page_until:
+            self._metadata.refresh_metrics()
+            self._page = self._metrics.text()
+            done = time.monotonic()
+            # Anybody may ask, and as often as they like.
+            self._page_until = done + (done - now) / PAGE_SHARE
+        exchange.respond(200, [_TEXT], [self._page])
 
     def _index(self, exchange: Exchange, admitted: _Admitted) -> None:
-        body = bytes(self._decompress(admitted, exchange.body))
+        body = exchange.body
+        if admitted.encoding != b"identity":
+            body = _decompressed(admitted.encoding, body, IN_LOOP_BYTES)
+        body = bytes(body)
         try:
             wanted = msgspec.json.decode(body, type=http.IndexRequest) if body.strip() else http.IndexRequest()
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Invalid(f"body: {error}") from None
-        exchange.respond(200, [_JSON], [_encode(self._metadata.index(wanted.ready))])
+        exchange.respond(200, [_JSON], [_encode(self._metadata.index(wanted.ready, admitted.client))])
 
 
 def _json(describe: Callable[[_Admitted], Any]) -> Callable[[Exchange, _Admitted], None]:
@@ -297,6 +389,27 @@ def _render(flight: InFlightQuery, answer: Answer) -> Response:
         body = compression.compress(encoding, body)
         headers += [(b"content-encoding", encoding), (b"vary", b"accept-encoding")]
     return 200, headers, body
+
+
+def _slow(body: Buffer, header_length: int | None, text: bool) -> bool:
+    """Whether parsing a body would hold up the event loop; ``text``: its elements are looked at one by one."""
+    size = len(body) if header_length is None else header_length
+    if size > IN_LOOP_BYTES or (text and len(body) > IN_LOOP_BYTES):
+        return True
+    if size <= QUICK_BYTES:
+        return False
+    json = bytes(body[:size])
+    return json.count(b"[") + json.count(b"{") > QUICK_LISTS
+
+
+def _decompressed(encoding: bytes, body: Buffer, most: int) -> Buffer | None:
+    """A body decompressed; None: that is too much for the event loop. Raises GatewayError."""
+    try:
+        return compression.decompress(encoding, body, min(most, IN_LOOP_BYTES))
+    except compression.CompressionError as error:
+        if error.too_large and most > IN_LOOP_BYTES:
+            return None
+        raise (BodyTooLarge if error.too_large else Invalid)(f"body: {error}") from None
 
 
 def _split(target: bytes) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ message that it would reject anyway. :mod:`workers.v2.grpc` parses and renders m
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 from google.protobuf.message import DecodeError, Message
@@ -22,12 +23,15 @@ from workers.v2.grpc_memory import GrpcMemory
 from workers.v2.grpc_template import GrpcTemplate
 from workers.v2.query import V2Error, V2Query
 
+from .body_sizes import BodySizes
 from .catalog import Catalog
-from .errors import GatewayError, Invalid, NotFound, UnsupportedEncoding, UnsupportedMethod
+from .errors import GatewayError, Invalid, ModelFailed, NotFound, UnsupportedEncoding, UnsupportedMethod
 from .front import Front
 from .in_flight import Answer, InFlightQuery, Outcome
 from .metadata import Metadata
 from .metrics import GatewayMetrics
+from .parser_process import Parsed, ParseOrder
+from .parsing import IN_LOOP_BYTES, Parse, Parsing
 from .responses import Responses
 from .rpc_stream import Receiver, Streaming, Submit
 
@@ -45,8 +49,15 @@ MOST_OFF = 0.05
 class Rpc:
     """Admits calls and answers them."""
 
-    def __init__(self, front: Front, metadata: Metadata, metrics: GatewayMetrics):
+    def __init__(
+        self, front: Front, metadata: Metadata, metrics: GatewayMetrics, sizes: BodySizes, parsing: Parsing
+    ) -> None:
         self._front = front
+        self._sizes = sizes
+        self._parsing = parsing
+        #: of any application of one catalog
+        self._message_bytes = 0
+        self._message_bytes_of: Catalog | None = None
         self._metadata = metadata
         self._metrics = metrics
         self._answer = self._answered
@@ -54,37 +65,40 @@ class Rpc:
         #: queries to applications of one catalog
         self._memory = GrpcMemory()
         self._memory_of: Catalog | None = None
-        self._streaming = Streaming(self._submit, self.rejected, front.withdraw)
+        self._streaming = Streaming(self._submit, self.rejected, self._withdraw)
         self._open: dict[bytes, Endpoint] = {
-            b"ServerLive": _Plain(pb.ServerLiveRequest, lambda _: pb.ServerLiveResponse(live=True)),
+            b"ServerLive": _Plain(pb.ServerLiveRequest, lambda *_: pb.ServerLiveResponse(live=True)),
             b"ServerReady": _Plain(
-                pb.ServerReadyRequest, lambda _: pb.ServerReadyResponse(ready=not metadata.not_ready())
+                pb.ServerReadyRequest, lambda *_: pb.ServerReadyResponse(ready=not metadata.not_ready())
             ),
         }
         self._keyed: dict[bytes, Endpoint] = {
             b"ServerMetadata": _Plain(
-                pb.ServerMetadataRequest, lambda _: pb.ServerMetadataResponse(**metadata.server())
+                pb.ServerMetadataRequest, lambda *_: pb.ServerMetadataResponse(**metadata.server())
             ),
-            b"ModelReady": _Plain(pb.ModelReadyRequest, self._model_ready),
+            b"ModelReady": _Plain(pb.ModelReadyRequest, self._model_ready, self._permit),
             b"ModelMetadata": _Plain(
                 pb.ModelMetadataRequest,
-                lambda asked: pb.ModelMetadataResponse(**metadata.model(asked.name, asked.version or None)),
+                lambda asked, _: pb.ModelMetadataResponse(**metadata.model(asked.name, asked.version or None)),
+                self._permit,
             ),
             b"ModelConfig": _Plain(
                 pb.ModelConfigRequest,
-                lambda asked: pb.ModelConfigResponse(config=metadata.config(asked.name, asked.version or None)),
+                lambda asked, _: pb.ModelConfigResponse(config=metadata.config(asked.name, asked.version or None)),
+                self._permit,
             ),
             b"ModelStatistics": _Plain(
                 pb.ModelStatisticsRequest,
-                lambda asked: pb.ModelStatisticsResponse(
-                    **metadata.statistics(asked.name or None, asked.version or None)
+                lambda asked, client: pb.ModelStatisticsResponse(
+                    **metadata.statistics(asked.name or None, asked.version or None, client)
                 ),
+                self._permit,
             ),
             b"RepositoryIndex": _Plain(
                 pb.RepositoryIndexRequest,
-                lambda asked: pb.RepositoryIndexResponse(models=metadata.index(asked.ready)),
+                lambda asked, client: pb.RepositoryIndexResponse(models=metadata.index(asked.ready, client)),
             ),
-            b"ModelInfer": _Infer(self._submit, front.withdraw),
+            b"ModelInfer": _Infer(self._submit, self._withdraw),
             b"ModelStreamInfer": self._streaming,
         }
 
@@ -102,7 +116,7 @@ class Rpc:
                 known = "gzip, deflate and identity"
                 raise UnsupportedEncoding(f"grpc-encoding: {_shown(encoding)!r} is not supported; {known} are")
             seconds = None if timeout is None else parse_timeout(timeout)
-            return Admitted(catalog, endpoint, None, seconds, encoding, client)
+            return Admitted(catalog, endpoint, None, seconds, encoding, client, self._most(endpoint, catalog))
         except StatusError as error:
             # The error is kept, the frames that raised it are not.
             return Admitted(catalog, None, error.with_traceback(None))
@@ -110,6 +124,14 @@ class Rpc:
     def current(self, admitted: Admitted) -> bool:
         """Return True if the decision still holds: a key is revoked at once."""
         return admitted.config is self._front.catalog
+
+    def _most(self, endpoint: Endpoint, catalog: Catalog) -> int:
+        """The most bytes of a message."""
+        if isinstance(endpoint, _Plain):
+            return IN_LOOP_BYTES
+        if self._message_bytes_of is not catalog:
+            self._message_bytes_of, self._message_bytes = catalog, self._sizes.message_bytes(catalog)
+        return self._message_bytes
 
     def _endpoint(self, fields: dict[bytes, bytes]) -> tuple[Endpoint, str]:
         """Return endpoint and hash of the API key (or ""). Raises GatewayError."""
@@ -136,29 +158,90 @@ class Rpc:
     # --- infer ---
 
     def _submit(
-        self, data: Buffer, left_s: float | None, read_at: float, receiver: Receiver, client: str
-    ) -> InFlightQuery:
+        self,
+        data: Buffer,
+        left_s: float | None,
+        read_at: float,
+        receiver: Receiver,
+        client: str,
+        encoding: bytes = b"identity",
+    ) -> InFlightQuery | Parse:
         """Submit a serialised query.
 
         ``receiver`` gets its serialised response or error, perhaps before this returns.
 
+        Args:
+            encoding: other than identity, the query is too large to be decompressed in the event loop.
+
         Raises:
             GatewayError: it is not a valid query.
         """
+        if encoding != b"identity":
+            return self._parse_apart(data, left_s, read_at, receiver, client, encoding)
         front = self._front
         if self._memory_of is not front.catalog:
             self._memory_of = front.catalog
             self._memory = GrpcMemory()
         try:
             fields = grpc.split(data)
-            query, (spec, variant) = self._memory.find(fields) or self._read(fields)
+            found = self._memory.find(fields)
+            if found is None and len(data) > IN_LOOP_BYTES and self._large(fields):
+                return self._parse_apart(data, left_s, read_at, receiver, client, encoding)
+            query, (spec, variant) = found or self._read(fields)
         except V2Error as error:
             raise Invalid(str(error)) from None
         if left_s is not None:
-            left_s -= min(RETURN_S + ROUNDED * left_s, MOST_OFF * left_s)
-            if query.latency_s is None or left_s < query.latency_s:
-                query.latency_s = left_s
+            _limit_time(query, left_s)
         return front.submit(spec, query, variant, read_at, self._answer, receiver, client)
+
+    def _large(self, fields: grpc.RequestFields) -> bool:
+        """Whether a query takes the event loop too long: its typed contents, or its text. Raises V2Error."""
+        size = len(fields.rest)
+        if size <= IN_LOOP_BYTES:
+            spec = self._front.catalog.applications.get(fields.parse().model_name)
+            if spec is None or all(one.datatype != "BYTES" for one in spec.signature.inputs):
+                return False
+            size += sum(map(len, fields.contents))
+        return self._parsing.takes(size)
+
+    def _parse_apart(
+        self, data: Buffer, left_s: float | None, read_at: float, receiver: Receiver, client: str, encoding: bytes
+    ) -> Parse:
+        """Have a query parsed by the parser process, and submit it afterwards. Raises Overloaded."""
+        rows = self._front.accounts.limits.query_rows
+        order = ParseOrder(bytes(data), encoding, self._message_bytes, rows, None, None, None)
+        parse = Parse(client, order, functools.partial(self._parsed, left_s, read_at, receiver))
+        self._parsing.submit(parse)
+        return parse
+
+    def _parsed(
+        self, left_s: float | None, read_at: float, receiver: Receiver, parse: Parse, outcome: Parsed | GatewayError
+    ) -> None:
+        try:
+            if isinstance(outcome, GatewayError):
+                raise outcome
+            catalog = self._front.catalog
+            catalog.check_client(parse.client)
+            spec, variant = catalog.resolve(outcome.application, outcome.version)
+            query = outcome.query()
+            _limit_time(query, left_s)
+            flight = self._front.submit(spec, query, variant, read_at, self._answer, receiver, parse.client)
+            # A receiver that was settled by now holds the parse no longer.
+            parse.flight = flight if flight.answer is not None else None
+        except GatewayError as error:
+            self.rejected(error)
+            receiver.settle(error.with_traceback(None))
+        except Exception:
+            logger.exception("grpc_handler_failed")
+            receiver.settle(ModelFailed("internal error"))
+
+    def _withdraw(self, one: InFlightQuery | Parse) -> None:
+        """Withdraw a query whose client left."""
+        if isinstance(one, Parse):
+            one.cancel()
+            one = one.flight
+        if one is not None:
+            self._front.withdraw(one)
 
     def _read(self, fields: grpc.RequestFields) -> tuple[V2Query, tuple[ApplicationSpec, str | None]]:
         """Parse query, application and named variant. Raises GatewayError and V2Error."""
@@ -185,7 +268,12 @@ class Rpc:
         """The gateway stops: streams take no more queries."""
         self._streaming.stop()
 
-    def _model_ready(self, request: pb.ModelReadyRequest) -> pb.ModelReadyResponse:
+    def _permit(self, client: str, application: str) -> None:
+        """Check that a key reaches an application; an empty name stands for all that it reaches. Raises Forbidden."""
+        if application:
+            self._front.catalog.permit(client, application)
+
+    def _model_ready(self, request: pb.ModelReadyRequest, client: str) -> pb.ModelReadyResponse:
         try:
             why = self._metadata.model_not_ready(request.name, request.version or None)
         except NotFound:
@@ -195,11 +283,22 @@ class Rpc:
 
 
 class _Plain(Endpoint):
-    """Answers a message at once."""
+    """Answers a message at once.
 
-    def __init__(self, kind: type[Message], answer: Callable[[Message], Message]):
+    Args:
+        answer: from a request and the hash of its API key.
+        permit: checks that key for the application that the request names. Raises GatewayError.
+    """
+
+    def __init__(
+        self,
+        kind: type[Message],
+        answer: Callable[[Message, str], Message],
+        permit: Callable[[str, str], None] | None = None,
+    ):
         self._kind = kind
         self._answer = answer
+        self._permit = permit
 
     def message(self, call: Call, data: Buffer) -> None:
         """See :class:`Endpoint`."""
@@ -207,20 +306,26 @@ class _Plain(Endpoint):
             request = self._kind.FromString(data)
         except DecodeError:
             raise Invalid(f"message: is not a valid {self._kind.DESCRIPTOR.full_name}") from None
-        call.answer(self._answer(request).SerializeToString())
+        if self._permit is not None:
+            self._permit(call.client, request.name)
+        call.answer(self._answer(request, call.client).SerializeToString())
 
 
 class _Infer(Endpoint):
     """Answers a query."""
 
-    def __init__(self, submit: Submit, withdraw: Callable[[InFlightQuery], None]):
+    def __init__(self, submit: Submit, withdraw: Callable[[InFlightQuery | Parse], None]):
         self._submit = submit
         self._withdraw = withdraw
 
     def message(self, call: Call, data: Buffer) -> None:
         """See :class:`Endpoint`."""
+        self.compressed(call, data, b"identity")
+
+    def compressed(self, call: Call, data: Buffer, encoding: bytes) -> None:
+        """See :class:`Endpoint`."""
         read_at = call.connection.touched
-        flight = self._submit(data, call.left_s(read_at), read_at, call, call.client)
+        flight = self._submit(data, call.left_s(read_at), read_at, call, call.client, encoding)
         if not call.done:
             # Reset with the answer: a reference cycle would keep the body until the garbage collector runs.
             call.waiter = flight
@@ -230,6 +335,15 @@ class _Infer(Endpoint):
         flight, call.waiter = call.waiter, None
         if flight is not None:
             self._withdraw(flight)
+
+
+def _limit_time(query: V2Query, left_s: float | None) -> None:
+    """Give a query no more time than its call's deadline leaves."""
+    if left_s is None:
+        return
+    left_s -= min(RETURN_S + ROUNDED * left_s, MOST_OFF * left_s)
+    if query.latency_s is None or left_s < query.latency_s:
+        query.latency_s = left_s
 
 
 def _render(flight: InFlightQuery, answer: Answer) -> bytes:

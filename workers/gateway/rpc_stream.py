@@ -16,6 +16,7 @@ from workers.v2.query import MAX_ID, V2Error
 
 from .errors import GatewayError, ModelFailed, Unavailable
 from .in_flight import InFlightQuery
+from .parsing import Parse
 
 logger = log.get("gateway.rpc_stream")
 
@@ -39,9 +40,9 @@ class Receiver(Protocol):
         """The outcome; called once."""
 
 
-#: submits a serialised query: the seconds left or None, when it was read, the receiver of its outcome, and the hash of
-#: its API key. Raises GatewayError
-Submit = Callable[[Buffer, float | None, float, Receiver, str], InFlightQuery]
+#: submits a serialised query: the seconds left or None, when it was read, the receiver of its outcome, the hash of its
+#: API key, and how it is compressed. Raises GatewayError
+Submit = Callable[[Buffer, float | None, float, Receiver, str, bytes], InFlightQuery | Parse]
 
 
 class _StreamQuery:
@@ -52,13 +53,15 @@ class _StreamQuery:
     def __init__(self, stream: _Stream, counted: int):
         self._stream: _Stream | None = stream
         self.counted = counted
-        self.flight: InFlightQuery | None = None
+        self.flight: InFlightQuery | Parse | None = None
         self.id = ""
         self.outcome: Rendered | None = None
 
     def settle(self, outcome: Rendered) -> None:
         """See :class:`Receiver`."""
         # Without reference cycles, the query is freed now.
+        if isinstance(self.flight, Parse):
+            self.id = self.flight.id
         stream, self._stream, self.flight = self._stream, None, None
         self.outcome = outcome
         if stream is not None:
@@ -78,7 +81,7 @@ class Streaming(Endpoint):
     streams = True
 
     def __init__(
-        self, submit: Submit, refused: Callable[[GatewayError], None], withdraw: Callable[[InFlightQuery], None]
+        self, submit: Submit, refused: Callable[[GatewayError], None], withdraw: Callable[[InFlightQuery | Parse], None]
     ):
         self.submit = submit
         self.refused = refused
@@ -92,7 +95,11 @@ class Streaming(Endpoint):
 
     def message(self, call: Call, data: Buffer) -> None:
         """A query came."""
-        call.waiter.take(data)
+        call.waiter.take(data, b"identity")
+
+    def compressed(self, call: Call, data: Buffer, encoding: bytes) -> None:
+        """A large query came."""
+        call.waiter.take(data, encoding)
 
     def ended(self, call: Call) -> None:
         """The client has no more queries."""
@@ -125,7 +132,7 @@ class _Stream:
         #: bytes of responses that wait for earlier ones
         self._answers = 0
         #: queries that were read beyond the limits, and their bytes
-        self._waiting: deque[Buffer] = deque()
+        self._waiting: deque[tuple[Buffer, bytes]] = deque()
         self._waiting_bytes = 0
         #: immediate answers in this turn of the event loop, and whether the next turn goes on
         self._quick, self._later = 0, False
@@ -133,11 +140,11 @@ class _Stream:
         self._error: GatewayError | None = None
         self._flushing = False
 
-    def take(self, data: Buffer) -> None:
+    def take(self, data: Buffer, encoding: bytes) -> None:
         """A query came."""
         if self._ended:
             return
-        self._waiting.append(data)
+        self._waiting.append((data, encoding))
         self._waiting_bytes += WAITING_BYTES + len(data)
         self._begin(self._call.connection.touched)
 
@@ -180,9 +187,9 @@ class _Stream:
                     self._later = True
                     asyncio.get_running_loop().call_soon(self._go_on)
                 break
-            data = self._waiting.popleft()
+            data, encoding = self._waiting.popleft()
             self._waiting_bytes -= WAITING_BYTES + len(data)
-            self._ask(data, call, read_at)
+            self._ask(data, encoding, call, read_at)
         if self._keep(call) and call.held != bool(self._waiting):
             if call.held:
                 call.proceed()
@@ -210,7 +217,7 @@ class _Stream:
             self._answers += len(one.outcome)
         self.flush()
 
-    def _ask(self, data: Buffer, call: Call, read_at: float) -> None:
+    def _ask(self, data: Buffer, encoding: bytes, call: Call, read_at: float) -> None:
         counted = max(len(data), self._largest)
         one = _StreamQuery(self, counted)
         self._asked.append(one)
@@ -218,13 +225,14 @@ class _Stream:
         # An immediate answer is sent once its id is known.
         flushing, self._flushing = self._flushing, True
         try:
-            flight = self._streaming.submit(data, call.left_s(read_at), read_at, one, call.client)
-            one.id = flight.query.id
+            flight = self._streaming.submit(data, call.left_s(read_at), read_at, one, call.client, encoding)
+            if not isinstance(flight, Parse):
+                one.id = flight.query.id
             if one.outcome is None:
                 one.flight = flight
         except GatewayError as error:
             self._streaming.refused(error)
-            one.id = _id(data)
+            one.id = _id(data) if encoding == b"identity" else ""
             # The frames that raised it hold this query: without them there is no reference cycle.
             one.settle(error.with_traceback(None))
         except Exception:

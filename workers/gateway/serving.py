@@ -7,9 +7,11 @@ import gc
 import signal
 
 from workers import disk, log
+from workers.certificates import CertificateError
 from workers.link import MemberLink, Membership
 from workers.protocol.control import GatewayConfig, JoinGateway, ToMember
 from workers.settings import Settings
+from workers.tls import ServerIdentity, client_context
 
 from .gateway import CannotListen, CoreProcess, FrontProcess, GatewayOptions, Siblings
 
@@ -38,7 +40,13 @@ async def serve(settings: Settings, number: int = 1, core: bool = False) -> int:
         if link is not None:
             link.send(message)
 
-    options = _options(settings, number)
+    try:
+        http_tls = ServerIdentity(settings, "http/1.1") if settings.http.tls and not core else None
+        grpc_tls = ServerIdentity(settings, "h2") if settings.grpc.tls and not core else None
+    except (CertificateError, OSError) as error:
+        logger.error("certificate_unusable", reason=str(error))
+        return 1
+    options = _options(settings, number, http_tls, grpc_tls)
     if core:
         gateway = CoreProcess(options, settings.gateway_core_socket, send)
     else:
@@ -48,6 +56,7 @@ async def serve(settings: Settings, number: int = 1, core: bool = False) -> int:
             Membership("gateway", options.name, settings.control_url, settings.home, settings.join_token),
             join=lambda: JoinGateway(name=options.name, address=settings.http.url),
             on_message=on_message,
+            context=lambda: client_context(settings, settings.control_url),
         )
     stop = asyncio.Event()
     for one in (signal.SIGTERM, signal.SIGINT):
@@ -66,7 +75,10 @@ async def serve(settings: Settings, number: int = 1, core: bool = False) -> int:
     gc.set_threshold(5_000, 20, 50)
     # Linked once it listens: a second start must not take over the link of the first.
     linking = _keep_linked(link) if link is not None else None
+    watching = [asyncio.create_task(identity.watch()) for identity in (http_tls, grpc_tls) if identity is not None]
     await stop.wait()
+    for task in watching:
+        task.cancel()
     await gateway.stop(GRACE_S)
     if linking is not None:
         linking.cancel()
@@ -74,12 +86,14 @@ async def serve(settings: Settings, number: int = 1, core: bool = False) -> int:
     return 0
 
 
-def _options(settings: Settings, number: int) -> GatewayOptions:
+def _options(
+    settings: Settings, number: int, http_tls: ServerIdentity | None, grpc_tls: ServerIdentity | None
+) -> GatewayOptions:
     first, name = settings.gateway_names[0], settings.gateway_names[number - 1]
     siblings = None
     if settings.gateways > 1:
         totals = tuple(settings.gateway_totals(n) for n in range(1, settings.gateways + 1))
-        siblings = Siblings(settings.gateway_core_socket, settings.gateway_socket(number), totals, number - 1)
+        siblings = Siblings(settings.gateway_core_socket, totals, number - 1)
     return GatewayOptions(
         name=name,
         host=settings.http.host,
@@ -89,7 +103,12 @@ def _options(settings: Settings, number: int) -> GatewayOptions:
         file=settings.home / "members" / f"gateway-{disk.safe_name(first)}-config.json",
         queue_rows=settings.queue_rows,
         max_body_bytes=settings.max_request_bytes,
+        max_json_bytes=settings.max_json_bytes,
+        address_connections=settings.address_connections,
         siblings=siblings,
+        admin_socket=settings.gateway_socket(number),
+        http_tls=http_tls.context if http_tls is not None else None,
+        grpc_tls=grpc_tls.context if grpc_tls is not None else None,
     )
 
 

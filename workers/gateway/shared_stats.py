@@ -7,8 +7,10 @@ time, and outlive a process that dies: its successor continues from there.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
@@ -33,14 +35,15 @@ class SharedStats:
         self._files = [file for i, file in enumerate(files) if i != own]
         self._own = files[own]
         self._totals = totals
-        totals.update(_read(self._own) or {})
-        self._known: dict[Path, ByApplication] = {}
+        before = _read(self._own)
+        totals.update(before.applications if before is not None else {})
+        self._known: dict[Path, GatewayTotals] = {}
         self._written = b""
         self._failing = False
 
-    def write(self) -> None:
-        """Publish this front's totals, unless they are the same as before."""
-        data = msgspec.msgpack.encode(GatewayTotals(applications=self._totals))
+    def write(self, keys: Mapping[str, int] = MappingProxyType({})) -> None:
+        """Publish this front's totals and its queries by key, unless they are the same as before."""
+        data = msgspec.msgpack.encode(GatewayTotals(applications=self._totals, keys=dict(keys)))
         if data == self._written:
             return
         new = self._own.with_suffix(".new")
@@ -57,6 +60,13 @@ class SharedStats:
 
     def elsewhere(self) -> list[ByApplication]:
         """Totals of the other fronts."""
+        return [totals.applications for totals in self._others()]
+
+    def keys_elsewhere(self) -> dict[str, int]:
+        """Queries by key at all other fronts together."""
+        return dict(sum((Counter(totals.keys) for totals in self._others()), Counter()))
+
+    def _others(self) -> list[GatewayTotals]:
         for file in self._files:
             read = _read(file)
             if read is not None:
@@ -71,7 +81,7 @@ def added(totals: Iterable[ApplicationTotals]) -> ApplicationTotals:
     return ApplicationTotals(**{**sums, "last_success_unix": max(one.last_success_unix for one in known)})
 
 
-def _read(path: Path) -> dict[str, ApplicationTotals] | None:
+def _read(path: Path) -> GatewayTotals | None:
     """A front's totals; None if there are none, or if they cannot be read."""
     try:
         data = disk.read(path)
@@ -79,7 +89,7 @@ def _read(path: Path) -> dict[str, ApplicationTotals] | None:
             return None
         totals = msgspec.msgpack.decode(data, type=GatewayTotals)
         if totals.v == VERSION:
-            return totals.applications
+            return totals
         reason = f"version {totals.v} is not {VERSION}"
     except (OSError, msgspec.DecodeError) as error:
         reason = str(error)

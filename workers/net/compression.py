@@ -9,6 +9,8 @@ Buffer = bytes | bytearray | memoryview
 
 #: names in ``content-encoding`` and ``grpc-encoding``
 ENCODINGS = (b"identity", b"gzip", b"deflate")
+#: decompressed bytes that do not hold up the event loop
+INLINE_BYTES = 64 * 1024
 #: bytes of responses that are worth compressing and do not hold up the event loop
 COMPRESS_FROM, COMPRESS_TO = 1024, 1024 * 1024
 #: window sizes of zlib, which select the format

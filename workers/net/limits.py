@@ -15,6 +15,8 @@ COPY_BYTES = 4096
 JOIN_BYTES = 64 * 1024
 #: missing bytes from which on the rest of a body or message is read into memory of its final size
 DIRECT_READ_BYTES = 64 * 1024
+#: bytes of pipelined HTTP/1.1 requests that are parsed between two looks at how many of them wait
+SLICE_BYTES = 16 * 1024
 #: pending connections of a listening socket, as many as a burst of clients opens before the event loop accepts
 BACKLOG = 1024
 
@@ -31,6 +33,31 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RefusalLimits:
+    """Requests of one HTTP/2 connection that end in a reset by either side, or are refused by their headers.
+
+    Streams that are reset do not count as open, so ``streams`` alone does not bound the work that a client causes.
+    Burst and rate are Node's (``streamResetBurst``, ``streamResetRate``). An answered request allows another reset:
+    clients whose deadlines pass while a server is overloaded are no flood.
+    """
+
+    burst: int = 1000
+    per_s: float = 33.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsLimits:
+    """Limits of TLS handshakes at one listening socket."""
+
+    #: handshakes under way; beyond it the oldest of the host with most of them is closed
+    handshakes: int = 512
+    #: a handshake from the accepted connection to its last message
+    handshake_s: float = 10.0
+    #: on closing, the time that a client gets to take the rest and confirm the end
+    shutdown_s: float = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Http1Limits:
     """Limits of an HTTP/1.1 server."""
 
@@ -39,10 +66,16 @@ class Http1Limits:
     #: all request bodies that are being read or wait behind other requests, together; and, separately, all responses
     #: that clients have not read, unless there is only one; beyond it the connection that holds most is evicted
     buffered_bytes: int
-    #: open connections; more are answered with status 503
+    #: open connections; beyond it the longest idle ones are closed, and without those new ones get status 503
     connections: int = 4096
-    #: request line and headers, also chunk extensions and trailers: ample for any client, small enough to hold for each
-    head_bytes: int = 64 * 1024
+    #: the same of one peer address, unless that is a loopback address
+    address_connections: int = 1024
+    #: request line and headers, also trailers, and chunk extensions beside their data: Node's limit
+    head_bytes: int = 16 * 1024
+    #: headers of a request
+    fields: int = 100
+    #: pipelined requests that wait; beyond it the rest of a read is parsed once they are answered
+    waiting: int = 64
     #: request heads that are remembered by their bytes, and the longest of them: clients repeat theirs
     known_heads: int = 1024
     known_head_bytes: int = 4096
@@ -67,8 +100,11 @@ class Http1Limits:
 class Http2Limits:
     """Limits of an HTTP/2 server."""
 
-    #: open connections; more get GOAWAY with ENHANCE_YOUR_CALM
+    #: open connections; beyond it the longest idle ones are closed, and without those new ones get GOAWAY with
+    #: ENHANCE_YOUR_CALM
     connections: int = 4096
+    #: the same of one peer address, unless that is a loopback address
+    address_connections: int = 1024
     #: open streams of one connection
     streams: int = 1024
     #: flow control: bytes that a client may send before the stream or the connection has consumed them
@@ -76,15 +112,25 @@ class Http2Limits:
     connection_window_bytes: int = 8 * 1024 * 1024
     #: one DATA frame, in either direction; larger pieces would sit in socket buffers, which are not counted
     data_frame_bytes: int = 256 * 1024
-    #: a header list, as RFC 9113 counts it (names, values and 32 bytes a field), and a header block
-    header_bytes: int = 16 * 1024
-    #: header blocks that are remembered for each connection, and the longest of them
+    #: a header list, as RFC 9113 counts it (names, values and 32 bytes a field), and a header block: gRPC's own limit
+    header_bytes: int = 8 * 1024
+    #: fields of a header list
+    fields: int = 100
+    #: header blocks of accepted requests that are remembered for each connection, and the longest of them
     known_blocks: int = 64
     known_block_bytes: int = 1024
+    #: header lists behind remembered blocks: one, all of a connection, and all of a server
+    known_list_bytes: int = 2 * 1024
+    known_connection_bytes: int = 16 * 1024
+    known_server_bytes: int = 16 * 1024 * 1024
+    refusals: RefusalLimits = field(default_factory=RefusalLimits)
     #: frames a second and connection other than requests and their data: beyond it is a flood
     control_frames_per_s: int = 20_000
     #: requests of one read that start before other connections get the event loop
     requests_per_read: int = 256
+    #: time for unknown header blocks of one read, and the part of a server's time for connections that exceed it
+    turn_s: float = 0.002
+    turns_share: float = 0.2
     #: the connection preface with SETTINGS, or a header block in several frames
     handshake_s: float = 20.0
     #: silence after which a client gets a PING, and then the time to send anything at all

@@ -10,7 +10,7 @@ import re
 import signal
 import sys
 
-from .. import disk, log
+from .. import descriptors, disk, log
 from ..settings import Settings, SettingsError
 from . import devices, http
 from .daemon import NodeDaemon
@@ -32,6 +32,7 @@ def main() -> int:
             )
         settings.make_folders()
         log.configure("node", settings.log_level)
+        descriptors.raise_limit()
         found = devices.find(settings)
     except SettingsError as error:
         print("Settings that cannot be used:\n  " + "\n  ".join(error.problems), file=sys.stderr)

@@ -16,8 +16,15 @@ class RestartTiming:
     limit: int = 5
     answer: float = 60.0
     """how long a started executor may take to answer on its socket (loading CUDA takes its time)"""
+    reattach: float = 5.0
+    """how long an executor that an earlier daemon started may take to answer: it is ready, so this is generous"""
     silent: float = 10.0
     """seconds without a report (one is due every second) after which an executor counts as hung"""
+    hung: float = 3.0
+    """the same for one that is stopped or takes no CPU time, unlike one that a busy box starves; batches that keep
+    it from reporting for so long take CPU time"""
+    probe: float = 30.0
+    """time between two looks for devices that were not there when the daemon started"""
     term: float = 3.0
     """how long an executor may take to end when asked to, before it is killed"""
 

@@ -1,6 +1,7 @@
 """Content-addressed files (models, validation sets) of a node, fetched from the control plane and kept on disk.
 
-A file is named by its sha256 and appears only after that was verified, so whatever is there is whole and right.
+A file is named by its sha256 and appears only after that was verified. Disks damage files: all are verified again by
+:meth:`ModelCache.verify`.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import errno
 import hashlib
 import os
 import re
+import ssl
 import tempfile
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -41,6 +44,7 @@ class ModelCache:
         limit_bytes: largest file that is fetched.
         spare_bytes: bytes of unneeded files that may stay, for a plan that needs them again.
         pauses: seconds before each further try of a failed fetch.
+        context: whom to trust, asked at each fetch; None where the URL uses no TLS.
     """
 
     def __init__(
@@ -53,6 +57,7 @@ class ModelCache:
         spare_bytes: int = 2 * 2**30,
         parallel: int = 2,
         pauses: tuple[float, ...] = (0.3, 1.0, 3.0),
+        context: Callable[[], ssl.SSLContext | None] = lambda: None,
     ):
         self._folder = folder
         self._token = token
@@ -63,9 +68,7 @@ class ModelCache:
         self._running: dict[str, asyncio.Task[Path]] = {}
         self._needed: set[str] = set()
         self._borrowed: dict[str, int] = {}
-        self._client = httpx.AsyncClient(
-            base_url=control_url, timeout=httpx.Timeout(30.0, connect=5.0), trust_env=False, follow_redirects=False
-        )
+        self._control_url, self._context = control_url, context
         self._log = log.get("cache")
         self.fetched = 0
         self.failed = 0
@@ -79,7 +82,7 @@ class ModelCache:
         return path if _DIGEST.fullmatch(digest) and path.is_file() else None
 
     def size_bytes(self) -> int:
-        """What the cache takes on disk."""
+        """Size of the cache on disk."""
         return sum(size for _, size, _ in self._entries())
 
     async def fetch(self, digest: str) -> Path:
@@ -121,12 +124,23 @@ class ModelCache:
         self._needed = set(digests)
         self._trim(self._spare_bytes)
 
+    async def verify(self) -> set[str]:
+        """Read every file once, behind all other work, and remove those that are damaged; their digests."""
+        damaged = set()
+        with ThreadPoolExecutor(1, "verify", initializer=os.setpriority, initargs=(os.PRIO_PROCESS, 0, 19)) as thread:
+            for _, _, path in self._entries():
+                found = await asyncio.get_running_loop().run_in_executor(thread, _digest, path)
+                if found not in ("", path.name):
+                    path.unlink(missing_ok=True)
+                    damaged.add(path.name)
+                    self._log.error("damaged_file_removed", digest=path.name, found=found[:12])
+        return damaged
+
     async def close(self) -> None:
         """Stop fetching."""
         for task in list(self._running.values()):
             task.cancel()
         await asyncio.gather(*self._running.values(), return_exceptions=True)
-        await self._client.aclose()
 
     # --- fetching ---------------------------------------------------------------------------------------------------
 
@@ -154,10 +168,27 @@ class ModelCache:
                 await asyncio.sleep(pause)
         raise AssertionError("unreachable")
 
+    def _client(self, digest: str) -> httpx.AsyncClient:
+        try:
+            context = self._context()
+        except OSError as error:
+            raise FetchError(f"{digest[:12]}: certificates to trust: {error}", permanent=False) from error
+        return httpx.AsyncClient(
+            base_url=self._control_url,
+            # Without TLS nothing is verified, and httpx need not load the system's authorities.
+            verify=context or False,
+            timeout=httpx.Timeout(30.0, connect=5.0),
+            trust_env=False,
+            follow_redirects=False,
+        )
+
     async def _try(self, digest: str) -> Path:
         token = self._token()
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        async with self._client.stream("GET", f"/api/v1/blobs/{digest}/", headers=headers) as answer:
+        async with (
+            self._client(digest) as client,
+            client.stream("GET", f"/api/v1/blobs/{digest}/", headers=headers) as answer,
+        ):
             status = answer.status_code
             if status != 200:
                 permanent = 400 <= status < 500 and status not in (401, 403, 408, 425, 429)
@@ -215,3 +246,12 @@ class ModelCache:
             if kept > spare_bytes:
                 path.unlink(missing_ok=True)
                 self._log.info("evicted", digest=path.name, size=size)
+
+
+def _digest(path: Path) -> str:
+    """sha256 of the file, hex; empty where it is gone or cannot be read now."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return ""

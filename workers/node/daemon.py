@@ -18,13 +18,22 @@ from ..link import LinkTiming, MemberLink, Membership
 from ..protocol import control, frames
 from ..protocol.specs import DeviceInfo, DeviceState, DeviceStats
 from ..settings import Settings
+from ..tls import client_context
+from . import devices
 from .backoff import RestartTiming
-from .cache import ModelCache
+from .cache import FetchError, ModelCache
+from .executor_process import end_leftovers
 from .losses import Loss
 from .placement import DeviceRollout
 from .profiling import ProfileJobs
 from .supervision import COMMAND, ExecutorSupervisor
 
+#: characters of a device's detail, fewer than the control plane accepts
+_MOST_DETAIL = 16_000
+#: time between two verifications of the files in the model cache
+VERIFY_EVERY_S = 7 * 86400.0
+#: how long one device may take to come back before the next one is replaced
+REPLACED_S = 60.0
 #: seconds of a device's statistics that may wait to be relayed
 _STATS_BACKLOG = 10
 
@@ -34,14 +43,14 @@ class NodeDaemon:
 
     Args:
         settings: home, control plane, name, join token.
-        devices: what this node offers; one executor each.
+        present: devices that this node offers from the start; one executor each.
         command: the executor's command line, without ``--device FILE``.
     """
 
     def __init__(
         self,
         settings: Settings,
-        devices: Sequence[DeviceInfo],
+        present: Sequence[DeviceInfo],
         *,
         command: Sequence[str] = COMMAND,
         restart_timing: RestartTiming | None = None,
@@ -53,7 +62,7 @@ class NodeDaemon:
         """sockets of this box's fronts and their core by name; a gateway of one process serves its metrics itself"""
         if several:
             self.gateways[f"{several[0]}-core"] = settings.gateway_core_socket
-        self.devices = tuple(devices)
+        self.devices = tuple(present)
         self._log = log.get("daemon").bind(node=self.name)
         self._config_file = settings.home / "members" / f"node-{disk.safe_name(self.name)}-config.json"
         self.config: control.NodeConfig | None = None
@@ -64,23 +73,27 @@ class NodeDaemon:
             on_message=self._ordered,
             on_up=self._link_up,
             timing=link_timing,
+            context=lambda: client_context(settings, settings.control_url),
         )
         self.cache = ModelCache(
-            settings.home / "cache",
+            settings.model_cache,
             settings.control_url,
             lambda: self.link.credential,
             limit_bytes=settings.max_upload_bytes,
+            context=lambda: client_context(settings, settings.control_url),
         )
         self.executors: dict[str, ExecutorSupervisor] = {}
         self._rollouts: dict[str, DeviceRollout] = {}
         self._states: dict[str, DeviceState] = {}
         self._stats: dict[str, deque[DeviceStats]] = {}
         self._metrics_waiters: dict[str, deque[asyncio.Future[str]]] = {}
+        self._settings = settings
+        self._command, self._restart_timing = command, restart_timing or RestartTiming()
         for device in self.devices:
-            self._add(device, command, restart_timing)
+            self._add(device)
         self.jobs = ProfileJobs(self.cache, self.executors, self.link.send)
 
-    def _add(self, device: DeviceInfo, command: Sequence[str], timing: RestartTiming | None) -> None:
+    def _add(self, device: DeviceInfo) -> None:
         ref = device.id
         self.executors[ref] = ExecutorSupervisor(
             device,
@@ -88,8 +101,8 @@ class NodeDaemon:
             on_frame=lambda frame: self._received(ref, frame),
             on_up=lambda: self._executor_up(ref),
             on_lost=lambda loss: self._executor_lost(ref, loss),
-            command=command,
-            timing=timing,
+            command=self._command,
+            timing=self._restart_timing,
         )
         self._rollouts[ref] = DeviceRollout(
             device, self.cache, lambda apply: self.executors[ref].send(apply), self._plans_changed
@@ -102,27 +115,66 @@ class NodeDaemon:
 
     async def run(self) -> None:
         """Serve until cancelled; then end the executors and the link, within about four seconds."""
+        leftovers = await end_leftovers(self._settings, self.devices)
+        if leftovers:
+            self._log.warning("leftovers_ended", pids=leftovers)
         self._load_config()
-        running = [
-            asyncio.create_task(executor.run(), name=f"executor-{ref}") for ref, executor in self.executors.items()
-        ]
-        running += [
-            asyncio.create_task(self.link.run(), name="link"),
-            asyncio.create_task(self._tick(), name="stats"),
-        ]
         try:
-            # None of these ends by itself, so the first to end has failed.
-            done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            # None of these ends by itself, so the first to end has failed, and the others are cancelled.
+            async with asyncio.TaskGroup() as running:
+                for ref, executor in self.executors.items():
+                    running.create_task(executor.run(), name=f"executor-{ref}")
+                running.create_task(self.link.run(), name="link")
+                running.create_task(self._tick(), name="stats")
+                running.create_task(self._look_for_devices(running), name="devices")
+                running.create_task(self._verify_files(), name="verify")
         finally:
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
             await self.jobs.close()
             for placement in self._rollouts.values():
                 await placement.close()
             await self.cache.close()
+
+    async def _look_for_devices(self, running: asyncio.TaskGroup) -> None:
+        """Serve on devices that appear, such as a GPU whose driver was loaded late."""
+        while True:
+            await asyncio.sleep(self._restart_timing.probe)
+            found = await devices.appeared(self._settings, self.executors)
+            for device in found:
+                self._add(device)
+                running.create_task(self.executors[device.id].run(), name=f"executor-{device.id}")
+            if found:
+                devices.log_found(found)
+                self.devices = (*self.devices, *found)
+                if self.config is not None:
+                    for device in found:
+                        self._rollouts[device.id].place(self.config)
+                self.link.rejoin()
+
+    async def _verify_files(self) -> None:
+        """Find cached files that the disk has damaged, and have what was loaded from them loaded anew."""
+        while True:
+            damaged = await self.cache.verify()
+            for ref, rollout in self._rollouts.items():
+                used = damaged & rollout.wanted
+                if used:
+                    await self._replace_files(ref, used)
+            await asyncio.sleep(VERIFY_EVERY_S)
+
+    async def _replace_files(self, ref: str, digests: set[str]) -> None:
+        try:
+            for digest in digests:
+                await self.cache.fetch(digest)
+        except FetchError:
+            # The plan goes on without these variants, and is whole again once they can be fetched.
+            if self.config is not None:
+                self._rollouts[ref].place(self.config)
+        executor = self.executors[ref]
+        executor.replace("a file that it serves from was damaged on disk")
+        # One device after the other, or for a moment there would be none.
+        starts, waited_s = executor.starts, 0.0
+        while not (executor.up and executor.starts > starts) and waited_s < REPLACED_S:
+            await asyncio.sleep(0.5)
+            waited_s += 0.5
 
     def _load_config(self) -> None:
         try:
@@ -227,7 +279,7 @@ class NodeDaemon:
         states = []
         for ref, state in self._states.items():
             details = [part for part in (state.detail, self._rollouts[ref].problem) if part]
-            states.append(msgspec.structs.replace(state, detail="; ".join(details)))
+            states.append(msgspec.structs.replace(state, detail="; ".join(details)[:_MOST_DETAIL]))
         return tuple(states)
 
     def _set_state(self, ref: str, state: DeviceState) -> None:

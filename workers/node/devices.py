@@ -5,9 +5,10 @@ A device's ``type`` is equal on equal hardware, so that one measured profile ser
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -36,6 +37,16 @@ def find(settings: Settings) -> tuple[DeviceInfo, ...]:
     if not found:
         raise SettingsError([f"{VARIABLE}={settings.cpu_devices!r}: leaves this node without a device; no GPU is used"])
     return tuple(found)
+
+
+async def appeared(settings: Settings, present: Collection[str]) -> tuple[DeviceInfo, ...]:
+    """Devices that are not among ``present`` (ids): of a GPU whose driver came late, or was loaded again."""
+    try:
+        found = await asyncio.to_thread(find, settings)
+    except SettingsError:
+        # Cores that were there are gone for now; their executors report it.
+        return ()
+    return tuple(device for device in found if device.id not in present)
 
 
 def partition(spec: str, usable: Sequence[int], package_of: Mapping[int, int]) -> list[tuple[int, ...]]:
@@ -130,7 +141,7 @@ def _cpu_device(settings: Settings, number: int, cores: tuple[int, ...], usable:
         description=f"{len(cores)} {'core' if len(cores) == 1 else 'cores'} ({_ranges(cores)}) of {model}"[:200],
         cores=cores,
         gpu_index=None,
-        memory_bytes=memory_bytes() * len(cores) // usable,
+        memory_bytes=int(memory_bytes() * settings.device_memory_share) * len(cores) // usable,
         endpoint=endpoint(settings, f"cpu{number}"),
     )
 

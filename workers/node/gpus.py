@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,18 +35,17 @@ class Gpu:
 def find(environ: Mapping[str, str] | None = None) -> list[Gpu]:
     """The usable GPUs in CUDA's order; those that CUDA_VISIBLE_DEVICES hides and those too old are left out."""
     environ = os.environ if environ is None else environ
-    logger = log.get("devices")
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
         # Normal on a box without a GPU; anything else deserves a line, since a GPU may be there and broken.
-        write = logger.debug if error.value in _ABSENT else logger.warning
-        write("no_gpu", reason=str(error))
+        if error.value not in _ABSENT:
+            _warn("no_gpu", reason=str(error))
         return []
     try:
         present = [_describe(index) for index in range(pynvml.nvmlDeviceGetCount())]
     except pynvml.NVMLError as error:
-        logger.warning("gpus_unreadable", reason=str(error))
+        _warn("gpus_unreadable", reason=str(error))
         return []
     finally:
         pynvml.nvmlShutdown()
@@ -53,14 +53,20 @@ def find(environ: Mapping[str, str] | None = None) -> list[Gpu]:
     for ordinal, gpu in enumerate(visible(present, environ.get("CUDA_VISIBLE_DEVICES"))):
         if tuple(int(part) for part in gpu.capability.split(".")) < LEAST_CAPABILITY:
             least = ".".join(str(part) for part in LEAST_CAPABILITY)
-            logger.warning("gpu_too_old", name=gpu.name, capability=gpu.capability, least=least)
+            _warn("gpu_too_old", name=gpu.name, capability=gpu.capability, least=least)
             continue
         found.append(Gpu(ordinal, gpu.uuid, gpu.name, gpu.memory_bytes, gpu.capability))
     return found
 
 
+@functools.cache
+def _warn(event: str, **details: str) -> None:
+    # Once each: GPUs are looked for again and again.
+    log.get("devices").warning(event, **details)
+
+
 def visible(present: list[Gpu], setting: str | None) -> list[Gpu]:
-    """What CUDA_VISIBLE_DEVICES leaves, in its order; as in CUDA, reading stops at an entry that names no GPU."""
+    """The GPUs that CUDA_VISIBLE_DEVICES leaves, in its order, up to the first entry that names none, as in CUDA."""
     if setting is None:
         return present
     chosen: list[Gpu] = []

@@ -3,52 +3,66 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
-import uvicorn
 
 from .. import log
+from ..net.http1 import Exchange, HttpServer, RequestHead, Response
+from ..net.limits import Http1Limits
 from ..settings import Address
 from .metrics import NodeMetrics
 
 if TYPE_CHECKING:
     from .daemon import NodeDaemon
 
+#: a monitoring system and an operator are few, and their requests have no body
+LIMITS = Http1Limits(
+    body_bytes=64 * 1024, buffered_bytes=1024 * 1024, connections=64, head_bytes=16 * 1024, head_s=10.0, idle_s=30.0
+)
+#: seconds for requests in progress on shutdown
+GRACE_S = 1.0
 
-class NodeApp:
-    """The ASGI application; its paths are few enough to need no framework."""
+
+class NodePages:
+    """The requests' handler; its paths are few enough to need no framework."""
 
     def __init__(self, daemon: NodeDaemon):
         self._daemon = daemon
         self._metrics = NodeMetrics(daemon)
         self._log = log.get("http")
+        self._answering: dict[Exchange, asyncio.Task] = {}
 
-    async def __call__(self, scope, receive, send) -> None:
-        if scope["type"] != "http":
-            return
-        status, kind, body = await self._answer(scope["method"], scope["path"])
-        headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
-        if status == 405:
-            headers.append((b"allow", b"GET, HEAD"))
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
-
-    async def _answer(self, method: str, path: str) -> tuple[int, str, bytes]:
+    def preflight(self, head: RequestHead) -> Response | None:
+        path, method = head.target.decode("latin-1"), head.method.decode("latin-1")
         if path not in ("/health", "/metrics"):
             return _problem(404, f"no such page: {path[:200]}; there are /health and /metrics")
         if method not in ("GET", "HEAD"):
-            return _problem(405, f"{method[:20]} is not supported here; use GET")
+            status, headers, body = _problem(405, f"{method[:20]} is not supported here; use GET")
+            return status, [*headers, (b"allow", b"GET, HEAD")], body
+        return None
+
+    def handle(self, exchange: Exchange) -> None:
+        self._answering[exchange] = asyncio.create_task(self._answer(exchange))
+
+    def disconnected(self, exchange: Exchange) -> None:
+        self._answering.pop(exchange).cancel()
+
+    def render_error(self, status: int, message: str) -> Response:
+        return _problem(status, message)
+
+    async def _answer(self, exchange: Exchange) -> None:
         try:
-            if path == "/health":
-                return 200, "application/json", msgspec.json.encode(self.health())
-            return 200, "text/plain; version=0.0.4; charset=utf-8", (await self._metrics.page()).encode()
+            if exchange.head.target == b"/health":
+                response = _page(b"application/json", msgspec.json.encode(self.health()))
+            else:
+                response = _page(b"text/plain; version=0.0.4; charset=utf-8", (await self._metrics.page()).encode())
         except Exception as error:
-            self._log.exception("request_failed", path=path)
-            return _problem(500, f"{type(error).__name__}: {error}")
+            self._log.exception("request_failed", path=exchange.head.target.decode("latin-1"))
+            response = _problem(500, f"{type(error).__name__}: {error}")
+        self._answering.pop(exchange, None)
+        exchange.respond(*response)
 
     def health(self) -> dict:
         """``status`` is ``ok`` when every device is up; the control plane's absence alone harms no query."""
@@ -65,15 +79,12 @@ class NodeApp:
         }
 
 
-def _problem(status: int, detail: str) -> tuple[int, str, bytes]:
-    return status, "application/problem+json", msgspec.json.encode({"status": status, "detail": detail})
+def _page(kind: bytes, body: bytes, status: int = 200) -> Response:
+    return status, [(b"content-type", kind)], [body]
 
 
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        # The daemon handles signals; its HTTP server is only a part of it.
-        yield
+def _problem(status: int, detail: str) -> Response:
+    return _page(b"application/problem+json", msgspec.json.encode({"status": status, "detail": detail}), status)
 
 
 def listen(address: Address) -> socket.socket:
@@ -97,26 +108,10 @@ def listen(address: Address) -> socket.socket:
 
 async def serve(daemon: NodeDaemon, listener: socket.socket) -> None:
     """Answer requests until cancelled."""
-    server = _Server(
-        uvicorn.Config(
-            NodeApp(daemon),
-            lifespan="off",
-            loop="none",
-            http="httptools",
-            ws="none",
-            log_config=None,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            limit_concurrency=64,
-            timeout_keep_alive=5,
-            timeout_graceful_shutdown=1,
-        )
-    )
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    server = HttpServer(NodePages(daemon), LIMITS)
+    await server.start_at(listener)
     try:
-        await asyncio.shield(serving)
+        await asyncio.get_running_loop().create_future()
     finally:
-        server.should_exit = True
-        with contextlib.suppress(asyncio.CancelledError):
-            await serving
+        await server.drain(GRACE_S)
+        server.close()

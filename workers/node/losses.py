@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from workers.protocol.endings import EXIT_STUCK
+from workers.protocol.endings import EXIT_GPU_FAULT, EXIT_GPU_LOST, EXIT_MEMORY, EXIT_STUCK
 
 #: signals that a process raises by its own doing
 _FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT, signal.SIGSYS, signal.SIGTRAP}
+#: ends by the executor's own doing, and whether what it ran may be the cause
+_OWN = {
+    EXIT_STUCK: ("a run did not stop when its limit was exceeded", True),
+    EXIT_MEMORY: ("it took more memory than its device has", True),
+    EXIT_GPU_FAULT: ("its GPU reported an error that only a new process survives", True),
+    EXIT_GPU_LOST: ("its GPU is gone", False),
+}
+_FATAL = "Fatal Python error: "
+_EXIT = re.compile(r"exit (\d{1,3})(?: (?:executor: )?(.*))?")
 
 
 @dataclass(frozen=True)
@@ -24,23 +35,51 @@ class Loss:
         return replace(self, variant=variant)
 
 
-def how_it_ended(code: int, answered: bool, oom_killed: bool) -> Loss:
+def how_it_ended(code: int, answered: bool, oom_killed: bool, fault: Path | None = None) -> Loss:
     """The loss of a process by its exit status (negative: the signal).
 
     Args:
         answered: whether it ever answered; one that did not failed to start.
         oom_killed: whether the kernel has killed a process for memory meanwhile.
+        fault: where the process left why it ended, see :func:`workers.protocol.endings.fault_path`.
     """
-    if code == EXIT_STUCK:
-        return Loss("ended itself: a run did not stop when its limit was exceeded", crashed=True)
+    if code in _OWN:
+        why, crashed = _OWN[code]
+        return Loss(f"ended itself: {why}", crashed)
     if code >= 0:
-        return Loss(f"exited with code {code}", crashed=answered and code != 0)
+        match = _EXIT.match(_note(fault)) if code else None
+        why = f": {match[2]}" if match is not None and match[2] else ""
+        return Loss(f"exited with code {code}{why}"[:500], crashed=answered and code != 0)
     if -code == signal.SIGKILL and oom_killed:
         return Loss("killed by the kernel for want of memory", crashed=True)
     try:
         return Loss(f"killed by {signal.Signals(-code).name}", crashed=answered and -code in _FAULTS)
     except ValueError:
         return Loss(f"killed by signal {-code}")
+
+
+def how_another_ended(fault: Path, oom_killed: bool) -> Loss:
+    """The loss of a process whose exit status is unknown, as this daemon did not start it.
+
+    Args:
+        fault: see :func:`workers.protocol.endings.fault_path`.
+        oom_killed: as for :func:`how_it_ended`.
+    """
+    note = _note(fault)
+    if match := _EXIT.match(note):
+        return how_it_ended(int(match[1]), True, oom_killed, fault)
+    if note.startswith(_FATAL):
+        return Loss(f"crashed: {note.removeprefix(_FATAL)[:100]}", crashed=True)
+    if oom_killed:
+        return Loss("killed by the kernel for want of memory", crashed=True)
+    return Loss("ended; its exit status is unknown, since an earlier daemon had started it")
+
+
+def _note(fault: Path | None) -> str:
+    try:
+        return fault.read_text(errors="replace").partition("\n")[0] if fault is not None else ""
+    except OSError:
+        return ""
 
 
 def oom_kills() -> int:

@@ -48,6 +48,8 @@ class DeviceRollout:
         """the last Apply; a restarted executor gets it again"""
         self.problem = ""
         """what keeps the plan from being whole, in words"""
+        self.wanted: set[str] = set()
+        """files that the newest plan names, fetched or not"""
 
     def digests(self) -> set[str]:
         """Files that the last Apply uses."""
@@ -57,6 +59,8 @@ class DeviceRollout:
         """Make this device's part of ``config`` its plan, superseding any earlier one."""
         if self._task is not None:
             self._task.cancel()
+        plan = device_plan(config, self._device)
+        self.wanted = {resident.variant.digest for resident in (*plan.residents, *plan.relief)}
         self._task = asyncio.create_task(self._place(config), name=f"place-{self._device.id}")
         self._task.add_done_callback(self._ended)
 
@@ -75,7 +79,7 @@ class DeviceRollout:
 
     async def _place(self, config: control.NodeConfig) -> None:
         plan = device_plan(config, self._device)
-        digests = sorted({resident.variant.digest for resident in (*plan.residents, *plan.relief)})
+        digests = sorted(self.wanted)
         pause, longest = RETRY
         while True:
             self._again.clear()
@@ -119,7 +123,7 @@ class DeviceRollout:
 
 
 def device_plan(config: control.NodeConfig, device: DeviceInfo) -> DevicePlan:
-    """What the plan has for ``device``; a device that it does not name hosts nothing."""
+    """The plan's part for ``device``; a device that it does not name hosts nothing."""
     for plan in config.plan.devices:
         if plan.device == device.id:
             return plan

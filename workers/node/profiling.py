@@ -16,6 +16,8 @@ from .supervision import ExecutorSupervisor
 
 #: how long an order waits for an executor that is just starting, in seconds
 START_WAIT = 60.0
+#: results that are kept for orders to come
+EARLY = 16
 
 
 class ProfileJobs:
@@ -40,6 +42,8 @@ class ProfileJobs:
         self._tasks: dict[int, asyncio.Task] = {}
         #: by job: its device, its variant, and how it ends
         self._measuring: dict[int, tuple[str, int, asyncio.Future[control.FromMember]]] = {}
+        #: results of jobs that an earlier daemon had ordered, until the control plane orders them here
+        self._early: dict[int, control.ProfileDone] = {}
         self._log = log.get("profiling")
 
     @property
@@ -52,12 +56,16 @@ class ProfileJobs:
         if order.job in self._tasks:
             self._log.info("profile_already_running", job=order.job)
             return
+        if (done := self._early.pop(order.job, None)) is not None:
+            self._send(done)
+            return
         task = asyncio.create_task(self._run(order), name=f"profile-{order.job}")
         self._tasks[order.job] = task
         task.add_done_callback(lambda done: self._ended(order.job, done))
 
     def cancel(self, job: int) -> None:
         """Stop a job; nothing is answered."""
+        self._early.pop(job, None)
         # Forgotten at once, so that the same job may be ordered again.
         task = self._tasks.pop(job, None)
         if task is not None:
@@ -65,8 +73,15 @@ class ProfileJobs:
             task.cancel()
 
     def relay(self, report: control.ProfileProgress | control.ProfileDone | control.ProfileFailed) -> None:
-        """Take an executor's report of a job; those of jobs that are no longer wanted are dropped."""
+        """Take an executor's report of a job; those of jobs that are not wanted are dropped.
+
+        A result is kept: an earlier daemon may have ordered the job, and the control plane will order it again.
+        """
         if report.job not in self._measuring:
+            if isinstance(report, control.ProfileDone):
+                self._early[report.job] = report
+                while len(self._early) > EARLY:
+                    del self._early[next(iter(self._early))]
             return
         _, _, outcome = self._measuring[report.job]
         if not isinstance(report, control.ProfileProgress):

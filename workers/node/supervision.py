@@ -1,15 +1,12 @@
 """One executor process per device: started, spoken to over its socket, watched, and started again when it dies.
 
-An executor is healthy once it answers on its socket, and as long as it goes on reporting (every second). It stays
-in the daemon's process group, and the kernel kills it when the daemon dies.
+An executor is healthy once it answers on its socket, and as long as it goes on reporting (every second). It outlives a
+daemon that is killed, and the next daemon takes it over (:mod:`.executor_process`); a daemon that is stopped ends it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ctypes
-import os
 import signal
 import sys
 import time
@@ -20,18 +17,19 @@ import msgspec
 
 from workers.protocol.run_record import blamed, record_path
 
-from .. import disk, log
+from .. import disk, identity, log
 from ..protocol import endings, frames
 from ..protocol.specs import DeviceInfo
+from . import environment
 from .backoff import RestartBackoff, RestartTiming
-from .losses import Loss, how_it_ended, oom_kills
+from .executor_process import ExecutorProcess, pid_path, read_pid
+from .losses import Loss, how_another_ended, how_it_ended, oom_kills
 
 #: how often the kernel's count of processes killed for memory is read while the executor lives
 OOM_EVERY_S = 5.0
+#: how often a silent executor is looked at
+IDLE_EVERY_S = 1.0
 COMMAND = (sys.executable, "-m", "workers.executor")
-_PR_SET_PDEATHSIG = 1
-# Loaded here, not between fork and exec, where loading could deadlock.
-_prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 
 class ExecutorSupervisor:
@@ -65,7 +63,13 @@ class ExecutorSupervisor:
         self._backoff = RestartBackoff(self._timing)
         self._socket = Path(device.endpoint.removeprefix("unix:"))
         self._record = record_path(device.endpoint)
-        self._process: asyncio.subprocess.Process | None = None
+        self._fault = endings.fault_path(device.endpoint)
+        self._named = pid_path(device.endpoint)
+        self._environment = environment.of_executor()
+        self._expected = identity.of(device, self._environment)
+        self._process: ExecutorProcess | None = None
+        self._reattaching = False
+        self._unfit = ""
         self._connection: frames.FrameConnection | None = None
         self._reported_at = 0.0
         self._up_since: float | None = None
@@ -79,7 +83,7 @@ class ExecutorSupervisor:
 
     @property
     def pid(self) -> int | None:
-        return None if self._process is None or self._process.returncode is not None else self._process.pid
+        return self._process.pid if self._process is not None and self._process.running else None
 
     @property
     def up(self) -> bool:
@@ -99,6 +103,10 @@ class ExecutorSupervisor:
         """Send ``frame``; False when there is no executor to take it."""
         return self.up and self._connection.send(frame)
 
+    def replace(self, reason: str) -> None:
+        """End the running process, politely; another one is started in its place."""
+        self._unfit = reason
+
     async def run(self) -> None:
         """Keep an executor running until cancelled, then end it (SIGTERM, after ``timing.term`` SIGKILL)."""
         try:
@@ -111,30 +119,38 @@ class ExecutorSupervisor:
                 await asyncio.sleep(pause)
         finally:
             self._drop_connection()
-            running = self.pid is not None
-            await self._end()
-            if running:
+            if self.pid is not None:
                 self.last = Loss("stopped by its node")
+                await self._end()
                 self._publish_ending()
 
     # --- one life ---------------------------------------------------------------------------------------------------
 
     async def _life(self) -> float:
-        """One process from start to end; returns how long it answered, in seconds."""
-        try:
-            await self._start()
-        except OSError as error:
-            self.last = Loss(f"cannot be started: {error}")
-            return 0.0
+        """One process from start, or from where an earlier daemon left it, to its end.
+
+        Returns:
+            how long it answered, in seconds.
+        """
+        self._answering.clear()
+        self._up_since, self._unfit = None, ""
+        self._oom_kills = oom_kills()
+        self._process = ExecutorProcess.find(self._named)
+        self._reattaching = self._process is not None
+        if self._process is None:
+            self._died_unseen()
+            try:
+                self._start()
+            except OSError as error:
+                self.last = Loss(f"cannot be started: {error}")
+                return 0.0
+        else:
+            self._log.info("executor_found", pid=self._process.pid)
         ended = asyncio.create_task(self._process.wait())
         watching = asyncio.create_task(self._watch())
         try:
             await asyncio.wait((ended, watching), return_when=asyncio.FIRST_COMPLETED)
-            if ended.done():
-                killed = oom_kills() > self._oom_kills
-                self.last = how_it_ended(self._process.returncode, self._up_since is not None, killed)
-            else:
-                self.last = watching.result()
+            self.last = self._how_it_ended() if ended.done() else watching.result()
             self._publish_ending()
             healthy_s = 0.0 if self._up_since is None else time.monotonic() - self._up_since
         finally:
@@ -146,6 +162,24 @@ class ExecutorSupervisor:
             self.last = self.last.blaming(blamed(self._record))
         return healthy_s
 
+    def _how_it_ended(self) -> Loss:
+        killed = oom_kills() > self._oom_kills
+        if self._process.code is None:
+            return how_another_ended(self._fault, killed)
+        answered = self._up_since is not None or not self._process.child
+        return how_it_ended(self._process.code, answered, killed, self._fault)
+
+    def _died_unseen(self) -> None:
+        """Report an executor that crashed while there was no daemon."""
+        if read_pid(self._named) is None:
+            return
+        self._named.unlink(missing_ok=True)
+        loss = how_another_ended(self._fault, False)
+        if loss.crashed:
+            self.last = loss.blaming(blamed(self._record))
+            self._log.warning("executor_lost", reason=self.last_failure)
+            self._guard(self._on_lost, self.last)
+
     def _publish_ending(self) -> None:
         """For gateways, which decide by it what becomes of the queries that were under way."""
         ending = endings.Ending(self._process.pid, self.last.crashed, self.last.reason)
@@ -154,43 +188,50 @@ class ExecutorSupervisor:
         except OSError as error:
             self._log.error("ending_not_written", reason=str(error))
 
-    async def _start(self) -> None:
+    def _start(self) -> None:
         # A socket left by a killed executor would be connected to in vain.
         self._socket.unlink(missing_ok=True)
-        # What an earlier process ran is no cause of this one's end.
+        # An earlier process's run is no cause of this one's end.
         self._record.unlink(missing_ok=True)
+        self._fault.unlink(missing_ok=True)
         description = self._socket.with_suffix(".json")
         disk.write_private(description, msgspec.json.encode(self.device))
-        parent = os.getpid()
-        self._answering.clear()
-        self._up_since = None
-        self._oom_kills = oom_kills()
-        self._process = await asyncio.create_subprocess_exec(
-            *self._command,
-            "--device",
-            str(description),
-            stdin=asyncio.subprocess.DEVNULL,
-            preexec_fn=lambda: _die_with(parent),
-            env=_environment(),
-        )
+        command = (*self._command, "--device", str(description))
+        cores = self.device.cores if self.device.kind == "cpu" else ()
+        self._process = ExecutorProcess.start(command, self._environment, cores)
         self.starts += 1
+        try:
+            self._process.write(self._named)
+        except OSError as error:
+            # It serves all the same; only a killed daemon's successor would not find it.
+            self._log.error("executor_not_named", reason=str(error))
         self._log.info("executor_started", pid=self._process.pid, start=self.starts)
 
     async def _watch(self) -> Loss:
         """Keep a connection to the running process; returns why it has to be replaced."""
         timing = self._timing
-        deadline = counted = time.monotonic()
-        deadline += timing.answer
+        before = looked = counted = time.monotonic()
+        answer = timing.reattach if self._reattaching else timing.answer
+        deadline, reported, silent_s = looked + answer, self._reported_at, 0.0
         while True:
             if self._connection is None or not self._connection.open:
                 await self._connect()
             now = time.monotonic()
+            # A box that slept must not blame the executor: no look counts for more than a second.
+            silent_s = silent_s + min(now - before, 1.0) if reported == self._reported_at else 0.0
+            before, reported = now, self._reported_at
+            if self._unfit:
+                return Loss(self._unfit)
             if self._answering.is_set():
-                if now - self._reported_at > timing.silent:
+                if silent_s > timing.silent:
                     return Loss(f"sent no report for {timing.silent:g} s", crashed=True)
-                deadline = now + timing.answer
+                if now - looked >= IDLE_EVERY_S:
+                    looked, idle = now, self._process.idle()
+                    if idle and silent_s > timing.hung:
+                        return Loss(f"hung: sent no report for {timing.hung:g} s and does nothing", crashed=True)
+                deadline = now + answer
             elif now > deadline:
-                return Loss(f"did not answer on its socket within {timing.answer:g} s")
+                return Loss(f"did not answer on its socket within {answer:g} s")
             if now - counted > OOM_EVERY_S:
                 counted, self._oom_kills = now, oom_kills()
             await asyncio.sleep(0.05 if not self._answering.is_set() else 0.25)
@@ -211,6 +252,12 @@ class ExecutorSupervisor:
         if connection is not self._connection and self._connection is not None and self._connection.open:
             return  # left over from an earlier connection
         self._connection = connection
+        if self._reattaching:
+            self._unfit = self._unfit or self._unfitness(frame)
+            if self._unfit:
+                return
+            self._reattaching = False
+            self._log.info("executor_reattached", pid=self.pid)
         if not self._answering.is_set():
             self._answering.set()
             self._log.info("executor_up", pid=self.pid)
@@ -219,7 +266,16 @@ class ExecutorSupervisor:
             else:
                 self._guard(self._on_lost, Loss("its connection was lost"))
             self._guard(self._on_up)
-        self._guard(self._on_frame, frame)
+        if not isinstance(frame, frames.ExecutorIdentity):
+            self._guard(self._on_frame, frame)
+
+    def _unfitness(self, frame: frames.Frame) -> str:
+        """Why the executor of an earlier daemon, which sent this frame first, cannot stay; empty: it can."""
+        if not isinstance(frame, frames.ExecutorIdentity):
+            different = "another protocol"
+        else:
+            different = identity.difference(self._expected, frame)
+        return f"was started by an earlier daemon and has {different}" if different else ""
 
     def _closed(self, connection: frames.FrameConnection, error: Exception | None) -> None:
         if connection is self._connection:
@@ -246,27 +302,27 @@ class ExecutorSupervisor:
 
     async def _end(self) -> None:
         process = self._process
-        if process is None or process.returncode is not None:
+        if process is None:
             return
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
+        if process.running:
+            # One that hangs would not act on SIGTERM, and devices wait for its place.
+            process.send(signal.SIGKILL if self.last is not None and self.last.crashed else signal.SIGTERM)
+            try:
+                async with asyncio.timeout(self._timing.term):
+                    await process.wait()
+            except TimeoutError:
+                self._log.warning(
+                    "executor_killed", pid=process.pid, reason=f"still there after {self._timing.term:g} s"
+                )
+                process.send(signal.SIGKILL)
+                await self._killed(process)
+        self._named.unlink(missing_ok=True)
+
+    async def _killed(self, process: ExecutorProcess) -> None:
         try:
-            await asyncio.wait_for(process.wait(), self._timing.term)
+            async with asyncio.timeout(self._timing.term):
+                await process.wait()
         except TimeoutError:
-            self._log.warning("executor_killed", pid=process.pid, reason=f"still there after {self._timing.term:g} s")
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-
-
-def _environment() -> dict[str, str]:
-    # gpu_index counts in CUDA's PCI order (see gpus.py). A process that runs uploaded models has no use for the token.
-    kept = {name: value for name, value in os.environ.items() if name != "NEREUS_JOIN_TOKEN"}
-    return kept | {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-
-
-def _die_with(parent: int) -> None:
-    """In the new process: be killed when the daemon dies, also when it died before this line."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
+            # A driver that does not return from the kernel keeps it; nothing else can be done about it here.
+            self._log.error("executor_unkillable", pid=process.pid)
+            process.release()

@@ -18,18 +18,25 @@ import msgspec
 from .specs import (
     ApplicationSpec,
     ApplicationStats,
+    Count,
     DeviceInfo,
     DeviceState,
     DeviceStats,
+    Name,
+    Part,
+    Percent,
     PlanSpec,
     ProfilePoint,
+    Ratio,
+    Seconds,
+    Text,
     ValidationSpec,
     VariantSpec,
 )
 
 VERSION = 1
 
-Count = Annotated[int, msgspec.Meta(ge=0)]
+Points = Annotated[tuple[ProfilePoint, ...], msgspec.Meta(max_length=10_000)]
 
 CLOSE_UNAUTHORIZED = 4401
 """The token is unknown or revoked: try again slowly, an operator must act."""
@@ -138,56 +145,56 @@ class Overload(FromMember, tag="overload", frozen=True, kw_only=True):
     """An executor refused ``refused`` of ``arrived`` rows in the last second; or, with an empty ``device``, a gateway
     did, since no device could have answered them in time."""
 
-    device: str
-    application: str
-    arrived: int
-    refused: int
+    device: Name
+    application: Name
+    arrived: Count
+    refused: Count
 
 
 class Drift(FromMember, tag="drift", frozen=True, kw_only=True):
     """Observed latency over profiled latency left the tolerated range for some time."""
 
-    device: str
-    variant: int
-    ratio: float
+    device: Name
+    variant: Count
+    ratio: Ratio
 
 
 class FaultReport(FromMember, tag="fault", frozen=True, kw_only=True):
     """Running ``variant`` (an id) on ``device`` went wrong: the executor ``crashed``, or a run exceeded its limit and
     was ``stopped``. ``detail``: how, in words."""
 
-    device: str
-    variant: int
+    device: Name
+    variant: Count
     cause: Literal["crashed", "stopped"]
-    detail: str
+    detail: Text
 
 
 class ProfileProgress(FromMember, tag="profile_progress", frozen=True, kw_only=True):
     """A profile job moved on. ``phase``: ``waiting``, ``fetching``, ``loading``, ``measuring`` or ``validating``;
     ``done`` from 0 to 1; ``points`` so far."""
 
-    job: int
-    phase: str
-    done: float
-    points: tuple[ProfilePoint, ...] = ()
+    job: Count
+    phase: Name
+    done: Part
+    points: Points = ()
 
 
 class ProfileDone(FromMember, tag="profile_done", frozen=True, kw_only=True):
     """A profile job ended well. ``accuracy`` (percent) where a validation set was ordered."""
 
-    job: int
-    load_s: float
-    memory_bytes: int
-    points: tuple[ProfilePoint, ...]
-    accuracy: float | None = None
-    validated_rows: int = 0
+    job: Count
+    load_s: Seconds
+    memory_bytes: Count
+    points: Points
+    accuracy: Percent | None = None
+    validated_rows: Count = 0
 
 
 class ProfileFailed(FromMember, tag="profile_failed", frozen=True, kw_only=True):
     """A profile job ended badly; ``retry``: another try may help, as after the loss of a device."""
 
-    job: int
-    message: str
+    job: Count
+    message: Text
     retry: bool = False
 
 
@@ -233,11 +240,30 @@ class NodeConfig(Configuration, tag="node_config", frozen=True, kw_only=True):
     """digests that the model cache should keep"""
 
 
+class KeyLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Limits of an API key; None: no limit.
+
+    Attributes:
+        applications: names of those that it reaches.
+        rate: queries/s.
+        burst: queries at once after a pause; None: those of a second.
+        share: part of an application's capacity, at most, while the application refuses queries.
+        expires: unix seconds.
+    """
+
+    applications: tuple[str, ...] | None = None
+    rate: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    burst: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    share: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
+    expires: float | None = None
+
+
 class GatewayConfig(Configuration, tag="gateway_config", frozen=True, kw_only=True):
-    """A gateway's configuration. ``key_hashes``: sha256 (hex) of API keys.
+    """A gateway's configuration. ``key_hashes``: sha256 (hex) of API keys; ``key_limits``: of those that have limits.
     ``gateways``: how many serve; one of several sends :class:`Arrivals` where a lone one sends :class:`Burst`."""
 
     key_hashes: tuple[str, ...]
+    key_limits: dict[str, KeyLimits] = {}
     gateways: int = 1
 
 

@@ -13,6 +13,12 @@ import msgspec
 
 #: the exit status of an executor whose run did not end when it was terminated
 EXIT_STUCK = 86
+#: of one that took more memory than its device has
+EXIT_MEMORY = 87
+#: of one whose GPU reported an error that no later run in the same process survives
+EXIT_GPU_FAULT = 88
+#: of one whose GPU is gone
+EXIT_GPU_LOST = 89
 
 
 class Ending(msgspec.Struct, frozen=True):
@@ -21,6 +27,12 @@ class Ending(msgspec.Struct, frozen=True):
     pid: int
     crashed: bool
     reason: str
+
+
+def fault_path(endpoint: str) -> Path:
+    """Where an executor leaves why it ended by its own doing, ``exit STATUS WHY`` or the trace of a fatal signal.
+    A daemon that is not its parent gets no exit status. Empty: it runs, or something else ended it."""
+    return Path(endpoint.removeprefix("unix:")).with_suffix(".fault")
 
 
 def _path(endpoint: str) -> Path:

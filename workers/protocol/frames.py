@@ -13,13 +13,13 @@ import asyncio
 import functools
 import socket
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from .control import Drift, FaultReport, Overload, ProfileDone, ProfileFailed, ProfileOrder, ProfileProgress
 from .framing import PREFIX, VERSION, Framing
-from .specs import ApplicationSpec, DevicePlan, DeviceState, DeviceStats
+from .specs import ApplicationSpec, Count, DevicePlan, DeviceState, DeviceStats, Name, Percent, Seconds, Text
 
 #: a batch's inputs are to fit between two processes: else each part of them that the other has taken wakes this one
 SEND_BUFFER_BYTES = 2 * 1024 * 1024
@@ -51,10 +51,10 @@ class Hello(Frame, frozen=True):
 class WarmVariant(msgspec.Struct, frozen=True, array_like=True):
     """A variant that could run now; ``planned``: part of the plan in force here (else standby or on its way out)."""
 
-    id: int
-    name: str
-    application: str
-    accuracy: float
+    id: Count
+    name: Name
+    application: Name
+    accuracy: Percent
     planned: bool
 
 
@@ -66,13 +66,13 @@ class ExecutorState(Frame, frozen=True):
     name, why the plan could not be applied.
     """
 
-    device: str
-    plan_version: int
-    warm: tuple[WarmVariant, ...]
+    device: Name
+    plan_version: Count
+    warm: Annotated[tuple[WarmVariant, ...], msgspec.Meta(max_length=10_000)]
     draining: bool
-    queued: dict[str, int]
-    busy_s: float
-    errors: dict[str, str] = {}
+    queued: dict[str, Count]
+    busy_s: Seconds
+    errors: dict[str, Text] = {}
 
 
 # --- gateway to executor --------------------------------------------------------------------------------------------
@@ -149,9 +149,9 @@ class ResultTensor(msgspec.Struct, frozen=True, array_like=True):
 
     name: str
     datatype: str
-    shape: tuple[int, ...]
-    nbytes: int
-    sizes: tuple[int, ...] = ()
+    shape: tuple[Count, ...]
+    nbytes: Count
+    sizes: tuple[Count, ...] = ()
 
 
 class Results(Frame, frozen=True):
@@ -170,14 +170,14 @@ class Results(Frame, frozen=True):
     number: int
     ids: tuple[int, ...]
     variant: str
-    accuracy: float
-    accuracy_normalized: float
-    queue_s: float
-    run_s: float
-    batch_rows: int
-    occupied_s: float
+    accuracy: Percent
+    accuracy_normalized: Percent
+    queue_s: Seconds
+    run_s: Seconds
+    batch_rows: Count
+    occupied_s: Seconds
     outputs: tuple[ResultTensor, ...]
-    rows: tuple[int, ...] = ()
+    rows: tuple[Count, ...] = ()
 
 
 class Refusal(Frame, frozen=True):
@@ -187,8 +187,8 @@ class Refusal(Frame, frozen=True):
     queries, any of which may be the one that did not end."""
 
     id: int
-    code: str
-    message: str
+    code: Name
+    message: Text
     retryable: bool
 
 
@@ -225,6 +225,14 @@ class MetricsRequest(Frame, frozen=True):
 # --- executor to node daemon ----------------------------------------------------------------------------------------
 
 
+class ExecutorIdentity(Frame, frozen=True):
+    """First frame to a node daemon: digests of what this executor runs with, see :mod:`workers.identity`."""
+
+    code: Name
+    settings: Name
+    device: Name
+
+
 class StateReport(Frame, frozen=True):
     """The device's state, at each change."""
 
@@ -246,13 +254,13 @@ class Relay(Frame, frozen=True):
 class Metrics(Frame, frozen=True):
     """The executor's Prometheus exposition text."""
 
-    text: str
+    text: Annotated[str, msgspec.Meta(max_length=4 * 2**20)]
 
 
 ToExecutor = Hello | RunBatch | Withdraw | Moved | Apply | Measure | MeasureCancel | MetricsRequest
 #: the same messages as an executor reads them
 ReceivedByExecutor = Hello | ReceivedBatch | Withdraw | Moved | Apply | Measure | MeasureCancel | MetricsRequest
-FromExecutor = ExecutorState | Results | Refusal | StateReport | StatsReport | Relay | Metrics
+FromExecutor = ExecutorState | Results | Refusal | ExecutorIdentity | StateReport | StatsReport | Relay | Metrics
 
 _encoder = msgspec.msgpack.Encoder()
 _shapes = msgspec.msgpack.Decoder(tuple[RequestShape, ...])

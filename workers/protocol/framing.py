@@ -30,7 +30,7 @@ _ALIGNED = 16
 
 
 class FrameError(Exception):
-    """What arrived is not a frame of this version; the connection cannot go on."""
+    """Received bytes are not a frame of this version; the connection cannot go on."""
 
 
 class Framing:

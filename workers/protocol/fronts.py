@@ -11,20 +11,21 @@ from __future__ import annotations
 from . import frames
 from .control import GatewayConfig
 from .frames import Frame, RequestShape, TensorHeader
-from .gateways import CoreStatus
+from .gateways import CoreStatus, Ping
 from .specs import ApplicationStats
 
 
 class SubmitQueries(Frame, frozen=True):
     """Queries of one application that fit its signature.
 
-    ``queries``: (number, place of its shape in ``shapes``, age since it was read, time to answer it from then, named
-    variant or None, least accuracy or None, hash of its API key). The body holds the inputs of each query in turn.
+    ``queries``: (number, place of its shape in ``shapes``, age since it was read, time to answer it from then or None,
+    named variant or None, least accuracy or None, hash of its API key): None unless the client asked for it. The body
+    holds the inputs of each query in turn.
     """
 
     application: str
     shapes: tuple[RequestShape, ...]
-    queries: tuple[tuple[int, int, float, float, str | None, float | None, str], ...]
+    queries: tuple[tuple[int, int, float, float | None, str | None, float | None, str], ...]
 
 
 class WithdrawQueries(Frame, frozen=True):
@@ -75,6 +76,6 @@ class Failed(Frame, frozen=True):
     retry_after_s: float | None
 
 
-#: the node daemon asks for metrics on the same socket
-ToCore = frames.Hello | frames.MetricsRequest | SubmitQueries | WithdrawQueries | FrontStats
+#: the node daemon asks for metrics on the same socket, and the supervisor whether the core still runs
+ToCore = frames.Hello | frames.MetricsRequest | Ping | SubmitQueries | WithdrawQueries | FrontStats
 FromCore = Configure | Status | Answered | Failed

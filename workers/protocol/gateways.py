@@ -1,7 +1,7 @@
-"""Between the gateway processes of one box, and from them to the box's node daemon.
+"""Between the gateway processes of one box, and from them to the box's node daemon and supervisor.
 
 On a gateway's admin socket a peer sends :class:`~.frames.Hello` and then any number of
-:class:`~.frames.MetricsRequest`; each is answered by :class:`~.frames.Metrics`. Totals are in files
+:class:`~.frames.MetricsRequest`, each answered by :class:`~.frames.Metrics`, and of :class:`Ping`. Totals are in files
 (:mod:`workers.gateway.shared_stats`).
 """
 
@@ -13,7 +13,16 @@ from . import frames
 
 VERSION = 2
 
-ToGateway = frames.Hello | frames.MetricsRequest
+
+class Ping(frames.Frame, frozen=True):
+    """Asks whether the process still runs its event loop; answered by :class:`Pong`."""
+
+
+class Pong(frames.Frame, frozen=True):
+    """It does."""
+
+
+ToGateway = frames.Hello | frames.MetricsRequest | Ping
 
 
 class ApplicationTotals(msgspec.Struct, kw_only=True):
@@ -39,9 +48,10 @@ class ApplicationTotals(msgspec.Struct, kw_only=True):
 
 
 class GatewayTotals(msgspec.Struct, frozen=True, kw_only=True):
-    """All applications of one gateway."""
+    """All applications of one gateway. ``keys``: queries by hash of each API key with a rate."""
 
     applications: dict[str, ApplicationTotals]
+    keys: dict[str, int] = {}
     v: int = VERSION
 
 

@@ -6,7 +6,7 @@ has them padded (``ApplicationSpec.padding``).
 
 An application's declared sizes make its *size classes*: a query belongs to the smallest one that holds all of its open
 dimensions. A class is named by its size; 0 is the class of the largest size, and the only one where fewer than two are
-declared. What holds for it holds for every query.
+declared. Whatever holds for it holds for every query.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ OPEN_SIZES = (16, 64, 224, 1)
 
 
 def key(application: ApplicationSpec, shapes: Sequence[tuple[int, ...]]) -> Hashable:
-    """What two queries must share to run together. ``shapes``: whole shapes of the inputs, in the signature's order.
+    """Return the shape that queries must share to run together.
+
+    ``shapes``: whole shapes of the inputs, in the signature's order.
 
     Queries of different size classes do not, even where they are padded: a short one would take as long as a long one.
     """

@@ -1,4 +1,4 @@
-"""What travels inside messages: applications, variants, residents, plans. Plain typed data, no behaviour.
+"""Typed parts of messages: applications, variants, residents, plans. No behaviour.
 
 Times are seconds, rates items/s (rows/s), sizes bytes, accuracies percent in the application's own metric unless a
 name says ``normalized`` (percent of the application's best variant).
@@ -6,7 +6,19 @@ name says ``normalized`` (percent of the application's best variant).
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 import msgspec
+
+#: What members and executors report is bounded, or one of them could report what no reader can count with: a bound on
+#: floats also rejects NaN and infinities.
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+Part = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Ratio = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+Percent = Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]
+Name = Annotated[str, msgspec.Meta(max_length=500)]
+Text = Annotated[str, msgspec.Meta(max_length=20_000)]
 
 
 class TensorSpec(msgspec.Struct, frozen=True):
@@ -20,7 +32,7 @@ class TensorSpec(msgspec.Struct, frozen=True):
 
 
 class Signature(msgspec.Struct, frozen=True):
-    """What every variant of an application takes and gives."""
+    """Inputs and outputs of every variant of an application."""
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -46,12 +58,12 @@ class ProfilePoint(msgspec.Struct, frozen=True):
     """Latency of one batch size, measured or (``samples`` 0) declared. ``size``: the size class of its queries (see
     :mod:`.shapes`); 0: the class of the largest size, so that any query may count on it."""
 
-    batch: int
-    p50_s: float
-    p95_s: float
-    mean_s: float
-    samples: int = 0
-    size: int = 0
+    batch: Annotated[int, msgspec.Meta(ge=1, le=2**31)]
+    p50_s: Seconds
+    p95_s: Seconds
+    mean_s: Seconds
+    samples: Count = 0
+    size: Count = 0
 
 
 class VariantSpec(msgspec.Struct, frozen=True):
@@ -156,38 +168,38 @@ class ValidationSpec(msgspec.Struct, frozen=True):
 
 
 class DeviceState(msgspec.Struct, frozen=True):
-    """What a device is doing now. ``state``: ``starting``, ``up``, ``draining`` or ``down``."""
+    """A device's present state. ``state``: ``starting``, ``up``, ``draining`` or ``down``."""
 
-    device: str
-    state: str
-    plan_version: int = 0
-    warm: tuple[int, ...] = ()
+    device: Name
+    state: Literal["starting", "up", "draining", "down"]
+    plan_version: Count = 0
+    warm: Annotated[tuple[int, ...], msgspec.Meta(max_length=10_000)] = ()
     """variant ids that could run now"""
-    detail: str = ""
+    detail: Text = ""
 
 
 class VariantStats(msgspec.Struct, frozen=True):
     """One second of one variant on one device. ``drift``: observed over profiled latency (1.0: as profiled; 0: none
     observed)."""
 
-    variant: int
-    application: str
-    rows: int
-    batches: int
-    busy_s: float
-    drift: float = 0.0
+    variant: Count
+    application: Name
+    rows: Count
+    batches: Count
+    busy_s: Seconds
+    drift: Ratio = 0.0
 
 
 class DeviceStats(msgspec.Struct, frozen=True):
     """One second of one device. ``busy``: share of the second spent running batches; ``profiling``: measuring."""
 
-    device: str
-    busy: float
-    profiling: float
-    queued_rows: int
-    memory_bytes: int
-    plan_version: int
-    variants: tuple[VariantStats, ...] = ()
+    device: Name
+    busy: Part
+    profiling: Part
+    queued_rows: Count
+    memory_bytes: Count
+    plan_version: Count
+    variants: Annotated[tuple[VariantStats, ...], msgspec.Meta(max_length=10_000)] = ()
 
 
 class ApplicationStats(msgspec.Struct):

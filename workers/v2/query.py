@@ -133,7 +133,7 @@ def check(request: Request, signature: Signature, max_rows: int, take: Take) -> 
         raise V2Error(f"id: at most {MAX_ID} characters")
     binary_default, latency_s, min_accuracy = _parameters(request.parameters)
     outputs = _outputs(request.outputs, signature, binary_default)
-    found = _inputs(request.inputs, signature, take)
+    found = _inputs(request.inputs, signature, max_rows, take)
     headers, parts = zip(*(found[spec.name] for spec in signature.inputs), strict=True)
     rows = headers[0].shape[0]
     for header in headers:
@@ -142,8 +142,6 @@ def check(request: Request, signature: Signature, max_rows: int, take: Take) -> 
                 f"inputs: all must have the same number of rows (first dimension): "
                 f"{headers[0].name!r} has {rows}, {header.name!r} {header.shape[0]}"
             )
-    if not 1 <= rows <= max_rows:
-        raise V2Error(f"inputs: {rows} rows (first dimension); must be 1 to {max_rows}")
     form = RequestShape(rows, headers, tuple([name for name, _ in outputs]))
     nbytes = sum([header.nbytes for header in headers])
     return V2Query(request.id, Terms(form, rows, outputs, nbytes, latency_s, min_accuracy), parts, latency_s)
@@ -223,7 +221,9 @@ def _outputs(wanted: list[Output], signature: Signature, binary_default: bool) -
 # --- inputs ---------------------------------------------------------------------------------------------------------
 
 
-def _inputs(given: list[Input], signature: Signature, take: Take) -> dict[str, tuple[TensorHeader, Buffer]]:
+def _inputs(
+    given: list[Input], signature: Signature, max_rows: int, take: Take
+) -> dict[str, tuple[TensorHeader, Buffer]]:
     specs = {spec.name: spec for spec in signature.inputs}
     found: dict[str, tuple[TensorHeader, Buffer]] = {}
     for place, item in enumerate(given):
@@ -234,6 +234,8 @@ def _inputs(given: list[Input], signature: Signature, take: Take) -> dict[str, t
         if item.name in found:
             raise V2Error(f"{field}: is given twice")
         _check_shape(field, item, spec)
+        # Before the data is looked at: it may be large.
+        _check_rows(item.shape[0], max_rows)
         try:
             data = take(place, field, item)
             if spec.datatype == "BYTES":
@@ -267,6 +269,11 @@ def _check_shape(field: str, item: Input, spec: TensorSpec) -> None:
             )
         if place > 0 and want >= 0 and have != want:
             raise V2Error(f"{field}.shape[{place}]: is {have}, must be {want} as in {list(spec.shape)}")
+
+
+def _check_rows(rows: int, max_rows: int) -> None:
+    if rows > max_rows:
+        raise V2Error(f"inputs: {rows} rows (first dimension); must be 1 to {max_rows}")
 
 
 def _quote(text: str) -> str:

@@ -42,9 +42,13 @@ def check_packed(datatype: str, shape: Sequence[int], data: Buffer) -> None:
         if datatype == "BOOL" and np.any(np.frombuffer(data, np.uint8) > 1):
             raise TensorError("BOOL elements must be the bytes 0 or 1")
         return
+    if count * _U32.size > size:
+        raise TensorError(f"has {size} bytes; shape {list(shape)} of BYTES takes at least {count * _U32.size}")
     found = 0
     for _ in _split_bytes(data):
         found += 1
+        if found > count:
+            raise TensorError(f"has more than the {count} BYTES elements that shape {list(shape)} takes")
     if found != count:
         raise TensorError(f"has {found} BYTES elements; shape {list(shape)} takes {count}")
 
@@ -55,6 +59,8 @@ def check_text(data: Buffer) -> None:
     Raises:
         TensorError: naming the first element that is not.
     """
+    if bytes(data).isascii():
+        return
     for place, element in enumerate(_split_bytes(data)):
         try:
             str(element, "utf-8")

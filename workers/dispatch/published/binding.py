@@ -61,9 +61,9 @@ class PublishedBinding:
             self._changed[device] = None
         return self._decisions(now)
 
-    def offered(self, device: Hashable, menus: Mapping[QueryClass, OptionSet], now: float) -> Decisions:
+    def offered(self, device: Hashable, option_sets: Mapping[QueryClass, OptionSet], now: float) -> Decisions:
         changed = self._device(device)
-        lost = changed.offer(menus, self._applications)
+        lost = changed.offer(option_sets, self._applications)
         if lost is not None:
             self._unroute(lost, changed)
             self._changed[changed] = None

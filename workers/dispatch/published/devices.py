@@ -106,11 +106,11 @@ class QueuedDevice:
     # --- changes -----------------------------------------------------------------------------------------------------
 
     def offer(
-        self, menus: Mapping[QueryClass, OptionSet], applications: Mapping[str, ServiceTerms]
+        self, option_sets: Mapping[QueryClass, OptionSet], applications: Mapping[str, ServiceTerms]
     ) -> list[QueuedQuery] | None:
         """Take over what the device can run. Returns the queries that it cannot run any more, taken out; None where
         nothing has changed."""
-        offered = {name: menu.all_options for name, menu in menus.items()}
+        offered = {name: options.all_options for name, options in option_sets.items()}
         if offered == self._options:
             return None
         self._options = offered
@@ -250,7 +250,7 @@ class QueuedDevice:
                 waiting[queue.application] = waiting.get(queue.application, 0) + queue.rows
         for name, count in waiting.items():
             option = self._usual[name]
-            seconds, most = self._latency(option).seconds, option.turn_rows
+            seconds, most = self._latency(option).seconds, option.slice_rows
             busy_s += count // most * seconds(most) + seconds(count % most)
         return busy_s
 

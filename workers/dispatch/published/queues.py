@@ -86,7 +86,7 @@ class CandidateSet:
 
 def _candidate(option: ServingOption, latency: Callable[[ServingOption], LatencyModel]) -> Candidate:
     typical = None if option.bound is option.latency else option.latency
-    return Candidate(option.variant, option.accuracy, latency(option), option.turn_rows, option.planned, typical)
+    return Candidate(option.variant, option.accuracy, latency(option), option.slice_rows, option.planned, typical)
 
 
 class ApplicationQueue:

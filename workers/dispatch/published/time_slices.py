@@ -94,7 +94,7 @@ class Arbiter:
         if not ready:
             return None
         ended = {one.queue: self._ended.get(one.queue, -math.inf) for one in ready}
-        # What a queue left behind in its own last slice is a new wait from then on.
+        # Queries that a queue left behind in its own last slice wait anew from then on.
         longest = min(max(self._since[name], at) for name, at in ended.items())
         # Never empty: the wait of the queue that waits longest began when its own last slice ended, or later.
         allowed = [one for one in ready if ended[one.queue] <= longest]

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from workers.net.compression import CompressionError, decompress
+from workers.net.compression import INLINE_BYTES, CompressionError, decompress
 from workers.net.http2 import HeaderList, Http2Connection, Http2Stream
 from workers.net.http2 import frames as h2
 
@@ -40,6 +40,11 @@ class Endpoint:
     def message(self, call: Call, data: Buffer) -> None:
         """A message arrived; of a unary call, the only one. May raise StatusError."""
 
+    def compressed(self, call: Call, data: Buffer, encoding: bytes) -> None:
+        """As :meth:`message`; decompressed, the data is larger than :data:`~workers.net.compression.INLINE_BYTES`."""
+        most = INLINE_BYTES
+        raise StatusError(Code.RESOURCE_EXHAUSTED, f"message: is larger than max ({most} bytes) once decompressed")
+
     def ended(self, call: Call) -> None:
         """The client has sent all messages of a streaming call."""
 
@@ -60,6 +65,7 @@ class Admitted:
         timeout_s: the call's time, if it has a limit.
         encoding: how compressed messages are compressed.
         client: identifies the client; empty: the call is public, and gets small limits.
+        message_bytes: of each message, compressed and decompressed; None: the server's limit.
     """
 
     config: object
@@ -68,6 +74,7 @@ class Admitted:
     timeout_s: float | None = None
     encoding: bytes = b"identity"
     client: str = ""
+    message_bytes: int | None = None
 
 
 class Call(Http2Stream):
@@ -75,6 +82,7 @@ class Call(Http2Stream):
 
     __slots__ = (
         "_admitted",
+        "_compressed",
         "_counted",
         "_kept",
         "_kept_responses",
@@ -96,6 +104,7 @@ class Call(Http2Stream):
         self._public = False
         #: the message of a unary call, until the client has ended its stream
         self._whole: Buffer | None = None
+        self._compressed = False
         #: bytes counted as being read, and those of them that the endpoint keeps
         self._counted = self._kept = 0
         #: bytes of responses that wait for the client, and of those that the endpoint keeps
@@ -120,18 +129,30 @@ class Call(Http2Stream):
         admitted: Admitted | None = self.headers.state
         if admitted is None or not server.service.current(admitted):
             admitted = self.headers.state = server.service.admit(self.headers)
+            if admitted.client:
+                self.connection.remember(self.headers)
         self._admitted = admitted
         if admitted.error is not None:
             # Before the message is read: clients cannot make the server read what it would reject anyway.
             self.reject(admitted.error)
+            self.connection.refused()
         elif not admitted.client:
             self._public = True
             server.open_public(self)
         elif not server.claim(self):
             # Not processed: clients may send it again, elsewhere (RFC 9113, section 8.7).
             self.reset(h2.REFUSED_STREAM)
+            self.connection.refused()
         elif admitted.endpoint.streams:
             admitted.endpoint.opened(self)
+
+    def readmit(self) -> None:
+        """End a streaming call whose headers are not accepted any more: its client may no longer call."""
+        if self._admitted is None or not self._admitted.client or not self._admitted.endpoint.streams:
+            return
+        admitted = self._server.service.admit(self.headers)
+        if admitted.error is not None:
+            self.reject(admitted.error)
 
     def received(self, data: Buffer, end: bool) -> None:
         if self.trailers is not None:
@@ -139,7 +160,7 @@ class Call(Http2Stream):
             return
         if self._parser is None:
             limits = self._server.limits
-            most = limits.public_message_bytes if self._public else limits.message_bytes
+            most = limits.public_message_bytes if self._public else self._message_bytes
             size = len(data) - PREFIX
             if (
                 end
@@ -165,7 +186,7 @@ class Call(Http2Stream):
                 if self.done or self.trailers is not None:
                     return
             elif self._whole is None:
-                self._whole = self._decompress(message) if compressed else message
+                self._whole, self._compressed = message, compressed
             else:
                 raise invalid("message: one is taken, two came")
         if not self._public:
@@ -186,30 +207,42 @@ class Call(Http2Stream):
         else:
             message, self._whole = self._whole, None
             self._uncount()
-            self._deliver(message, False)
+            self._deliver(message, self._compressed)
 
     def _deliver(self, message: Buffer, compressed: bool) -> None:
+        endpoint = self._admitted.endpoint
         try:
             if compressed:
-                message = self._decompress(message)
-            self._admitted.endpoint.message(self, message)
+                plain = self._decompress(message)
+                if plain is None:
+                    endpoint.compressed(self, message, self._admitted.encoding)
+                    return
+                message = plain
+            endpoint.message(self, message)
         except StatusError as error:
             self.reject(error)
         except Exception:
             logger.exception("grpc_handler_failed")
             self.reject(StatusError(Code.INTERNAL, "internal error"))
 
-    def _decompress(self, message: Buffer) -> Buffer:
-        """Raises StatusError."""
+    @property
+    def _message_bytes(self) -> int:
+        most = self._admitted.message_bytes
+        return self._server.limits.message_bytes if most is None else most
+
+    def _decompress(self, message: Buffer) -> Buffer | None:
+        """A message decompressed; None: that is too much for the event loop. Raises StatusError."""
         if self._public:
             text = "message: must not be compressed; a method without a key takes none that is"
             raise StatusError(Code.UNIMPLEMENTED, text)
-        encoding, most = self._admitted.encoding, self._server.limits.message_bytes
+        encoding, most = self._admitted.encoding, self._message_bytes
         if encoding == b"identity":
             raise invalid("message: is compressed, and grpc-encoding is missing")
         try:
-            return decompress(encoding, message, most)
+            return decompress(encoding, message, min(most, INLINE_BYTES))
         except CompressionError as error:
+            if error.too_large and most > INLINE_BYTES:
+                return None
             if not error.too_large:
                 raise invalid(f"message: {error}") from None
             text = f"message: is larger than max ({most} bytes) once decompressed"

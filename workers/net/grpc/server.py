@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from operator import attrgetter
 from typing import Protocol
 
-from workers.net.http2 import HeaderList, Http2Connection
-from workers.net.limits import BACKLOG, GrpcLimits
+from workers.net.admission import Connections
+from workers.net.http2 import HeaderList, Http2Connection, KnownBytes
+from workers.net.limits import GrpcLimits
+from workers.net.tls import listen
 
 from .call import OVERLOADED_READING, OVERLOADED_UNSENT, Admitted, Call
 from .status import StatusError, overloaded
@@ -45,22 +48,24 @@ class GrpcServer:
         self.reading = self.unsent = self.streams = 0
         #: public calls, the oldest first
         self._public: dict[Call, None] = {}
-        self.connections: set[Http2Connection] = set()
+        http2 = limits.http2
+        self.connections: Connections[Http2Connection] = Connections(http2.connections, http2.address_connections)
+        self.known_bytes = KnownBytes()
+        self.turns_until = 0.0
         self.port = 0
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task | None = None
         self._idle = asyncio.Event()
 
-    async def start(self, host: str, port: int, reuse_port: bool = False) -> None:
-        """Listen; with ``reuse_port`` several processes share the address.
+    async def start(
+        self, host: str, port: int, reuse_port: bool = False, context: ssl.SSLContext | None = None
+    ) -> None:
+        """Listen; with ``reuse_port`` several processes share the address, with ``context`` over TLS.
 
         Raises:
             OSError: the address cannot be used.
         """
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: Http2Connection(self, self.limits.http2), host, port, backlog=BACKLOG, reuse_port=reuse_port
-        )
+        self._server = await listen(lambda: Http2Connection(self, self.limits.http2), host, port, reuse_port, context)
         self.port = self._server.sockets[0].getsockname()[1]
         self._sweeper = asyncio.create_task(self._sweep(), name="grpc-sweep")
 
@@ -93,6 +98,12 @@ class GrpcServer:
         except TimeoutError:
             for connection in list(self.connections):
                 connection.abort()
+
+    def readmit(self) -> None:
+        """End streaming calls that :meth:`GrpcService.admit` would no longer accept."""
+        for connection in list(self.connections):
+            for call in list(connection.streams.values()):
+                call.readmit()
 
     # --- called by connections (see Http2Server) ---
 

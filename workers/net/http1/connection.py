@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from workers.net.admission import peer_address
 from workers.net.limits import JOIN_BYTES
 
 from .messages import CLOSE, KEEP_ALIVE, Buffer, Exchange, Headers, RequestHead, Response, render
@@ -50,6 +51,7 @@ class HttpConnection(asyncio.Protocol):
 
     Attributes:
         touched: ``time.monotonic()`` of the latest progress.
+        address: see :func:`.admission.peer_address`.
         unsent_bytes: of responses that the client had not read when they were last counted.
     """
 
@@ -65,6 +67,8 @@ class HttpConnection(asyncio.Protocol):
         self._handled = False
         #: bytes counted in the server's buffer: of the body that is being read, and of requests that wait
         self._reading_bytes = self._waiting_bytes = 0
+        #: part of the latter: bytes that are not parsed yet
+        self._rest_bytes = 0
         self.unsent_bytes = 0
         #: since when the head or the body is due, and bytes of the body at that time
         self._since, self._since_bytes = 0.0, 0
@@ -77,6 +81,7 @@ class HttpConnection(asyncio.Protocol):
         self._write_paused = False
         #: bytes in the transport's buffer at the latest sweep
         self._unwritten = 0
+        self.address = ""
         self._opened_at = self.touched = time.monotonic()
 
     @property
@@ -88,12 +93,13 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
-        self._server.connections.add(self)
-        if len(self._server.connections) > self._limits.connections:
-            self._reject(503, f"connections: at most {self._limits.connections} at a time")
+        self.address = peer_address(transport)
+        refusal = self._server.connections.open(self)
+        if refusal is not None:
+            self._reject(503, refusal)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._server.connections.discard(self)
+        self._server.connections.close(self)
         self._closing = True
         # Without reference cycles, bodies are freed now and not by the garbage collector.
         self._parser.close()
@@ -124,9 +130,41 @@ class HttpConnection(asyncio.Protocol):
         self._next()
 
     def data_received(self, data: bytes) -> None:
-        self.touched = time.monotonic()
+        before, self.touched = self.touched, time.monotonic()
         self._handled = False
-        self._parser.feed(data)
+        parser = self._parser
+        parser.feed(data)
+        if parser.rest:
+            self._keep_rest()
+        if not self._handled and self._active is None and parser.head is None:
+            # Line ends between requests are no progress.
+            self.touched = before
+
+    def _feed_rest(self) -> None:
+        """Parse what was left of a read while requests waited."""
+        if self._closing or self._lingering:
+            return
+        rest, self._parser.rest = self._parser.rest, b""
+        self._count_waiting(-self._rest_bytes)
+        self._rest_bytes = 0
+        self._parser.feed(rest)
+        if self._parser.rest:
+            self._keep_rest()
+        elif not self._waiting:
+            self._transport.resume_reading()
+
+    def _keep_rest(self) -> None:
+        """Count bytes that are not parsed yet. No more arrive: reading pauses while requests wait."""
+        size = len(self._parser.rest)
+        if self._server.reserve(self, size):
+            self._rest_bytes = size
+            self._waiting_bytes += size
+        else:
+            self._reject(503, OVERLOADED)
+
+    def full(self) -> bool:
+        """See :class:`~.parser.RequestSink`."""
+        return len(self._waiting) >= self._limits.waiting
 
     def body_read(self, size: int) -> None:
         """``size`` bytes of a large body were read into place."""
@@ -214,11 +252,17 @@ class HttpConnection(asyncio.Protocol):
             self._server.active += 1
             self._count_waiting(-self._limits.waiting_bytes - len(exchange.body))
             if not self._waiting:
-                self._transport.resume_reading()
+                self._read_on()
             # From the event loop: a long pipeline of immediate responses would recurse.
             asyncio.get_running_loop().call_soon(self._handle_later, exchange)
         elif self._rejection is not None and not self._transport.is_closing():
             self._linger(self._rejection)
+
+    def _read_on(self) -> None:
+        if self._parser.rest:
+            asyncio.get_running_loop().call_soon(self._feed_rest)
+        else:
+            self._transport.resume_reading()
 
     def _handle_later(self, exchange: Exchange) -> None:
         if self._active is not exchange or exchange.done:
@@ -236,6 +280,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _drop_waiting(self) -> None:
         self._waiting.clear()
+        self._parser.rest, self._rest_bytes = b"", 0
         self._count_waiting(-self._waiting_bytes)
 
     # --- responses ---
@@ -352,6 +397,21 @@ class HttpConnection(asyncio.Protocol):
     def expects_response(self) -> bool:
         """A request has begun to arrive, or the connection was just opened for one."""
         return not self._closing and (self._parser.head is not None or self.touched == self._opened_at)
+
+    @property
+    def idle(self) -> bool:
+        """No request has arrived or is being answered; part of a head does not count."""
+        return (
+            self._active is None
+            and not self._waiting
+            and not self._lingering
+            and not self._closing
+            and not (self._parser.head is not None and self._parser.head_complete)
+        )
+
+    def evict_idle(self) -> None:
+        """Close, so that another client can connect."""
+        self.close()
 
     @property
     def unsent(self) -> bool:

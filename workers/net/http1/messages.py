@@ -32,9 +32,21 @@ class RequestHead:
         length: bytes of the body; None: it comes in chunks.
         persistence: :data:`CLOSE` or :data:`KEEP_ALIVE` where the response needs that header line, else empty.
         state: the application's own, set by :meth:`~.server.HttpHandler.preflight`.
+        body_bytes: the most that the body may have, set likewise; None: the server's limit.
+        remembered: accept equal heads without asking again, set likewise; not worth its memory for strangers.
     """
 
-    __slots__ = ("headers", "length", "method", "persistence", "query", "state", "target")
+    __slots__ = (
+        "body_bytes",
+        "headers",
+        "length",
+        "method",
+        "persistence",
+        "query",
+        "remembered",
+        "state",
+        "target",
+    )
 
     def __init__(self) -> None:
         self.method = b""
@@ -44,6 +56,8 @@ class RequestHead:
         self.persistence = b""
         self.length: int | None = 0
         self.state: Any = None
+        self.body_bytes: int | None = None
+        self.remembered = True
 
 
 class Exchange(msgspec.Struct, eq=False):

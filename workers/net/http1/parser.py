@@ -10,9 +10,8 @@ import logging
 from typing import Protocol
 
 import httptools
-import numpy as np
 
-from workers.net.limits import COPY_BYTES, DIRECT_READ_BYTES, Http1Limits
+from workers.net.limits import COPY_BYTES, DIRECT_READ_BYTES, SLICE_BYTES, Http1Limits
 
 from .messages import CLOSE, KEEP_ALIVE, Buffer, RequestHead
 
@@ -20,6 +19,10 @@ logger = logging.getLogger(__name__)
 
 #: headers that determine the length of a body
 _FRAMING = (b"content-length", b"transfer-encoding")
+
+
+#: bytes around chunks for each byte of their data, on top of :attr:`Http1Limits.head_bytes`: chunks of one byte take 5
+CHUNK_OVERHEAD = 16
 
 
 class RequestSink(Protocol):
@@ -39,6 +42,9 @@ class RequestSink(Protocol):
 
     def on_request(self, head: RequestHead, body: Buffer) -> None:
         """A request is complete."""
+
+    def full(self) -> bool:
+        """Leave the bytes behind the present slice in :attr:`RequestParser.rest`: enough requests wait."""
 
     def on_error(self, status: int, message: str) -> None:
         """The bytes are no acceptable request; the parser has stopped."""
@@ -68,6 +74,7 @@ class RequestParser:
         head: of the request that is being received; None between requests.
         head_complete: only its body is missing.
         stopped: bytes are ignored from now on.
+        rest: bytes that are not parsed yet, since the sink was full; to be fed again.
     """
 
     def __init__(self, sink: RequestSink, limits: Http1Limits, known: KnownHeads):
@@ -78,9 +85,12 @@ class RequestParser:
         self.head: RequestHead | None = None
         self.head_complete = False
         self.stopped = False
+        self.rest = b""
         #: bytes of the head that is being parsed, if they came in one piece
         self._raw: bytes | None = None
-        self._head_bytes = 0
+        self._head_bytes = self._fields = 0
+        #: bytes of chunks and what is around them
+        self._chunked_bytes = 0
         self._body = bytearray()
         #: memory for a body behind a known head, and how much of it is there
         self._place: memoryview | None = None
@@ -120,6 +130,7 @@ class RequestParser:
         """Ignore everything from now on, and release an unfinished request."""
         self.stopped = True
         self.head = self._place = self._raw = None
+        self.rest = b""
         self._body = bytearray()
 
     def close(self) -> None:
@@ -145,6 +156,9 @@ class RequestParser:
     def _begin_body(self, head: RequestHead, begun: bytes) -> None:
         self.head, self.head_complete = head, True
         # Not initialised, so that a length that a client only claims takes no memory.
+        # Imported here: servers without bodies stay small.
+        import numpy as np
+
         self._place, self._filled = memoryview(np.empty(head.length, np.uint8)), 0
         self._sink.on_begin()
         self._fill(begun)
@@ -162,7 +176,21 @@ class RequestParser:
     # --- everything else: llhttp and its callbacks ---
 
     def _parse(self, data: bytes) -> None:
+        size = len(data)
+        if size <= SLICE_BYTES:
+            self._parse_slice(data)
+            return
+        for offset in range(0, size, SLICE_BYTES):
+            if offset and self._sink.full():
+                self.rest = data[offset:]
+                return
+            self._parse_slice(data[offset : offset + SLICE_BYTES])
+            if self.stopped:
+                return
+
+    def _parse_slice(self, data: bytes) -> None:
         self._reported = False
+        head = self.head if self.head_complete else None
         try:
             rest: bytes | None = data
             while rest is not None:
@@ -179,6 +207,10 @@ class RequestParser:
         if self._unreported > self._limits.head_bytes:
             part = "chunk extensions and trailers" if self.head_complete else "request line and headers"
             self._fail(431, f"{part}: at most {self._limits.head_bytes} bytes")
+        elif head is not None and head is self.head and head.length is None:
+            self._chunked_bytes += len(data)
+            if self._chunked_bytes > self._limits.head_bytes + CHUNK_OVERHEAD * len(self._body):
+                self._fail(400, f"chunks: at most {CHUNK_OVERHEAD} bytes for each byte of their data")
 
     def _feed_llhttp(self, data: bytes) -> bytes | None:
         """Parse up to the end of a head that offers an upgrade; return the bytes behind it, None without such a head.
@@ -205,7 +237,7 @@ class RequestParser:
             return
         self.head, self.head_complete = RequestHead(), False
         self._body = bytearray()
-        self._head_bytes = 0
+        self._head_bytes = self._fields = self._chunked_bytes = 0
         self._reported = True
         self._sink.on_begin()
 
@@ -218,6 +250,9 @@ class RequestParser:
         if self._resuming or self.stopped:
             return
         self._count_head(len(name) + len(value) + 4)
+        self._fields += 1
+        if self._fields > self._limits.fields:
+            self._fail(431, f"headers: at most {self._limits.fields} fields")
         if self.head_complete or self.stopped:
             # Trailers are ignored (RFC 9110, section 6.5.1).
             return
@@ -244,8 +279,12 @@ class RequestParser:
             return
         head = self.head
         self._sink.on_head(head)
+        most = head.body_bytes
+        if most is not None and head.length is not None and head.length > most:
+            self._too_large(most)
         if (
             raw is not None
+            and head.remembered
             and not self.stopped
             and head.length is not None
             and head.persistence != CLOSE
@@ -266,20 +305,32 @@ class RequestParser:
             head.persistence = CLOSE
         elif version == "1.0":
             head.persistence = KEEP_ALIVE
-        head.target, _, head.query = head.target.partition(b"?")
-        length = head.headers.get(b"content-length", b"0")
-        if b"transfer-encoding" in head.headers or not length.isdigit() or len(length) > 15:
+        head.target, _, head.query = _path(head.target).partition(b"?")
+        coding = head.headers.get(b"transfer-encoding")
+        if coding is not None:
+            if coding.lower() != b"chunked":
+                return self._fail(501, "transfer-encoding: only 'chunked' is supported")
+            if version == "1.0":
+                # Whoever forwarded it may not have understood the chunks (RFC 9112, section 6.1).
+                head.persistence = CLOSE
             head.length = None
             return True
+        length = head.headers.get(b"content-length", b"0").lstrip(b"0") or b"0"
+        most = self._limits.body_bytes
+        if not length.isdigit() or len(length) > len(b"%d" % most):
+            return self._too_large(most)
         head.length = int(length)
-        return head.length <= self._limits.body_bytes or self._too_large()
+        return head.length <= most or self._too_large(most)
 
     def on_body(self, body: bytes) -> None:
         self._reported = True
         if self.stopped:
             return
-        if len(self._body) + len(body) > self._limits.body_bytes:
-            self._too_large()
+        most = self.head.body_bytes
+        if most is None:
+            most = self._limits.body_bytes
+        if len(self._body) + len(body) > most:
+            self._too_large(most)
             return
         self._sink.on_body(len(body))
         if not self.stopped:
@@ -293,8 +344,8 @@ class RequestParser:
         body, self._body = self._body, bytearray()
         self._complete(memoryview(body))
 
-    def _too_large(self) -> bool:
-        return self._fail(413, f"body: at most {self._limits.body_bytes} bytes")
+    def _too_large(self, most: int) -> bool:
+        return self._fail(413, f"body: at most {most} bytes")
 
     def _fail(self, status: int, message: str) -> bool:
         """Stop with an error, unless there was one before. Returns False."""
@@ -302,3 +353,14 @@ class RequestParser:
             self.stop()
             self._sink.on_error(status, message)
         return False
+
+
+def _path(target: bytes) -> bytes:
+    """The path and query of a target; clients of proxies send whole addresses (RFC 9112, section 3.2.2)."""
+    if target.startswith(b"/"):
+        return target
+    scheme, separator, rest = target.partition(b"://")
+    if not separator or scheme.lower() not in (b"http", b"https"):
+        return target
+    _, separator, path = rest.partition(b"/")
+    return separator + path if separator else b"/"

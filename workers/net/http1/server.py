@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import socket
+import ssl
 import time
 from email.utils import formatdate
 from operator import attrgetter
 from typing import Protocol
 
-from workers.net.limits import BACKLOG, Http1Limits
+from workers.net.admission import Connections
+from workers.net.limits import Http1Limits
+from workers.net.tls import listen
 
 from .connection import HttpConnection
 from .messages import STATUS_LINES, Exchange, RequestHead, Response
@@ -52,7 +56,7 @@ class HttpServer:
         self.handle = handler.handle
         self.limits = limits
         self.known_heads = KnownHeads(limits)
-        self.connections: set[HttpConnection] = set()
+        self.connections: Connections[HttpConnection] = Connections(limits.connections, limits.address_connections)
         self.active = self.buffered_bytes = self.unsent_bytes = 0
         self.stopping = False
         self._idle = asyncio.Event()
@@ -61,16 +65,24 @@ class HttpServer:
         self.date = self.ok = b""
         self._update_date()
 
-    async def start(self, host: str, port: int, reuse_port: bool = False) -> None:
-        """Listen; with ``reuse_port`` several processes share the address.
+    async def start(
+        self,
+        host: str,
+        port: int,
+        reuse_port: bool = False,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        """Listen; with ``reuse_port`` several processes share the address, with ``context`` over TLS.
 
         Raises:
             OSError: the address cannot be used.
         """
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: HttpConnection(self), host, port, backlog=BACKLOG, reuse_port=reuse_port
-        )
+        self._server = await listen(lambda: HttpConnection(self), host, port, reuse_port, context)
+        self._sweeper = asyncio.create_task(self._sweep(), name="http-sweep")
+
+    async def start_at(self, listener: socket.socket) -> None:
+        """Listen at a socket that is bound already."""
+        self._server = await asyncio.get_running_loop().create_server(lambda: HttpConnection(self), sock=listener)
         self._sweeper = asyncio.create_task(self._sweep(), name="http-sweep")
 
     @property

@@ -9,11 +9,12 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
+from workers.net.admission import Connections, RefusalBudget, peer_address
 from workers.net.limits import Http2Limits
 
 from . import frames as h2
 from .frames import Buffer, Http2Error
-from .headers import HeaderDecoder, HeaderList, MalformedHeaders
+from .headers import HeaderDecoder, HeaderList, KnownBytes, MalformedHeaders
 from .parser import FrameParser
 from .stream import Http2Stream
 
@@ -36,10 +37,13 @@ def _preface(limits: Http2Limits) -> bytes:
 
 
 class Http2Server(Protocol):
-    """The server of the connections. ``streams``: open ones of all connections, counted by these."""
+    """The server of the connections. ``streams``: open ones of all connections, counted by these; ``known_bytes``: of
+    the header lists that they remember; ``turns_until``: connections whose turn is over wait until then."""
 
-    connections: set[Http2Connection]
+    connections: Connections[Http2Connection]
     streams: int
+    known_bytes: KnownBytes
+    turns_until: float
 
     def open(self, connection: Http2Connection, number: int, headers: HeaderList) -> Http2Stream:
         """A stream for a request with these headers."""
@@ -60,13 +64,15 @@ class Http2Connection(asyncio.Protocol):
         paused: the socket accepts no more for now.
         blocked: streams that only the connection's window or socket holds up, in order.
         touched: ``time.monotonic()`` when bytes last arrived.
+        address: see :func:`.admission.peer_address`.
     """
 
     def __init__(self, server: Http2Server, limits: Http2Limits):
         self._server = server
         self._limits = limits
         self._transport: asyncio.Transport | None = None
-        self._decoder = HeaderDecoder(limits)
+        self.address = ""
+        self._decoder = HeaderDecoder(limits, server.known_bytes)
         self._parser = FrameParser(limits)
         self.streams: dict[int, Http2Stream] = {}
         self.reading_bytes = self.unsent_bytes = 0
@@ -80,6 +86,11 @@ class Http2Connection(asyncio.Protocol):
         self._controls = 0
         #: requests of this read, and whether the rest of it is parsed in the event loop's next turn
         self._begun, self._later = 0, False
+        #: when unknown header blocks of this read must wait for the next turn
+        self._turn_ends = 0.0
+        self._refusals = RefusalBudget(limits.refusals)
+        #: requests that ended neither by a reset nor refused
+        self._answered = 0
         self._closing = self._stopping = False
         #: the highest stream number so far
         self._last = 0
@@ -90,17 +101,19 @@ class Http2Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
-        self._server.connections.add(self)
-        if len(self._server.connections) > self._limits.connections:
-            self._fail(h2.ENHANCE_YOUR_CALM, f"connections: at most {self._limits.connections} at a time")
+        self.address = peer_address(transport)
+        refusal = self._server.connections.open(self)
+        if refusal is not None:
+            self._fail(h2.ENHANCE_YOUR_CALM, refusal)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_reading()
         self._transport = None
         self._parser.rest = b""
+        self._decoder.forget()
         for stream in list(self.streams.values()):
             self._gone(stream)
-        self._server.connections.discard(self)
+        self._server.connections.close(self)
         self._server.closed(self)
 
     def pause_writing(self) -> None:
@@ -126,6 +139,7 @@ class Http2Connection(asyncio.Protocol):
     def _feed(self, data: bytes) -> None:
         parser = self._parser
         self._begun, parser.stopped = 0, False
+        self._turn_ends = time.monotonic() + self._limits.turn_s
         try:
             parser.feed(data, self.touched, self)
         except Http2Error as error:
@@ -133,11 +147,21 @@ class Http2Connection(asyncio.Protocol):
         except Exception:
             logger.exception("http2_connection_failed")
             self._fail(h2.INTERNAL_ERROR, "internal error")
-        if self._begun >= self._limits.requests_per_read and not self._closing and not self._transport.is_closing():
+        if parser.stopped and not self._closing and not self._transport.is_closing():
             # One read may hold thousands of requests, and other connections need the event loop, too.
             self._later = True
             self._transport.pause_reading()
-            asyncio.get_running_loop().call_soon(self._feed_rest)
+            asyncio.get_running_loop().call_later(self._turn_pause_s(), self._feed_rest)
+
+    def _turn_pause_s(self) -> float:
+        """Seconds until the connection's next turn; 0 where it has used up none."""
+        now, limits, server = time.monotonic(), self._limits, self._server
+        over_s = now - self._turn_ends
+        if over_s <= 0.0:
+            return 0.0
+        spent_s = limits.turn_s + over_s
+        server.turns_until = max(server.turns_until, now) + spent_s / limits.turns_share - spent_s
+        return server.turns_until - now
 
     def _feed_rest(self) -> None:
         self._later = False
@@ -221,6 +245,7 @@ class Http2Connection(asyncio.Protocol):
             if stream is not None:
                 stream.reading = False
                 self._gone(stream)
+                self.refused()
         elif kind == h2.PRIORITY:
             _require_size(size, 5)
             _require_stream(number > 0)
@@ -251,12 +276,14 @@ class Http2Connection(asyncio.Protocol):
             # Even if the request is refused: both sides must keep the same table.
             headers = self._decoder.decode(block)
         except MalformedHeaders:
-            self.write(h2.rst_stream(number, h2.PROTOCOL_ERROR))
+            self._refuse(number, h2.PROTOCOL_ERROR)
             return
         if self._stopping or len(self.streams) >= self._limits.streams:
             # Not processed: clients may send it again, elsewhere (RFC 9113, section 8.7).
-            self.write(h2.rst_stream(number, h2.REFUSED_STREAM))
+            self._refuse(number, h2.REFUSED_STREAM)
             return
+        if headers.block:
+            self._check_turn()
         self._begun += 1
         if self._begun >= self._limits.requests_per_read:
             self._parser.stopped = True
@@ -274,6 +301,33 @@ class Http2Connection(asyncio.Protocol):
         stream.opened()
         if end and not stream.done:
             stream.received(b"", True)
+
+    def _check_turn(self) -> None:
+        """Let other connections have the event loop once unknown headers have taken long enough."""
+        if time.monotonic() > self._turn_ends:
+            self._parser.stopped = True
+
+    def _refuse(self, number: int, code: int) -> None:
+        """Refuse a request for which no stream was opened."""
+        self.write(h2.rst_stream(number, code))
+        self._check_turn()
+        self._spend()
+
+    def refused(self) -> None:
+        """Count a request that was refused or reset. Raises Http2Error if there are too many."""
+        self._answered -= 1
+        self._check_turn()
+        self._spend()
+
+    def _spend(self) -> None:
+        if not self._refusals.spend(self.touched, self._answered):
+            limits = self._limits.refusals
+            text = f"at most {limits.burst} requests that are reset or refused, and then {limits.per_s:g} a second"
+            raise Http2Error(h2.ENHANCE_YOUR_CALM, text)
+
+    def remember(self, headers: HeaderList) -> None:
+        """Accept requests with the same header block without decoding it again."""
+        self._decoder.remember(headers)
 
     def _on_trailers(self, number: int, stream: Http2Stream | None, block: bytes, end: bool) -> None:
         try:
@@ -303,6 +357,7 @@ class Http2Connection(asyncio.Protocol):
         stream.reading = False
         self.write(h2.rst_stream(stream.number, code))
         self._gone(stream)
+        self.refused()
 
     # --- settings and windows ---
 
@@ -373,6 +428,7 @@ class Http2Connection(asyncio.Protocol):
             return
         stream.done = True
         stream.outbox = None
+        self._answered += 1
         self.streams.pop(stream.number, None)
         self.blocked.pop(stream.number, None)
         self._server.streams -= 1
@@ -434,6 +490,15 @@ class Http2Connection(asyncio.Protocol):
         self.write(h2.goaway(self._last, h2.NO_ERROR))
         if not self.streams:
             self.close()
+
+    @property
+    def idle(self) -> bool:
+        """No request is open."""
+        return not self.streams and not self._closing
+
+    def evict_idle(self) -> None:
+        """Close, so that another client can connect."""
+        self.stop()
 
     def close(self) -> None:
         """Close once everything written was sent."""

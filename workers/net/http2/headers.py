@@ -33,22 +33,37 @@ class HeaderList:
     Attributes:
         fields: values by lower-case name; those of a repeated field are joined by a comma.
         state: the application's own; lists are shared by requests with equal blocks.
+        block: that it was decoded from, if :meth:`HeaderDecoder.remember` may take it; else empty.
     """
 
-    __slots__ = ("fields", "state")
+    __slots__ = ("block", "fields", "state")
 
-    def __init__(self, fields: dict[bytes, bytes]):
+    def __init__(self, fields: dict[bytes, bytes], block: bytes):
         self.fields = fields
+        self.block = block
         self.state: Any = None
 
 
-class HeaderDecoder:
-    """Decodes the header blocks of one connection in the order in which they arrive."""
+class KnownBytes:
+    """Bytes of the header lists that all connections of a server remember."""
 
-    def __init__(self, limits: Http2Limits) -> None:
+    def __init__(self) -> None:
+        self.total = 0
+
+
+class HeaderDecoder:
+    """Decodes the header blocks of one connection in the order in which they arrive.
+
+    Args:
+        shared: counts what this and other connections of a server remember.
+    """
+
+    def __init__(self, limits: Http2Limits, shared: KnownBytes) -> None:
         self._limits = limits
         self._hpack = hpack.Decoder(max_header_list_size=limits.header_bytes)
         self._known: dict[bytes, HeaderList] = {}
+        self._shared = shared
+        self._known_bytes = 0
 
     def decode(self, block: bytes) -> HeaderList:
         """The request headers of a block.
@@ -61,21 +76,42 @@ class HeaderDecoder:
         if known is not None:
             return known
         limits = self._limits
+        if len(block) > limits.header_bytes:
+            raise Http2Error(ENHANCE_YOUR_CALM, f"headers: at most {limits.header_bytes} bytes")
         keeps = len(block) <= limits.known_block_bytes and leaves_table(block)
         if not keeps:
-            self._known.clear()
+            self.forget()
         try:
             fields = self._hpack.decode(block, raw=True)
         except hpack.OversizedHeaderListError:
             raise Http2Error(ENHANCE_YOUR_CALM, f"headers: at most {limits.header_bytes} bytes") from None
         except (hpack.HPACKError, IndexError) as error:
             raise Http2Error(COMPRESSION_ERROR, f"headers: {error}") from None
-        headers = HeaderList(_validate(fields))
-        if keeps:
-            if len(self._known) >= limits.known_blocks:
-                self._known.clear()
+        if len(fields) > limits.fields:
+            raise MalformedHeaders(f"headers: at most {limits.fields} fields")
+        return HeaderList(_validate(fields), block if keeps else b"")
+
+    def remember(self, headers: HeaderList) -> None:
+        """Remember the headers of the latest block: its request was accepted."""
+        block, limits = headers.block, self._limits
+        if not block:
+            return
+        headers.block = b""
+        size = sum(len(name) + len(value) for name, value in headers.fields.items())
+        if size > limits.known_list_bytes:
+            return
+        if len(self._known) >= limits.known_blocks or self._known_bytes + size > limits.known_connection_bytes:
+            self.forget()
+        if self._shared.total + size <= limits.known_server_bytes:
             self._known[block] = headers
-        return headers
+            self._known_bytes += size
+            self._shared.total += size
+
+    def forget(self) -> None:
+        """Forget all blocks: the table has changed, or the connection has ended."""
+        self._known.clear()
+        self._shared.total -= self._known_bytes
+        self._known_bytes = 0
 
 
 def _validate(fields: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:

@@ -62,7 +62,7 @@ class QueueView(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What to do now. A policy that neither runs nor drops everything names a time later than now.
+    """A policy's decision for now. A policy that neither runs nor drops everything names a time later than now.
 
     Attributes:
         run: queries to run now as one batch; empty: none.

@@ -1,0 +1,258 @@
+"""A certificate of the appliance's own: a small authority, and a server certificate that it issues.
+
+One file, ``authority.pem``, makes clients trust the box for good; the server certificate is issued anew when names or
+addresses of the box change, and long before its end. Validity allows for clocks that are years off
+(``docs/decisions/0035-tls-built-in.md``).
+"""
+
+from __future__ import annotations
+
+import datetime
+import fcntl
+import ipaddress
+import os
+import re
+import secrets
+from collections.abc import Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from . import disk
+
+_UTC = datetime.UTC
+#: the earliest moment that a clock shows, so that a box or client without one accepts the certificate
+START = datetime.datetime(1970, 1, 1, tzinfo=_UTC)
+#: RFC 5280's "no well-defined end": an authority that ends would lock out every client on one day
+AUTHORITY_END = datetime.datetime(9999, 12, 31, 23, 59, 59, tzinfo=_UTC)
+#: no release is older: a clock before it is wrong
+RELEASED = datetime.datetime(2026, 1, 1, tzinfo=_UTC)
+#: a server certificate's time from its issue, and what is left of it when the next one is issued
+SERVER_VALIDITY, RENEW_BEFORE = datetime.timedelta(days=3653), datetime.timedelta(days=1826)
+#: names and addresses of one certificate; earlier ones of the box stay in it while there is room
+MAX_NAMES = 64
+
+_LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_DNS_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
+
+
+class CertificateError(Exception):
+    """A certificate or key cannot be used; the text names the file and what to do."""
+
+
+@dataclass(frozen=True)
+class _Authority:
+    key: ec.EllipticCurvePrivateKey
+    certificate: x509.Certificate
+
+
+class OwnCertificate:
+    """The files of an own authority under ``folder``; several processes may use them at once."""
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self.authority_file = folder / "authority.pem"
+        self.authority_key_file = folder / "authority-key.pem"
+        #: key and certificate in one file, so that both are replaced at once
+        self.server_file = folder / "server.pem"
+
+    def ensure(self, names: Iterable[str], now: datetime.datetime | None = None) -> bool:
+        """Make what is missing, and renew the server certificate where it ends soon or lacks one of ``names``.
+
+        Returns:
+            Whether the server certificate was issued now.
+
+        Raises:
+            CertificateError: the authority's files cannot be read; they are never replaced.
+            OSError: the folder cannot be written.
+        """
+        now = now or datetime.datetime.now(_UTC)
+        wanted = list(dict.fromkeys(name for name in map(canonical, names) if name))
+        if self._good(wanted, now):
+            return False
+        with self._locked():
+            if self._good(wanted, now):
+                return False
+            authority = self._authority()
+            earlier = [name for name in self._names() if name not in wanted]
+            key = ec.generate_private_key(ec.SECP256R1())
+            certificate = _issue(authority, key, (wanted + earlier)[:MAX_NAMES], max(now, RELEASED) + SERVER_VALIDITY)
+            disk.write_private(self.server_file, _private(key) + _public(certificate))
+        return True
+
+    def _good(self, wanted: list[str], now: datetime.datetime) -> bool:
+        certificate = self._server()
+        if certificate is None or certificate.not_valid_after_utc - max(now, RELEASED) < RENEW_BEFORE:
+            return False
+        authority = disk.read(self.authority_file)
+        return (
+            authority is not None
+            and _issued_by(certificate, authority)
+            and set(wanted[:MAX_NAMES]) <= set(names_of(certificate))
+        )
+
+    def _names(self) -> list[str]:
+        certificate = self._server()
+        return [] if certificate is None else names_of(certificate)
+
+    def _server(self) -> x509.Certificate | None:
+        data = disk.read(self.server_file)
+        try:
+            if data is None:
+                return None
+            serialization.load_pem_private_key(data, None)
+            return x509.load_pem_x509_certificate(data)
+        except (ValueError, TypeError):
+            # It is issued anew: nobody pins it.
+            return None
+
+    def _authority(self) -> _Authority:
+        """The authority, made at the first start."""
+        key_data, data = disk.read(self.authority_key_file), disk.read(self.authority_file)
+        if key_data is None and data is None:
+            return self._new_authority()
+        if data is None:
+            # A first start that was cut off between the two files: no client has the authority yet.
+            return self._new_authority()
+        try:
+            if key_data is None:
+                raise ValueError("its key is missing")
+            key = serialization.load_pem_private_key(key_data, None)
+            certificate = x509.load_pem_x509_certificate(data)
+            if key.public_key() != certificate.public_key():
+                raise ValueError("certificate and key do not belong together")
+        except (ValueError, TypeError) as error:
+            raise CertificateError(
+                f"{self.authority_file} with {self.authority_key_file.name}: {error}; restore both from a backup, or "
+                "remove both, and give clients the new authority"
+            ) from None
+        return _Authority(key, certificate)
+
+    def _new_authority(self) -> _Authority:
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name(
+            [x509.NameAttribute(NameOID.COMMON_NAME, f"Nereus {os.uname().nodename[:40]} {secrets.token_hex(4)}")]
+        )
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(START)
+            .not_valid_after(AUTHORITY_END)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_usage("key_cert_sign", "crl_sign"), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        disk.write_private(self.authority_key_file, _private(key))
+        disk.write_private(self.authority_file, _public(certificate))
+        return _Authority(key, certificate)
+
+    @contextmanager
+    def _locked(self):
+        """One process at a time issues."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (self._folder / "lock").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+def canonical(name: str) -> str:
+    """A host name or address as certificates have it; empty where it can be neither."""
+    name = name.strip("[]")
+    try:
+        address = ipaddress.ip_address(name)
+        return "" if address.is_unspecified else str(address)
+    except ValueError:
+        name = name.lower().rstrip(".")
+        return name if len(name) <= 253 and _DNS_NAME.fullmatch(name) else ""
+
+
+def box_names() -> list[str]:
+    """Names and addresses by which clients reach this box, loopback included; asks no name server."""
+    host = os.uname().nodename
+    names = [host, "localhost", "127.0.0.1", "::1"]
+    if "." not in host:
+        names.append(f"{host}.local")
+    for found in psutil.net_if_addrs().values():
+        for one in found:
+            try:
+                address = ipaddress.ip_address(one.address)
+            except ValueError:
+                continue
+            if not address.is_link_local:
+                names.append(str(address))
+    return names
+
+
+def names_of(certificate: x509.Certificate) -> list[str]:
+    """Names and addresses in a certificate."""
+    try:
+        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    dns = extension.get_values_for_type(x509.DNSName)
+    return [*dns, *map(str, extension.get_values_for_type(x509.IPAddress))]
+
+
+def _issue(
+    authority: _Authority, key: ec.EllipticCurvePrivateKey, names: list[str], end: datetime.datetime
+) -> x509.Certificate:
+    issuer = authority.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    return (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, os.uname().nodename[:64] or "nereus")]))
+        .issuer_name(authority.certificate.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(START)
+        .not_valid_after(end)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage("digital_signature"), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer), critical=False)
+        .sign(authority.key, hashes.SHA256())
+    )
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _issued_by(certificate: x509.Certificate, authority: bytes) -> bool:
+    try:
+        certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
+    except Exception:
+        return False
+    return True
+
+
+def _usage(*chosen: str) -> x509.KeyUsage:
+    every = (
+        "digital_signature content_commitment key_encipherment data_encipherment key_agreement key_cert_sign crl_sign "
+        "encipher_only decipher_only"
+    )
+    return x509.KeyUsage(**{name: name in chosen for name in every.split()})
+
+
+def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _public(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)

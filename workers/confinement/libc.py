@@ -1,0 +1,33 @@
+"""System calls by number, with errors as exceptions."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+
+
+def call(number: int, *arguments: int | None) -> int:
+    """Make a system call.
+
+    Raises:
+        OSError: with its errno.
+    """
+    result = _libc.syscall(ctypes.c_long(number), *(ctypes.c_void_p(argument) for argument in arguments))
+    if result < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+    return result
+
+
+def prctl(option: int, *arguments: int) -> int:
+    """As prctl(2): negative with errno set on an error."""
+    padded = (*arguments, 0, 0, 0, 0)[:4]
+    return _libc.prctl(option, *(ctypes.c_ulong(argument) for argument in padded))
+
+
+def unshare(flags: int) -> bool:
+    """Whether this process has the new namespaces now."""
+    return _libc.unshare(flags) == 0

@@ -1,0 +1,62 @@
+"""Resource limits and privileges of a process, given up for good."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import struct
+
+from .libc import call, prctl, unshare
+
+_CAPSET = {"x86_64": 126, "aarch64": 91}
+_CAPABILITY_VERSION_3 = 0x20080522
+_CLONE_NEWIPC, _CLONE_NEWUSER, _CLONE_NEWNET = 0x08000000, 0x10000000, 0x40000000
+_PR_SET_PDEATHSIG = 1
+#: threads of a process in a user namespace of its own; Linux counts them there for a user alone
+MOST_THREADS = 64
+MOST_FILES = 64
+
+
+def limit(cpu_s: int, address_space: int, file_bytes: int) -> None:
+    """Bound CPU seconds, address space (bytes), bytes written to any file and open files; no core dump, lowest
+    priority, the first to be killed when memory runs out, dies with its parent."""
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 2))
+    resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (MOST_FILES, MOST_FILES))
+    no_core()
+    os.nice(10)
+    first_to_be_killed()
+    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def no_core() -> None:
+    """Write no core dumps: they would hold queries."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def first_to_be_killed() -> None:
+    """Have the kernel kill this process before all others when memory runs out."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
+
+
+def separate_network() -> bool:
+    """Whether this process has left the box's network; that needs user namespaces, which some boxes forbid."""
+    if not unshare(_CLONE_NEWUSER | _CLONE_NEWNET | _CLONE_NEWIPC):
+        return False
+    resource.setrlimit(resource.RLIMIT_NPROC, (MOST_THREADS, MOST_THREADS))
+    return True
+
+
+def drop_capabilities() -> None:
+    """Give up root's privileges, where the process has any: files of other users, signals, the clock, priorities."""
+    number = _CAPSET.get(os.uname().machine)
+    if number is None:
+        return
+    header = ctypes.create_string_buffer(struct.pack("=Ii", _CAPABILITY_VERSION_3, 0), 8)
+    none = ctypes.create_string_buffer(24)
+    call(number, ctypes.addressof(header), ctypes.addressof(none))

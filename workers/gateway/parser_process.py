@@ -1,0 +1,154 @@
+"""``python -m workers.gateway.parser_process FD``: parses large requests for a gateway, one after the other.
+
+A client can send JSON of which each byte takes a hundred times as long as one of an image. Parsing holds the
+interpreter's lock, so that a thread would hold up the event loop just the same: it happens in this process, which
+has limits of memory and time, a lower priority, and nothing to lose.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import struct
+import sys
+from typing import Any
+
+import msgspec
+
+from workers.net.compression import CompressionError, decompress
+from workers.protocol.frames import RequestShape
+from workers.protocol.specs import Signature
+from workers.v2 import grpc, http
+from workers.v2.query import MAX_ID, Terms, V2Error, V2Query
+
+#: bytes of memory beside those for the request
+BASE_BYTES = 1 << 30
+#: bytes of memory for each byte of a request: empty lists take 22
+BYTES_PER_BYTE = 32
+#: priority below the gateway's
+NICE = 5
+#: length of each message, in both directions
+PREFIX = struct.Struct("<Q")
+
+
+class ParseOrder(msgspec.Struct, array_like=True):
+    """A request to parse.
+
+    Attributes:
+        body: perhaps compressed.
+        encoding: see :data:`~workers.net.compression.ENCODINGS`.
+        max_bytes: of the body, decompressed.
+        application: whose query it is; None: it is a gRPC message, which names it.
+        header_length: see :func:`workers.v2.http.parse`.
+        signatures: by application, if they have changed.
+    """
+
+    body: bytes
+    encoding: bytes
+    max_bytes: int
+    max_rows: int
+    application: str | None
+    header_length: int | None
+    signatures: dict[str, Signature] | None
+
+
+class Parsed(msgspec.Struct, array_like=True):
+    """A parsed request, or what is wrong with it.
+
+    Attributes:
+        error: for the client; empty: none.
+        too_large: the error is its size.
+        application, version: that the query names.
+        id, latency_s, parts: of the query; ``shape`` to ``min_accuracy``: of its terms.
+    """
+
+    error: str = ""
+    too_large: bool = False
+    application: str = ""
+    version: str | None = None
+    id: str = ""
+    latency_s: float | None = None
+    parts: list[bytes] = []
+    shape: RequestShape | None = None
+    rows: int = 0
+    outputs: tuple[tuple[str, bool], ...] = ()
+    nbytes: int = 0
+    min_accuracy: float | None = None
+
+    def query(self) -> V2Query:
+        """The query."""
+        terms = Terms(self.shape, self.rows, self.outputs, self.nbytes, self.latency_s, self.min_accuracy)
+        return V2Query(self.id, terms, self.parts, self.latency_s)
+
+
+def parse(order: ParseOrder, signatures: dict[str, Signature]) -> Parsed:
+    """Carry out an order."""
+    found = Parsed()
+    try:
+        body = decompress(order.encoding, order.body, order.max_bytes)
+        if order.application is None:
+            query = _parse_message(body, order, signatures, found)
+        else:
+            found.application = order.application
+            query = http.parse(body, order.header_length, signatures[order.application], order.max_rows)
+    except CompressionError as error:
+        found.error, found.too_large = f"body: {error}", error.too_large
+        if order.application is None:
+            found.error = f"message: {error}"
+            if error.too_large:
+                found.error = f"message: is larger than max ({order.max_bytes} bytes) once decompressed"
+    except V2Error as error:
+        found.error = str(error)
+    except MemoryError:
+        found.error = "body: takes too much memory to parse"
+    else:
+        if query is not None:
+            terms = query.terms
+            found.id, found.latency_s, found.parts = query.id, query.latency_s, [bytes(part) for part in query.parts]
+            found.shape, found.rows, found.outputs = terms.shape, terms.rows, terms.outputs
+            found.nbytes, found.min_accuracy = terms.nbytes, terms.min_accuracy
+    return found
+
+
+def _parse_message(body: Any, order: ParseOrder, signatures: dict[str, Signature], found: Parsed) -> V2Query | None:
+    """A gRPC message's query; None: for an application that does not exist."""
+    fields = grpc.split(body)
+    found.id = fields.id[:MAX_ID]
+    message = fields.parse()
+    found.application, found.version = message.model_name, message.model_version or None
+    signature = signatures.get(found.application)
+    if signature is None:
+        return None
+    return grpc.query(message, fields.contents, signature, order.max_rows)
+
+
+def confine(max_request_bytes: int) -> None:
+    """Give way to everything else on the machine, and take no more memory than a request can need."""
+    os.nice(NICE)
+    most = BASE_BYTES + BYTES_PER_BYTE * max_request_bytes
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+
+def serve(gateway: socket.socket) -> None:
+    """Parse until the gateway closes its end."""
+    order_of = msgspec.msgpack.Decoder(ParseOrder).decode
+    encode = msgspec.msgpack.Encoder().encode
+    signatures: dict[str, Signature] = {}
+    with gateway.makefile("rb") as stream:
+        while prefix := stream.read(PREFIX.size):
+            (size,) = PREFIX.unpack(prefix)
+            order = order_of(stream.read(size))
+            if order.signatures is not None:
+                signatures = order.signatures
+            data = encode(parse(order, signatures))
+            gateway.sendall(PREFIX.pack(len(data)))
+            gateway.sendall(data)
+            # Hold nothing of a request while waiting for the next one.
+            del order, data
+
+
+if __name__ == "__main__":
+    confine(int(sys.argv[2]))
+    serve(socket.socket(fileno=int(sys.argv[1])))

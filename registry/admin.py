@@ -1,11 +1,16 @@
-"""The registry in Django's admin, read only: API and console make changes."""
+"""The registry in Django's admin, read only (API and console make changes), and accounts."""
 
 from __future__ import annotations
 
+from django import forms
 from django.contrib import admin
+from django.contrib.auth.admin import UserAdmin
+from django.contrib.auth.models import Group, User
 from unfold.admin import ModelAdmin
+from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
 from registry import models
+from registry.access.roles import BY_LABEL, role_of
 
 
 class ReadOnlyAdmin(ModelAdmin):
@@ -98,5 +103,65 @@ _register(
 )
 _register(models.ProfileLatency, "profile", "batch", "p50_ms", "p95_ms", "mean_ms", "samples")
 _register(models.Fault, "at", "variant", "device", "cause", "detail", filters=("cause", "device_type"))
-_register(models.ApiKey, "name", "prefix", "created")
+_register(models.ApiKey, "name", "prefix", "applications", "rate", "share", "expires", "created")
+_register(models.ApiToken, "name", "user", "role", "prefix", "expires", "last_used", "created", filters=("role",))
+_register(
+    models.AuditEntry,
+    "at",
+    "actor",
+    "action",
+    "kind",
+    "ref",
+    "origin",
+    "address",
+    filters=("kind", "action"),
+    search=("actor", "ref"),
+)
 _register(models.JoinToken, "name", "auto_approve", "created")
+
+
+class AccountForm(UserChangeForm):
+    """An account with its role."""
+
+    groups = forms.ModelMultipleChoiceField(
+        Group.objects.filter(name__in=BY_LABEL),
+        required=False,
+        label="Roles",
+        help_text="viewer: sees everything but keys; model owner: also uploads and changes; operator: everything. "
+        "The highest counts; an account without one cannot sign in.",
+    )
+
+
+admin.site.unregister((User, Group))
+
+
+@admin.register(User)
+class AccountAdmin(UserAdmin, ModelAdmin):
+    """Accounts: names, passwords and roles. Operators change them; superusers are changed by superusers alone."""
+
+    form = AccountForm
+    change_password_form = AdminPasswordChangeForm
+    add_form = UserCreationForm
+    fieldsets = ((None, {"fields": ("username", "password", "groups", "is_active", "last_login", "date_joined")}),)
+    list_display = ("username", "roles", "is_active", "is_superuser", "last_login")
+    list_filter = ("is_active", "groups")
+    search_fields = ("username",)
+    filter_horizontal = ()
+    readonly_fields = ("last_login", "date_joined")
+
+    @admin.display(description="Role")
+    def roles(self, account: User) -> str:
+        """The role that counts."""
+        return role_of(account).label
+
+    def has_change_permission(self, request, obj=None) -> bool:
+        """Whether the caller may change accounts, or this one."""
+        return super().has_change_permission(request, obj) and _may_change(request.user, obj)
+
+    def has_delete_permission(self, request, obj=None) -> bool:
+        """Whether the caller may delete accounts, or this one."""
+        return super().has_delete_permission(request, obj) and _may_change(request.user, obj)
+
+
+def _may_change(caller: User, account: User | None) -> bool:
+    return account is None or caller.is_superuser or not account.is_superuser

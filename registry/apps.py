@@ -1,5 +1,34 @@
 from django.apps import AppConfig
+from django.db.models.signals import post_migrate
 
 
 class RegistryConfig(AppConfig):
     name = "registry"
+
+    def ready(self) -> None:
+        from django.contrib.auth.models import Group, User
+
+        from registry import models
+        from registry.access.roles import BY_LABEL
+        from registry.audit import signing, tracking
+
+        def make_groups(sender, using, **_) -> None:
+            for label in BY_LABEL:
+                Group.objects.using(using).get_or_create(name=label)
+
+        post_migrate.connect(make_groups, sender=self, weak=False, dispatch_uid="roles")
+        track = tracking.track
+        application = ("name", "description", "slo_ms", "late", "signature", "padding", "sizes", "weight", "floor")
+        track(models.Application, "application", *application, "state")
+        track(models.ValidationSet, "validation_set", "digest", "size_bytes", "metric", "rows")
+        variant = ("name", "digest", "size_bytes", "accuracy", "accuracy_source", "state", "pinned", "excluded")
+        track(models.Variant, "variant", *variant)
+        track(models.Node, "node", "name", "state", "credential_hash")
+        track(models.Gateway, "gateway", "name", "state", "address", "credential_hash")
+        limits = ("applications", "rate", "burst", "share", "expires")
+        track(models.ApiKey, "api_key", "name", "prefix", "key_hash", *limits)
+        track(models.ApiToken, "api_token", "name", "user", "role", "prefix", "token_hash", "expires")
+        track(models.JoinToken, "join_token", "name", "auto_approve", "token_hash")
+        track(User, "account", "username", "is_active", "is_superuser", "password")
+        tracking.track_groups(User.groups.through)
+        signing.connect()

@@ -54,5 +54,9 @@ class Busy(Exception):
         super().__init__(detail)
 
 
+class TooSlow(Exception):
+    """The sender of a body is too slow."""
+
+
 class NoSpace(Exception):
     """The disk under the model store is full."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from typing import Any
+
 from django.db import IntegrityError, models, transaction
 
 from registry import events
 from registry.errors import Conflict
-from registry.models import ApiKey, Gateway, JoinToken, Member, Node, hash_secret, new_secret
+from registry.models import ApiKey, ApiToken, Gateway, JoinToken, Member, Node, hash_secret, new_secret
 
 
 def _kind(member: Member) -> str:
@@ -37,14 +40,34 @@ def delete_member(member: Node | Gateway) -> None:
         events.changed(_kind(member), member.name)
 
 
-def create_api_key(name: str) -> tuple[ApiKey, str]:
-    """A key for queries. It is returned here and kept nowhere.
+def create_api_key(name: str, **limits: Any) -> tuple[ApiKey, str]:
+    """A key for queries, with limits as :class:`ApiKey` has them. It is returned here and kept nowhere.
 
     Raises:
         Conflict: the name is taken.
     """
     key = new_secret()
-    return _create(ApiKey(name=name, prefix=key[:8], key_hash=hash_secret(key)), "api_key"), key
+    return _create(ApiKey(name=name, prefix=key[:8], key_hash=hash_secret(key), **limits), "api_key"), key
+
+
+def change_api_key(row: ApiKey, limits: dict[str, Any]) -> ApiKey:
+    """Change some limits of a key."""
+    with transaction.atomic():
+        if limits and ApiKey.objects.filter(pk=row.pk).update(**limits):
+            events.changed("api_key", row.name)
+    row.refresh_from_db()
+    return row
+
+
+def create_api_token(name: str, user: Any, role: str, expires: datetime | None = None) -> tuple[ApiToken, str]:
+    """A token for the REST API, as an account and with a role of its own. It is returned here and kept nowhere.
+
+    Raises:
+        Conflict: the name is taken.
+    """
+    token = new_secret()
+    row = ApiToken(name=name, user=user, role=role, expires=expires, prefix=token[:8], token_hash=hash_secret(token))
+    return _create(row, "api_token"), token
 
 
 def create_join_token(name: str, auto_approve: bool = False) -> tuple[JoinToken, str]:
@@ -67,11 +90,11 @@ def _create(row: models.Model, kind: str):
     return row
 
 
-def delete_secret(row: ApiKey | JoinToken) -> None:
+def delete_secret(row: ApiKey | ApiToken | JoinToken) -> None:
     """Take a key or token away; what it let in before stays."""
     with transaction.atomic():
         row.delete()
-        events.changed("api_key" if isinstance(row, ApiKey) else "join_token", row.name)
+        events.changed(row._meta.verbose_name.lower().replace(" ", "_"), row.name)
 
 
 def node_by_credential(credential: str) -> Node | None:

@@ -9,9 +9,15 @@ from __future__ import annotations
 import hashlib
 import secrets
 
+from django.conf import settings
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
 from django.utils import timezone
+
+from registry import clock
+from registry.access.roles import BY_LABEL
+from registry.audit.entries import AuditEntry as AuditEntry
+from registry.audit.tracking import AuditedQuerySet
 
 name_validator = RegexValidator(
     r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z",
@@ -61,6 +67,8 @@ class Application(models.Model):
     state = models.CharField(max_length=8, choices=State.choices, default=State.ACTIVE)
     created = models.DateTimeField(auto_now_add=True)
 
+    objects = AuditedQuerySet.as_manager()
+
     class Meta:
         ordering = ["name"]
 
@@ -77,6 +85,8 @@ class ValidationSet(models.Model):
     metric = models.CharField(max_length=40)
     rows = models.PositiveIntegerField()
     created = models.DateTimeField(auto_now_add=True)
+
+    objects = AuditedQuerySet.as_manager()
 
     def __str__(self) -> str:
         return f"{self.application} ({self.metric}, {self.rows} rows)"
@@ -109,10 +119,12 @@ class Variant(models.Model):
     inspection = models.JSONField(default=dict, blank=True)
     state = models.CharField(max_length=9, choices=State.choices, default=State.PROFILING)
     detail = models.TextField(blank=True, default="")
-    #: an operator's wishes: resident on one device at least, wherever that is possible; or never planned
+    #: operator preferences: resident on one device at least, wherever that is possible; or never planned
     pinned = models.BooleanField(default=False)
     excluded = models.BooleanField(default=False)
     created = models.DateTimeField(auto_now_add=True)
+
+    objects = AuditedQuerySet.as_manager()
 
     class Meta:
         ordering = ["application__name", "name"]
@@ -141,6 +153,8 @@ class Member(models.Model):
     #: the live connection's channel; empty when not connected
     channel = models.CharField(max_length=200, blank=True, default="")
     last_seen = models.DateTimeField(null=True, blank=True)
+    #: the same on the steady clock, for comparing; None: not since the appliance started
+    seen_s = models.FloatField(null=True, editable=False)
     #: since when the connected member has held another configuration than it should; set once that has lasted
     behind_since = models.DateTimeField(null=True, blank=True)
     created = models.DateTimeField(auto_now_add=True)
@@ -158,7 +172,12 @@ class Member(models.Model):
         without closing (web was killed) leaves its channel behind."""
         if not self.channel or self.state != self.State.APPROVED:
             return bool(self.channel)
-        return self.last_seen is not None and (timezone.now() - self.last_seen).total_seconds() < FRESH_S
+        return self.fresh
+
+    @property
+    def fresh(self) -> bool:
+        """Whether it sent a message within :data:`FRESH_S`."""
+        return self.seen_s is not None and 0 <= clock.steady() - self.seen_s < FRESH_S
 
     @property
     def behind(self) -> bool:
@@ -169,11 +188,15 @@ class Member(models.Model):
 class Node(Member):
     """A box with a node daemon."""
 
+    objects = AuditedQuerySet.as_manager()
+
 
 class Gateway(Member):
     """A gateway process; ``address`` is where clients reach it."""
 
     address = models.CharField(max_length=200, blank=True, default="")
+
+    objects = AuditedQuerySet.as_manager()
 
 
 class Device(models.Model):
@@ -308,18 +331,62 @@ class Fault(models.Model):
 
 
 class ApiKey(models.Model):
-    """Lets a client send queries. Only its hash is kept; ``prefix`` identifies it to operators."""
+    """Lets a client send queries, within limits. Only its hash is kept; ``prefix`` identifies it to operators."""
 
     name = models.CharField(max_length=63, unique=True, validators=[name_validator])
     prefix = models.CharField(max_length=8)
     key_hash = models.CharField(max_length=64, unique=True)
+    #: names of the applications that it reaches; null: all. A name stays when its application goes
+    applications = models.JSONField(null=True, blank=True, default=None)
+    #: queries/s, and how many may come at once after a pause; null: no limit
+    rate = models.FloatField(null=True, blank=True, validators=[MinValueValidator(0.001), MaxValueValidator(1e6)])
+    burst = models.PositiveIntegerField(
+        null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(1_000_000)]
+    )
+    #: part of an application's capacity that it gets at most while the application refuses queries; null: no limit
+    share = models.FloatField(null=True, blank=True, validators=[MinValueValidator(0.001), MaxValueValidator(1)])
+    expires = models.DateTimeField(null=True, blank=True)
     created = models.DateTimeField(auto_now_add=True)
+
+    objects = AuditedQuerySet.as_manager()
 
     class Meta:
         verbose_name = "API key"
 
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix}…)"
+
+    @property
+    def expired(self) -> bool:
+        """Whether its time is over."""
+        return self.expires is not None and self.expires <= timezone.now()
+
+
+class ApiToken(models.Model):
+    """Lets a program use the REST API as an account. Only its hash is kept; ``role`` narrows the account's role."""
+
+    name = models.CharField(max_length=63, unique=True, validators=[name_validator])
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_tokens")
+    role = models.CharField(max_length=11, choices=[(label, label) for label in BY_LABEL])
+    prefix = models.CharField(max_length=8)
+    token_hash = models.CharField(max_length=64, unique=True)
+    expires = models.DateTimeField(null=True, blank=True)
+    last_used = models.DateTimeField(null=True, blank=True)
+    created = models.DateTimeField(auto_now_add=True)
+
+    objects = AuditedQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = "API token"
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.prefix}…)"
+
+    @property
+    def expired(self) -> bool:
+        """Whether its time is over."""
+        return self.expires is not None and self.expires <= timezone.now()
 
 
 class JoinToken(models.Model):
@@ -329,6 +396,8 @@ class JoinToken(models.Model):
     token_hash = models.CharField(max_length=64, unique=True)
     auto_approve = models.BooleanField(default=False)
     created = models.DateTimeField(auto_now_add=True)
+
+    objects = AuditedQuerySet.as_manager()
 
     def __str__(self) -> str:
         return self.name

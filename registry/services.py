@@ -97,27 +97,15 @@ def delete_application(application: Application, drain: bool = False) -> bool:
 
 
 def _remove_application(application: Application) -> None:
-    digests = set(application.variants.values_list("digest", flat=True))
-    digests |= set(ValidationSet.objects.filter(application=application).values_list("digest", flat=True))
     for variant in application.variants.all():
         profiling.cancel(variant.profile_jobs.filter(state__in=profiling.OPEN), "the variant was deleted")
     application.delete()
     events.changed("application", application.name)
-    _release_on_commit(digests)
 
 
 def _in_use(what: str, variants: Iterable[Variant], resident: dict[int, list[str]]) -> str:
     places = "; ".join(f"{v.name} on {', '.join(resident[v.pk])}" for v in variants if v.pk in resident)
     return f"{what} is in use: {places}. Add ?drain=true to take it out of the plan first and delete it then"
-
-
-def _release_on_commit(digests: Iterable[str]) -> None:
-    def release() -> None:
-        for digest in digests:
-            storage.release(digest)
-
-    # Outside of the transaction: storing a file takes the store's lock first and the database's second.
-    transaction.on_commit(release)
 
 
 # --- variants -------------------------------------------------------------------------------------------------------
@@ -277,11 +265,10 @@ def _remove_variant(variant: Variant) -> None:
     name, planned = str(variant), variant.state in Variant.PLANNED
     variant.delete()
     events.changed("variant", name, replan=planned)
-    _release_on_commit([variant.digest])
 
 
 def finish_drains() -> list[str]:
-    """Delete what drains and is held nowhere any more, and uploads whose process died. Called every few seconds.
+    """Delete what drains and is held nowhere any more. Called every few seconds.
 
     Returns the names of what went.
     """
@@ -296,7 +283,6 @@ def finish_drains() -> list[str]:
             gone.append(application.name)
     if gone:
         logger.info("drained", gone=gone)
-    storage.sweep()
     return gone
 
 
@@ -320,7 +306,6 @@ def set_validation(application: Application, metric: str, incoming: storage.Inco
             try:
                 with transaction.atomic():
                     _still(application)
-                    old = ValidationSet.objects.filter(application=application).first()
                     incoming.place()
                     validation, first = ValidationSet.objects.update_or_create(
                         application=application,
@@ -336,8 +321,6 @@ def set_validation(application: Application, metric: str, incoming: storage.Inco
             except BaseException:
                 storage.release_locked(digest)
                 raise
-            if old is not None and old.digest != digest:
-                storage.release_locked(old.digest)
     finally:
         incoming.discard()
     return validation, first
@@ -359,4 +342,3 @@ def delete_validation(application: Application) -> None:
             raise Conflict(f"the validation set is in use: {names} have no accuracy until they are measured with it")
         validation.delete()
         events.changed("validation_set", application.name)
-        _release_on_commit([validation.digest])

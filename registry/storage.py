@@ -1,9 +1,9 @@
 """The content-addressed store of models and validation sets: ``NEREUS_HOME/models/ab/abcdef…`` by sha256.
 
 A file comes in through :class:`Incoming`, which hashes while it writes, and gets its place by an atomic rename. Rows of
-:class:`~registry.models.Variant` and :class:`~registry.models.ValidationSet` are the references; the file goes with the
-last of them. Placing-with-its-row and releasing exclude each other by a file lock (:func:`lock`), because the web
-workers and the scheduler both do either.
+:class:`~registry.models.Variant` and :class:`~registry.models.ValidationSet` are the references; a file goes some
+minutes after the last of them (:func:`sweep`). Placing-with-its-row and removing exclude each other by a file lock
+(:func:`lock`), because web places and the scheduler removes.
 """
 
 from __future__ import annotations
@@ -15,17 +15,23 @@ import hashlib
 import os
 import re
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from django.conf import settings
 
+from registry import clock
 from registry.errors import NoSpace, UploadTooLarge
 
 CHUNK = 1 << 20
-#: an incoming file that nobody has written to for this long lost its process
-STALE_S = 6 * 3600
+#: an upload that has not grown for this long lost its process
+STALE_S = 3600.0
+#: a file that no row has needed for this long is removed
+LATE_S = 600.0
+SWEEP_EVERY_S = 60.0
+
+_uploads, _orphans = clock.Unchanged(), clock.Unchanged()
+_swept_at: float | None = None
 
 
 def root() -> Path:
@@ -160,14 +166,8 @@ def referenced(digest: str) -> bool:
     return Variant.objects.filter(digest=digest).exists() or ValidationSet.objects.filter(digest=digest).exists()
 
 
-def release(digest: str) -> bool:
-    """Remove the file if no row needs it (call once the row's deletion is committed). True when it went."""
-    with lock():
-        return release_locked(digest)
-
-
 def release_locked(digest: str) -> bool:
-    """As :func:`release`, for a caller that holds the lock."""
+    """Remove a file that was placed and whose row was not committed; call within :func:`lock`. True when it went."""
     if referenced(digest):
         return False
     target = path(digest)
@@ -178,13 +178,60 @@ def release_locked(digest: str) -> bool:
     return existed
 
 
-def sweep(now: float | None = None) -> int:
-    """Remove incoming files whose process died. Returns how many."""
-    now = time.time() if now is None else now
-    gone = 0
-    for file in _incoming_folder().iterdir():
+def sweep() -> int:
+    """Remove uploads whose process died, and files in the store that no row has needed for :data:`LATE_S`.
+
+    Late, because a power cut or a restored copy may bring back rows, and nodes fetch what the last plan named. Returns
+    how many files went.
+    """
+    global _swept_at
+    now = clock.steady()
+    if _swept_at is not None and now - _swept_at < SWEEP_EVERY_S:
+        return 0
+    _swept_at = now
+    with kept(exclusive=True) as alone:
+        return _sweep_uploads() + (_sweep_orphans() if alone else 0)
+
+
+def _sweep_uploads() -> int:
+    sizes: dict[Path, int] = {}
+    for file in [*_incoming_folder().iterdir(), *settings.NEREUS.home.glob("*.upload*")]:
         with contextlib.suppress(FileNotFoundError):
-            if now - file.stat().st_mtime > STALE_S:
-                file.unlink()
-                gone += 1
+            sizes[file] = file.stat().st_size
+    stale = [file for file, seconds in _uploads.ages(sizes).items() if seconds > STALE_S]
+    for file in stale:
+        file.unlink(missing_ok=True)
+    return len(stale)
+
+
+def _sweep_orphans() -> int:
+    there = {file.name for file in root().glob("??/*")}
+    orphans = dict.fromkeys(there - digests(), True)
+    gone = 0
+    for digest, seconds in _orphans.ages(orphans).items():
+        if seconds > LATE_S:
+            with lock():
+                gone += release_locked(digest)
     return gone
+
+
+def digests() -> set[str]:
+    """Digests of all files that rows need."""
+    from registry.models import ValidationSet, Variant
+
+    return {digest for model in (Variant, ValidationSet) for digest in model.objects.values_list("digest", flat=True)}
+
+
+@contextlib.contextmanager
+def kept(exclusive: bool = False) -> Iterator[bool]:
+    """While held, no file leaves the store: for a backup, which reads rows first and files afterwards.
+
+    ``exclusive``: for the sweep, which does not wait; yields whether nobody holds it.
+    """
+    root().mkdir(parents=True, exist_ok=True)
+    with open(root() / ".kept", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB if exclusive else fcntl.LOCK_SH)
+            yield True
+        except BlockingIOError:
+            yield False

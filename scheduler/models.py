@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from django.db import models
 
+from registry.audit.tracking import AuditedQuerySet
+
 
 class Plan(models.Model):
     """One allocation that was decided: its inputs, its outcome and its reasons. The id is the plan's version."""
@@ -45,6 +47,8 @@ class Choice(models.Model):
     setting = models.CharField(max_length=20, primary_key=True)
     value = models.CharField(max_length=40)
     changed = models.DateTimeField(auto_now=True)
+
+    objects = AuditedQuerySet.as_manager()
 
     class Meta:
         ordering = ["setting"]

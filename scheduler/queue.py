@@ -7,7 +7,10 @@ from typing import Any
 from celery import current_app
 from django.db import transaction
 
+#: seconds for which a task may wait: later the periodic tasks have done the same, or will do it with a fresher state
+EXPIRES_S = 30.0
+
 
 def send(task: str, **arguments: Any) -> None:
     """Queue a task by its registered name, once the current transaction is committed (at once outside of one)."""
-    transaction.on_commit(lambda: current_app.send_task(task, kwargs=arguments))
+    transaction.on_commit(lambda: current_app.send_task(task, kwargs=arguments, expires=EXPIRES_S))

@@ -10,14 +10,22 @@ logger = log.get("tasks")
 
 
 @shared_task(name="scheduler.plan")
-def plan(trigger: str, detail: str = "") -> None:
-    """Solve and push a plan. Runs on the planning queue, whose one worker makes it one solve at a time."""
+def plan(trigger: str, detail: str = "", ticket: int | None = None) -> None:
+    """Solve and push a plan, unless one that started after the request is made already (``ticket``: its number).
+
+    Runs on the planning queue, whose one worker makes it one solve at a time.
+    """
     from scheduler import live
-    from scheduler.control import planner, requests
+    from scheduler.control import planner, requests, superseded
     from scheduler.members import push
 
+    if ticket is not None and superseded.superseded(ticket):
+        logger.info("plan_superseded", trigger=trigger, detail=detail)
+        return
+    number = superseded.start()
     observed = requests.started()
     made = planner.make_plan(trigger, detail, observed)
+    superseded.finish(number)
     if made is not None:
         push.push_all()
         live.publish("plan", planner.summary(made))
@@ -41,14 +49,26 @@ def push_configs() -> None:
 
 @shared_task(name="scheduler.tend")
 def tend() -> None:
-    """Periodic upkeep: lost jobs, finished drains, silent devices, old plans."""
+    """Periodic upkeep: lost jobs, finished drains, silent devices, files and rows that nothing needs."""
+    from registry import storage
+    from registry.audit import recording as audit
     from registry.services import finish_drains
+    from scheduler import retention
     from scheduler.control import upkeep
     from scheduler.profiling.dispatch import dispatch, requeue_silent
 
-    upkeep.write_off_silent_devices()
-    finish_drains()
-    requeue_silent()
-    dispatch()
-    upkeep.replan_if_devices_changed()
-    upkeep.forget_old_plans()
+    for step in (
+        upkeep.write_off_silent_devices,
+        finish_drains,
+        requeue_silent,
+        dispatch,
+        upkeep.replan_if_devices_changed,
+        storage.sweep,
+        retention.enforce,
+        audit.prune,
+    ):
+        try:
+            step()
+        except Exception:
+            # The others must not wait until this one works again.
+            logger.exception("upkeep_failed", step=step.__name__)

@@ -2,27 +2,95 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
+from django.db.models import Q
+from django.utils import timezone
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
-from rest_framework.authentication import BaseAuthentication, TokenAuthentication, get_authorization_header
+from rest_framework.authentication import BaseAuthentication, get_authorization_header
+from rest_framework.exceptions import AuthenticationFailed, NotAuthenticated, Throttled
 from rest_framework.permissions import BasePermission
 
+from registry.access import table
+from registry.access.roles import AccessRole, caller_role
+from registry.access.throttles import StrangerThrottle
 from registry.members import node_by_credential
-from registry.models import Node
+from registry.models import ApiToken, Node, hash_secret
+
+#: how often a token's last use is written
+USED_EVERY = timedelta(minutes=1)
 
 
-class BearerAuthentication(TokenAuthentication):
-    """``Authorization: Bearer TOKEN``; the framework's own word ``Token`` is understood too."""
+def token_of(authorization: bytes) -> ApiToken | None:
+    """The API token of an ``Authorization`` header's value: ``Bearer TOKEN``, or the REST framework's ``Token``.
 
-    keyword = "Bearer"
+    None where the header is of another scheme.
+
+    Raises:
+        AuthenticationFailed: malformed, unknown, expired, or of an account that is not active.
+    """
+    parts = authorization.split()
+    if not parts or parts[0].lower() not in (b"bearer", b"token"):
+        return None
+    if len(parts) != 2:
+        raise AuthenticationFailed("Authorization: must be 'Bearer TOKEN', without spaces in the token")
+    token = ApiToken.objects.select_related("user").filter(token_hash=hash_secret(parts[1].decode("latin-1"))).first()
+    if token is None or not token.user.is_active:
+        raise AuthenticationFailed("Authorization: this token is not known")
+    if token.expired:
+        raise AuthenticationFailed(f"Authorization: this token expired at {token.expires:%Y-%m-%d %H:%M} UTC")
+    return token
+
+
+class BearerAuthentication(BaseAuthentication):
+    """An account by its API token."""
 
     def authenticate(self, request):
-        scheme = get_authorization_header(request).split(b" ", 1)[0].lower()
-        # An instance serves one request, so this names the scheme that its caller used.
-        self.keyword = "Token" if scheme == b"token" else "Bearer"
-        return super().authenticate(request)
+        try:
+            token = token_of(get_authorization_header(request))
+        except AuthenticationFailed:
+            slow_down(request)
+            raise
+        if token is None:
+            return None
+        now = timezone.now()
+        unused = Q(last_used=None) | Q(last_used__lt=now - USED_EVERY) | Q(last_used__gt=now)
+        ApiToken.objects.filter(unused, pk=token.pk).update(last_used=now)
+        return token.user, token
 
     def authenticate_header(self, request) -> str:
         return 'Bearer realm="nereus"'
+
+
+def slow_down(request) -> None:
+    """Count a request without a valid account. Raises Throttled beyond the rate for its address."""
+    throttle = StrangerThrottle()
+    if not throttle.allow_request(request, None):
+        raise Throttled(throttle.wait())
+
+
+class RolePermission(BasePermission):
+    """What :mod:`registry.access.table` permits the caller's role."""
+
+    message = "The role does not permit this."
+
+    def has_permission(self, request, view) -> bool:
+        name = request.resolver_match.view_name
+        role = caller_role(request)
+        if isinstance(request.user, NodeUser):
+            return name in table.MEMBER_ADDRESSES
+        if not request.user or not request.user.is_authenticated:
+            slow_down(request)
+            raise NotAuthenticated
+        needed = table.least(name, request.method)
+        if needed is None and not hasattr(view, request.method.lower()):
+            # The view answers that there is no such method.
+            return role > AccessRole.ANYONE
+        if request.method == "OPTIONS":
+            needed = min(table.methods(name).values(), default=None)
+        if needed is not None and role < needed:
+            self.message = f"This needs the role {needed.label}; the caller's is {role.label}."
+        return needed is not None and role >= needed
 
 
 class NodeUser:
@@ -30,7 +98,7 @@ class NodeUser:
 
     is_authenticated = True
     is_active = True
-    is_staff = False
+    is_anonymous = False
 
     def __init__(self, node: Node):
         self.node = node
@@ -50,19 +118,16 @@ class NodeAuthentication(BaseAuthentication):
         return 'Bearer realm="nereus"'
 
 
-class StaffOrNode(BasePermission):
-    """Operators and approved nodes."""
-
-    def has_permission(self, request, view) -> bool:
-        return bool(request.user and (request.user.is_staff or isinstance(request.user, NodeUser)))
-
-
 class _BearerScheme(OpenApiAuthenticationExtension):
     target_class = BearerAuthentication
     name = "apiToken"
 
     def get_security_definition(self, auto_schema):
-        return {"type": "http", "scheme": "bearer", "description": "An operator's API token (credentials.json)."}
+        return {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "An account's API token, limited to the token's role.",
+        }
 
 
 class _NodeScheme(OpenApiAuthenticationExtension):

@@ -1,50 +1,58 @@
-"""Limit on request bodies before Django spools them to disk (as it does under ASGI)."""
+"""Limits on request bodies before Django spools them to disk (as it does under ASGI): size, patience, and who may send
+more than a megabyte."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import time
 from collections.abc import Awaitable, Callable
+from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
+from channels.db import database_sync_to_async
+from django.conf import settings
+from django.contrib.auth import get_user
+from django.contrib.sessions.backends.db import SessionStore
+from django.http import HttpRequest
+from django.urls import Resolver404, resolve
+from rest_framework.exceptions import AuthenticationFailed, NotAuthenticated, PermissionDenied
+
+from registry.access import table
+from registry.access.roles import BY_LABEL, AccessRole, role_of
+from registry.api.authentication import token_of
 from registry.api.parsing import MAX_JSON_BYTES, MULTIPART_SLACK
 from registry.api.problems import MEDIA_TYPE, describe
-from registry.errors import UploadTooLarge
+from registry.errors import Busy, TooSlow, UploadTooLarge
 
 _UPLOAD = re.compile(r"/api/v1/applications/[^/]+/(variants|validation-set)/")
-
-
-class _Passed(Exception):
-    pass
+#: bytes that any caller may send
+SMALL = MAX_JSON_BYTES + MULTIPART_SLACK
+#: uploads of more than :data:`SMALL` bytes that are received at once
+UPLOADS = 2
+#: seconds that a sender may be silent, and the bytes/s that it must send on average after as long
+SILENCE_S = 30.0
+LEAST_RATE = 16 * 1024
 
 
 class BodyLimit:
-    """ASGI middleware: at most ``limit`` bytes a body (and what multipart adds), by announcement or by count; else 413
-    as a problem, with the connection closed rather than drained."""
+    """ASGI middleware: at most ``limit`` bytes a body (and what multipart adds), by announcement or by count, and more
+    than :data:`SMALL` bytes only from callers that may upload there; else a problem, with the connection closed rather
+    than drained."""
 
-    def __init__(self, app: Callable[..., Awaitable[None]], limit: int):
+    def __init__(self, app: Callable[..., Awaitable[None]], limit: int, silence_s: float = SILENCE_S):
         self._app = app
         self._limit = limit
+        self._silence_s = silence_s
+        self._uploads = 0
 
     async def __call__(self, scope: dict[str, Any], receive: Callable, send: Callable) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        most = self._most(scope)
-        announced = dict(scope["headers"]).get(b"content-length", b"")
-        if announced.isdigit() and int(announced) > most:
-            await self._refuse(scope, send)
-            return
-        seen = 0
+        body = _Body(self, scope, receive)
         answering = False
-
-        async def counted() -> dict[str, Any]:
-            nonlocal seen
-            message = await receive()
-            seen += len(message.get("body", b""))
-            if seen > most:
-                raise _Passed
-            return message
 
         async def noted(message: dict[str, Any]) -> None:
             nonlocal answering
@@ -52,34 +60,139 @@ class BodyLimit:
             await send(message)
 
         try:
-            await self._app(scope, counted, noted)
-        except _Passed:
+            announced = dict(scope["headers"]).get(b"content-length", b"")
+            # No number of more digits is a length that anything here accepts.
+            await body.expect(int(announced[:20]) if announced.isdigit() else 0)
+            await self._app(scope, body.receive, noted)
+        except _Refused as refused:
             if not answering:
-                await self._refuse(scope, send)
+                await _answer(refused.__cause__, send)
+        finally:
+            body.leave()
 
-    def _uploads(self, scope: dict[str, Any]) -> bool:
-        """Whether somebody who at least claims to be known sends a file to where files go."""
-        names = {name for name, _ in scope["headers"]}
-        return bool(_UPLOAD.fullmatch(scope["path"])) and bool(names & {b"authorization", b"cookie"})
+    def most(self, upload: bool) -> int:
+        """Bytes that a body has at most."""
+        return self._limit + MULTIPART_SLACK if upload else min(self._limit, MAX_JSON_BYTES) + MULTIPART_SLACK
 
-    def _most(self, scope: dict[str, Any]) -> int:
-        return (
-            self._limit + MULTIPART_SLACK
-            if self._uploads(scope)
-            else min(self._limit, MAX_JSON_BYTES) + MULTIPART_SLACK
-        )
+    def too_large(self, upload: bool) -> Exception:
+        """The error for a larger one."""
+        if upload:
+            return UploadTooLarge("file", self._limit, "NEREUS_MAX_UPLOAD_MB")
+        return UploadTooLarge("body", MAX_JSON_BYTES)
 
-    async def _refuse(self, scope: dict[str, Any], send: Callable) -> None:
-        if self._uploads(scope):
-            fault = UploadTooLarge("file", self._limit, "NEREUS_MAX_UPLOAD_MB")
-        else:
-            fault = UploadTooLarge("body", MAX_JSON_BYTES)
-        problem, _ = describe(fault)
-        content = json.dumps(problem).encode()
-        headers = [
-            (b"content-type", MEDIA_TYPE.encode()),
-            (b"content-length", str(len(content)).encode()),
-            (b"connection", b"close"),
-        ]
-        await send({"type": "http.response.start", "status": 413, "headers": headers})
-        await send({"type": "http.response.body", "body": content})
+    def enter(self) -> None:
+        """Begin to receive a large upload. Raises Busy."""
+        if self._uploads >= UPLOADS:
+            raise Busy(f"{UPLOADS} large uploads are being received, the most at once; try again", 10)
+        self._uploads += 1
+
+    def leave(self) -> None:
+        """A large upload has ended."""
+        self._uploads -= 1
+
+    @property
+    def silence_s(self) -> float:
+        """Seconds that a sender may be silent."""
+        return self._silence_s
+
+
+class _Refused(Exception):
+    """The body is not received; the cause says why."""
+
+
+class _Body:
+    """One request's body: passes on what the limits permit."""
+
+    def __init__(self, limits: BodyLimit, scope: dict[str, Any], receive: Callable):
+        self._limits = limits
+        self._scope = scope
+        self._receive = receive
+        self._upload = bool(_UPLOAD.fullmatch(scope["path"]))
+        self._seen = 0
+        self._began = time.monotonic()
+        self._admitted = False
+        self._ended = False
+
+    async def expect(self, size: int) -> None:
+        """Check the size so far, or as announced. Raises _Refused."""
+        try:
+            if size > SMALL and self._upload and not self._admitted:
+                # Who is permitted less than that learns nothing of limits.
+                await _check_caller(self._scope)
+                self._limits.enter()
+                self._admitted = True
+            if size > self._limits.most(self._upload):
+                raise self._limits.too_large(self._upload)
+        except Exception as error:
+            raise _Refused from error
+
+    async def receive(self) -> dict[str, Any]:
+        """The next message. Raises _Refused."""
+        if self._ended:
+            return await self._receive()
+        try:
+            message = await asyncio.wait_for(self._receive(), self._limits.silence_s)
+        except TimeoutError:
+            raise _Refused from TooSlow(f"no data for {self._limits.silence_s:g} s")
+        self._seen += len(message.get("body", b""))
+        self._ended = not message.get("more_body", False)
+        await self.expect(self._seen)
+        lasted = time.monotonic() - self._began
+        if not self._ended and lasted > self._limits.silence_s and self._seen < LEAST_RATE * lasted:
+            raise _Refused from TooSlow(f"less than {LEAST_RATE} bytes/s on average")
+        if self._ended:
+            self.leave()
+        return message
+
+    def leave(self) -> None:
+        """The body has ended, or its request."""
+        if self._admitted:
+            self._admitted = False
+            self._ended = True
+            self._limits.leave()
+
+
+async def _check_caller(scope: dict[str, Any]) -> None:
+    """Raises AuthenticationFailed, NotAuthenticated or PermissionDenied, as the view would."""
+    try:
+        name = resolve(scope["path"]).view_name
+    except Resolver404:
+        raise NotAuthenticated from None
+    role = await database_sync_to_async(_role)(dict(scope["headers"]))
+    if role == AccessRole.ANYONE:
+        error = NotAuthenticated()
+        error.auth_header = 'Bearer realm="nereus"'
+        raise error
+    needed = table.least(name, scope["method"])
+    if needed is None or role < needed:
+        raise PermissionDenied(f"The role {role.label} does not permit uploads here.")
+
+
+def _role(headers: dict[bytes, bytes]) -> AccessRole:
+    token = token_of(headers.get(b"authorization", b""))
+    if token is not None:
+        return min(role_of(token.user), BY_LABEL.get(token.role, AccessRole.ANYONE))
+    try:
+        cookie = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1")).get(settings.SESSION_COOKIE_NAME)
+    except CookieError:
+        cookie = None
+    if cookie is None:
+        return AccessRole.ANYONE
+    request = HttpRequest()
+    request.session = SessionStore(cookie.value)
+    return role_of(get_user(request))
+
+
+async def _answer(fault: BaseException | None, send: Callable) -> None:
+    if isinstance(fault, AuthenticationFailed):
+        fault.auth_header = 'Bearer realm="nereus"'
+    problem, headers = describe(fault)
+    content = json.dumps(problem).encode()
+    head = [
+        (b"content-type", MEDIA_TYPE.encode()),
+        (b"content-length", str(len(content)).encode()),
+        (b"connection", b"close"),
+        *((name.lower().encode(), value.encode()) for name, value in headers.items()),
+    ]
+    await send({"type": "http.response.start", "status": problem["status"], "headers": head})
+    await send({"type": "http.response.body", "body": content})

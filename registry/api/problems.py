@@ -17,7 +17,7 @@ from rest_framework import exceptions, serializers
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
-from registry.errors import Busy, Conflict, InputFault, InvalidInput, NoSpace, UploadTooLarge
+from registry.errors import Busy, Conflict, InputFault, InvalidInput, NoSpace, TooSlow, UploadTooLarge
 from workers import log
 
 logger = log.get("registry.api")
@@ -72,6 +72,8 @@ def describe(error: Exception) -> tuple[dict[str, Any], dict[str, str]]:
             return body(413, str(error), "too-large", [InputFault(error.field, error.detail)]), {}
         case Busy():
             return body(503, error.detail, "busy"), {"Retry-After": str(error.retry_after_s)}
+        case TooSlow():
+            return body(408, f"The body came too slowly: {error}.", "too-slow"), {}
         case NoSpace():
             return body(507, str(error), "no-space"), {}
         case Http404():

@@ -3,7 +3,7 @@
 from django.urls import path, re_path
 from drf_spectacular.views import SpectacularAPIView
 
-from registry.api.views import applications, blobs, members, profiles, secrets, variants
+from registry.api.views import applications, audit, blobs, members, profiles, secrets, variants
 
 urlpatterns = [
     path("schema/", SpectacularAPIView.as_view(), name="schema"),
@@ -33,6 +33,9 @@ urlpatterns = [
     path("devices/<path:ref>/", members.DeviceDetail.as_view(), name="device"),
     path("api-keys/", secrets.ApiKeyList.as_view(), name="api-keys"),
     path("api-keys/<str:name>/", secrets.ApiKeyDetail.as_view(), name="api-key"),
+    path("api-tokens/", secrets.ApiTokenList.as_view(), name="api-tokens"),
+    path("api-tokens/<str:name>/", secrets.ApiTokenDetail.as_view(), name="api-token"),
+    path("audit/", audit.AuditList.as_view(), name="audit-list"),
     path("join-tokens/", secrets.JoinTokenList.as_view(), name="join-tokens"),
     path("join-tokens/<str:name>/", secrets.JoinTokenDetail.as_view(), name="join-token"),
     re_path(r"^blobs/(?P<digest>[0-9a-f]{64})/$", blobs.Blob.as_view(), name="blob"),

@@ -5,12 +5,16 @@ MAX_MODEL_BYTES = 2 * 2**30 - 1
 #: over the main graph, its subgraphs and functions together
 MAX_NODES = 50_000
 MAX_TENSORS = 50_000
+#: inputs of a model, and outputs
+MAX_INTERFACE = 1000
 #: of any tensor inside a model
 MAX_RANK = 8
 #: of an initializer's dimensions
 MAX_DIM = 2**31 - 1
 #: graphs within graphs (If, Loop, Scan)
 MAX_DEPTH = 8
+#: of one constant of text: each takes many times its two bytes in the file
+MAX_STRINGS = 5_000_000
 #: of one constant inside the graph, once made dense
 MAX_ELEMENTS = 2**29
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,17 +15,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from registry.errors import Busy, InputFault, InvalidInput
-from registry.inspection import limits
+from registry.errors import Conflict, InputFault, InvalidInput
+from registry.inspection import limits, queue
 from registry.inspection.worker import out_of_memory
-from workers import log
+from workers import confinement, log
 from workers.settings import Settings
 
 logger = log.get("registry.inspection")
 
 _CODE = Path(__file__).resolve().parent.parent.parent
-#: how long an upload waits for the inspection before it
-MAX_WAIT_S = 30
 
 
 def inspect_model(
@@ -42,22 +40,70 @@ def inspect_model(
     Raises:
         InvalidInput: it cannot be a variant; fields begin with ``file``.
         Busy: other inspections are in the way.
+        Conflict: this box cannot isolate it, and its settings demand that.
     """
-    order = {"kind": "model", "path": str(path), "signature": signature}
-    return _inspect({**order, "sizes": list(sizes), "padding": sorted(padding or ())}, settings)
+    order = {"kind": "model", "signature": signature}
+    return _inspect(path, {**order, "sizes": list(sizes), "padding": sorted(padding or ())}, settings)
 
 
 def inspect_validation(path: Path, signature: dict[str, Any], metric: str, settings: Settings) -> dict[str, Any]:
     """Facts (``rows``) about an ``.npz`` validation set that fits the signature. Raises as :func:`inspect_model`."""
-    return _inspect({"kind": "validation", "path": str(path), "signature": signature, "metric": metric}, settings)
+    return _inspect(path, {"kind": "validation", "signature": signature, "metric": metric}, settings)
 
 
-def _inspect(order: dict[str, Any], settings: Settings) -> dict[str, Any]:
-    order = {**order, "cpu_s": settings.inspect_seconds, "memory_bytes": settings.inspect_memory_bytes}
+def warning(settings: Settings) -> str:
+    """For operators: how this box falls short of isolating uploads, and what follows; empty where it does not."""
+    isolation = confinement.isolation()
+    if isolation.complete:
+        return ""
+    if settings.require_isolation:
+        return f"Uploads are refused (NEREUS_REQUIRE_ISOLATION=1): they would be {isolation}."
+    return (
+        f"Uploaded models are {isolation}. They run with limits of time and memory alone: upload only what you trust, "
+        "or set NEREUS_REQUIRE_ISOLATION=1 to refuse uploads."
+    )
+
+
+def _inspect(path: Path, order: dict[str, Any], settings: Settings) -> dict[str, Any]:
+    if settings.require_isolation and (shortcoming := warning(settings)):
+        raise Conflict(shortcoming)
     # The process runs at the lowest priority: on a busy box its CPU seconds take longer on the wall.
     wall_s = 3 * settings.inspect_seconds + 10
-    with one_at_a_time(settings), tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+    order = {**order, "cpu_s": settings.inspect_seconds, "memory_bytes": settings.inspect_memory_bytes}
+    memory = limits.RUNTIME_BYTES + settings.inspect_memory_bytes + limits.MODEL_COPIES * path.stat().st_size
+    with queue.place(settings.home / "models", wall_s, memory) as place, _alone(path, place) as file:
         started = time.monotonic()
+        verdict = _run({**order, "path": str(file), "private": str(settings.home)}, wall_s)
+        seconds = time.monotonic() - started
+    if verdict["faults"]:
+        raise InvalidInput(InputFault(*fault) for fault in verdict["faults"])
+    return {**verdict["facts"], "seconds": round(seconds, 3)}
+
+
+@contextlib.contextmanager
+def _alone(path: Path, folder: Path) -> Iterator[Path]:
+    """The file as the only one of a folder: whatever it refers to beside itself is not there."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700)
+    try:
+        alone = folder / "upload"
+        try:
+            os.link(path, alone)
+        except OSError:
+            # Another file system, or one without links.
+            shutil.copyfile(path, alone)
+        yield alone
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run(order: dict[str, Any], wall_s: float) -> dict[str, Any]:
+    """The verdict of a process that inspects.
+
+    Raises:
+        InvalidInput: the process ended without one; the fault says how.
+    """
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         try:
             code = subprocess.run(
                 [sys.executable, "-m", "registry.inspection.worker"],
@@ -75,24 +121,21 @@ def _inspect(order: dict[str, Any], settings: Settings) -> dict[str, Any]:
                     "OMP_NUM_THREADS": "1",
                     "OPENBLAS_NUM_THREADS": "1",
                     "CUDA_VISIBLE_DEVICES": "",
+                    "ORT_DISABLE_TELEMETRY": "1",
                 },
                 start_new_session=True,
                 check=False,
             ).returncode
         except subprocess.TimeoutExpired:
-            raise InvalidInput([InputFault("file", f"could not be inspected within {wall_s} s")]) from None
-        seconds = time.monotonic() - started
+            detail = f"could not be inspected within {wall_s} s; the limit follows from NEREUS_INSPECT_SECONDS"
+            raise InvalidInput([InputFault("file", detail)]) from None
         verdict = _read_verdict(output)
         if code != 0 or verdict is None:
             errors.seek(max(0, errors.seek(0, os.SEEK_END) - 4000))
             complaint = errors.read().decode(errors="replace")
-            logger.warning(
-                "inspection_died", kind=order["kind"], code=code, seconds=round(seconds, 2), stderr=complaint
-            )
+            logger.warning("inspection_died", kind=order["kind"], code=code, stderr=complaint)
             raise InvalidInput([InputFault("file", _why_dead(code, complaint, order))])
-    if verdict["faults"]:
-        raise InvalidInput(InputFault(*fault) for fault in verdict["faults"])
-    return {**verdict["facts"], "seconds": round(seconds, 3)}
+    return verdict
 
 
 def _read_verdict(output) -> dict[str, Any] | None:
@@ -116,27 +159,6 @@ def _why_dead(code: int, complaint: str, order: dict[str, Any]) -> str:
     if code == -signal.SIGKILL:
         return f"was stopped: it takes more than {order['cpu_s']} s of CPU time or more memory than this box has"
     if code < 0:
-        return f"crashes the runtime that loads it ({signal.Signals(-code).name})"
+        name = signal.Signals(-code).name
+        return f"crashes the runtime that loads it ({name}), as some do when memory ends (NEREUS_INSPECT_MEMORY_MB)"
     return "could not be inspected; the log says why"
-
-
-@contextlib.contextmanager
-def one_at_a_time(settings: Settings) -> Iterator[None]:
-    """One inspection on this box: two at their memory limit could push inference out of memory.
-
-    Raises:
-        Busy: after :data:`MAX_WAIT_S`.
-    """
-    folder = settings.home / "models"
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".inspecting", "w") as file:
-        deadline = time.monotonic() + MAX_WAIT_S
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    raise Busy("other uploads are being inspected", retry_after_s=30) from None
-                time.sleep(0.05)
-        yield

@@ -11,7 +11,7 @@ import numpy as np
 import onnxruntime as ort
 
 from registry.errors import InputFault, InvalidInput
-from registry.signatures import from_onnxruntime
+from registry.signatures import MAX_NAME, from_onnxruntime
 from workers.executor import bfloat16
 from workers.executor.codec import BF16
 from workers.protocol.shapes import OPEN_SIZES
@@ -19,7 +19,7 @@ from workers.protocol.specs import Signature, TensorSpec
 
 ROWS = (1, 3)
 #: largest difference of a row's result, relative, allowed between different batches that contain it
-COMPANY_TOLERANCE = 0.01
+BATCH_TOLERANCE = 0.01
 
 _NUMPY = {
     "BOOL": np.bool_,
@@ -98,7 +98,7 @@ def _invalid(field: str, detail: str) -> InvalidInput:
 
 def _told(tensor: Any) -> dict[str, Any]:
     shape = [size if isinstance(size, int) else -1 for size in tensor.shape or []]
-    return {"name": tensor.name, "datatype": from_onnxruntime(tensor.type) or tensor.type, "shape": shape}
+    return {"name": tensor.name[:MAX_NAME], "datatype": from_onnxruntime(tensor.type) or tensor.type, "shape": shape}
 
 
 def _compare(session: ort.InferenceSession, signature: dict[str, Any]) -> None:
@@ -279,6 +279,6 @@ def _remarks(names: list[str], results: dict[int, list[np.ndarray]]) -> list[str
             a, b = alone[0].astype(np.float64), together[0].astype(np.float64)
             scale = np.max(np.abs(a), initial=1e-6)
             difference = np.max(np.abs(a - b), initial=0.0) / scale
-        if np.isfinite(difference) and difference > COMPANY_TOLERANCE:
+        if np.isfinite(difference) and difference > BATCH_TOLERANCE:
             remarks.append(f"{name}: a row's result changes by {difference:.1%} with the other rows of its batch")
     return remarks

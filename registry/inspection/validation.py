@@ -17,6 +17,7 @@ from registry.errors import InputFault, InvalidInput
 from registry.inspection import limits
 from registry.signatures import DATATYPES
 from workers import metrics
+from workers.executor.validation import MAX_TEXT_BYTES, text_bytes
 
 #: of made-up answers held at a time
 _PIECE_BYTES = 32 * 2**20
@@ -134,6 +135,14 @@ def _check_array(field: str, shape: tuple[int, ...], dtype: np.dtype, tensor: di
         want not in (-1, size) for size, want in zip(shape[1:], expected[1:], strict=False)
     ):
         faults.append(InputFault(f"{field}.shape", f"is {list(shape)}; the application's signature says {expected}"))
+    if right and datatype == "BYTES":
+        width = dtype.itemsize // (4 if dtype.kind == "U" else 1)
+        size = text_bytes(shape, width)
+        if size > MAX_TEXT_BYTES:
+            detail = (
+                f"would take {size} bytes as {math.prod(shape)} texts in an executor; the limit is {MAX_TEXT_BYTES}"
+            )
+            faults.append(InputFault(field, detail))
     return faults
 
 

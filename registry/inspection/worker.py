@@ -1,7 +1,7 @@
 """The inspecting process: ``python -m registry.inspection.worker``, an order on standard input, a verdict on output.
 
-Order (JSON): ``{"kind": "model" | "validation", "path", "signature", "cpu_s", "memory_bytes"}``, with ``"sizes"`` and
-``"padding"`` of a model, ``"metric"`` of a validation set.
+Order (JSON): ``{"kind": "model" | "validation", "path", "private", "signature", "cpu_s", "memory_bytes"}``, with
+``"sizes"`` and ``"padding"`` of a model, ``"metric"`` of a validation set.
 Verdict (JSON): ``{"faults": [[field, detail], ...], "facts": {...}}``; no faults means accepted.
 """
 
@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 
 from registry.errors import InvalidInput
 from registry.inspection import limits
-from registry.inspection.confinement import confine
+from workers.confinement import confine_inspection
 
 
 def main() -> None:
@@ -22,19 +23,34 @@ def main() -> None:
     verdict = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     size = os.path.getsize(order["path"])
-    address_space = limits.RUNTIME_BYTES + order["memory_bytes"] + limits.MODEL_COPIES * size
-    offline = confine(order["cpu_s"], address_space, limits.MAX_OUTPUT_BYTES)
+    isolation, apart = confine_inspection(
+        [_package("registry"), _package("workers"), Path(order["path"]).parent],
+        private=Path(order["private"]),
+        cpu_s=order["cpu_s"],
+        address_space=limits.RUNTIME_BYTES + order["memory_bytes"] + limits.MODEL_COPIES * size,
+        file_bytes=limits.MAX_OUTPUT_BYTES,
+    )
     try:
         facts = _inspect(order)
-        answer = {"faults": [], "facts": {**facts, "offline": offline}}
+        facts |= {"offline": apart or isolation.seccomp, "isolation": str(isolation)}
+        if not isolation.complete:
+            facts["warnings"] = [*facts.get("warnings", ()), f"was inspected {isolation}"]
+        answer = {"faults": [], "facts": facts}
     except InvalidInput as error:
         answer = {"faults": error.faults[: limits.MAX_FAULTS], "facts": {}}
+    except UnicodeDecodeError:
+        # Names that only onnxruntime has read so far, as those of dimensions.
+        answer = {"faults": [["file", "has names that are not UTF-8"]], "facts": {}}
     except MemoryError:
         answer = {"faults": [["file", out_of_memory(order["memory_bytes"])]], "facts": {}}
     json.dump(answer, verdict)
     verdict.flush()
     # Native destructors of a model that was refused need not be trusted either.
     os._exit(0)
+
+
+def _package(name: str) -> Path:
+    return Path(sys.modules[name].__file__).parent
 
 
 def _inspect(order: dict) -> dict:

@@ -9,6 +9,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from registry.api.views.base import View
+from registry.audit.recording import record
 from scheduler.control import choices
 from scheduler.control.requests import request_plan
 from scheduler.models import Plan
@@ -51,6 +52,7 @@ class CurrentPlan(APIView):
     @extend_schema(request=None, responses={202: PlanRequestSerializer})
     def post(self, request) -> Response:
         requested = request_plan("manual", f"by {request.user.get_username()}")
+        record("requested", "plan", "")
         return Response({"requested": requested}, status=status.HTTP_202_ACCEPTED)
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 
 from django.conf import settings
-from django.utils import timezone
 
+from registry import clock
 from registry import models as registry
 from registry.accuracy import normalized_accuracies
 from scheduler.allocation.problem import ApplicationDemand, CandidateVariant, DeviceResources, Problem
@@ -26,7 +25,8 @@ def available_devices() -> list[registry.Device]:
         node__state=registry.Node.State.APPROVED,
     )
     if silence_counts():
-        devices = devices.filter(node__last_seen__gte=timezone.now() - timedelta(seconds=SILENT_S))
+        now = clock.steady()
+        devices = devices.filter(node__seen_s__gte=now - SILENT_S, node__seen_s__lte=now)
     return list(devices.select_related("node"))
 
 

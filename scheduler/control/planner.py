@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from typing import Any
 
 import msgspec
 from django.conf import settings
 from django.db import transaction
 
+from registry import clock
 from registry import models as registry
 from scheduler import telemetry
 from scheduler.allocation import strategies
 from scheduler.allocation.problem import Allocation, Problem
 from scheduler.allocation.reasons import explained
 from scheduler.allocation.verification import violations
-from scheduler.control import choices, sizes
+from scheduler.control import choices, sizes, versions
 from scheduler.control.assemble import assemble, available_devices
 from scheduler.control.demand import HISTORY_S, estimate
 from scheduler.control.wire import wire_plan
@@ -43,13 +43,13 @@ def make_plan(trigger: str, detail: str = "", observed: dict[str, float] | None 
     demand = estimate(
         telemetry.sum_arrivals(seconds),
         names,
-        int(time.time()),
+        int(clock.wall()),
         observed,
         settings.NEREUS.plan_period_s,
         settings.NEREUS.demand_quantile,
     )
     asked_for = telemetry.sizes_arrived(sizes.ASKED_FOR_S)
-    mixes = sizes.mixes(telemetry.arrivals_by_size(seconds), asked_for, time.time())
+    mixes = sizes.mixes(telemetry.arrivals_by_size(seconds), asked_for, clock.wall())
     problem = assemble(demand, devices, mixes)
     if not problem.devices or (not problem.applications and not _something_resides()):
         logger.info("nothing_to_plan", devices=len(problem.devices), applications=len(problem.applications))
@@ -105,6 +105,7 @@ def _store(
     devices: list[registry.Device],
 ) -> Plan:
     plan = Plan.objects.create(
+        pk=versions.next_version(),
         trigger=trigger,
         trigger_detail=detail[:300],
         stack=stack,

@@ -1,19 +1,17 @@
-"""Periodic upkeep of plans, devices and members' state."""
+"""Periodic upkeep of devices and members' state."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from django.db.models import Q
 
-from django.utils import timezone
-
+from registry import clock
 from registry.models import Device, Gateway, Member, Node
 from scheduler.control.assemble import available_devices
 from scheduler.control.requests import request_plan
 from scheduler.members.presence import silence_counts
 from scheduler.models import Plan
 
-#: plans kept for the console's history: at one every 30 s, a day and a half, more when quiet
-KEEP_PLANS = 5000
+#: seconds without a message after which a node's devices count as lost
 LOST_S = 60
 
 
@@ -37,16 +35,16 @@ def write_off_silent_devices() -> int:
     """Mark devices of silent nodes as down, with nothing loaded. A node that returns reports their state anew."""
     if not silence_counts():
         return 0
-    limit = timezone.now() - timedelta(seconds=LOST_S)
+    now = clock.steady()
     for kind in (Node, Gateway):
         # Connections that ended without a close message (web was killed, for example).
-        silent = kind.objects.filter(state=Member.State.APPROVED, last_seen__lt=limit).exclude(channel="")
+        silent = kind.objects.filter(_silent("", now), state=Member.State.APPROVED).exclude(channel="")
         silent.update(channel="")
-    lost = Device.objects.filter(node__last_seen__lt=limit).exclude(state=Device.State.DOWN)
+    lost = Device.objects.filter(_silent("node__", now)).exclude(state=Device.State.DOWN)
     return lost.update(state=Device.State.DOWN, warm=[], detail="the node has sent nothing for a minute")
 
 
-def forget_old_plans() -> None:
-    newest_to_forget = Plan.objects.order_by("-id").values_list("pk", flat=True)[KEEP_PLANS : KEEP_PLANS + 1].first()
-    if newest_to_forget is not None:
-        Plan.objects.filter(pk__lte=newest_to_forget).delete()
+def _silent(member: str, now: float) -> Q:
+    """Not seen for :data:`LOST_S`, nor since the appliance started."""
+    seen = f"{member}seen_s"
+    return Q(**{f"{seen}__isnull": True}) | Q(**{f"{seen}__lt": now - LOST_S}) | Q(**{f"{seen}__gt": now})

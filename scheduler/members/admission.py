@@ -10,6 +10,7 @@ from django.db import transaction
 from django.db.models import Case, F, Value, When
 from django.utils import timezone
 
+from registry import clock
 from registry.models import Gateway, JoinToken, Member, Node, hash_secret, name_validator, new_secret
 from scheduler.members import presence
 from workers import log
@@ -66,21 +67,16 @@ def admit(kind: type[Node] | type[Gateway], identity: Identity, name: str, chann
             member = kind(name=name, state=approved)
         elif member.state == Member.State.REVOKED:
             raise Refused(f"name {name!r} was revoked; delete it in the console to let it join again")
-        elif member.channel and _fresh(member):
+        elif member.channel and member.fresh:
             raise Refused(f"name {name!r} is connected already; choose another NEREUS_NODE_NAME")
         else:
             member.state = approved
         member.credential_hash = ""
     member.channel = channel
-    member.last_seen = timezone.now()
+    member.last_seen, member.seen_s = timezone.now(), clock.steady()
     member.behind_since = None
     member.save()
-    presence.seen()
     return member
-
-
-def _fresh(member: Member) -> bool:
-    return member.last_seen is not None and (timezone.now() - member.last_seen).total_seconds() < 10
 
 
 def issue_credential(member: Node | Gateway) -> str | None:
@@ -100,11 +96,16 @@ def state_of(kind: type[Node] | type[Gateway], pk: int) -> str | None:
 
 
 def seen(kind: type[Node] | type[Gateway], pk: int, channel: str) -> None:
-    """The member sent something on this channel. A member that was written off meanwhile (the clock was set forward,
-    say) is connected again; the channel of a newer connection stays."""
-    presence.seen()
+    """The member sent something on this channel. A member that was written off meanwhile is connected again; the
+    channel of a newer connection stays.
+
+    Raises:
+        DatabaseError, RedisError: it could not be stored; members look silent then, which does not count.
+    """
     current = Case(When(channel="", then=Value(channel)), default=F("channel"))
-    kind.objects.filter(pk=pk).update(last_seen=timezone.now(), channel=current)
+    kind.objects.filter(pk=pk).update(last_seen=timezone.now(), seen_s=clock.steady(), channel=current)
+    # Only now: while messages cannot be stored, all members look silent.
+    presence.seen()
 
 
 def set_behind(kind: type[Node] | type[Gateway], pk: int, channel: str, since: datetime | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -16,8 +17,9 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError as BrokerError
 from redis.exceptions import RedisError
 
+from registry import clock
 from registry.models import Gateway, Member, Node
-from scheduler import live, telemetry
+from scheduler import live, telemetry, troubles
 from scheduler.control import readiness, requests
 from scheduler.control.bursts import TotalArrivals
 from scheduler.members import admission, devices, faults, push
@@ -36,12 +38,18 @@ SEEN_EVERY_S = 3.0
 RECHECK_EVERY_S = 3.0
 #: how often it joins its groups again, which Redis may have lost (FLUSHALL)
 REJOIN_EVERY_S = 60.0
+#: a wall clock that differs by more from the steady one than before was set
+STEP_S = 60.0
 #: a node's profile jobs differ from those ordered for so long before they are compared with the database
 JOBS_DIFFER_S = 3.0
 #: the close code of a member that ends its link by itself (RFC 6455, section 7.4.1)
 CLOSED_IN_ORDER = 1000
 #: what keeps a message from being dealt with now; the next one may fare better
-PASSING = (RedisError, BrokerError, DatabaseError, ObjectDoesNotExist, OSError)
+PASSING = (RedisError, BrokerError, DatabaseError, ObjectDoesNotExist, OSError, OverflowError, ValueError)
+#: those of them that others will meet, too
+TROUBLE = (RedisError, BrokerError, DatabaseError)
+#: how often a connection logs that messages are lost
+LOST_EVERY_S = 10.0
 
 
 class MemberConsumer(AsyncWebsocketConsumer):
@@ -49,6 +57,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
 
     kind: type[Node] | type[Gateway]
     _polling: asyncio.Task | None = None
+    _seeing: asyncio.Task | None = None
 
     async def __call__(self, scope, receive, send) -> None:
         try:
@@ -62,13 +71,20 @@ class MemberConsumer(AsyncWebsocketConsumer):
         self.member: Node | Gateway | None = None
         self.approved = False
         self.groups_joined: list[str] = []
+        self.rejoin_at = math.inf
+        self.lost, self.lost_logged = 0, -math.inf
         self.turned_away = False
         self.seen_at = 0.0
         self.lag = Lag()
         self.behind_since: float | None = None
         # Accepted before anything is checked: only an accepted websocket can carry a close code with a reason.
         await self.accept()
-        self.identity = await in_thread(admission.identify)(self.kind, self._token())
+        self.identity = None
+        try:
+            self.identity = await in_thread(admission.identify)(self.kind, self._token())
+        except PASSING as error:
+            await self._later(error)
+            return
         if self.identity is None:
             await self.turn_away(
                 control.CLOSE_UNAUTHORIZED, "Authorization: a join token or a credential is needed; this one is unknown"
@@ -109,19 +125,58 @@ class MemberConsumer(AsyncWebsocketConsumer):
         elif isinstance(message, control.JoinNode | control.JoinGateway):
             await self.turn_away(control.CLOSE_MALFORMED, "joined already")
         elif self.approved:
-            if time.monotonic() - self.seen_at > SEEN_EVERY_S:
-                self.seen_at = time.monotonic()
-                await in_thread(admission.seen)(self.kind, self.member.pk, self.channel_name)
-            await self._or_log(self.handle, message)
-            if isinstance(message, control.MemberStats):
+            self._see()
+            statistics = isinstance(message, control.MemberStats)
+            # Without Redis each would wait for a time-out, and the next ones would be taken for a burst.
+            if not (statistics and troubles.pausing(troubles.REDIS)):
+                await self._or_log(self.handle, message)
+            if statistics:
                 await self._or_log(self.compare, message)
+
+    def _see(self) -> None:
+        """Store now and then that the member sent something. In the background: the database may be locked."""
+        if time.monotonic() - self.seen_at > SEEN_EVERY_S and (self._seeing is None or self._seeing.done()):
+            self.seen_at = time.monotonic()
+            self._seeing = asyncio.create_task(self._store_seen(), name=f"seen-{self.member.name}")
+
+    async def _store_seen(self) -> None:
+        if await self._attempt(in_thread(admission.seen)(self.kind, self.member.pk, self.channel_name), "seen"):
+            troubles.over(troubles.DATABASE)
+            troubles.over(troubles.REDIS)
+
+    async def _attempt(self, doing: Awaitable[None], what: str) -> bool:
+        """Do what may fail now without harm; returns whether it succeeded."""
+        try:
+            await doing
+        except PASSING as error:
+            if isinstance(error, TROUBLE):
+                troubles.occurred(error)
+            self._log_lost(what, error)
+            return False
+        return True
 
     async def _or_log(self, handle: Callable[[Any], Awaitable[None]], message: control.FromMember) -> None:
         """A message that cannot be dealt with now (Redis is away, say) is lost; the link and what follows are not."""
         try:
             await handle(message)
         except PASSING as error:
-            logger.error("message_lost", type=type(message).__name__, member=self.member.name, error=str(error))
+            if isinstance(error, TROUBLE):
+                troubles.occurred(error)
+            self._log_lost(type(message).__name__, error)
+
+    def _log_lost(self, what: str, error: Exception) -> None:
+        self.lost += 1
+        now = time.monotonic()
+        if now - self.lost_logged >= LOST_EVERY_S:
+            self.lost_logged = now
+            detail = f"{type(error).__name__}: {error}"
+            logger.error("message_lost", type=what, member=self.member.name, error=detail, lost=self.lost)
+
+    async def _later(self, error: Exception) -> None:
+        """Have the member come again: its admission needs what is away now, and may be half done."""
+        if isinstance(error, TROUBLE):
+            troubles.occurred(error)
+        await self.turn_away(control.CLOSE_TRY_AGAIN, f"not admitted: {type(error).__name__}: {error}")
 
     async def _join(self, message: control.JoinNode | control.JoinGateway) -> None:
         try:
@@ -129,21 +184,30 @@ class MemberConsumer(AsyncWebsocketConsumer):
         except admission.Refused as error:
             await self.turn_away(control.CLOSE_UNAUTHORIZED, str(error))
             return
+        except PASSING as error:
+            await self._later(error)
+            return
         self.join_message = message
         await self._enter(self.group(self.member.pk))
         logger.info("member_joined", kind=self.kind.__name__.lower(), name=message.name, state=self.member.state)
         self._polling = asyncio.create_task(self._poll(), name=f"poll-{message.name}")
-        await self._admit_or_wait()
+        try:
+            await self._admit_or_wait()
+        except PASSING as error:
+            await self._later(error)
 
     async def _poll(self) -> None:
         """Poll for what pushes would deliver."""
-        rejoin_at = time.monotonic() + REJOIN_EVERY_S
+        ahead = clock.wall() - clock.steady()
         while not self.turned_away:
             await asyncio.sleep(RECHECK_EVERY_S)
             try:
                 await self._recheck()
-                if time.monotonic() >= rejoin_at:
-                    rejoin_at = time.monotonic() + REJOIN_EVERY_S
+                # The channel layer forgets members of groups by the wall clock.
+                stepped = abs(clock.wall() - clock.steady() - ahead) > STEP_S
+                if stepped or time.monotonic() >= self.rejoin_at:
+                    ahead = clock.wall() - clock.steady()
+                    self.rejoin_at = time.monotonic() + REJOIN_EVERY_S
                     for group in self.groups_joined:
                         await self.channel_layer.group_add(group, self.channel_name)
             except PASSING as error:
@@ -162,8 +226,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
         try:
             await self._admit_or_wait()
         except PASSING as error:
-            # The member may have been admitted by half: it joins again.
-            await self.turn_away(control.CLOSE_TRY_AGAIN, f"not admitted: {error}")
+            await self._later(error)
 
     async def _admit_or_wait(self) -> None:
         state = await in_thread(admission.state_of)(self.kind, self.member.pk)
@@ -176,11 +239,13 @@ class MemberConsumer(AsyncWebsocketConsumer):
             await self.say(control.Pending(reason="an operator must approve this member in the console"))
         elif state != Member.State.APPROVED:
             await self.turn_away(control.CLOSE_UNAUTHORIZED, "revoked by an operator")
-        await self._tell_browsers(True)
+        await self._attempt(self._tell_browsers(True), "event")
 
     async def _enter(self, group: str) -> None:
+        """Join a group, as soon as Redis lets it; until then the member pulls."""
         self.groups_joined.append(group)
-        await self.channel_layer.group_add(group, self.channel_name)
+        joined = await self._attempt(self.channel_layer.group_add(group, self.channel_name), "group")
+        self.rejoin_at = min(self.rejoin_at, time.monotonic() + (REJOIN_EVERY_S if joined else 0.0))
 
     async def _tell_browsers(self, connected: bool) -> None:
         await live.publish_async(
@@ -238,20 +303,25 @@ class MemberConsumer(AsyncWebsocketConsumer):
 
     async def member_recheck(self, event: dict[str, Any]) -> None:
         """From the channel layer: approval may have changed."""
-        await self._admit_or_wait()
+        try:
+            await self._admit_or_wait()
+        except PASSING as error:
+            await self._later(error)
 
     async def disconnect(self, code: int) -> None:
         if self._polling is not None:
             # It must not join a group again that is left below.
             self._polling.cancel()
             await asyncio.gather(self._polling, return_exceptions=True)
+        if self._seeing is not None:
+            # It would connect again what is left below.
+            await asyncio.gather(self._seeing, return_exceptions=True)
         if self.member is not None:
             # First, and whatever becomes of Redis: a connection that ended must not look alive.
-            await in_thread(admission.left)(self.kind, self.member.pk, self.channel_name)
-        for group in self.groups_joined:
-            await self.channel_layer.group_discard(group, self.channel_name)
-        if self.member is not None:
-            await self._tell_browsers(False)
+            await self._attempt(in_thread(admission.left)(self.kind, self.member.pk, self.channel_name), "left")
+            for group in self.groups_joined:
+                await self._attempt(self.channel_layer.group_discard(group, self.channel_name), "group")
+            await self._attempt(self._tell_browsers(False), "event")
             logger.info("member_left", kind=self.kind.__name__.lower(), name=self.member.name, code=code)
 
     def decode(self, text: str):
@@ -308,7 +378,7 @@ class NodeConsumer(MemberConsumer):
             case control.NodeStats(devices=()):
                 pass  # sent to be compared only
             case control.NodeStats():
-                second = telemetry.node_second(self.member.name, message, time.time())
+                second = telemetry.node_second(self.member.name, message, clock.wall())
                 await in_thread(telemetry.record)(telemetry.NODE_STREAM, second)
                 await live.publish_async("node_second", second)
             case control.DeviceStates():
@@ -335,8 +405,11 @@ class NodeConsumer(MemberConsumer):
     async def disconnect(self, code: int) -> None:
         await super().disconnect(code)
         if self.member is not None and self.approved:
-            for event in await in_thread(devices.silence)(self.member):
-                await live.publish_async("device_state", event)
+            await self._attempt(self._silence(), "event")
+
+    async def _silence(self) -> None:
+        for event in await in_thread(devices.silence)(self.member):
+            await live.publish_async("device_state", event)
 
 
 class GatewayConsumer(MemberConsumer):
@@ -357,7 +430,7 @@ class GatewayConsumer(MemberConsumer):
         self.total.joined(self.member.name, self.channel_name, time.monotonic())
         await self._enter(push.GATEWAYS)
         await self.send_configuration(time.monotonic())
-        await self._refresh_gateways()
+        await self._attempt(self._refresh_gateways(), "refresh")
 
     async def configuration(self, since: float | None = None) -> control.GatewayConfig:
         config = await configurations().gateway(max(1, self.total.serving), since)
@@ -374,7 +447,7 @@ class GatewayConsumer(MemberConsumer):
         left = self.member is not None and self.total.left(self.member.name, self.channel_name, now, stopped)
         await super().disconnect(code)
         if left and stopped:
-            await self._refresh_gateways()
+            await self._attempt(self._refresh_gateways(), "refresh")
 
     def _remember_address(self) -> None:
         Gateway.objects.filter(pk=self.member.pk).update(address=self.join_message.address[:200])
@@ -382,7 +455,7 @@ class GatewayConsumer(MemberConsumer):
     async def handle(self, message: control.FromGateway) -> None:
         match message:
             case control.GatewayStats():
-                second = telemetry.gateway_second(self.member.name, message, time.time())
+                second = telemetry.gateway_second(self.member.name, message, clock.wall())
                 await in_thread(telemetry.record)(telemetry.GATEWAY_STREAM, second)
                 await in_thread(readiness.reported)()
                 await live.publish_async("gateway_second", second)

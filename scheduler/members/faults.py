@@ -16,6 +16,7 @@ logger = log.get("faults")
 
 #: number of crashes on a device type within WINDOW_S seconds that blocks a variant there
 CRASHES, WINDOW_S = 5, 600
+WINDOW = timedelta(seconds=WINDOW_S)
 #: faults that are kept
 KEPT = 1000
 
@@ -43,13 +44,13 @@ def record(node: Node, message: control.FaultReport) -> dict[str, Any] | None:
 
 
 def _block_if_frequent(variant: Variant, device_type: str) -> None:
-    since = timezone.now() - timedelta(seconds=WINDOW_S)
+    now = timezone.now()
     crashes = Fault.objects.filter(
-        variant=variant, device_type=device_type, cause=Fault.Cause.CRASHED, at__gte=since
+        variant=variant, device_type=device_type, cause=Fault.Cause.CRASHED, at__range=(now - WINDOW, now)
     ).count()
     if crashes < CRASHES:
         return
-    latest = f"{timezone.now():%Y-%m-%d %H:%M} UTC"
+    latest = f"{now:%Y-%m-%d %H:%M} UTC"
     why = f"crashed {crashes} times within {WINDOW_S // 60} minutes, most recently at {latest}"
     if Profile.objects.filter(variant=variant, device_type=device_type, blocked="").update(blocked=why):
         logger.error("variant_blocked", variant=str(variant), device_type=device_type, crashes=crashes)

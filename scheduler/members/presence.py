@@ -7,8 +7,10 @@ has received members' messages for a while.
 
 from __future__ import annotations
 
+from registry import clock
 from scheduler import live
 
+#: steady stamps of the last message, and of the first one after an absence
 SEEN = "nereus:members_seen"
 RETURNING = "nereus:members_returning"
 #: seconds without any member's message after which the control plane itself counts as away
@@ -18,13 +20,13 @@ RETURN_S = 20
 
 
 def seen() -> None:
-    """Record that a member sent a message."""
-    redis = live.client()
-    if redis.set(SEEN, 1, ex=ABSENT_S, get=True) is None:
-        redis.set(RETURNING, 1, ex=RETURN_S)
+    """Record that a member's message was received and stored."""
+    redis, now = live.client(), clock.stamp()
+    if clock.age(redis.getset(SEEN, now)) > ABSENT_S:
+        redis.set(RETURNING, now)
 
 
 def silence_counts() -> bool:
     """Whether a silent member is really away."""
-    redis = live.client()
-    return bool(redis.exists(SEEN)) and not redis.exists(RETURNING)
+    last, returned = live.client().mget(SEEN, RETURNING)
+    return clock.age(last) <= ABSENT_S and clock.age(returned) > RETURN_S

@@ -69,6 +69,7 @@ class CommonConfiguration:
 
     applications: tuple[specs.ApplicationSpec, ...]
     key_hashes: tuple[str, ...]
+    key_limits: dict[str, control.KeyLimits]
     plan: specs.PlanSpec
     standby: tuple[int, ...]
     blocked: dict[str, frozenset[int]]
@@ -93,14 +94,26 @@ def read_shared() -> CommonConfiguration:
     for kind, pk in Profile.objects.exclude(blocked="").values_list("device_type", "variant"):
         blocked.setdefault(kind, set()).add(pk)
     plan = latest_wire()
+    keys = [key for key in ApiKey.objects.order_by("id") if not key.expired]
     return CommonConfiguration(
         applications=applications(),
-        key_hashes=tuple(ApiKey.objects.order_by("id").values_list("key_hash", flat=True)),
+        key_hashes=tuple(key.key_hash for key in keys),
+        key_limits={key.key_hash: limits for key in keys if (limits := _limits(key)) != control.KeyLimits()},
         plan=plan,
         standby=tuple(kept.order_by("id").values_list("pk", flat=True)),
         blocked={kind: frozenset(pks) for kind, pks in blocked.items()},
         keep=tuple(sorted(set(Variant.objects.values_list("digest", flat=True)))),
         owners={ref: (node, kind) for ref, node, kind in Device.objects.values_list("ref", "node_id", "type")},
+    )
+
+
+def _limits(key: ApiKey) -> control.KeyLimits:
+    return control.KeyLimits(
+        applications=None if key.applications is None else tuple(key.applications),
+        rate=key.rate,
+        burst=key.burst,
+        share=key.share,
+        expires=None if key.expires is None else key.expires.timestamp(),
     )
 
 
@@ -117,7 +130,11 @@ def read() -> Registered:
 def gateway_config(shared: CommonConfiguration, gateways: int = 1) -> control.GatewayConfig:
     """The whole configuration of a gateway. ``gateways``: how many serve."""
     return control.GatewayConfig(
-        applications=shared.applications, key_hashes=shared.key_hashes, plan=shared.plan, gateways=gateways
+        applications=shared.applications,
+        key_hashes=shared.key_hashes,
+        key_limits=shared.key_limits,
+        plan=shared.plan,
+        gateways=gateways,
     )
 
 

@@ -9,6 +9,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import F
 from django.utils import timezone
 
+from registry import clock
 from registry.models import FRESH_S, Device, Member, Node, Profile, ProfileJob, Variant
 from scheduler.control.wire import application_spec, variant_spec
 from scheduler.members import push
@@ -25,18 +26,20 @@ UNCONFIRMED_S = 15
 #: seconds that an order may take to reach the node and be reported
 DELIVERY_S = 3
 MAX_BATCH = 64
+#: running jobs' last reports, as this process saw them change
+_reports = clock.Unchanged()
 
 
 def dispatch() -> int:
     """Start as many queued jobs as there are free devices of their types; returns how many."""
     started = 0
-    fresh = timezone.now() - timedelta(seconds=FRESH_S)
+    now = clock.steady()
     busy = set(ProfileJob.objects.filter(state="running").values_list("device_id", flat=True))
     for job in ProfileJob.objects.filter(state="queued").select_related("variant__application").order_by("id"):
         device = (
             Device.objects.filter(type=job.device_type, state=Device.State.UP, node__state=Member.State.APPROVED)
             .exclude(pk__in=busy)
-            .filter(node__last_seen__gte=fresh)
+            .filter(node__seen_s__gte=now - FRESH_S, node__seen_s__lte=now)
             .exclude(node__channel="")
             .order_by("ref")
             .first()
@@ -115,15 +118,15 @@ def _order(job: ProfileJob, device: Device) -> control.ProfileOrder:
 
 def requeue_silent() -> int:
     """Jobs whose device went silent or away are queued again, and fail after :data:`results.MAX_ATTEMPTS`."""
-    limit = timezone.now() - timedelta(seconds=SILENT_S)
-    unconfirmed = timezone.now() - timedelta(seconds=UNCONFIRMED_S)
+    running = list(ProfileJob.objects.filter(state="running").select_related("device__node", "variant__application"))
+    silent = _reports.ages({job.pk: (job.attempts, job.started, job.heard) for job in running})
     count = 0
-    for job in ProfileJob.objects.filter(state="running").select_related("device__node", "variant__application"):
+    for job in running:
         away = job.device is None or not job.device.node.channel or job.device.state == Device.State.DOWN
-        if away or (job.heard or job.started or job.created) < limit:
+        if away or silent[job.pk] > SILENT_S:
             give_up_or_retry(job, "the device is away, or reported no progress for too long", retry=True)
             count += 1
-        elif job.heard is None and job.started is not None and job.started < unconfirmed:
+        elif job.heard is None and silent[job.pk] > UNCONFIRMED_S:
             count += _take_back(job)
     return count
 

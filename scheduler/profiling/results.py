@@ -154,8 +154,9 @@ def drifted(node: Node, message: control.Drift) -> None:
     if device is None or variant is None:
         return
     profile = Profile.objects.filter(variant=variant, device_type=device.type).first()
-    recent = timezone.now() - timedelta(seconds=DRIFT_PAUSE_S)
-    if profile is None or profile.measured > recent:
+    # A profile of the future was measured before the clock was set back.
+    pause = timedelta(seconds=DRIFT_PAUSE_S)
+    if profile is None or timedelta(0) <= timezone.now() - profile.measured < pause:
         return
     logger.info("drift", device=device.ref, variant=str(variant), ratio=round(message.ratio, 2))
     if order(variant, ProfileJob.Reason.DRIFT, [device.type]):

@@ -1,4 +1,4 @@
-"""What arrives when: read from a trace, or generated from a description and a seed."""
+"""Arrivals and their times: read from a trace, or generated from a description and a seed."""
 
 from __future__ import annotations
 

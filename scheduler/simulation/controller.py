@@ -56,7 +56,7 @@ class Controller:
         self._history = [(-1, dict.fromkeys(scenario.applications, initial))]
 
     def second_over(self, second: int, counts: Mapping[str, float]) -> None:
-        """What arrived in a second that is over; seconds in order, none left out."""
+        """Arrivals of a second that is over; seconds in order, none left out."""
         self._history.append((second, counts))
         del self._history[: max(0, len(self._history) - HISTORY_S)]
 

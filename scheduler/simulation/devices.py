@@ -76,7 +76,7 @@ class SimulatedDevice:
         return self.running is None and self.loading is None
 
     def warm(self) -> list[str]:
-        """What is loaded, or will be when the load under way ends."""
+        """Variants that are loaded, or will be when the load under way ends."""
         return [*self.loaded, *([] if self.loading is None else [self.loading])]
 
 
@@ -120,7 +120,7 @@ class PublishedDevice(SimulatedDevice):
         return self.loading is not None
 
     def load_ended(self) -> None:
-        """What was being loaded is there. Where a newer plan has no place for it, it goes at once."""
+        """The load under way has ended. Where a newer plan has no place for the variant, it is unloaded at once."""
         variant, self.loading = self.loading, None
         due = len(self.planned - self.loaded.keys() - {variant})
         limit = self.max_resident

@@ -2,7 +2,7 @@
 
 Events are handled in the order of (time, number), numbers given as events are made; at one moment they come before
 arrivals. The binding that decides live decides here which batch runs where and when; :meth:`Engine._act` carries its
-decisions out on devices that run batches in order. What devices load, and when, is up to the subclasses.
+decisions out on devices that run batches in order. Subclasses decide which variants devices load, and when.
 Simplifications: a solve takes no virtual time, a plan is in force at once, and the core learns of an answer one network
 delay after it. An old variant does not serve on while a new one loads (no make before break on one device). Late
 queries are shed.
@@ -33,7 +33,7 @@ ROUNDING_S = 1e-9
 
 @dataclass(frozen=True)
 class Record:
-    """What happened to each query, by its place in the arrivals. ``outcome``: IN_TIME, LATE or DROPPED. ``answered``:
+    """The outcome of each query, by its place in the arrivals. ``outcome``: IN_TIME, LATE or DROPPED. ``answered``:
     seconds, when the gateway knew. ``variant``: index into ``variants``, -1 where none ran."""
 
     outcome: bytearray
@@ -87,7 +87,7 @@ class Engine(ABC):
             binding.device_changed(name, 0.0, up=True)
 
     def _variants(self) -> dict[str, dict[str, SimulatedVariant]]:
-        """What can run, by device type and id."""
+        """Variants that can run, by device type and id."""
         by_kind: dict[str, dict[str, SimulatedVariant]] = {kind: {} for _, kind in self._scenario.devices}
         for index, model in enumerate(self._scenario.models):
             for kind in model.points:

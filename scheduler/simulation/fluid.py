@@ -92,7 +92,7 @@ def windows(
 
 
 def options(scenario: Scenario, share_of_slo: float) -> list[FluidVariant]:
-    """What can run where, at its fastest batch within ``share_of_slo`` of the application's SLO."""
+    """Variants by device type, at their fastest batch within ``share_of_slo`` of the SLO."""
     index = {name: i for i, name in enumerate(scenario.applications)}
     # The capacity of a dedicated device looks at batches within half of the SLO that it is given.
     scale = share_of_slo / DEDICATED_SHARE_OF_SLO

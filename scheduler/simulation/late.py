@@ -29,7 +29,7 @@ class LateEngine(Engine):
         binding = LateBinding(self._parts.schedule, self._parts.dispatching)
         super().__init__(scenario, stack.strategy, binding, LateDevice, progress)
         self._options: dict[tuple[str, str], ServingOption | None] = {}
-        self._menus: dict[tuple[str, tuple[str, ...]], dict[QueryClass, OptionSet]] = {}
+        self._option_sets: dict[tuple[str, tuple[str, ...]], dict[QueryClass, OptionSet]] = {}
         #: applications for which something is still to be loaded
         self._moving: set[str] = set()
         self._application = {model.id: model.application for model in scenario.models}
@@ -181,17 +181,19 @@ class LateEngine(Engine):
             and (variant in device.wanted or (self._parts.standby and self._application[variant] in self._moving))
         ]
         key = (device.kind, tuple(sorted(warm)))
-        menus = self._menus.get(key)
-        if menus is None:
+        option_sets = self._option_sets.get(key)
+        if option_sets is None:
             by_application: dict[str, list[ServingOption]] = {}
             for id in key[1]:
                 variant = self._by_kind[device.kind][id]
                 option = self._option(device.kind, variant)
                 if option is not None:
                     by_application.setdefault(variant.application, []).append(option)
-            menus = {QueryClass(name): self._parts.option_set(options) for name, options in by_application.items()}
-            self._menus[key] = menus
-        self._act(self._binding.offered(device.name, menus, now), now)
+            option_sets = {
+                QueryClass(name): self._parts.option_set(options) for name, options in by_application.items()
+            }
+            self._option_sets[key] = option_sets
+        self._act(self._binding.offered(device.name, option_sets, now), now)
 
     def _option(self, kind: str, variant: SimulatedVariant) -> ServingOption | None:
         """None: it is too slow for the SLO whatever the batch."""

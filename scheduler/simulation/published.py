@@ -68,7 +68,7 @@ class PublishedEngine(Engine):
                 variant.latency,
                 max(rows, variant.latency.largest),
                 rate=rate,
-                turn_rows=rows,
+                slice_rows=rows,
             )
             options.setdefault(variant.application, []).append(option)
         for variant in (variants[id] for id in warm if id not in device.planned):

@@ -131,7 +131,7 @@ class SimulationResults:
         return 100.0 - float((sums[counts > 0] / counts[counts > 0]).min()) if counts.any() else None
 
     def _per_variant(self) -> dict[str, dict[str, Any]]:
-        """What each variant answered, by application/variant; those that answered nothing are left out."""
+        """Answers of each variant, by application/variant; those that answered nothing are left out."""
         answered = self._variant >= 0
         count = len(self.record.variants)
         in_time = np.bincount(self._variant[answered & (self._outcome == IN_TIME)], minlength=count)

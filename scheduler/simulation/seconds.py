@@ -1,4 +1,4 @@
-"""What happened in each second of a simulation."""
+"""Arrivals and outcomes in each second of a simulation."""
 
 from __future__ import annotations
 

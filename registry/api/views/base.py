@@ -7,10 +7,12 @@ from typing import Any
 from django.conf import settings
 from django.shortcuts import get_object_or_404
 from rest_framework import generics
-from rest_framework.exceptions import ValidationError
+from rest_framework.exceptions import PermissionDenied, ValidationError
 from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 
+from registry.access import table
+from registry.access.roles import caller_role
 from registry.api.parsing import BoundedJSONParser, StoreUploadHandler
 from registry.api.schema import ProblemSchema
 from registry.models import Application, Variant
@@ -36,8 +38,17 @@ class View(generics.GenericAPIView):
         """The request's body as that serializer's valid fields; :attr:`warnings` has its lines on retired ones."""
         parsed = serializer(*args, data=self.request.data, context=self.get_serializer_context(), **kwargs)
         parsed.is_valid(raise_exception=True)
+        self._check_fields(parsed)
         self.warnings = getattr(parsed, "warnings", [])
         return parsed.validated_data
+
+    def _check_fields(self, parsed: Any) -> None:
+        role, model = caller_role(self.request), getattr(getattr(parsed, "Meta", None), "model", None)
+        for name, needed in table.FIELDS.get(self.request.resolver_match.view_name, {}).items():
+            if role < needed and name in parsed.validated_data:
+                now = model._meta.get_field(name).default if parsed.instance is None else getattr(parsed.instance, name)
+                if parsed.validated_data[name] != now:
+                    raise PermissionDenied(f"{name}: needs the role {needed.label}; the caller's is {role.label}.")
 
     def flag(self, name: str) -> bool:
         """A true-or-false query parameter, false when absent."""

@@ -14,7 +14,7 @@ from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.views import APIView
 
 from registry import storage
-from registry.api.authentication import BearerAuthentication, NodeAuthentication, StaffOrNode
+from registry.api.authentication import BearerAuthentication, NodeAuthentication
 from registry.api.schema import ProblemSchema
 
 
@@ -33,12 +33,11 @@ class Blob(APIView):
 
     schema = ProblemSchema()
     authentication_classes = [NodeAuthentication, BearerAuthentication, SessionAuthentication]
-    permission_classes = [StaffOrNode]
     content_negotiation_class = _Anything
 
     @extend_schema(operation_id="blobs_get", responses={(200, "application/octet-stream"): OpenApiTypes.BINARY})
     def get(self, request, digest):
-        """For approved nodes and operators."""
+        """For approved nodes and model owners."""
         if not storage.referenced(digest):
             raise Http404
         try:

@@ -10,6 +10,7 @@ from rest_framework.response import Response
 from registry import profiling
 from registry.api.serializers import ProfileJobSerializer, ProfileJobsSerializer, ProfileSerializer
 from registry.api.views.base import View
+from registry.audit.recording import record
 from registry.errors import Conflict
 from registry.models import Profile, ProfileJob, Variant
 
@@ -69,6 +70,7 @@ class VariantProfile(View):
         jobs = profiling.order(existing, ProfileJob.Reason.DEMAND)
         if not jobs:
             raise Conflict("there is no device to measure on: no approved node has joined")
+        record("profile ordered", "variant", str(existing))
         return Response({"jobs": ProfileJobSerializer(jobs, many=True).data}, status.HTTP_202_ACCEPTED)
 
 

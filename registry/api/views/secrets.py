@@ -1,4 +1,4 @@
-"""API keys and join tokens: shown once, when they are made."""
+"""API keys, API tokens and join tokens: shown once, when they are made."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from rest_framework.response import Response
 
 from registry import members
 from registry.api.serializers import (
+    ApiKeyChangeSerializer,
     ApiKeySerializer,
+    ApiTokenSerializer,
     JoinTokenSerializer,
     NewApiKeySerializer,
+    NewApiTokenSerializer,
     NewJoinTokenSerializer,
 )
 from registry.api.views.base import View
-from registry.models import ApiKey, JoinToken
+from registry.models import ApiKey, ApiToken, JoinToken
 
 
 class ApiKeyList(View):
@@ -41,9 +44,53 @@ class ApiKeyDetail(View):
     serializer_class = ApiKeySerializer
     lookup_field = "name"
 
+    @extend_schema(operation_id="api_keys_get")
+    def get(self, request, name):
+        return Response(ApiKeySerializer(self.get_object()).data)
+
+    @extend_schema(operation_id="api_keys_change", request=ApiKeyChangeSerializer)
+    def patch(self, request, name):
+        """Change some limits; gateways apply them within seconds."""
+        row = self.get_object()
+        changed = members.change_api_key(row, self.checked(ApiKeyChangeSerializer, row, partial=True))
+        return Response(ApiKeySerializer(changed).data)
+
     @extend_schema(operation_id="api_keys_delete", responses={204: OpenApiResponse(description="Gone.")})
     def delete(self, request, name):
         """Take the key away."""
+        members.delete_secret(self.get_object())
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class ApiTokenList(View):
+    """All API tokens, without the tokens."""
+
+    queryset = ApiToken.objects.select_related("user")
+    serializer_class = ApiTokenSerializer
+
+    @extend_schema(operation_id="api_tokens_list", responses=ApiTokenSerializer(many=True))
+    def get(self, request):
+        return self.listed(self.get_queryset(), ApiTokenSerializer)
+
+    @extend_schema(operation_id="api_tokens_create", responses={201: NewApiTokenSerializer})
+    def post(self, request):
+        """Make a token for the REST API, of the caller's account or another's. It is shown in this answer and never
+        again."""
+        fields = self.checked(ApiTokenSerializer)
+        row, token = members.create_api_token(**{"user": request.user, **fields})
+        return _once({**ApiTokenSerializer(row).data, "token": token})
+
+
+class ApiTokenDetail(View):
+    """One API token."""
+
+    queryset = ApiToken.objects.all()
+    serializer_class = ApiTokenSerializer
+    lookup_field = "name"
+
+    @extend_schema(operation_id="api_tokens_delete", responses={204: OpenApiResponse(description="Gone.")})
+    def delete(self, request, name):
+        """Take the token away; requests with it are refused from now on."""
         members.delete_secret(self.get_object())
         return Response(status=status.HTTP_204_NO_CONTENT)
 

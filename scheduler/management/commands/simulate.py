@@ -29,7 +29,7 @@ class Command(BaseCommand):
             "--strategy",
             action="append",
             default=None,
-            help="one of the stacks that a cluster can serve with. Given several times: a comparison",
+            help="the stack: allocation strategy, binding and batching. Given several times: a comparison",
         )
         parser.add_argument(
             "--compare",

@@ -1,0 +1,59 @@
+"""Making entries, and deleting old ones."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from registry.audit import origins
+from registry.audit.entries import AuditEntry
+from registry.audit.journal import Journal
+from workers import log
+
+logger = log.get("audit")
+
+#: entries kept at most, however young
+MAX_ENTRIES = 200_000
+
+
+def record(
+    action: str, kind: str, ref: str, before: dict[str, Any] | None = None, after: dict[str, Any] | None = None
+) -> AuditEntry:
+    """Record a change as the present origin's: with the present transaction, or not at all."""
+    actor, way, address = origins.origin()
+    entry = AuditEntry.objects.create(
+        actor=actor,
+        origin=way[:120],
+        address=address[:45],
+        action=action,
+        kind=kind,
+        ref=str(ref)[:150],
+        before=before or {},
+        after=after or {},
+    )
+    transaction.on_commit(lambda: _write(entry), robust=True)
+    return entry
+
+
+def _write(entry: AuditEntry) -> None:
+    line = {"at": entry.at.isoformat(timespec="milliseconds"), "id": entry.pk}
+    for name in ("actor", "origin", "address", "action", "kind", "ref", "before", "after"):
+        line[name] = getattr(entry, name)
+    try:
+        Journal(settings.NEREUS.home / "logs").append(line)
+    except OSError as error:
+        logger.error("audit_line_not_written", entry=entry.pk, reason=str(error))
+
+
+def prune() -> int:
+    """Delete entries older than ``NEREUS_AUDIT_DAYS``, and those beyond :data:`MAX_ENTRIES`; how many went."""
+    oldest = timezone.now() - timedelta(days=settings.NEREUS.audit_days)
+    gone, _ = AuditEntry.objects.filter(at__lt=oldest).delete()
+    first = AuditEntry.objects.order_by("-id").values_list("id", flat=True)[MAX_ENTRIES : MAX_ENTRIES + 1]
+    if first:
+        gone += AuditEntry.objects.filter(id__lte=first[0]).delete()[0]
+    return gone

@@ -1,0 +1,49 @@
+"""Finding entries by object, account and time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC
+
+from django.db.models import QuerySet
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+
+from registry.audit.entries import AuditEntry
+from registry.errors import InputFault, InvalidInput
+
+#: query parameters, and what they mean
+FILTERS = {
+    "kind": "Only objects of this kind, such as application, variant, api_key, account.",
+    "ref": "Only objects whose name contains this.",
+    "actor": "Only changes by this account.",
+    "since": "Only from this time on (ISO 8601, UTC if it names no zone).",
+    "until": "Only before this time.",
+}
+
+
+def search(wanted: Mapping[str, str]) -> QuerySet[AuditEntry]:
+    """Entries that fit all the filters that are given and not empty, the latest first.
+
+    Raises:
+        InvalidInput: a time that is none.
+    """
+    found = AuditEntry.objects.all()
+    lookups = {"kind": "kind", "ref": "ref__icontains", "actor": "actor"}
+    for name, lookup in lookups.items():
+        if wanted.get(name):
+            found = found.filter(**{lookup: wanted[name].replace("\0", "")[:150]})
+    for name, lookup in {"since": "at__gte", "until": "at__lt"}.items():
+        if wanted.get(name):
+            found = found.filter(**{lookup: _time(name, wanted[name])})
+    return found
+
+
+def _time(name: str, text: str):
+    try:
+        parsed = parse_datetime(text) or parse_datetime(f"{text}T00:00")
+        if parsed is not None:
+            return parsed if timezone.is_aware(parsed) else parsed.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise InvalidInput([InputFault(name, f"{text[:40]!r} is no date or time such as 2030-01-31 or 2030-01-31T12:00")])

@@ -1,0 +1,32 @@
+"""Which requests for a plan have been served by a plan that was started after them.
+
+Requests pile up while the planning worker is away. One plan serves all of them, since it reads the state when it
+starts.
+"""
+
+from __future__ import annotations
+
+from scheduler import live
+
+#: plans started so far, and the number of the latest start that came to an end
+STARTED, SERVED = "nereus:plans_started", "nereus:plans_served"
+
+
+def ticket() -> int:
+    """What a request carries: how many plans were started before it."""
+    return int(live.client().get(STARTED) or 0)
+
+
+def start() -> int:
+    """A plan is started; returns its number, for :func:`finish`."""
+    return live.client().incr(STARTED)
+
+
+def finish(number: int) -> None:
+    """The plan is made, or there was nothing to plan."""
+    live.client().set(SERVED, number)
+
+
+def superseded(ticket: int) -> bool:
+    """Whether a plan that started after the request is made already."""
+    return int(live.client().get(SERVED) or 0) > ticket

@@ -1,0 +1,126 @@
+"""How long rows are kept that grow with time alone. Nothing is deleted by its age on the wall clock.
+
+The wall clock may be decades off for a while, so limits are numbers of rows, or times that this process has waited
+itself. Sessions are the exception: they end by the wall clock, as their cookies do.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.conf import settings
+from django.contrib.admin.models import LogEntry
+from django.contrib.sessions.models import Session
+from django.db import connection
+from django.db.models import Max
+from django.utils import timezone
+
+from registry import clock
+from registry.models import Gateway, Member, Node, ProfileJob
+from registry.profiling import OPEN
+from scheduler.models import Plan
+from workers import log
+
+logger = log.get("retention")
+
+#: plans that keep the problem they solved, which is by far their largest part
+KEEP_PROBLEMS = 200
+#: ended profile jobs beside the newest of each variant and device type
+KEEP_JOBS = 1000
+#: entries of the admin pages' own log
+KEEP_ADMIN_LOG = 10_000
+#: seconds after which a member is deleted that never was approved and no longer waits
+PENDING_S = 3600.0
+#: at most so many rows are changed at once, so that no other writer waits long
+AT_ONCE = 500
+#: pages of SQLite's file that are given back at once
+PAGES = 256
+#: seconds between two looks; plans come at one a second at most
+EVERY_S = 60.0
+
+_pending = clock.Unchanged()
+_enforced_at: float | None = None
+
+
+def enforce() -> None:
+    """Delete what exceeds its limit, at most once in :data:`EVERY_S`."""
+    global _enforced_at
+    now = clock.steady()
+    if _enforced_at is not None and now - _enforced_at < EVERY_S:
+        return
+    _enforced_at = now
+    gone = {
+        "plans": _plans(),
+        "problems": _problems(),
+        "jobs": _jobs(),
+        "sessions": _sessions(),
+        "admin_log": _beyond(LogEntry.objects.order_by("-pk"), KEEP_ADMIN_LOG),
+        "members": _strangers(),
+    }
+    _give_back_pages()
+    if gone := {name: count for name, count in gone.items() if count}:
+        logger.info("rows_deleted", **gone)
+
+
+def _beyond(newest_first, keep: int) -> int:
+    """Delete rows beyond the newest ``keep``, oldest first."""
+    limit = newest_first.values_list("pk", flat=True)[keep : keep + 1].first()
+    if limit is None:
+        return 0
+    model = newest_first.model
+    oldest = list(model.objects.filter(pk__lte=limit).order_by("pk").values_list("pk", flat=True)[:AT_ONCE])
+    return model.objects.filter(pk__in=oldest).delete()[0]
+
+
+def _plans() -> int:
+    return _beyond(Plan.objects.order_by("-pk"), settings.NEREUS.keep_plans)
+
+
+def _problems() -> int:
+    limit = Plan.objects.order_by("-pk").values_list("pk", flat=True)[KEEP_PROBLEMS : KEEP_PROBLEMS + 1].first()
+    if limit is None:
+        return 0
+    old = Plan.objects.filter(pk__lte=limit).exclude(problem={}).order_by("pk").values_list("pk", flat=True)[:AT_ONCE]
+    return Plan.objects.filter(pk__in=list(old)).update(problem={})
+
+
+def _jobs() -> int:
+    ended = ProfileJob.objects.exclude(state__in=OPEN)
+    limit = ended.order_by("-pk").values_list("pk", flat=True)[KEEP_JOBS : KEEP_JOBS + 1].first()
+    if limit is None:
+        return 0
+    # The newest of each says that the variant was tried on the type; without it that would be ordered again.
+    newest = ended.order_by().values("variant", "device_type").annotate(newest=Max("pk")).values("newest")
+    old = ended.filter(pk__lte=limit).exclude(pk__in=newest).order_by("pk").values_list("pk", flat=True)[:AT_ONCE]
+    return ProfileJob.objects.filter(pk__in=list(old)).delete()[0]
+
+
+def _sessions() -> int:
+    """Those that ended, and those that would last longer than any can: made while the clock was ahead."""
+    now = timezone.now()
+    longest = timedelta(seconds=settings.SESSION_COOKIE_AGE)
+    kept = Session.objects.filter(expire_date__gte=now - longest, expire_date__lte=now + longest + timedelta(days=1))
+    old = Session.objects.exclude(pk__in=kept.values("pk")).values_list("pk", flat=True)[:AT_ONCE]
+    return Session.objects.filter(pk__in=list(old)).delete()[0]
+
+
+def _strangers() -> int:
+    """Members that joined, were not approved, and went away."""
+    waiting = {
+        (kind, pk): True
+        for kind in (Node, Gateway)
+        for pk in kind.objects.filter(state=Member.State.PENDING, channel="").values_list("pk", flat=True)
+    }
+    count = 0
+    for (kind, pk), seconds in _pending.ages(waiting).items():
+        if seconds > PENDING_S:
+            count += kind.objects.filter(pk=pk, state=Member.State.PENDING, channel="").delete()[0]
+    return count
+
+
+def _give_back_pages() -> None:
+    """Shrink SQLite's file by what is free in it; PostgreSQL does so by itself."""
+    if connection.vendor == "sqlite":
+        connection.ensure_connection()
+        # As a script, since execute() runs one step only, which is one page.
+        connection.connection.executescript(f"PRAGMA incremental_vacuum({PAGES})")

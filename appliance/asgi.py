@@ -6,7 +6,6 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "appliance.settings")
 
 from channels.auth import AuthMiddlewareStack
 from channels.routing import ProtocolTypeRouter, URLRouter
-from channels.security.websocket import AllowedHostsOriginValidator
 from django.core.asgi import get_asgi_application
 
 django = get_asgi_application()
@@ -14,13 +13,14 @@ django = get_asgi_application()
 from django.conf import settings  # noqa: E402
 from django.urls import path, re_path  # noqa: E402
 
-from appliance.websockets import CloseWithoutRedis  # noqa: E402
+from appliance.alive import AliveCheck  # noqa: E402
+from appliance.websockets import CloseWithoutRedis, SameOrigin  # noqa: E402
 from console.consumers import UnknownPath  # noqa: E402
 from console.routing import urlpatterns as browser_patterns  # noqa: E402
 from registry.api.body_limit import BodyLimit  # noqa: E402
 from scheduler.members.consumers import GatewayConsumer, NodeConsumer  # noqa: E402
 
-browsers = AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(browser_patterns)))
+browsers = SameOrigin(AuthMiddlewareStack(URLRouter(browser_patterns)))
 websocket = URLRouter(
     [
         # Members are programs: they have a token and no origin. Browsers have a session, and an origin to check.
@@ -32,4 +32,4 @@ websocket = URLRouter(
     ]
 )
 http = BodyLimit(django, settings.NEREUS.max_upload_bytes)
-application = ProtocolTypeRouter({"http": http, "websocket": CloseWithoutRedis(websocket)})
+application = ProtocolTypeRouter({"http": AliveCheck(http), "websocket": CloseWithoutRedis(websocket)})

@@ -1,23 +1,30 @@
-"""Health and metrics of the web process; they need no sign-in and contain no secrets."""
+"""Health and metrics of the web process. Strangers read whether it works, and no more."""
 
 from __future__ import annotations
 
 import time
 
-from django.db import connection
+from django.db import DatabaseError, connection
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import path
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
+from rest_framework.exceptions import AuthenticationFailed
 
+from registry.access import table
+from registry.access.roles import caller_role
+from registry.access.throttles import loopback
+from registry.api import problems
+from registry.api.authentication import token_of
 from registry.models import Application, Device, Gateway, Node, Variant
-from scheduler import live
+from scheduler import live, troubles
 from scheduler.models import Plan
 
 
 def health(request: HttpRequest) -> JsonResponse:
-    """200 while database and Redis answer, else 503; says which does not."""
+    """200 while database and Redis answer, else 503; says to viewers, and on this box, which does not, and what failed
+    lately though both do."""
     checks = {}
     for name, probe in (("database", _database), ("redis", lambda: live.client().ping())):
         started = time.perf_counter()
@@ -27,7 +34,24 @@ def health(request: HttpRequest) -> JsonResponse:
         except Exception as error:
             checks[name] = {"ok": False, "error": type(error).__name__}
     ok = all(check["ok"] for check in checks.values())
-    return JsonResponse({"status": "ok" if ok else "degraded", "checks": checks}, status=200 if ok else 503)
+    answer = {"status": "ok" if ok else "degraded"}
+    if _may_see_more(request):
+        answer["checks"] = checks
+        answer["troubles"] = [{key: one[key] for key in ("what", "since")} for one in troubles.current()]
+    return JsonResponse(answer, status=200 if ok else 503)
+
+
+def _may_see_more(request: HttpRequest) -> bool:
+    """Whether the caller has the role for metrics, by session or token, or is on this box."""
+    if loopback(request):
+        return True
+    try:
+        token = token_of(request.headers.get("authorization", "").encode("latin-1", "replace"))
+        if token is not None:
+            request.user, request.auth = token.user, token
+        return table.permits(caller_role(request), "metrics", "GET")
+    except (AuthenticationFailed, DatabaseError):
+        return False
 
 
 def _database() -> None:
@@ -69,6 +93,11 @@ REGISTRY.register(ControlPlaneCollector())
 
 
 def metrics(request: HttpRequest) -> HttpResponse:
+    """Prometheus metrics, for viewers (``authorization`` in Prometheus' configuration) and on this box."""
+    if not _may_see_more(request):
+        refused = problems.render(401, "Metrics need an API token or session with the role viewer.")
+        refused["WWW-Authenticate"] = 'Bearer realm="nereus"'
+        return refused
     return HttpResponse(generate_latest(REGISTRY), content_type=CONTENT_TYPE_LATEST)
 
 

@@ -1,55 +1,121 @@
-"""Secrets of this appliance: made at the first start, in ``NEREUS_HOME``, mode 0600."""
+"""Secrets of this appliance: made at the first start, in ``NEREUS_HOME``, mode 0600, durable before they are used.
+
+A file that a power cut left empty or broken counts as absent. Nothing here needs the database.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import secrets as random
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+from workers import disk, log
 
 CREDENTIALS = "credentials.json"
+#: entries of ``credentials.json`` that only this appliance makes
+ENTRIES = ("console_user", "console_password", "api_token", "api_key", "join_token")
+ADMIN = "admin"
 
-
-def write_private(path: Path, text: str) -> None:
-    """Replace a file at once; nobody else can read it at any moment."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-    os.replace(temporary, path)
+logger = log.get("secrets")
 
 
 def secret_key(home: Path) -> str:
-    """Django's signing key, made when first asked for. Two first starts at once agree on one."""
+    """Django's signing key, made when first asked for. Two first starts at once agree on one.
+
+    Where it cannot be stored it is made for this process alone: sign-ins then end with the process.
+    """
     path = home / "secret_key"
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return path.read_text() or secret_key_wait(path)
+    if key := _text(path):
+        return key
     key = random.token_urlsafe(50)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(key)
+    try:
+        with _alone(home):
+            if other := _text(path):
+                return other
+            if path.exists():
+                logger.warning("secret_key_replaced", path=str(path), reason="it was empty; all sign-ins end")
+            disk.write_private(path, key.encode())
+    except OSError as error:
+        logger.error("secret_key_not_stored", path=str(path), reason=str(error))
     return key
 
 
-def secret_key_wait(path: Path) -> str:
-    """The other process has made the file and is about to write it."""
-    import time
+def replace_secret_key(home: Path) -> None:
+    """Make another signing key; processes that start from now on use it.
 
-    for _ in range(100):
-        time.sleep(0.02)
-        if text := path.read_text():
-            return text
-    raise RuntimeError(f"{path} is empty; delete it and start again")
+    Raises:
+        OSError: it cannot be stored; the old one stays.
+    """
+    with _alone(home):
+        disk.write_private(home / "secret_key", random.token_urlsafe(50).encode())
 
 
-def credentials(home: Path) -> dict[str, str]:
-    """Contents of ``credentials.json``; empty before the first start."""
+def credentials(home: Path) -> dict[str, Any]:
+    """Contents of ``credentials.json``; empty before the first start, and where the file cannot be used."""
+    path = home / CREDENTIALS
     try:
-        return json.loads((home / CREDENTIALS).read_text())
+        values = json.loads(path.read_bytes())
     except FileNotFoundError:
         return {}
+    except (OSError, ValueError) as error:
+        logger.warning("credentials_unusable", path=str(path), reason=str(error))
+        return {}
+    if not isinstance(values, dict) or not all(isinstance(values.get(name, ""), str) for name in ENTRIES):
+        logger.warning("credentials_unusable", path=str(path), reason="not an object whose entries are text")
+        return {}
+    return values
 
 
-def save_credentials(home: Path, values: dict[str, str]) -> None:
-    write_private(home / CREDENTIALS, json.dumps(values, indent=2) + "\n")
+def make_credentials(home: Path) -> dict[str, Any]:
+    """The credentials, those absent made and stored. Entries in ``installed`` have been in the database before.
+
+    Raises:
+        OSError: they cannot be stored.
+    """
+    with _alone(home):
+        values = credentials(home)
+        if not values:
+            made = {"console_user": ADMIN, "console_password": random.token_urlsafe(12)}
+            values = made | {name: new_secret() for name in ("api_token", "api_key", "join_token")} | {"installed": []}
+            save_credentials(home, values)
+        elif "installed" not in values:
+            # Of an earlier release, which stored them once they were in the database, or about to be.
+            values["installed"] = sorted(set(ENTRIES) & set(values))
+        return values
+
+
+def new_secret() -> str:
+    """240 random bits, URL-safe: a key or token that nobody can guess."""
+    return random.token_urlsafe(30)
+
+
+def save_credentials(home: Path, values: dict[str, Any]) -> None:
+    """Replace ``credentials.json``.
+
+    Raises:
+        OSError: it cannot be stored; the old content stays.
+    """
+    disk.write_private(home / CREDENTIALS, (json.dumps(values, indent=2) + "\n").encode())
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+@contextlib.contextmanager
+def _alone(home: Path) -> Iterator[None]:
+    """Hold a lock on the home folder itself, which needs no space on the disk."""
+    handle = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import sys
+from datetime import timedelta
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
+from appliance import connections
 from appliance.secrets import secret_key
 from workers import __version__, log
 from workers.settings import Settings, SettingsError
@@ -31,15 +33,31 @@ log.configure("control", NEREUS.log_level)
 LOGGING_CONFIG = None
 # One line for a request with a strange Host header: anybody could fill the log with tracebacks.
 logging.getLogger("django.security.DisallowedHost").addFilter(_without_traceback)
+# One line for each attempt to sign in, several for each success: the audit log has what matters.
+logging.getLogger("axes").setLevel(logging.ERROR)
 
 SECRET_KEY = secret_key(NEREUS.home)
 DEBUG = False
+_public = urlsplit(NEREUS.public_url)
+_public_host = f"[{_public.hostname}]" if ":" in (_public.hostname or "") else _public.hostname
 ALLOWED_HOSTS = [*NEREUS.allowed_hosts, "127.0.0.1", "localhost", "[::1]", NEREUS.console.host]
-CSRF_TRUSTED_ORIGINS = [f"https://{host}" for host in NEREUS.allowed_hosts]
+# Browsers name the port in an origin unless it is the scheme's own.
+CSRF_TRUSTED_ORIGINS = [f"https://{'*' * host.startswith('.')}{host}" for host in NEREUS.allowed_hosts]
+if _public_host:
+    ALLOWED_HOSTS.append(_public_host)
+    CSRF_TRUSTED_ORIGINS.append(f"{_public.scheme}://{_public.netloc}")
+#: browsers reach the console over TLS alone: its own, or that of a proxy at the public URL
+_encrypted = NEREUS.console.tls or _public.scheme == "https"
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _encrypted
+if _public.scheme == "https":
+    SECURE_HSTS_SECONDS = 365 * 86_400
+# W008: the console's own address speaks either TLS alone, or plain HTTP to its proxy and this box; the proxy redirects.
+# W005, W021: the public URL's domain has other hosts, which are not the appliance's to decide on.
+SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W008", "security.W021"]
 
 INSTALLED_APPS = [
-    "unfold",
-    "django.contrib.admin",
+    "unfold.apps.BasicAppConfig",
+    "appliance.admin_site.ConsoleAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -47,8 +65,8 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "channels",
     "rest_framework",
-    "rest_framework.authtoken",
     "drf_spectacular",
+    "axes",
     "appliance",
     "registry",
     "scheduler",
@@ -62,8 +80,11 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "registry.audit.origins.AuditMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "appliance.admin_site.AdminGuard",
+    "axes.middleware.AxesMiddleware",
 ]
 
 ROOT_URLCONF = "appliance.urls"
@@ -78,6 +99,8 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "console.access.role",
+                "scheduler.troubles.context",
             ]
         },
     }
@@ -86,16 +109,7 @@ TEMPLATES = [
 
 def _database() -> dict:
     if NEREUS.database_url:
-        parts = urlsplit(NEREUS.database_url)
-        return {
-            "ENGINE": "django.db.backends.postgresql",
-            "NAME": unquote(parts.path.lstrip("/")),
-            "USER": unquote(parts.username or ""),
-            "PASSWORD": unquote(parts.password or ""),
-            "HOST": parts.hostname or "",
-            "PORT": parts.port or "",
-            "CONN_HEALTH_CHECKS": True,
-        }
+        return connections.postgresql(NEREUS.database_url, NEREUS.ca_file)
     return {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": NEREUS.home / "nereus.sqlite3",
@@ -103,21 +117,29 @@ def _database() -> dict:
             # Deferred transactions fail with "database is locked" as soon as two writers upgrade at once.
             "transaction_mode": "IMMEDIATE",
             "timeout": 20,
-            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+            # FULL: a commit is on the disk before anybody learns of it. A key that was deleted stays deleted.
+            "init_command": (
+                # First, since it can be chosen only while the file is empty.
+                "PRAGMA auto_vacuum=INCREMENTAL; "
+                "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA journal_size_limit=67108864;"
+            ),
         },
         # Tests use a file too, because several processes and threads of a real appliance share it.
         "TEST": {"NAME": NEREUS.home / "test.sqlite3"},
     }
 
 
-DATABASES = {"default": _database()}
+try:
+    DATABASES = {"default": _database()}
+except SettingsError as error:
+    sys.exit("Settings that cannot be used:\n  " + "\n  ".join(error.problems))
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 #: redis-py and channels-redis read this form; Celery wants its own (below)
-REDIS_URL = NEREUS.redis_url or f"unix://{NEREUS.socket_folder / 'redis.sock'}"
+REDIS_URL = connections.redis(NEREUS.redis_url, NEREUS.ca_file) or f"unix://{NEREUS.socket_folder / 'redis.sock'}"
 CHANNEL_LAYERS = {
     "default": {
-        "BACKEND": "channels_redis.core.RedisChannelLayer",
+        "BACKEND": "scheduler.channel_layer.PatientRedisLayer",
         # The layer blocks for 5 s on an empty channel, which is also redis-py's default time-out.
         "CONFIG": {
             "hosts": [{"address": REDIS_URL, "socket_timeout": 20}],
@@ -129,7 +151,7 @@ CHANNEL_LAYERS = {
     }
 }
 
-CELERY_BROKER_URL = REDIS_URL.replace("unix://", "redis+socket://")
+CELERY_BROKER_URL, CELERY_BROKER_USE_SSL = connections.broker(REDIS_URL)
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = False
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
@@ -137,7 +159,7 @@ CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 3600}
 CELERY_TASK_ROUTES = {"scheduler.plan": {"queue": "planning"}}
 CELERY_TASK_DEFAULT_QUEUE = "control"
-CELERY_BEAT_SCHEDULE_FILENAME = str(NEREUS.home / "celerybeat-schedule")
+CELERY_BEAT_SCHEDULER = "appliance.celery:SteadyScheduler"
 CELERY_BEAT_SCHEDULE = {
     "plan": {
         "task": "scheduler.plan",
@@ -147,21 +169,50 @@ CELERY_BEAT_SCHEDULE = {
         "options": {"expires": NEREUS.plan_period_s},
     },
     "tend": {"task": "scheduler.tend", "schedule": 10.0, "options": {"expires": 10.0}},
+    **{
+        f"heartbeat-{service}": {
+            "task": "appliance.heartbeat",
+            "schedule": 10.0,
+            "kwargs": {"service": service},
+            "options": {"queue": queue, "expires": 10.0},
+        }
+        for queue, service in (("control", "celery"), ("planning", "planning"))
+    },
 }
 
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
-LOGIN_URL = "admin:login"
+AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "registry.access.backend.RoleBackend"]
+LOGIN_URL = "console:login"
+# By account and address together: strangers cannot lock an operator out from the operator's own address.
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_FAILURE_LIMIT = 5
+AXES_COOLOFF_TIME = timedelta(minutes=15)
+AXES_RESET_ON_SUCCESS = True
+AXES_DISABLE_ACCESS_LOG = True
+AXES_CLIENT_IP_CALLABLE = "registry.access.throttles.address"
+AXES_LOCKOUT_CALLABLE = "console.views.access.locked_out"
+AXES_SENSITIVE_PARAMETERS = ["username", "password"]
+AXES_VERBOSE = False
+AXES_ENABLE_ADMIN = False
+CACHES = {
+    "default": {
+        # Throttles count here: one process serves all pages.
+        "BACKEND": "django.core.cache.backends.locmem.LocMemCache",
+        "OPTIONS": {"MAX_ENTRIES": 100_000},
+    }
+}
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
         "registry.api.authentication.BearerAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAdminUser"],
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_PERMISSION_CLASSES": ["registry.api.authentication.RolePermission"],
+    "DEFAULT_THROTTLE_CLASSES": ["registry.access.throttles.AccountThrottle"],
+    "DEFAULT_SCHEMA_CLASS": "registry.api.schema.ProblemSchema",
     "DEFAULT_PAGINATION_CLASS": "rest_framework.pagination.LimitOffsetPagination",
     "PAGE_SIZE": 100,
     "EXCEPTION_HANDLER": "registry.api.problems.handle",
@@ -173,6 +224,7 @@ SPECTACULAR_SETTINGS = {
     "DESCRIPTION": "Applications, variants, profiles, nodes, devices and plans.",
     "VERSION": __version__,
     "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_PERMISSIONS": ["registry.api.authentication.RolePermission"],
     # Two components have it: an application, and one as a change left it.
     "ENUM_NAME_OVERRIDES": {"ApplicationStateEnum": "registry.models.Application.State"},
 }
@@ -194,6 +246,9 @@ FILE_UPLOAD_HANDLERS = ["django.core.files.uploadhandler.TemporaryFileUploadHand
 LANGUAGE_CODE = "en-us"
 TIME_ZONE = "UTC"
 USE_TZ = True
+# Cookies belong to a host with all its ports: another program there must not get or replace these.
+SESSION_COOKIE_NAME = f"nereus_session_{NEREUS.console.port}"
+CSRF_COOKIE_NAME = f"nereus_csrf_{NEREUS.console.port}"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 

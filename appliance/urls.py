@@ -10,10 +10,11 @@ urlpatterns = [
     path("api/v1/", include("scheduler.api.urls")),
     path("admin/", admin.site.urls),
     # Browsers ask for it wherever a page names no icon of its own.
-    path("favicon.ico", RedirectView.as_view(url=static("nereus/mark.svg"))),
+    path("favicon.ico", RedirectView.as_view(url=static("nereus/mark.svg")), name="favicon"),
     path("", include("appliance.health")),
     path("", include("console.urls")),
 ]
 
+handler403 = "console.views.access.refused"
 handler404 = "registry.api.problems.page_not_found"
 handler500 = "registry.api.problems.server_error"

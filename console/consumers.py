@@ -1,6 +1,6 @@
 """Websockets of browsers: the live page's events, with repeated permission checks.
 
-Close codes: 4400 a message that is not a command, 4401 not (or no longer) a signed-in staff user, 4404 no such path,
+Close codes: 4400 a message that is not a command, 4401 not (or no longer) signed in with a role, 4404 no such path,
 4408 the browser reads too slowly, 1003 binary data, 1009 a message above :data:`MAX_COMMAND_BYTES`, 1011 Redis or the
 database is away. Except to a slow browser, an ``error`` event says why before the connection closes.
 """
@@ -21,6 +21,9 @@ from redis.exceptions import RedisError
 
 from console.outbox import BrowserOutbox
 from console.snapshot import snapshot
+from registry import clock
+from registry.access import table
+from registry.access.roles import AccessRole, role_of
 from scheduler import live, telemetry
 from scheduler.live import CONSOLE_GROUP
 from workers import log
@@ -35,6 +38,7 @@ CLOSE_BINARY = 1003
 CLOSE_INTERRUPTED = 1011
 CLOSE_TOO_LARGE = 1009
 
+MESSAGES = table.BROWSER_SOCKETS["ws/console/live/"]
 MAX_COMMAND_BYTES = 4096
 HISTORY_S = 300
 #: a user who signs out or loses staff status is cut off within this time
@@ -44,6 +48,8 @@ SEND_TIMEOUT_S = 20.0
 RESYNC_EVERY_S = 1.0
 #: a connection joins its group again so often: Redis may have lost it (FLUSHALL)
 REJOIN_EVERY_S = 10.0
+#: a wall clock that differs by more from the steady one than before was set
+STEP_S = 2.0
 
 
 class BrowserCommand(msgspec.Struct, forbid_unknown_fields=True):
@@ -82,12 +88,13 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self._checked_at = 0.0
         self._closing = False
         self._history = True
+        self._role = AccessRole.ANYONE
 
     async def connect(self) -> None:
         await self.accept()
         self._history = b"history=0" not in self.scope.get("query_string", b"").split(b"&")
         if not await self._permitted():
-            await self._refuse(CLOSE_UNAUTHORIZED, "sign in as a staff user first")
+            await self._refuse(CLOSE_UNAUTHORIZED, "sign in with an account that has a role first")
             return
         try:
             await self.channel_layer.group_add(CONSOLE_GROUP, self.channel_name)
@@ -109,8 +116,14 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     async def _rejoin_all(self, content: str) -> None:
         """Go on receiving events when Redis was emptied; what was missed meanwhile is sent as the whole state."""
+        ahead = clock.wall() - clock.steady()
         while not self._closing:
             await asyncio.sleep(REJOIN_EVERY_S)
+            if abs(clock.wall() - clock.steady() - ahead) > STEP_S:
+                # The page's time axis follows this box's clock.
+                ahead = clock.wall() - clock.steady()
+                self._outbox.ask_resync()
+                self._wake.set()
             try:
                 await self.channel_layer.group_add(CONSOLE_GROUP, self.channel_name)
                 now = await asyncio.to_thread(live.content)
@@ -150,7 +163,9 @@ class LiveConsumer(AsyncWebsocketConsumer):
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
             await self._refuse(CLOSE_MALFORMED, f"not a command: {error}")
             return
-        if command == "resync":
+        if command not in MESSAGES or self._role < MESSAGES[command]:
+            await self._refuse(CLOSE_UNAUTHORIZED, f"{command}: the role {self._role.label} does not permit it")
+        elif command == "resync":
             self._outbox.ask_resync()
         elif command == "snapshot":
             self._outbox.put({"event": "_snapshot"})
@@ -218,7 +233,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         await self.close(code, reason.encode()[:120].decode(errors="ignore"))
 
     async def _permitted(self) -> bool:
-        """Whether the session still belongs to an active staff user. Reads session and user each time."""
+        """Whether the session still belongs to an account that may be here. Reads session and account each time."""
         self._checked_at = time.monotonic()
         session = self.scope.get("session")
         if session is None or session.session_key is None:
@@ -226,8 +241,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
         fresh = await database_sync_to_async(_stored)(session)
         if fresh is None:
             return False
-        user = await get_user({"session": fresh})
-        return bool(user.is_authenticated and user.is_active and user.is_staff)
+        self._role = await database_sync_to_async(role_of)(await get_user({"session": fresh}))
+        return self._role >= MESSAGES["connect"]
 
 
 def _stored(session):

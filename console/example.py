@@ -13,8 +13,13 @@ WRITTEN_OUT = 16
 ZERO = {"BOOL": False, "BYTES": "text", "FP16": 0.0, "FP32": 0.0, "FP64": 0.0}
 
 
-def curl(name: str, signature: dict[str, Any], url: str) -> str:
-    """A shell command that sends one query of one row (any free dimension is 1). ``url``: the gateway's address."""
+def curl(name: str, signature: dict[str, Any], url: str, authorities: str = "") -> str:
+    """A shell command that sends one query of one row (any free dimension is 1).
+
+    Args:
+        url: the gateway's address.
+        authorities: PEM file that clients trust behind https; empty: the system's authorities.
+    """
     tensors = []
     short = True
     for tensor in signature.get("inputs") or ():
@@ -22,7 +27,9 @@ def curl(name: str, signature: dict[str, Any], url: str) -> str:
         count = math.prod(shape)
         short = short and count <= WRITTEN_OUT
         tensors.append((tensor["name"], tensor["datatype"], shape, count))
-    send = f'curl -s {shlex.quote(f"{url}/v2/models/{name}/infer")} \\\n  -H "Authorization: Bearer $API_KEY" \\\n  '
+    trust = f"--cacert {shlex.quote(authorities)} " if authorities and url.startswith("https://") else ""
+    where = shlex.quote(f"{url}/v2/models/{name}/infer")
+    send = f'curl -s {trust}{where} \\\n  -H "Authorization: Bearer $API_KEY" \\\n  '
     if short:
         body = {
             "inputs": [

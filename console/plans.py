@@ -111,7 +111,7 @@ def runs(plans: Iterable[Plan]) -> list[list[Plan]]:
             last is not None
             and {plan.trigger, last.trigger} <= BY_DEMAND
             and last.stack == plan.stack
-            and last.created - plan.created <= RUN_GAP
+            and abs(last.created - plan.created) <= RUN_GAP
         )
         if joins:
             found[-1].append(plan)

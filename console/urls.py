@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from console.views import access, applications, members, overview, plans
+from console.views import access, applications, audit, members, overview, plans, secrets
 
 app_name = "console"
 
@@ -16,5 +16,7 @@ urlpatterns = [
     path("plans/", plans.index, name="plans"),
     path("plans/<int:version>/", plans.detail, name="plan"),
     path("nodes/", members.nodes, name="nodes"),
-    path("keys/", members.keys, name="keys"),
+    path("keys/", secrets.keys, name="keys"),
+    path("access/", secrets.access, name="access"),
+    path("audit/", audit.index, name="audit"),
 ]

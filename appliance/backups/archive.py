@@ -1,0 +1,209 @@
+"""The backup's file: a tar archive of ``manifest.json``, the database's copy, the store's files and the secrets.
+
+The manifest comes first and lists size and SHA-256 of everything that follows, so that a reader can refuse a file that
+is damaged, cut off or not a backup before anything changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+from django.conf import settings
+from django.db import connection
+from django.db.migrations.recorder import MigrationRecorder
+
+from registry import clock, storage
+from workers import __version__, disk
+
+from . import BackupError, databases
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+MANIFEST_BYTES = 64 * 2**20
+CHUNK = 1 << 20
+#: in the home folder: what an appliance cannot make anew without its operators and members noticing
+SECRETS = ("secret_key", "credentials.json", "members/*.json", "tls/*", "*.pem", "*.key")
+#: the secrets' and the store's folders in the archive
+HOME_FOLDER, STORE_FOLDER = "home", "models"
+
+
+class BackupPart(msgspec.Struct, frozen=True):
+    """One file of a backup."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """Contents of a backup.
+
+    Attributes:
+        database: Django's name of its kind.
+        made: unix seconds.
+        migrations: (application, name) of all that the database went through.
+        missing: digests that rows need and whose files were not in the store.
+    """
+
+    format: int
+    version: str
+    made: float
+    database: str
+    migrations: list[tuple[str, str]]
+    parts: list[BackupPart]
+    missing: list[str] = []
+
+
+class _Hashing:
+    """A file that is hashed while it is read."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._hash = hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        self._hash.update(data)
+        return data
+
+    @property
+    def sha256(self) -> str:
+        return self._hash.hexdigest()
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file's content, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def secrets() -> list[Path]:
+    """The files of the home folder that belong into a backup."""
+    home = settings.NEREUS.home
+    return sorted({path for pattern in SECRETS for path in home.glob(pattern) if path.is_file()})
+
+
+def write(target: Path) -> Manifest:
+    """Write a backup to ``target`` (mode 0600), which appears once it is whole and on the disk.
+
+    Raises:
+        BackupError: the file exists, or something cannot be read.
+        OSError: it cannot be written.
+    """
+    if target.exists():
+        raise BackupError(f"{target} exists; choose another name, a backup never replaces a file")
+    home = settings.NEREUS.home
+    with databases.temporary_folder(f".backup-{os.getpid()}") as folder, storage.kept():
+        copy = folder / databases.NAMES[connection.vendor]
+        needed = sorted(databases.copy_to(copy))
+        files = {digest: storage.path(digest) for digest in needed}
+        there = {digest: path for digest, path in files.items() if path.is_file()}
+        kept = {f"{HOME_FOLDER}/{path.relative_to(home)}": path.read_bytes() for path in secrets()}
+        manifest = Manifest(
+            format=FORMAT,
+            version=__version__,
+            made=clock.wall(),
+            database=connection.vendor,
+            migrations=sorted(MigrationRecorder(connection).applied_migrations()),
+            parts=[
+                BackupPart(copy.name, copy.stat().st_size, sha256(copy)),
+                *(BackupPart(name, len(data), hashlib.sha256(data).hexdigest()) for name, data in kept.items()),
+                *(
+                    BackupPart(f"{STORE_FOLDER}/{digest}", path.stat().st_size, digest)
+                    for digest, path in there.items()
+                ),
+            ],
+            missing=sorted(files.keys() - there.keys()),
+        )
+        partial = target.with_name(f".{target.name}.{os.getpid()}")
+        try:
+            _write_tar(partial, manifest, copy, kept, there)
+            os.replace(partial, target)
+        finally:
+            partial.unlink(missing_ok=True)
+    disk.sync_folder(target.parent)
+    return manifest
+
+
+def _write_tar(path: Path, manifest: Manifest, copy: Path, kept: dict[str, bytes], stored: dict[str, Path]) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
+            _add_bytes(tar, MANIFEST, msgspec.json.encode(manifest))
+            parts = {part.name: part for part in manifest.parts}
+            _add_file(tar, parts[copy.name], copy)
+            for name, data in kept.items():
+                _add_bytes(tar, name, data)
+            for digest, source in stored.items():
+                _add_file(tar, parts[f"{STORE_FOLDER}/{digest}"], source)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _add_bytes(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+    tar.addfile(_entry(name, len(data)), io.BytesIO(data))
+
+
+def _add_file(tar: tarfile.TarFile, part: BackupPart, source: Path) -> None:
+    with source.open("rb") as file:
+        hashing = _Hashing(file)
+        tar.addfile(_entry(part.name, part.size), hashing)
+    if hashing.sha256 != part.sha256:
+        raise BackupError(f"{source} is damaged: its content is not what its name says; delete and upload it again")
+
+
+def _entry(name: str, size: int) -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = size, 0o600
+    return entry
+
+
+def read_manifest(tar: tarfile.TarFile) -> Manifest:
+    """The manifest, which must come first.
+
+    Raises:
+        BackupError: there is none that this release understands.
+    """
+    entry = tar.next()
+    if entry is None or entry.name != MANIFEST or not entry.isfile() or entry.size > MANIFEST_BYTES:
+        raise BackupError(f"not a backup: it does not begin with {MANIFEST}")
+    data = tar.extractfile(entry).read()
+    try:
+        version = msgspec.json.decode(data, type=dict).get("format")
+        if version != FORMAT:
+            raise BackupError(f"the backup has format {version!r}; this release reads format {FORMAT}")
+        return msgspec.json.decode(data, type=Manifest)
+    except msgspec.DecodeError as error:
+        raise BackupError(f"not a backup: {MANIFEST}: {error}") from error
+
+
+def extract(tar: tarfile.TarFile, manifest: Manifest, folder: Path) -> Iterator[tuple[BackupPart, Path]]:
+    """Write the files behind the manifest to ``folder`` under numbers, each checked before it is yielded.
+
+    Raises:
+        BackupError: one is missing, damaged, or not listed.
+    """
+    expected = {part.name: part for part in manifest.parts}
+    for number, entry in enumerate(iter(tar.next, None)):
+        part = expected.pop(entry.name, None)
+        if part is None or not entry.isfile():
+            raise BackupError(f"{entry.name!r} is not listed in {MANIFEST}")
+        path = folder / str(number)
+        with tar.extractfile(entry) as source, path.open("xb") as file:
+            hashing = _Hashing(source)
+            while chunk := hashing.read(CHUNK):
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+        if path.stat().st_size != part.size or hashing.sha256 != part.sha256:
+            raise BackupError(f"{part.name} is damaged: its size or checksum is not the one in {MANIFEST}")
+        yield part, path
+    if expected:
+        raise BackupError(f"the backup is cut off: {', '.join(sorted(expected)[:3])} of {len(expected)} are missing")

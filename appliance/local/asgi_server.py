@@ -1,0 +1,105 @@
+"""uvicorn with limits on heads, bodies, connections and handshakes, and with certificates that are followed."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from workers.net.tls import TlsAcceptor
+from workers.tls import ServerIdentity
+
+#: open connections, browsers' and members' websockets included; more are closed at once
+MAX_CONNECTIONS = 1024
+#: request line and headers in bytes
+HEAD_BYTES = 64 * 1024
+#: seconds for a request's head from its first byte or the connection's start
+HEAD_S = 10.0
+#: seconds without a byte of an unfinished body
+BODY_S = 30.0
+
+
+class LimitedProtocol(H11Protocol):
+    """An HTTP connection that is closed where a client stops in the middle of a request."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        if len(self.connections) > MAX_CONNECTIONS:
+            transport.abort()
+            return
+        self._start(HEAD_S)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        state = self.conn.their_state
+        if state is h11.SEND_BODY:
+            self._start(BODY_S)
+        elif state is not h11.IDLE:
+            self._stop()
+        elif self._timer is None and not self.transport.is_closing():
+            self._start(HEAD_S)
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        self._stop()
+        super().handle_websocket_upgrade(event)
+
+    def on_response_complete(self) -> None:
+        self._stop()
+        super().on_response_complete()
+
+    def _start(self, seconds: float) -> None:
+        self._stop()
+        self._timer = self.loop.call_later(seconds, self._late)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _late(self) -> None:
+        self._timer = None
+        if self.flow.read_paused:
+            # The application has not taken what arrived.
+            self._start(BODY_S)
+        else:
+            self.transport.abort()
+
+
+class Server(uvicorn.Server):
+    """Serves over TLS where there is an identity."""
+
+    def __init__(self, config: uvicorn.Config, identity: ServerIdentity | None):
+        super().__init__(config)
+        self._identity = identity
+        self._watching: asyncio.Task | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._identity is None:
+            await super().startup(sockets)
+            return
+        await super().startup([])
+        acceptor = TlsAcceptor(self._protocol, self._identity.context)
+        loop = asyncio.get_running_loop()
+        for listener in sockets or ():
+            server = await loop.create_server(acceptor.connection, sock=listener, backlog=self.config.backlog)
+            self.servers.append(server)
+        self._watching = asyncio.create_task(self._identity.watch(), name="certificate")
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+        await super().shutdown(sockets)
+
+    def _protocol(self) -> asyncio.BaseProtocol:
+        return self.config.http_protocol_class(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )

@@ -1,0 +1,110 @@
+"""What must hold before anything starts: one appliance a home, free ports, devices that exist."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import time
+from pathlib import Path
+
+from workers.node import devices
+from workers.settings import Address, Settings
+
+from .guard import GRACE_S
+
+#: seconds that the guard of a killed supervisor may take until the last of its processes is gone
+LEFTOVERS_S = GRACE_S + 1.0
+
+
+class StartError(Exception):
+    """The appliance cannot start; the text says why and what to do."""
+
+
+class HomeLock:
+    """Only one appliance at a time uses a home folder."""
+
+    def __init__(self, home: Path):
+        self._path = home / "lock"
+        self._file = None
+
+    def take(self) -> None:
+        """Lock the home for as long as this process lives.
+
+        Raises:
+            StartError: another appliance holds it, or it cannot be opened.
+        """
+        try:
+            self._file = self._path.open("a+")
+        except OSError as error:
+            raise StartError(f"{self._path}: cannot be opened: {error.strerror}") from None
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.seek(0)
+            raise StartError(
+                f"another appliance (process {self._file.read().strip() or 'unknown'}) runs in {self._path.parent}; "
+                "stop it, or set NEREUS_HOME to another folder"
+            ) from None
+        try:
+            self._file.truncate(0)
+            self._file.write(str(os.getpid()))
+            self._file.flush()
+        except OSError:
+            # The number is for the message above alone; a full disk must not keep the appliance from serving.
+            pass
+
+    def release(self) -> None:
+        """Unlock it."""
+        if self._file is not None:
+            try:
+                self._file.close()
+            except OSError:
+                pass
+
+
+def check_ports(values: Settings, patience_s: float = 0.0) -> None:
+    """Check that nothing else listens on this appliance's ports.
+
+    Raises:
+        StartError: something does, ``patience_s`` seconds from now at the latest; names every variable.
+    """
+    deadline = time.monotonic() + patience_s
+    while True:
+        taken = [
+            f"NEREUS_{name}={address}: another program listens there; set NEREUS_{name} to a free address"
+            for name, address in (
+                ("CONSOLE", values.console),
+                ("HTTP", values.http),
+                ("GRPC", values.grpc),
+                ("NODE_HTTP", values.node_http),
+            )
+            if _taken(address)
+        ]
+        if not taken:
+            return
+        if time.monotonic() >= deadline:
+            raise StartError("\n".join(taken))
+        time.sleep(0.1)
+
+
+def _taken(address: Address) -> bool:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address.host, address.port))
+        except OSError:
+            return True
+    return False
+
+
+def default_cpu_devices() -> str:
+    """Two one-core devices, or one on a box with a single usable core."""
+    return "2x1" if len(os.sched_getaffinity(0)) > 1 else "1x1"
+
+
+def check_devices(values: Settings) -> None:
+    """Raises SettingsError when the node could not make devices as asked: better now than in its log."""
+    if "NEREUS_CPU_DEVICES" in os.environ:
+        devices.find(values)

@@ -1,0 +1,114 @@
+"""Probes of services. Each returns None, or why the service does not answer as it should; it may also raise OSError.
+
+A caller limits a probe's time. Probes leave nothing behind when they are cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from workers.protocol import frames
+from workers.protocol.gateways import Ping, Pong
+
+Probe = Callable[[], Awaitable[str | None]]
+#: bytes of an answer that are read
+_ANSWER_BYTES = 65_536
+
+
+async def ask(probe: Probe, timeout_s: float) -> str | None:
+    """The probe's answer within ``timeout_s``."""
+    try:
+        return await asyncio.wait_for(probe(), timeout_s)
+    except TimeoutError:
+        return f"no answer within {timeout_s:g} s"
+    except (OSError, ValueError, asyncio.IncompleteReadError) as error:
+        return str(error) or type(error).__name__
+
+
+def http(url: str, status: int = 200) -> Probe:
+    """A GET that must be answered with ``status``."""
+    parts = urlsplit(url)
+    # It stays on this box, and the certificate may be one of any name.
+    context = ssl._create_unverified_context() if parts.scheme == "https" else None
+
+    async def probe() -> str | None:
+        async with _closing(asyncio.open_connection(parts.hostname, parts.port, ssl=context)) as (reader, writer):
+            writer.write(f"GET {parts.path} HTTP/1.0\r\nHost: {parts.netloc}\r\n\r\n".encode())
+            answer = await reader.read(_ANSWER_BYTES)
+            while piece := await reader.read(_ANSWER_BYTES - len(answer)):
+                answer += piece
+        found = re.match(rb"HTTP/1\.[01] (\d{3})", answer)
+        if found is None:
+            return "no HTTP answer"
+        if int(found[1]) == status:
+            return None
+        body = answer.partition(b"\r\n\r\n")[2]
+        return f"HTTP {int(found[1])}: {body[:300].decode(errors='replace')}"
+
+    return probe
+
+
+def redis(path: Path) -> Probe:
+    """PING; a Redis that still loads its snapshot is not ready."""
+
+    async def probe() -> str | None:
+        async with _closing(asyncio.open_unix_connection(str(path))) as (reader, writer):
+            writer.write(b"PING\r\n")
+            answer = await reader.readline()
+        return None if answer.startswith(b"+PONG") else answer[:300].decode(errors="replace").strip() or "no answer"
+
+    return probe
+
+
+def gateway(path: Path) -> Probe:
+    """A ping at a front's or core's own socket, which works however many clients it has."""
+
+    async def probe() -> str | None:
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[None] = loop.create_future()
+
+        def closed(_connection: object, error: Exception | None) -> None:
+            if not answered.done():
+                answered.set_exception(error or ConnectionResetError("the connection was closed"))
+
+        connection = await frames.connect(
+            f"unix:{path}", lambda: frames.FrameConnection(Pong, lambda *_: answered.set_result(None), closed)
+        )
+        try:
+            connection.send(frames.Hello(role="supervisor", name="supervisor"))
+            connection.send(Ping())
+            await answered
+        finally:
+            connection.close()
+        return None
+
+    return probe
+
+
+def heartbeat(path: Path) -> Probe:
+    """Whether a file was touched since the last call, whatever the clock shows."""
+    seen = 0
+
+    async def probe() -> str | None:
+        nonlocal seen
+        last, seen = seen, path.stat().st_mtime_ns
+        return None if seen != last else "no heartbeat"
+
+    return probe
+
+
+@contextlib.asynccontextmanager
+async def _closing(
+    opening: Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]],
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await opening
+    try:
+        yield reader, writer
+    finally:
+        writer.close()

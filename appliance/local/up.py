@@ -1,0 +1,202 @@
+"""The whole appliance on this machine, until Ctrl-C.
+
+Serving starts first, from what is on disk. The control plane is prepared and started beside it, and tried again until
+it works; only a wrong setting ends the start. Nothing here imports Django, so that nothing of the control plane can
+keep serving from starting.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TextIO
+
+from appliance import secrets
+from workers import descriptors, log, tls
+from workers.certificates import CertificateError
+from workers.settings import Settings, SettingsError
+
+from . import proc, reserve, services
+from .logfile import LogFile
+from .preconditions import LEFTOVERS_S, HomeLock, StartError, check_devices, check_ports
+from .processes import SupervisedService
+from .supervisor import Supervisor
+
+logger = log.get("up")
+
+
+def main(arguments: list[str]) -> int:
+    """``manage.py up``; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="manage.py up", description="Start the local appliance, until Ctrl-C.")
+    add_arguments(parser)
+    demo = parser.parse_args(arguments).demo
+    try:
+        values = Settings.from_environ()
+        values.make_folders()
+        up(values, demo, sys.stdout)
+    except SettingsError as error:
+        print("Settings that cannot be used:\n  " + "\n  ".join(error.problems), file=sys.stderr)
+        return 1
+    except StartError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    parser.add_argument("--demo", action="store_true", help="register demo applications and drive a load")
+
+
+def up(values: Settings, demo: bool, output: TextIO) -> None:
+    """Run until a signal asks to stop.
+
+    Raises:
+        StartError: the appliance cannot start; the text says why and what to do.
+    """
+    log.configure("supervisor", values.log_level)
+    say = _printer(output)
+    lock = HomeLock(values.home)
+    try:
+        lock.take()
+        # Processes of a supervisor that was killed a moment ago are being ended by its guard.
+        check_ports(values, LEFTOVERS_S)
+        check_devices(values)
+        tls.prepare(values)
+    except (SettingsError, CertificateError) as error:
+        raise StartError(str(error)) from None
+    except OSError as error:
+        # Each process that needs a certificate tries again to make it.
+        say(f"Warning: the appliance's own certificate cannot be made: {error}")
+    try:
+        for warning in values.warnings:
+            say(f"Warning: {warning}")
+        asyncio.run(_Appliance(values, demo, say).run())
+    finally:
+        lock.release()
+
+
+class _Appliance:
+    def __init__(self, values: Settings, demo: bool, say: Callable[[str], None]):
+        self._values, self._demo, self._say = values, demo, say
+        self._started = time.monotonic()
+        self._log = LogFile(_log_path(values.home))
+
+    async def run(self) -> None:
+        """Start everything, watch it, stop it."""
+        values, say = self._values, self._say
+        if deleted := reserve.make_room(self._log.path.parent):
+            say(f"Warning: the disk of {values.home} is full; deleted {', '.join(deleted)} to be able to start.")
+        log.configure("supervisor", values.log_level, self._log.path)
+        descriptors.raise_limit()
+        proc.adopt_orphans()
+        supervisor = Supervisor(values.socket_folder, say)
+        supervisor.install_signals()
+        supervisor.guard.start()
+        _forget_last_run(values)
+        try:
+            secrets.make_credentials(values.home)
+        except OSError as error:
+            say(f"Warning: {values.home / secrets.CREDENTIALS} cannot be stored: {error}; serving starts without.")
+        reporting = asyncio.create_task(self._start(supervisor))
+        reporting.add_done_callback(self._start_ended)
+        try:
+            await supervisor.run(self._rotate)
+        finally:
+            reporting.cancel()
+            say("Stopping.")
+            began = time.monotonic()
+            await supervisor.stop()
+            _remove_sockets(values)
+            say(f"Stopped in {time.monotonic() - began:.1f} s.")
+
+    async def _start(self, supervisor: Supervisor) -> None:
+        """Start all services, and report what becomes ready."""
+        values, path = self._values, self._log.path
+        self._say(f"Nereus starts; its logs go to {path}")
+        serving = services.data_plane(values, path)
+        supervisor.keep(serving)
+        # Its modules are imported while the data plane's processes start.
+        rest = services.control_plane(values, path)
+        supervisor.keep(rest)
+        if self._demo:
+            supervisor.keep(services.demo(values, path))
+        await _all_up(serving)
+        self._say(
+            f"Serving after {self._elapsed}, from what is on disk.\n"
+            f"  Inference  {values.http.url}/v2  (Open Inference Protocol), gRPC {values.grpc}\n"
+            f"  Keys       {values.home / secrets.CREDENTIALS}"
+            + (f"\n  TLS        clients trust {tls.trust_file(values)}" if values.tls_used else "")
+        )
+        await _all_up(rest)
+        user = secrets.credentials(values.home).get("console_user", secrets.ADMIN)
+        self._say(
+            f"Ready after {self._elapsed}.\n  Console    {values.console.url}/  user {user}\nCtrl-C stops everything."
+        )
+        if self._demo:
+            await supervisor.services["load"].up.wait()
+            self._say("The demo's load runs: a slow wave with a burst about every minute. Watch it in the console.")
+
+    def _start_ended(self, starting: asyncio.Task) -> None:
+        if not starting.cancelled() and starting.exception() is not None:
+            # What serves by now goes on.
+            logger.error("start_failed", exc_info=starting.exception())
+            self._say(f"The control plane cannot be started: {starting.exception()!r}; see {self._log.path}")
+
+    @property
+    def _elapsed(self) -> str:
+        return f"{time.monotonic() - self._started:.1f} s"
+
+    def _rotate(self) -> None:
+        reserve.keep(self._log.path.parent)
+        try:
+            if self._log.rotate():
+                logger.info("log_rotated")
+        except OSError as error:
+            logger.error("log_not_rotated", reason=str(error))
+
+
+async def _all_up(group: Iterable[SupervisedService]) -> None:
+    for service in group:
+        await service.up.wait()
+
+
+def _printer(output: TextIO) -> Callable[[str], None]:
+    def say(text: str) -> None:
+        # A terminal that hangs up must not keep the appliance from stopping in order.
+        try:
+            output.write(text + "\n")
+            output.flush()
+        except (OSError, ValueError):
+            pass
+
+    return say
+
+
+def _log_path(home: Path) -> Path:
+    folder = home / "logs"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise StartError(f"{folder}: cannot be made: {error.strerror}") from None
+    return folder / "nereus.log"
+
+
+def _forget_last_run(values: Settings) -> None:
+    """Gateways' totals outlive a gateway that dies, not the appliance; heartbeats are this run's."""
+    for pattern in ("gateway-*.totals", "*.heartbeat"):
+        for path in values.socket_folder.glob(pattern):
+            path.unlink(missing_ok=True)
+
+
+def _remove_sockets(values: Settings) -> None:
+    """Sockets of processes that had to be killed; the folder is this appliance's alone."""
+    for path in values.socket_folder.glob("*.sock"):
+        path.unlink(missing_ok=True)
+    if values.socket_folder != values.home / "run":
+        shutil.rmtree(values.socket_folder, ignore_errors=True)

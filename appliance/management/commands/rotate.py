@@ -1,0 +1,89 @@
+"""Replace secrets of this appliance: one of them, or all."""
+
+from __future__ import annotations
+
+import secrets
+
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.core.management.base import BaseCommand, CommandError
+from django.db import transaction
+
+from appliance.secrets import credentials, replace_secret_key, save_credentials
+from registry import events
+from registry.models import ApiKey, ApiToken, Gateway, JoinToken, Node, hash_secret, new_secret
+
+#: what can be rotated, and what follows from it
+SECRETS = {
+    "password": "the first account's password",
+    "api-token": "the API token of credentials.json",
+    "api-key": "the API key of credentials.json",
+    "join-token": "the join token of credentials.json; local members use it from the next start on",
+    "members": "credentials of nodes and gateways: they join again with their join token when they next connect",
+    "signing-key": "Django's signing key: everybody signs in again, once the appliance was started again",
+}
+
+
+class Command(BaseCommand):
+    """``manage.py rotate NAME ...`` or ``--all``. New secrets are in ``credentials.json`` (mode 0600), not printed."""
+
+    help = "Replace secrets: " + "; ".join(f"{name}: {text}" for name, text in SECRETS.items())
+
+    def add_arguments(self, parser) -> None:
+        """Names of secrets, or all."""
+        parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(SECRETS))
+        parser.add_argument("--all", action="store_true", help="all of them")
+
+    def handle(self, *args, **options) -> None:
+        """Rotate, and say what follows."""
+        names = list(SECRETS) if options["all"] else options["names"]
+        wrong = [name for name in names if name not in SECRETS]
+        if wrong or not names:
+            what = f"{', '.join(wrong)}: not a secret; " if wrong else ""
+            raise CommandError(f"{what}name what to rotate, or --all: {', '.join(SECRETS)}")
+        home = settings.NEREUS.home
+        known = credentials(home)
+        made = _rotate_rows(names, known)
+        if made:
+            # After the database: a run that is cut off here is repeated, while the reverse would lock everybody out.
+            save_credentials(home, {**known, **made})
+        if "signing-key" in names:
+            replace_secret_key(home)
+        for name in names:
+            self.stdout.write(f"rotated {name}: {SECRETS[name]}")
+
+
+@transaction.atomic
+def _rotate_rows(names: list[str], known: dict[str, str]) -> dict[str, str]:
+    """Replace hashes in the database; the new secrets by their names in ``credentials.json``."""
+    made: dict[str, str] = {}
+    if "password" in names:
+        made["console_password"] = secrets.token_urlsafe(12)
+        user = get_user_model().objects.get(username=known.get("console_user", "admin"))
+        user.set_password(made["console_password"])
+        user.save()
+    for name, (model, column, kind) in {
+        "api-token": (ApiToken, "token_hash", "api_token"),
+        "api-key": (ApiKey, "key_hash", "api_key"),
+        "join-token": (JoinToken, "token_hash", "join_token"),
+    }.items():
+        if name in names:
+            made[kind] = _replace(model, column, kind, known.get(kind))
+    if "members" in names:
+        for model in (Node, Gateway):
+            # No hash is this long: the old credential fits nothing, and a new one is given at the next join.
+            for member in model.objects.exclude(credential_hash=""):
+                model.objects.filter(pk=member.pk).update(credential_hash="")
+    return made
+
+
+def _replace(model: type, column: str, kind: str, old: str | None) -> str:
+    rows = model.objects.filter(**{column: hash_secret(old or "")})
+    row = rows.first()
+    if row is None:
+        raise CommandError(f"{kind}: credentials.json has none that is in use; make one in the console")
+    secret = new_secret()
+    prefix = {} if model is JoinToken else {"prefix": secret[:8]}
+    rows.update(**{column: hash_secret(secret)}, **prefix)
+    events.changed(kind, row.name)
+    return secret

@@ -1,0 +1,41 @@
+"""The audit log, with filters."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.core.paginator import Paginator
+from django.shortcuts import render
+
+from console.views.access import page
+from registry.audit.search import FILTERS, search
+from registry.errors import InvalidInput
+from registry.models import AuditEntry
+
+PER_PAGE = 100
+
+
+@page
+def index(request):
+    """Changes, the latest first."""
+    wanted = {name: request.GET.get(name, "")[:150] for name in FILTERS}
+    fault = ""
+    try:
+        found = search(wanted)
+    except InvalidInput as error:
+        found, fault = AuditEntry.objects.none(), str(error)
+    shown = Paginator(found, PER_PAGE).get_page(request.GET.get("page"))
+    query = request.GET.copy()
+    query.pop("page", None)
+    return render(
+        request,
+        "console/audit.html",
+        {
+            "entries": shown.object_list,
+            "page": shown,
+            "query": query.urlencode(),
+            "wanted": wanted,
+            "fault": fault,
+            "kinds": AuditEntry.objects.order_by("kind").values_list("kind", flat=True).distinct(),
+            "days": settings.NEREUS.audit_days,
+        },
+    )

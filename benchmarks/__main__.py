@@ -6,7 +6,21 @@ import importlib
 import sys
 
 #: name: the first line of the module's docstring says the rest
-NAMES = ("query", "demo", "pressure", "soak", "copies", "solver", "forecast", "fidelity", "evaluation")
+NAMES = (
+    "query",
+    "demo",
+    "pressure",
+    "attack",
+    "soak",
+    "year",
+    "copies",
+    "solver",
+    "forecast",
+    "fidelity",
+    "evaluation",
+    "faults",
+)
+PACKAGES = ("evaluation", "faults")
 #: run by ``make bench``, in about ten minutes
 USUAL = {
     "query": ["--rounds", "3", "--idle", "0", "1992"],
@@ -27,7 +41,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(name: str, options: list[str]) -> int:
-    module = importlib.import_module("benchmarks.evaluation.__main__" if name == "evaluation" else f"benchmarks.{name}")
+    package = f"benchmarks.{name}"
+    module = importlib.import_module(f"{package}.__main__" if name in PACKAGES else package)
     return module.main(options) or 0
 
 

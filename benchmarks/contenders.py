@@ -64,7 +64,7 @@ class Appliance(RunningAppliance):
     ) -> None:
         """Register an application, and wait until all of its variants are ready; ``pinned``: and warm, for good."""
         signature = signature or variants[0].model.signature
-        with client(self.console, self.credentials["api_token"]) as rest:
+        with client(self.console, self.credentials["api_token"], self.trust()) as rest:
             body = {"name": name, "slo_ms": slo_ms, "signature": signature}
             expect(rest.post("/applications/", json=body), f"registering {name}", 201)
             path = f"/applications/{name}/variants/"
@@ -123,7 +123,9 @@ class Appliance(RunningAppliance):
             # The same inputs for each variant; the answers are its own.
             sent, answers[variant.name] = requests(variant.model, make)
         port = int((self.grpc if grpc else self.http).rpartition(":")[2])
-        return Load(port, sent, answers, file=str(file), grpc_key=key if grpc else "", **given)
+        return Load(
+            port, sent, answers, file=str(file), grpc_key=key if grpc else "", authorities=self.authorities, **given
+        )
 
     def away(self) -> list[int]:
         """Cores without the executor's, for a load that must not run there."""

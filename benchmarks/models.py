@@ -85,11 +85,11 @@ class _Graph:
         return path
 
 
-def tiny(folder: Path) -> Model:
-    graph, row = _Graph(), (4,)
+def tiny(folder: Path, name: str = "tiny", seed: int = 0) -> Model:
+    graph, row = _Graph(seed), (4,)
     hidden = graph.add("Relu", graph.add("MatMul", "x", graph.weight(4, 16)))
     graph.add("MatMul", hidden, graph.weight(16, OUTPUTS), output="y")
-    return Model("tiny", graph.save(folder / "tiny.onnx", row), row)
+    return Model(name, graph.save(folder / f"{name}.onnx", row), row)
 
 
 def convolutions(folder: Path, name: str, width: float) -> Model:

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .contenders import Appliance, Variant, add_contenders, between, contenders, started
+from .contenders import Appliance, Contender, Variant, add_contenders, between, contenders, started
 from .figures import Row, heading, markdown
 from .load.driver import Generator, LoadError
 from .load.process import Load
@@ -163,6 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--connections", type=int, nargs="+", default=[8, 32], help="default: 8 32")
     parser.add_argument("--idle", type=int, nargs="+", default=[0], help="idle connections beside (default: 0)")
     parser.add_argument("--protocols", choices=PROTOCOLS, nargs="+", default=PROTOCOLS, help="default: http grpc")
+    parser.add_argument("--tls", action="store_true", help="each of them without TLS and with TLS")
     parser.add_argument("--mosec", metavar="PYTHON", help="compare with the mosec of this interpreter")
     parser.add_argument("--mosec-batch", type=int, default=16, help="of mosec, rows at most (default: 16)")
     given = parser.parse_args(arguments)
@@ -175,7 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         loads = list(itertools.product(given.connections, given.idle, given.protocols))
         mosec = None
         try:
-            with started(contenders(given), folder) as appliances:
+            with started(_with_tls(contenders(given)) if given.tls else contenders(given), folder) as appliances:
                 servers = [_server(one, variants, file, options) for one in appliances]
                 if given.mosec:
                     mosec = Mosec(given.mosec, folder, model, given.mosec_batch)
@@ -190,6 +191,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(markdown(costs(found)), end="\n\n")
     print(markdown(ratios(found, servers[0].name)))
     return 0
+
+
+def _with_tls(plain: Sequence[Contender]) -> list[Contender]:
+    encrypted = [Contender(f"{one.name}, TLS", one.tree, {**one.environment, "NEREUS_TLS": "on"}) for one in plain]
+    return [one for pair in zip(plain, encrypted, strict=True) for one in pair]
 
 
 def _server(appliance: Appliance, variants: Sequence[Variant], file: Path, options: dict) -> Server:

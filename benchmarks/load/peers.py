@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import grpc.aio
@@ -121,11 +122,16 @@ def _number(head: bytes, name: bytes) -> int:
 class GrpcPeer:
     """A channel with a connection of its own; messages to be sent stay bytes."""
 
-    def __init__(self, ended: Ended, address: str, key: str):
+    def __init__(self, ended: Ended, address: str, key: str, authorities: str = ""):
         self.request, self.due, self.sent = 0, 0.0, 0.0
         self._ended = ended
         # Channels of one process share their connections unless they are told not to.
-        self._channel = grpc.aio.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)])
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        if authorities:
+            trust = grpc.ssl_channel_credentials(Path(authorities).read_bytes())
+            self._channel = grpc.aio.secure_channel(address, trust, options)
+        else:
+            self._channel = grpc.aio.insecure_channel(address, options)
         self._infer = self._channel.unary_unary(METHOD)
         self._metadata = (("authorization", f"Bearer {key}"),)
         self._asking: asyncio.Task | None = None

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import os
 import random
+import ssl
 import sys
 import time
 
@@ -51,6 +52,7 @@ class Load(msgspec.Struct):
         warm_up: queries before those that count, at least one on each connection.
         patience_s: an answer that takes longer counts as lost.
         cores: where the generator may run; empty: anywhere.
+        authorities: PEM file of whom to trust with TLS; empty: without TLS.
     """
 
     port: int
@@ -67,6 +69,7 @@ class Load(msgspec.Struct):
     seed: int = 0
     grpc_key: str = ""
     cores: list[int] = []
+    authorities: str = ""
 
 
 class Summary(msgspec.Struct):
@@ -97,6 +100,7 @@ class _Run:
         self._load = load
         self._book = Book(load.answers)
         self._free: list[Peer] = []
+        self._trust = ssl.create_default_context(cafile=load.authorities) if load.authorities else None
         self._peers: set[Peer] = set()
         self._most = 0
         self._tasks: set[asyncio.Task] = set()
@@ -109,10 +113,12 @@ class _Run:
     async def _open(self) -> Peer:
         load = self._load
         if load.grpc_key:
-            peer: Peer = GrpcPeer(self._ended, f"127.0.0.1:{load.port}", load.grpc_key)
+            peer: Peer = GrpcPeer(self._ended, f"127.0.0.1:{load.port}", load.grpc_key, load.authorities)
         else:
             loop = asyncio.get_running_loop()
-            _, peer = await loop.create_connection(lambda: HttpPeer(self._ended), "127.0.0.1", load.port)
+            _, peer = await loop.create_connection(
+                lambda: HttpPeer(self._ended), "127.0.0.1", load.port, ssl=self._trust
+            )
         self._peers.add(peer)
         self._most = max(self._most, len(self._peers))
         return peer

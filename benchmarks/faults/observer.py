@@ -1,0 +1,134 @@
+"""Watches an appliance while a row runs: plans, members' versions, counters, demand."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from .history import Arrived, Event, Follows, Mark, Planned
+from .site import Site
+
+#: seconds between two samples
+MEMBERS_EVERY_S, CONTROL_EVERY_S = 0.2, 0.5
+GATEWAY_STREAM = "nereus:gateway_seconds"
+#: plans before the first sample that may still be in force
+EARLIER = 3
+
+
+class Observer:
+    """Samples in threads until it ends; a context manager.
+
+    Attributes:
+        events: in the order in which they were found.
+        failures: samples that were not answered, by kind.
+    """
+
+    def __init__(self, site: Site):
+        self._site = site
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self._plans: set[int] = set()
+        self._stream = "0"
+        self.events: list[Event] = []
+        self.failures: dict[str, int] = {}
+        samples = {
+            "members": (self._members, MEMBERS_EVERY_S),
+            "plans": (self._new_plans, CONTROL_EVERY_S),
+            "demand": (self._demand, CONTROL_EVERY_S),
+        }
+        self._threads = [
+            threading.Thread(target=self._run, args=(name, *sample), daemon=True) for name, sample in samples.items()
+        ]
+
+    def __enter__(self) -> Observer:
+        # Begin with a sample of each, so that earlier counts are left out.
+        with contextlib.suppress(Exception):
+            self._stream = self._site.redis.xrevrange(GATEWAY_STREAM, count=1)[0][0]
+        for sample in (self._members, self._new_plans):
+            with contextlib.suppress(Exception):
+                sample()
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_error) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join(30)
+        # Counters lag behind answers.
+        time.sleep(MEMBERS_EVERY_S)
+        for sample in (self._members, self._new_plans, self._demand, self._same_plans):
+            with contextlib.suppress(Exception):
+                sample()
+
+    def mark(self, name: str) -> float:
+        """Record a moment; returns it."""
+        at = time.monotonic()
+        self._add(Mark(name, at))
+        return at
+
+    def _add(self, event: Event) -> None:
+        with self._lock:
+            self.events.append(event)
+
+    def _run(self, name: str, sample: Callable[[], None], every_s: float) -> None:
+        while not self._over.wait(every_s):
+            try:
+                sample()
+            except Exception:
+                # Expected while something is broken: the row's figures say what it cost.
+                self.failures[name] = self.failures.get(name, 0) + 1
+
+    # --- samples ---
+
+    def _members(self) -> None:
+        for member, version in self._site.versions().items():
+            self._add(Follows(member, version, time.monotonic()))
+        for counted in self._site.counters():
+            self._add(counted)
+
+    def _new_plans(self) -> None:
+        with self._site.box.rest() as rest:
+            listed = [plan["version"] for plan in rest.get("/plans/", timeout=3).json()["results"]]
+            for version in sorted(listed if self._plans else listed[:EARLIER]):
+                if version not in self._plans and version >= min(self._plans, default=0):
+                    self._add(planned(rest.get(f"/plans/{version}/", timeout=3).json()))
+                    self._plans.add(version)
+
+    def _same_plans(self) -> None:
+        with self._site.box.rest() as rest:
+            for version in sorted(self._plans)[-5:]:
+                answer = rest.get(f"/plans/{version}/", timeout=3)
+                if answer.status_code == 200:
+                    self._add(planned(answer.json()))
+
+    def _demand(self) -> None:
+        for entry, fields in self._site.redis.xrange(GATEWAY_STREAM, min=f"({self._stream}"):
+            second = json.loads(fields["d"])
+            queries = {name: counts["arrived"] for name, counts in second["applications"].items()}
+            self._add(Arrived(entry, second["gateway"], queries))
+            self._stream = entry
+
+
+def planned(plan: dict[str, Any]) -> Planned:
+    """The event of a plan as REST gives it."""
+    wire = plan["wire"]
+    residents = [
+        (resident["variant"], device["device"])
+        for device in wire["devices"]
+        for resident in (*device["residents"], *device["relief"])
+    ]
+    made = datetime.fromisoformat(plan["created"]).timestamp()
+    return Planned(
+        version=plan["version"],
+        at=time.monotonic() - (time.time() - made),
+        digest=hashlib.sha256(json.dumps(wire, sort_keys=True).encode()).hexdigest()[:16],
+        allowed=tuple((variant["application"], variant["name"], device) for variant, device in residents),
+        accuracy={f"{variant['application']}/{variant['name']}": variant["accuracy"] for variant, _ in residents},
+    )

@@ -1,0 +1,308 @@
+"""The rows of the fault matrix: one declaration each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import httpx
+
+from . import breaking, disks, states
+from .breaking import Fault, hung, killed
+from .disks import FSYNC, STARTS_S, WRITES, FirstStartsCut, OwnDisk, injected
+from .site import Site, SmallSite, TwoFronts
+from .states import WithPostgres, boots_with
+
+#: seconds that other applications may lose
+LOST_S = 1.0
+#: seconds until the control plane makes plans again, once what it needs is there
+CONTROL_S = 30.0
+#: seconds from boot until gateway and node serve, whatever the control plane does
+BOOT_S = 5.0
+
+Probe = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Figures that a row must keep to.
+
+    Attributes:
+        lost_s: of any application, over the whole row; None: not bounded, since nothing could serve.
+        served_s: until every application is served again.
+        back_s: until :attr:`Row.back` is true.
+    """
+
+    lost_s: float | None = LOST_S
+    served_s: float | None = None
+    back_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row.
+
+    Attributes:
+        text: the fault in words.
+        seconds: how long it lasts.
+        site: what it runs on; rows of one kind share a site while that is well.
+        back: makes a probe that is true once the broken part works again.
+        from_start: times count from the beginning of the fault, not from its end.
+        cuts: clients' connections may break.
+        lasting: the fault ends with the row.
+        for_good: nothing serves afterwards.
+        afterwards: looks at the site at the end; its words say what is wrong.
+    """
+
+    name: str
+    text: str
+    fault: Fault
+    expected: Expected
+    seconds: float = 8.0
+    site: type[Site] = Site
+    back: Callable[[Site], Probe] | None = None
+    cuts: bool = False
+    lasting: bool = False
+    for_good: bool = False
+    from_start: bool = False
+    afterwards: Callable[[Site], str] | None = None
+
+
+# --- what works again -------------------------------------------------------------------------------------------------
+
+
+def console_answers(site: Site) -> Probe:
+    """Once the console answers."""
+    return lambda: httpx.get(site.box.console + "/health/", timeout=2).status_code == 200
+
+
+def new_plan(site: Site) -> Probe:
+    """Once a plan is made that is newer than those that were there, and the gateway follows it."""
+    least = 0
+
+    def back() -> bool:
+        nonlocal least
+        newest = site.newest_plan()
+        least = least or newest
+        return newest > least and site.versions().get("gateway", 0) > least
+
+    return back
+
+
+def nothing_runs(site: Site) -> Probe:
+    """Once no process is left, and no port is open."""
+    return lambda: not site.processes() and not site.box.ports_open()
+
+
+def devices_up(site: Site) -> Probe:
+    """Once both devices are up, by REST."""
+
+    def back() -> bool:
+        with site.box.rest() as rest:
+            return all(one["state"] == "up" for one in rest.get("/devices/", timeout=3).json()["results"])
+
+    return back
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+def _process_rows() -> list[Row]:
+    served_1, served_5 = Expected(served_s=1.0), Expected(served_s=5.0, lost_s=5.0)
+    control = Expected(back_s=CONTROL_S)
+    rows = [
+        Row(
+            "executor-killed",
+            "kill -9 of one of two executors",
+            killed("executor"),
+            Expected(),
+            from_start=True,
+        ),
+        Row("executor-hung", "SIGSTOP of one of two executors, 10 s", hung("executor"), Expected(), 10),
+        Row(
+            "node-killed",
+            "kill -9 of the node daemon",
+            killed("node"),
+            Expected(),
+            back=new_plan,
+            from_start=True,
+        ),
+        Row("node-hung", "SIGSTOP of the node daemon, 15 s", hung("node"), Expected(), 15, back=new_plan),
+        Row(
+            "gateway-killed",
+            "kill -9 of the gateway",
+            killed("gateway"),
+            served_1,
+            cuts=True,
+            from_start=True,
+        ),
+        Row("gateway-hung", "SIGSTOP of the gateway, 15 s", hung("gateway"), served_5, 15, cuts=True, from_start=True),
+    ]
+    two = {"site": TwoFronts, "cuts": True, "from_start": True}
+    rows += [
+        Row("front-killed", "kill -9 of one of two fronts", killed("gateway-2"), served_1, **two),
+        Row("front-hung", "SIGSTOP of one of two fronts, 15 s", hung("gateway-2"), served_5, 15, **two),
+        Row("core-killed", "kill -9 of the core of two fronts", killed("core"), served_1, **two),
+        Row("core-hung", "SIGSTOP of the core of two fronts, 15 s", hung("core"), served_5, 15, **two),
+    ]
+    for role, text in (
+        ("web", "web"),
+        ("planning", "the planning worker"),
+        ("celery", "Celery"),
+        ("beat", "Celery beat"),
+        ("redis", "Redis"),
+    ):
+        back = console_answers if role == "web" else new_plan
+        rows.append(Row(f"{role}-killed", f"kill -9 of {text}", killed(role), control, 8, back=back, from_start=True))
+        rows.append(Row(f"{role}-hung", f"SIGSTOP of {text}, 20 s", hung(role), control, 20, back=back))
+    rows += [
+        Row("supervisor-hung", "SIGSTOP of the supervisor, 8 s", hung("supervisor"), control, back=new_plan),
+        Row(
+            "supervisor-killed",
+            "kill -9 of the supervisor: everything ends, nothing is left",
+            killed("supervisor"),
+            Expected(lost_s=None, back_s=15),
+            1,
+            back=nothing_runs,
+            cuts=True,
+            for_good=True,
+            from_start=True,
+        ),
+        Row(
+            "device-lost",
+            "one of two devices lost for 20 s (its executor is killed at each start)",
+            breaking.lost_device(),
+            Expected(),
+            20,
+            back=devices_up,
+        ),
+    ]
+    return rows
+
+
+def _state_rows() -> list[Row]:
+    control = Expected(back_s=CONTROL_S)
+    return [
+        Row("redis-flushed", "Redis: FLUSHALL", breaking.redis_flushed, control, 2, back=new_plan),
+        Row("redis-replaced", "Redis replaced by an empty one", breaking.redis_replaced, control, 2, back=new_plan),
+        Row("redis-sleeps", "Redis hangs 20 s (DEBUG SLEEP)", breaking.redis_sleeps(20), control, 1, back=new_plan),
+        Row("redis-full", "Redis out of memory for 20 s", breaking.redis_full, control, 20, back=new_plan),
+        Row("sqlite-locked", "SQLite locked for 20 s", states.sqlite_locked, control, 20, back=new_plan),
+        Row("sqlite-read-only", "SQLite read-only for 15 s", states.sqlite_read_only, control, 15, back=new_plan),
+        Row(
+            "postgres-gone",
+            "PostgreSQL gone for 15 s",
+            states.postgres_gone,
+            control,
+            15,
+            site=WithPostgres,
+            back=new_plan,
+        ),
+    ]
+
+
+def _boot_rows() -> list[Row]:
+    boot = Expected(lost_s=None, served_s=BOOT_S)
+    common = {"seconds": 0.0, "cuts": True, "lasting": True}
+    return [
+        Row("boot", "a start with everything there", boots_with(states.nothing), boot, **common),
+        Row("boot-damaged", "a start with a damaged SQLite", boots_with(states.sqlite_damaged), boot, **common),
+        Row("boot-redis-deaf", "a start while Redis hangs", boots_with(states.redis_deaf), boot, **common),
+        Row("boot-no-database", "a start without PostgreSQL", boots_with(states.postgres_away), boot, **common),
+        Row(
+            "all-killed",
+            "kill -9 of everything, and a start",
+            breaking.everything_lost(),
+            boot,
+            1,
+            back=new_plan,
+            cuts=True,
+        ),
+    ]
+
+
+def _disk_rows() -> list[Row]:
+    control = Expected(back_s=CONTROL_S)
+    boot = Expected(lost_s=None, served_s=BOOT_S, back_s=60)
+    cut = {"seconds": 0.0, "site": OwnDisk, "cuts": True}
+    rows = [
+        Row("disk-full", "disk full for 20 s", disks.disk_full, control, 20, OwnDisk, new_plan),
+        Row(
+            "disk-read-only",
+            "the file system turns read-only for 15 s; then a restart",
+            disks.disk_read_only,
+            Expected(lost_s=None, back_s=60),
+            15,
+            OwnDisk,
+            new_plan,
+            cuts=True,
+        ),
+        Row(
+            "power-cut-keys",
+            "power cut while keys are made; those acknowledged are there afterwards",
+            disks.power_cut(disks.keys, 3.0),
+            boot,
+            back=new_plan,
+            afterwards=disks.acknowledged,
+            **cut,
+        ),
+        Row(
+            "power-cut-upload",
+            "power cut in mid-upload",
+            disks.power_cut(disks.uploads, 1.5),
+            boot,
+            back=new_plan,
+            **cut,
+        ),
+        Row("power-cut-plan", "power cut in mid-plan", disks.power_cut(disks.plans, 2.2), boot, back=new_plan, **cut),
+        Row(
+            "power-cut-start",
+            "power cuts in five starts, 0.7 to 7 s after each",
+            disks.starts_cut(STARTS_S),
+            boot,
+            back=new_plan,
+            **cut,
+        ),
+        Row(
+            "power-cut-migration",
+            "power cuts in five starts that migrate a database with data",
+            disks.starts_cut(STARTS_S, ("registry", "0010")),
+            boot,
+            back=new_plan,
+            **cut,
+        ),
+        Row(
+            "power-cut-first-start",
+            "power cuts in the first five starts; then all works",
+            states.nothing,
+            control,
+            0,
+            FirstStartsCut,
+            new_plan,
+        ),
+    ]
+    for role in ("web", "celery", "planning"):
+        full, broken = injected(role, WRITES, "ENOSPC"), injected(role, WRITES, "EIO")
+        rows += [
+            Row(f"enospc-{role}", f"writes of {role} fail with ENOSPC, 12 s", full, control, 12, back=new_plan),
+            Row(f"eio-{role}", f"writes of {role} fail with EIO, 12 s", broken, control, 12, back=new_plan),
+        ]
+    for role in ("web", "planning", "redis", "node", "gateway"):
+        # strace slows what it traces: the time that members lose to it says nothing.
+        bounds = Expected(lost_s=None, back_s=CONTROL_S) if role in ("node", "gateway") else control
+        fault = injected(role, FSYNC, "EIO")
+        rows.append(Row(f"fsync-{role}", f"fsync of {role} fails, 12 s", fault, bounds, 12, back=new_plan))
+    return rows
+
+
+#: the short form: no figure that a busy machine could change
+QUICK = Row(
+    "quick",
+    "kill -9 of one of two executors, and of the gateway 2 s later",
+    breaking.one_after_the_other(killed("executor"), killed("gateway"), 2.0),
+    Expected(lost_s=None),
+    1.0,
+    SmallSite,
+    cuts=True,
+)
+ROWS: dict[str, Row] = {row.name: row for row in (*_process_rows(), *_state_rows(), *_boot_rows(), *_disk_rows())}

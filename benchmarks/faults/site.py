@@ -1,0 +1,277 @@
+"""What a row of the fault matrix runs on: an appliance with two devices and two applications, to be broken."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import httpx
+import psutil
+import redis
+
+from appliance.demo.rest import client, expect, pages
+from appliance.local.child import RunningAppliance, eventually
+from benchmarks.models import Model, convolutions
+
+from .clients import Stream, Work
+from .history import Counted
+
+#: by role, a pattern of the command line
+ROLES = {
+    "supervisor": r"manage\.py up",
+    "redis": r"redis-server",
+    "web": r"\bgunicorn\b",
+    "planning": r"celery .*planning@",
+    "celery": r"celery .*control@",
+    "beat": r"celery .*\bbeat\b",
+    "node": r"-m workers\.node",
+    "core": r"-m workers\.gateway.* --core",
+    "gateway": r"-m workers\.gateway --number 1",
+    "gateway-2": r"-m workers\.gateway --number 2",
+    "executor": r"-m workers\.executor",
+}
+#: widths of :func:`benchmarks.models.convolutions`, and accuracies, percent, by variant
+VARIANTS = {"quick": (0.25, 76.0), "medium": (0.4, 84.0), "heavy": (0.6, 90.0)}
+SLO_S = 0.4
+#: queries/s of each application over each protocol
+RATE = 20.0
+INPUTS = 16
+READY_S = 300.0
+
+
+class Site:
+    """One appliance, ``box``, in ``folder``. Subclasses make it a special place (:meth:`place`, :meth:`clear`)."""
+
+    #: settings beside the usual ones
+    environment: dict[str, str] = {}
+    #: names of variants by application
+    applications: Mapping[str, Sequence[str]] = {"left": ("quick", "medium", "heavy"), "right": ("quick", "medium")}
+    #: where the home folder is, below the site's
+    home = "home"
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self._models: dict[str, Model] = {}
+        usual = {"NEREUS_CPU_DEVICES": _two_devices(), "NEREUS_GPU": "0", "NEREUS_PLAN_PERIOD_S": "5"}
+        self.box = RunningAppliance(folder / self.home, environment=usual | self.environment)
+
+    # --- life ---
+
+    def place(self) -> None:
+        """Make the place; see also :meth:`clear`. Raises Skipped where this machine cannot."""
+
+    def clear(self) -> None:
+        """Remove what :meth:`place` made."""
+
+    def open(self) -> None:
+        """Start the appliance, register applications and wait until both protocols answer."""
+        self.place()
+        self.box.start()
+        self.register()
+
+    def spawn(self) -> None:
+        """Start the appliance again, without waiting for it."""
+        self.box.output = ""
+        with contextlib.suppress(TimeoutError):
+            self.box.start(timeout=0)
+
+    def close(self) -> None:
+        """Stop the appliance, whatever state it is in."""
+        for process in self.processes():
+            with contextlib.suppress(psutil.Error):
+                process.resume()
+        with contextlib.suppress(Exception):
+            self.box.stop(timeout=40)
+        self.kill_all()
+        self.clear()
+
+    def register(self) -> None:
+        """Register both applications; returns when all variants are ready and warm."""
+        self._models = {name: convolutions(self.folder, name, width) for name, (width, _) in VARIANTS.items()}
+        with client(self.box.console, self.box.credentials["api_token"]) as rest:
+            for application, variants in self.applications.items():
+                signature = self._models["quick"].signature
+                body = {"name": application, "slo_ms": SLO_S * 1e3, "signature": signature}
+                expect(rest.post("/applications/", json=body), f"registering {application}", 201)
+                for variant in variants:
+                    self.upload(rest, application, variant)
+            for application in self.applications:
+                eventually(lambda name=application: _ready(rest, name), READY_S, why=f"variants of {application}")
+        eventually(self.serves, READY_S, why="both applications answered")
+
+    def upload(self, rest: httpx.Client, application: str, variant: str, name: str = "") -> httpx.Response:
+        """Upload a variant; ``name``: another one than the model's."""
+        with self._models[variant].path.open("rb") as file:
+            fields = {"name": name or variant, "accuracy": f"{VARIANTS[variant][1]:g}"}
+            path = f"/applications/{application}/variants/"
+            return expect(rest.post(path, files={"file": file}, data=fields), f"uploading {variant}", 201)
+
+    # --- processes ---
+
+    def processes(self, role: str = "") -> list[psutil.Process]:
+        """Those of a role, the oldest first; of all roles where none is given. Guards are among all."""
+        found = {pid: psutil.Process(pid) for pid in self.box.group_members() if psutil.pid_exists(pid)}
+        with contextlib.suppress(psutil.Error, AttributeError):
+            # Redis overwrites its environment, by which group_members finds processes.
+            for process in psutil.Process(self.box.process.pid).children(recursive=True):
+                found[process.pid] = process
+        some = []
+        for process in found.values():
+            with contextlib.suppress(psutil.Error):
+                line = " ".join(process.cmdline())
+                if process.status() != psutil.STATUS_ZOMBIE and (not role or re.search(ROLES[role], line)):
+                    some.append(process)
+        return sorted(some, key=lambda process: (process.create_time(), process.pid))
+
+    def leader(self, role: str) -> psutil.Process:
+        """The first process of a role: the one that is supervised. Raises RuntimeError: there is none."""
+        found = self.processes(role)
+        if not found:
+            raise RuntimeError(f"no process of {role} runs")
+        return found[0]
+
+    def kill_all(self) -> None:
+        """SIGKILL to everything, at once: a power cut as processes see it."""
+        for _ in range(3):
+            for process in self.processes():
+                with contextlib.suppress(psutil.Error):
+                    process.send_signal(signal.SIGKILL)
+        with contextlib.suppress(Exception):
+            self.box.process.wait(20)
+
+    # --- states ---
+
+    @property
+    def redis(self) -> redis.Redis:
+        """A client of the private Redis, with short time limits."""
+        path = next(self.box.home.glob("run/redis.sock"), None) or self.box.home / "run" / "redis.sock"
+        return redis.Redis(unix_socket_path=str(path), socket_timeout=2, decode_responses=True)
+
+    def serves(self) -> bool:
+        """Whether each application answers a query."""
+        with self.box.inference() as inference:
+            return all(
+                inference.post(f"/v2/models/{name}/infer", json=self._query(), timeout=5).status_code == 200
+                for name in self.applications
+            )
+
+    def _query(self) -> dict:
+        rows = self._models["quick"].rows(1)
+        tensor = {"name": "x", "datatype": "FP32", "shape": list(rows.shape), "data": rows.ravel().tolist()}
+        return {"inputs": [tensor]}
+
+    def newest_plan(self) -> int:
+        """The newest plan's version, by REST; 0: there is none, or REST does not answer."""
+        try:
+            with self.box.rest() as rest:
+                return rest.get("/plans/", timeout=3).json()["results"][0]["version"]
+        except (httpx.HTTPError, ValueError, KeyError, IndexError, OSError):
+            return 0
+
+    def work(self, file: Path, seed: int) -> Work:
+        """The clients' load: each application over both protocols."""
+        model = self._models["quick"]
+        rows = [model.rows(1, seed=number) for number in range(INPUTS)]
+        outputs = {}
+        for name, one in self._models.items():
+            session = one.session()
+            outputs[name] = [session.run(["y"], {"x": row})[0].tobytes() for row in rows]
+        return Work(
+            file=str(file),
+            http=self.box.ports[1],
+            grpc=self.box.grpc,
+            key=self.box.credentials["api_key"],
+            streams=[Stream(name, protocol, RATE) for name in self.applications for protocol in ("http", "grpc")],
+            columns=list(model.row),
+            rows=[row.tobytes() for row in rows],
+            outputs=outputs,
+            seed=seed,
+        )
+
+    # --- what members say ---
+
+    def versions(self) -> dict[str, int]:
+        """Plan versions that gateway and executors follow, by member. Raises httpx.HTTPError, ValueError."""
+        health = httpx.get(self.box.http + "/health", timeout=1).json()
+        devices = {name: one["plan_version"] or 0 for name, one in health["devices"].items()}
+        return {"gateway": health["plan"]["adopted"] or 0, **devices}
+
+    def counters(self) -> list[Counted]:
+        """Queries that ended, by process. Raises httpx.HTTPError."""
+        return counted(httpx.get(self.box.http + "/metrics", timeout=1).text)
+
+
+class TwoFronts(Site):
+    """``NEREUS_GATEWAYS=2``: a core and two fronts."""
+
+    environment = {"NEREUS_GATEWAYS": "2"}
+
+    def versions(self) -> dict[str, int]:
+        text = httpx.get(self.box.node_http + "/metrics", timeout=1).text
+        found = re.findall(r'^nereus_gateway_plan_version\{.*?gateway="([^"]+)".*?\} (\S+)$', text, re.MULTILINE)
+        # The core decides, so that its version is the gateway's.
+        return {"gateway" if name.endswith("-core") else name: int(float(value)) for name, value in found}
+
+    def counters(self) -> list[Counted]:
+        return counted(httpx.get(self.box.node_http + "/metrics", timeout=1).text)
+
+
+class SmallSite(Site):
+    """Fewer variants, which are profiled sooner."""
+
+    applications = {"left": ("quick", "medium"), "right": ("quick",)}
+
+
+class Skipped(Exception):
+    """This machine cannot do it; the text says why."""
+
+
+_ENDED = re.compile(r"^nereus_gateway_queries_total\{(.*)\} (\S+)$", re.MULTILINE)
+_STARTED = re.compile(r"^nereus_gateway_rerouted_created(?:\{(.*)\})? (\S+)$", re.MULTILINE)
+
+
+def counted(text: str) -> list[Counted]:
+    """Counters of a page of metrics; the process is "gateway" where samples name none."""
+    at = time.monotonic()
+    started = {_labels(labels).get("gateway", "gateway"): float(value) for labels, value in _STARTED.findall(text)}
+    found: dict[str, dict[str, int]] = {process: {} for process in started}
+    for labels, value in _ENDED.findall(text):
+        known = _labels(labels)
+        of = found[known.get("gateway", "gateway")]
+        of[known["application"]] = of.get(known["application"], 0) + int(float(value))
+    return [Counted(process, at, queries, started[process]) for process, queries in found.items()]
+
+
+def _labels(text: str) -> dict[str, str]:
+    return dict(re.findall(r'(\w+)="([^"]*)"', text))
+
+
+def _ready(rest: httpx.Client, application: str) -> bool:
+    found = pages(rest, f"/applications/{application}/variants/")
+    failed = [one["name"] for one in found if one["state"] == "failed"]
+    if failed:
+        raise RuntimeError(f"{application}: could not be profiled: {', '.join(failed)}")
+    return bool(found) and all(one["state"] == "ready" for one in found)
+
+
+def _two_devices() -> str:
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        raise Skipped("two devices need two cores")
+    return f"{cores[0]};{cores[1]}"
+
+
+def wait(done: Callable[[], object], timeout: float, every: float = 0.05) -> float | None:
+    """Seconds until ``done`` is true, errors being false; None: not within ``timeout``."""
+    start = time.monotonic()
+    while time.monotonic() < start + timeout:
+        with contextlib.suppress(Exception):
+            if done():
+                return time.monotonic() - start
+        time.sleep(every)
+    return None

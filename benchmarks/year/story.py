@@ -1,0 +1,267 @@
+"""What happens in the year, what is checked, and the page."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from appliance.demo.rest import RestError, client, expect
+from appliance.local.child import RunningAppliance, eventually
+from benchmarks.contenders import between
+from benchmarks.figures import heading, markdown
+from benchmarks.models import Model, tiny
+
+from . import sizes
+from .faked import DAY_S, HOUR_S, FakedClock, Step, steps
+from .load import LightLoad
+
+APPLICATION = "numbers"
+#: far above what a query takes: what fails failed for another reason than a busy machine
+SLO_MS = 30_000.0
+PLAN_PERIOD_S = 5.0
+START_S, READY_S = 240.0, 300.0
+
+
+@dataclass
+class Found:
+    """Results of a run.
+
+    Attributes:
+        late: (day, what was not at every member within the time allowed).
+        plans: regular plans that were made each day.
+        waits: the longest that a plan or key took to be everywhere, in seconds, by what it was.
+    """
+
+    late: list[tuple[int, str]] = field(default_factory=list)
+    plans: dict[int, int] = field(default_factory=dict)
+    waits: dict[str, float] = field(default_factory=dict)
+    samples: list[tuple[int, dict[str, float]]] = field(default_factory=list)
+    sent: int = 0
+    slowest_s: float = 0.0
+    failed: dict[tuple[int, str], int] = field(default_factory=dict)
+
+    def took(self, what: str, seconds: float) -> None:
+        self.waits[what] = max(self.waits.get(what, 0.0), seconds)
+
+
+class Year:
+    """One appliance through its days."""
+
+    def __init__(self, folder: Path, days: int, seconds: float, within_s: float = 5.0) -> None:
+        self.days, self.seconds, self._within_s = days, seconds, within_s
+        self._folder = folder
+        self._clock = FakedClock(folder / "clock")
+        environment = {
+            **self._clock.environment,
+            "NEREUS_CPU_DEVICES": "1x1",
+            "NEREUS_GPU": "0",
+            "NEREUS_PLAN_PERIOD_S": f"{PLAN_PERIOD_S:g}",
+            # As many as are made before figures must be flat.
+            "NEREUS_KEEP_PLANS": str(max(10, int(days * seconds / PLAN_PERIOD_S / 10))),
+        }
+        self._appliance = RunningAppliance(folder / "home", environment=environment)
+        self._model = tiny(folder)
+        self._deleted_key: str | None = None
+        self._made: tuple[str, str] | None = None
+        self._uploaded: str | None = None
+        self.found = Found()
+
+    def run(self) -> Found:
+        """Live through all days.
+
+        Raises:
+            RuntimeError, TimeoutError: the appliance does not start or serve.
+        """
+        appliance, found = self._appliance, self.found
+        appliance.start(START_S)
+        try:
+            self._register()
+            body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [0.5] * 4}]}
+            load = LightLoad(appliance.http, appliance.credentials["api_key"], APPLICATION, body)
+            with load:
+                for step in steps(self.days):
+                    load.day = step.day
+                    self._live(step, load)
+            found.sent, found.slowest_s, found.failed = load.sent, load.slowest_s, dict(load.failed)
+        finally:
+            appliance.stop()
+        return found
+
+    def _register(self) -> None:
+        with self._rest() as rest:
+            body = {"name": APPLICATION, "slo_ms": SLO_MS, "signature": self._model.signature}
+            expect(rest.post("/applications/", json=body), "registering", 201)
+        self._upload("first", self._model)
+        self._wait_serving("after the first upload")
+
+    def _wait_serving(self, when: str) -> None:
+        with self._appliance.inference() as inference:
+            path = f"/v2/models/{APPLICATION}/ready"
+            eventually(lambda: inference.get(path).status_code == 200, READY_S, why=f"serving {when}")
+
+    def _rest(self) -> httpx.Client:
+        return client(self._appliance.console, self._appliance.credentials["api_token"])
+
+    def _upload(self, name: str, model: Model) -> None:
+        with self._rest() as rest, model.path.open("rb") as file:
+            fields = {"name": name, "accuracy": "90"}
+            answer = rest.post(f"/applications/{APPLICATION}/variants/", files={"file": file}, data=fields)
+            expect(answer, f"uploading {name}", 201)
+
+    def _live(self, step: Step, load: LightLoad) -> None:
+        ends = time.monotonic() + self.seconds
+        before = self._newest()
+        if step.boot is not None:
+            self._boot(step.boot, load)
+            ends = time.monotonic() + self.seconds
+        if step.back:
+            self._clock.move_by(-3 * HOUR_S)
+            time.sleep(self.seconds)
+            ends = time.monotonic() + self.seconds
+        self._clock.move_by(DAY_S)
+        moved = time.monotonic()
+        if step.week:
+            self._week(step.day)
+        self._plan_everywhere(step.day)
+        time.sleep(max(0.0, ends - time.monotonic()))
+        # A plan is due each period; the day before last saw the end of one, perhaps.
+        self.found.plans[step.day] = self._newest() - before
+        if time.monotonic() - moved > 3 * PLAN_PERIOD_S and self.found.plans[step.day] == 0:
+            self.found.late.append((step.day, "no regular plan"))
+        home = self._appliance.home
+        with contextlib.suppress(OSError):
+            figures = sizes.sample(self._appliance.process.pid, home, home / "run" / "redis.sock")
+            self.found.samples.append((step.day, figures))
+
+    def _boot(self, year: int, load: LightLoad) -> None:
+        """Stop, start with a wrong clock, live a day with it, and have it corrected while running."""
+        right = self._clock.offset
+        load.pause()
+        self._appliance.stop()
+        self._appliance.output = ""
+        self._clock.boot_in(year)
+        self._appliance.start(START_S)
+        self._wait_serving(f"after the boot in {year}")
+        load.resume()
+        time.sleep(max(self.seconds, 2 * PLAN_PERIOD_S))
+        self._plan_everywhere(load.day)
+        self._clock.move_to(right)
+
+    def _newest(self) -> int:
+        with self._rest() as rest:
+            answer = rest.get("/plans/", params={"limit": 1})
+            return expect(answer, "reading plans", 200).json()["results"][0]["version"]
+
+    def _held(self) -> int:
+        """The oldest of the plans that members hold."""
+        gateway = httpx.get(f"{self._appliance.http}/health", timeout=30).json()["plan"]["newest"]
+        node = httpx.get(f"{self._appliance.node_http}/health", timeout=30).json()["plan_version"]
+        return min(gateway or 0, node or 0)
+
+    def _plan_everywhere(self, day: int) -> None:
+        newest = self._newest()
+        self._soon(day, "plan", lambda: self._held() >= newest)
+
+    def _soon(self, day: int, what: str, holds) -> None:
+        started = time.monotonic()
+        try:
+            eventually(holds, 60 + self._within_s, every=0.1, why=what)
+        except TimeoutError:
+            self.found.late.append((day, f"{what}: never"))
+            return
+        took = time.monotonic() - started
+        self.found.took(what, took)
+        if took > self._within_s:
+            self.found.late.append((day, f"{what}: after {took:.1f} s"))
+
+    def _week(self, day: int) -> None:
+        """An upload, a key made and a key deleted; those before are deleted."""
+        with self._rest() as rest:
+            answer = expect(rest.post("/api-keys/", json={"name": f"key-{day}"}), "making a key", 201).json()
+            self._soon(day, "new key accepted", lambda: self._admitted(answer["key"]))
+            if self._made is not None:
+                name, key = self._made
+                expect(rest.delete(f"/api-keys/{name}/"), "deleting a key", 204)
+                self._soon(day, "deleted key refused", lambda: not self._admitted(key))
+            self._made = f"key-{day}", answer["key"]
+            if self._uploaded is not None:
+                path = f"/applications/{APPLICATION}/variants/{self._uploaded}/"
+                answer = rest.delete(path, params={"drain": "true"})
+                if answer.status_code not in (202, 204):
+                    expect(answer, "deleting a variant", 204)
+            self._uploaded = f"v{day}"
+        self._upload(self._uploaded, tiny(self._folder, self._uploaded, seed=day))
+
+    def _admitted(self, key: str) -> bool:
+        headers = {"Authorization": f"Bearer {key}"}
+        body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1.0] * 4}]}
+        url = f"{self._appliance.http}/v2/models/{APPLICATION}/infer"
+        return httpx.post(url, json=body, headers=headers, timeout=30).status_code == 200
+
+
+def complaints(found: Found, days: int) -> list[str]:
+    """What does not hold, each in a line; empty: all does."""
+    lines = [f"day {day}: {count} queries failed: {how}" for (day, how), count in sorted(found.failed.items())]
+    lines += [f"day {day}: {what}" for day, what in found.late]
+    lines += [
+        f"{one.name} grew by {one.grown:.1f} MiB from day {_flat_from(days)} on, at most {one.allowed:.1f} are allowed"
+        for one in sizes.growths(found.samples, _flat_from(days))
+        if not one.holds
+    ]
+    return lines
+
+
+def _flat_from(days: int) -> int:
+    return max(1, days // 6)
+
+
+def page(found: Found, days: int, seconds: float) -> str:
+    """The figures in Markdown."""
+    wrong = complaints(found, days)
+    waits = "; ".join(f"{what}: {took:.1f} s" for what, took in found.waits.items())
+    grown = [
+        {"": one.name, "median MiB": one.median, "growth MiB": one.grown, "at most": one.allowed}
+        for one in sizes.growths(found.samples, _flat_from(days))
+    ]
+    parts = [
+        f"{days} days of {seconds:g} s; {found.sent} queries, {sum(found.failed.values())} failed; "
+        f"slowest {found.slowest_s:.2f} s. {sum(found.plans.values())} plans. Longest until at every member: {waits}.",
+        markdown(sizes.table(found.samples)),
+        *([f"From day {_flat_from(days)} on:", markdown(grown)] if grown else []),
+        "holds" if not wrong else "**does not hold**:\n\n" + "\n".join(f"- {line}" for line in wrong),
+    ]
+    return "\n\n".join(parts)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run and print; 1: something does not hold, or the appliance did not run."""
+    from . import __doc__ as about
+
+    parser = argparse.ArgumentParser(prog="python -m benchmarks year", description=about.splitlines()[0])
+    parser.add_argument("--days", type=int, default=365, choices=range(8, 3651), metavar="8..3650", help="default: 365")
+    parser.add_argument("--seconds", type=between(1.0, 600.0), default=10.0, help="for each day (default: 10)")
+    parser.add_argument(
+        "--within",
+        type=between(1.0, 600.0),
+        default=5.0,
+        help="seconds until plans and keys must be at every member (default: 5)",
+    )
+    given = parser.parse_args(arguments)
+    print(heading("A year in an hour", about), flush=True)
+    with tempfile.TemporaryDirectory(prefix="nereus-y-") as folder:
+        try:
+            year = Year(Path(folder), given.days, given.seconds, given.within)
+            found = year.run()
+        except (RuntimeError, TimeoutError, OSError, RestError, httpx.HTTPError) as error:
+            print(f"year: {error}", file=sys.stderr)
+            return 1
+    print(page(found, given.days, given.seconds))
+    return 1 if complaints(found, given.days) else 0

@@ -43,6 +43,21 @@ def clean_redis(redis_server):
     return redis_server
 
 
+@pytest.fixture
+def later(monkeypatch):
+    """Let seconds pass on the control plane's steady clock: ``later(60)``."""
+    from registry import clock
+
+    passed = 0.0
+
+    def wait(seconds: float) -> None:
+        nonlocal passed
+        passed += seconds
+
+    monkeypatch.setattr(clock, "steady", lambda: time.monotonic() + passed)
+    return wait
+
+
 @pytest.fixture(scope="session")
 def tiny_models(tmp_path_factory) -> dict[str, Path]:
     """Real ONNX classifiers, ``x`` FP32 [-1, 4] -> ``y`` FP32 [-1, 3], of rising cost: quick, medium, heavy."""

@@ -33,6 +33,17 @@ BAD = [
     ("LOG_LEVEL", "loud", "one of debug, info, warning, error"),
     ("NODE_NAME", "a box/..", "1 to 63 letters"),
     ("SOLVE_S", "0", "from 0.1 to 600"),
+    ("TLS", "maybe", "one of auto, on, off"),
+    ("TLS_CERT", "/no/such/file", "a file that can be read"),
+    ("CA_FILE", "/no/such/file", "a file that can be read"),
+    ("CONTROL_URL", "http://10.0.0.5:8080", "https:// unless its host is loopback"),
+    ("CONTROL_URL", "https://", "http(s)://HOST"),
+    ("CONTROL_URL", "https://box:port", "http(s)://HOST"),
+    ("PUBLIC_URL", "box.example.com", "http:// or https://"),
+    ("PUBLIC_URL", "https://box.example.com/console", "with nothing behind it"),
+    ("PUBLIC_URL", "https://user@box.example.com", "with nothing behind it"),
+    ("PUBLIC_URL", "https://box:0", "with nothing behind it"),
+    ("TRUSTED_PROXIES", "10.0.0.0/24, proxy", "IP addresses or networks"),
     ("HEADROM", "1.05", "did you mean NEREUS_HEADROOM?"),
 ]
 
@@ -58,6 +69,12 @@ def test_all_mistakes_are_told_at_once():
 def test_a_retired_variable_warns_and_stops_nothing():
     settings = Settings.from_environ({"NEREUS_COMPILED": "0"})
     assert settings.warnings == ("NEREUS_COMPILED: no longer used; the query path is no longer compiled",)
+
+
+def test_a_retired_variable_is_not_suggested():
+    with pytest.raises(SettingsError) as caught:
+        Settings.from_environ({"NEREUS_ROUTINGS": "shares"})
+    assert "NEREUS_ROUTING?" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -124,3 +141,35 @@ def test_every_process_refuses_to_start_and_says_why(module, tmp_path):
     assert "NEREUS_HEADROOM='9': must be a number from 1 to 3" in output
     assert "NEREUS_GPU='perhaps': must be 1 or 0" in output
     assert "Traceback" not in output
+
+
+TLS = [
+    ({}, (False, False, False)),
+    ({"HTTP": "0.0.0.0:8000"}, (True, False, False)),
+    ({"HTTP": "0.0.0.0:8000", "GRPC": "[::]:8001", "CONSOLE": "box:8080"}, (True, True, True)),
+    ({"HTTP": "0.0.0.0:8000", "CONSOLE": "10.1.2.3:8080", "TLS": "off"}, (False, False, False)),
+    ({"TLS": "on"}, (True, True, True)),
+    ({"TLS_CERT": "manage.py", "TLS_KEY": "manage.py"}, (True, True, True)),
+    ({"HTTP": "localhost:8000", "GRPC": "127.9.9.9:8001", "CONSOLE": "[::1]:8080"}, (False, False, False)),
+]
+
+
+@pytest.mark.parametrize(("given", "encrypted"), TLS)
+def test_addresses_beyond_loopback_are_encrypted_unless_asked_otherwise(given, encrypted, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    settings = Settings.from_environ({f"NEREUS_{name}": value for name, value in given.items()})
+    assert (settings.http.tls, settings.grpc.tls, settings.console.tls) == encrypted
+    assert (
+        settings.console.url.startswith("https://") == settings.console.tls == settings.control_url.startswith("https")
+    )
+    assert settings.tls_used == any(encrypted)
+
+
+def test_certificate_and_key_belong_together_and_exclude_tls_off(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(SettingsError, match="NEREUS_TLS_KEY=None: must be set too"):
+        Settings.from_environ({"NEREUS_TLS_CERT": "manage.py"})
+    with pytest.raises(SettingsError, match="NEREUS_TLS='off': must be auto or on where NEREUS_TLS_CERT is set"):
+        Settings.from_environ({"NEREUS_TLS_CERT": "manage.py", "NEREUS_TLS_KEY": "manage.py", "NEREUS_TLS": "off"})
+    plain = Settings.from_environ({"NEREUS_CONTROL_URL": "http://10.0.0.5:8080", "NEREUS_TLS": "off"})
+    assert plain.control_url == "http://10.0.0.5:8080"

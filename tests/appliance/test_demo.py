@@ -59,5 +59,5 @@ def test_ctrl_c_stops_the_load_first(demo):
     assert demo.process.returncode == 0
     order = [line["service"] for line in demo.events("service_stopped")]
     assert order[0] == "load" and order[-1] == "redis"
-    assert not [line for line in demo.events("service_died")]
+    assert not [line for line in demo.events("service_failed")]
     eventually(lambda: not demo.group_members(), why="no process left")

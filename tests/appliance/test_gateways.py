@@ -208,6 +208,17 @@ def test_a_core_that_is_killed_is_back_before_most_queries_are_over(appliance):
     assert set(answers) <= {200, 503, 504} and answers[200] > 0
 
 
+def test_a_core_and_a_front_that_hang_are_replaced(appliance):
+    for service in ("gateway-core", "gateway-2"):
+        victim = appliance.pid(service)
+        os.kill(victim, signal.SIGSTOP)
+        eventually(lambda service=service, victim=victim: appliance.pid(service) != victim, why=f"{service} replaced")
+        eventually(lambda: ready_everywhere(appliance), why="it serves again")
+    with Queries(appliance, 20) as queries:
+        time.sleep(1.0)
+        assert set(queries.stop()) == {200}
+
+
 def test_it_stops_in_order_and_leaves_nothing(appliance):
     appliance.stop()
     assert appliance.group_members() == [] and appliance.ports_open() == []

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import socket
 import threading
+from pathlib import Path
+from urllib.parse import urlsplit
 
+import psutil
 import pytest
 import websockets
 
+from appliance.local.child import READY, SERVING
 from tests.running import RunningAppliance, eventually, register, v2_request
 
 
@@ -52,12 +58,85 @@ def test_the_second_start_remembers_everything(home):
     appliance = RunningAppliance(home)
     appliance.environment["NEREUS_NODE_NAME"] = "box"
     before = appliance.credentials
+    left = home / "tmp" / "left"
+    left.write_bytes(b"of an upload that a kill cut off")
     appliance.start()
     assert appliance.credentials == before
+    assert not left.exists()
     with appliance.inference() as client:
         eventually(lambda: client.get("/v2/health/ready").status_code == 200, why="ready from what is remembered")
         assert client.post("/v2/models/kept/infer", json=v2_request()).status_code == 200
+    _spooled_in(appliance, home / "tmp")
     appliance.stop()
+    gone(appliance)
+
+
+def _spooled_in(appliance: RunningAppliance, folder: Path) -> None:
+    """Check that the web process keeps the beginning of a large upload in the folder."""
+    workers = psutil.Process(appliance.pid("web")).children()
+    with socket.create_connection(("127.0.0.1", urlsplit(appliance.console).port), 60) as upload:
+        upload.sendall(
+            b"POST /api/v1/applications/kept/variants/ HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+            b"content-type: application/octet-stream\r\ncontent-length: 16777216\r\n"
+            b"authorization: Bearer %s\r\n\r\n" % appliance.credentials["api_token"].encode() + bytes(8 * 2**20)
+        )
+        eventually(
+            lambda: any(
+                os.readlink(link).startswith(f"{folder}/")
+                for worker in workers
+                for link in Path(f"/proc/{worker.pid}/fd").iterdir()
+                if link.is_symlink()
+            ),
+            why="spooled on the appliance's disk",
+        )
+
+
+def test_serving_starts_without_a_usable_database(home):
+    """Queries are answered from what is on disk; once the database is repaired the console comes up by itself."""
+    appliance = RunningAppliance(home)
+    database = home / "nereus.sqlite3"
+    whole = database.read_bytes()
+    for rest in home.glob("nereus.sqlite3-*"):
+        rest.unlink()
+    database.write_bytes(b"This is no database. " * 1000)
+    # As a power cut leaves files that were not written through.
+    (home / "secret_key").write_bytes(b"")
+    appliance.start(until=SERVING)
+    try:
+        gateway = appliance.pid("gateway")
+        with appliance.inference() as client:
+            eventually(lambda: client.get("/v2/health/ready").status_code == 200, why="ready from what is on disk")
+            assert client.post("/v2/models/kept/infer", json=v2_request()).status_code == 200
+            appliance.wait_for("prepare: the database cannot be used: DatabaseError: file is not a database")
+            assert client.post("/v2/models/kept/infer", json=v2_request()).status_code == 200
+        assert "Console" not in appliance.output
+        database.write_bytes(whole)
+        appliance.wait_for(READY)
+        with appliance.rest() as client:
+            assert client.get("/applications/kept/").status_code == 200
+        assert appliance.pid("gateway") == gateway, "nothing that serves was restarted"
+        assert appliance.credentials["console_password"] not in appliance.output
+    finally:
+        appliance.stop()
+    gone(appliance)
+
+
+def test_credentials_that_a_power_cut_broke_replace_nothing(home):
+    before = RunningAppliance(home).credentials
+    (home / "credentials.json").write_bytes(b"")
+    appliance = RunningAppliance(home).start()
+    try:
+        after = appliance.credentials
+        assert after["console_user"] == "admin-2" and after["console_password"] in appliance.output
+        with appliance.inference() as client:
+            for key in (before["api_key"], after["api_key"]):
+                client.headers["Authorization"] = f"Bearer {key}"
+                eventually(
+                    lambda: client.post("/v2/models/kept/infer", json=v2_request()).status_code == 200,
+                    why="keys of before and after work",
+                )
+    finally:
+        appliance.stop()
     gone(appliance)
 
 

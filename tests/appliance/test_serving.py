@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import stat
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -79,6 +80,15 @@ def test_the_plan_is_stored_with_inputs_reasons_and_a_certified_gap(appliance):
     assert planned * (1 + plan["gap"]) == pytest.approx(100)
     shares = [route["share"] for route in plan["wire"]["routes"] if route["application"] == "tiny"]
     assert sum(shares) == pytest.approx(1)
+
+
+def test_executors_are_confined_and_nothing_else_is(appliance):
+    confined = set()
+    for pid in appliance.group_members():
+        status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+        if int(status["Seccomp"]) == 2:
+            confined.add(pid)
+    assert confined == {pid for pid in appliance.group_members() if b"workers.executor" in _command(pid)} != set()
 
 
 def test_a_killed_executor_comes_back_and_no_query_hangs(appliance):

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from appliance.local.processes import Guard, SupervisedService
-from appliance.local.services import load_service, redis_service, services, stop_order
-from appliance.local.supervisor import HomeLock, StartError, Stopped, Supervisor, check_ports
+from appliance.local import guard as guard_process
+from appliance.local import proc
+from appliance.local.preconditions import HomeLock, StartError, check_ports
+from appliance.local.processes import Guard, Liveness, SupervisedService
+from appliance.local.services import control_plane, data_plane, demo, stop_order
+from appliance.local.supervisor import RESTARTS, Supervisor
 from tests.running import ROOT, eventually, free_ports
+from workers.node.backoff import RestartBackoff
 from workers.settings import Settings
 
 #: writes its name, and the time of SIGTERM; "stubborn" ones ignore SIGTERM
@@ -28,16 +36,29 @@ signal.signal(signal.SIGTERM, stop)
 (folder / f"{name}.up").touch()
 while True: time.sleep(0.05)
 """
+#: a process that ignores SIGTERM, in a session of its own and with a process file, as an executor
+EXECUTOR = """
+import os, pathlib, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork(): os._exit(0)
+os.setsid()
+started = pathlib.Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+pathlib.Path(sys.argv[1]).write_text(f"{os.getpid()} {started}\\n")
+time.sleep(600)
+"""
 
 
-def sleeper(folder: Path, name: str, stubborn: bool = False, stop_s: float = 60.0) -> SupervisedService:
-    return SupervisedService(
-        name,
-        [sys.executable, "-c", SLEEPER, name, str(folder), "1" if stubborn else "0"],
-        ready=(folder / f"{name}.up").exists,
-        ready_s=120,
-        stop_s=stop_s,
-    )
+def sleeper(folder: Path, name: str, stubborn: bool = False, stop_s: float = 60.0, **fields) -> SupervisedService:
+    async def up() -> str | None:
+        return None if (folder / f"{name}.up").exists() else "not up"
+
+    command = [sys.executable, "-c", SLEEPER, name, str(folder), "1" if stubborn else "0"]
+    fields.setdefault("alive", Liveness(up, every_s=0.1))
+    return SupervisedService(name, command, ready_s=120, stop_s=stop_s, **fields)
+
+
+def program(name: str, code: str, **fields) -> SupervisedService:
+    return SupervisedService(name, [sys.executable, "-c", textwrap.dedent(code)], **fields)
 
 
 def alive(pid: int) -> bool:
@@ -47,14 +68,38 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_services_stop_in_order_askers_before_answerers(tmp_path):
-    supervisor = Supervisor()
+@contextlib.asynccontextmanager
+async def supervised(folder: Path, *services: SupervisedService) -> AsyncIterator[tuple[Supervisor, list[str]]]:
+    """A running supervisor and what it reports."""
+    lines: list[str] = []
+    supervisor = Supervisor(folder, lines.append)
     supervisor.guard.start()
-    for name in ("redis", "web", "celery", "node", "gateway", "gateway-2", "load"):
-        service = sleeper(tmp_path, name)
-        supervisor.start(service)
-        supervisor.wait_ready(service)
-    supervisor.stop()
+    supervisor.keep(services)
+    running = asyncio.create_task(supervisor.run())
+    try:
+        yield supervisor, lines
+    finally:
+        supervisor.ask_to_stop()
+        await running
+        await supervisor.stop()
+
+
+async def until(what) -> None:
+    async with asyncio.timeout(120):
+        while not what():
+            await asyncio.sleep(0.05)
+
+
+async def up(*services: SupervisedService) -> None:
+    async with asyncio.timeout(120):
+        for service in services:
+            await service.up.wait()
+
+
+async def test_services_stop_in_order_askers_before_answerers(tmp_path):
+    services = [sleeper(tmp_path, name) for name in ("node", "gateway", "gateway-2", "redis", "web", "celery", "load")]
+    async with supervised(tmp_path, *services):
+        await up(*services)
     stops = (tmp_path / "stops").read_text().split()
     # Gateways stop together, in whichever order.
     assert [name.partition("-")[0] for name in stops] == [
@@ -66,66 +111,260 @@ def test_services_stop_in_order_askers_before_answerers(tmp_path):
         "web",
         "redis",
     ]
-    assert not any(service.running for service in supervisor.services)
+    assert not any(service.running for service in services)
 
 
-def test_a_service_that_ignores_sigterm_is_killed_when_its_time_is_over(tmp_path):
-    guard = Guard()
-    guard.start()
+async def test_a_service_that_ignores_sigterm_is_killed_when_its_time_is_over(tmp_path):
     service = sleeper(tmp_path, "web", stubborn=True, stop_s=0.3)
-    service.start(guard)
-    eventually(service.ready)
-    service.stop(guard)
+    async with supervised(tmp_path, service):
+        await up(service)
     assert service.process.returncode == -signal.SIGKILL
-    guard.stop()
 
 
-def test_a_service_that_dies_is_started_again(tmp_path):
-    supervisor = Supervisor()
-    supervisor.guard.start()
+async def test_a_service_that_dies_is_started_again(tmp_path):
     service = sleeper(tmp_path, "node")
-    supervisor.start(service)
-    supervisor.wait_ready(service)
-    first = service.process.pid
-    os.kill(first, signal.SIGKILL)
-
-    def stop_once_restarted():
-        if service.running and service.process.pid != first:
-            supervisor.ask_to_stop()
-
-    supervisor.watch(stop_once_restarted)
-    assert service.process.pid != first
-    supervisor.stop()
+    async with supervised(tmp_path, service) as (_, lines):
+        await up(service)
+        first = service.process.pid
+        os.kill(first, signal.SIGKILL)
+        await until(lambda: service.running and service.process.pid != first)
+        await up(service)
+    assert lines == [], "a first failure needs nobody"
 
 
-def test_a_start_that_fails_says_which_service_and_its_status(tmp_path):
-    supervisor = Supervisor()
-    supervisor.guard.start()
-    service = SupervisedService("web", [sys.executable, "-c", "raise SystemExit(7)"], ready=lambda: False)
-    supervisor.start(service)
-    with pytest.raises(StartError, match="web ended with status 7"):
-        supervisor.wait_ready(service)
-    supervisor.stop()
+async def test_a_stopped_process_is_replaced(tmp_path):
+    # Without a probe, too.
+    service = sleeper(tmp_path, "celery", alive=None)
+    async with supervised(tmp_path, service):
+        await up(service)
+        first = service.process.pid
+        os.kill(first, signal.SIGSTOP)
+        await until(lambda: service.running and service.process.pid != first)
+        assert not alive(first)
 
 
-def test_a_stop_asked_for_during_the_start_is_heard(tmp_path):
-    supervisor = Supervisor()
-    supervisor.guard.start()
-    service = SupervisedService("web", [sys.executable, "-c", "import time; time.sleep(60)"], ready=lambda: False)
-    supervisor.start(service)
-    supervisor.ask_to_stop()
-    with pytest.raises(Stopped):
-        supervisor.wait_ready(service)
-    supervisor.stop()
+async def test_a_process_that_no_longer_answers_is_replaced(tmp_path):
+    answers = {"it": None}
+
+    async def probe() -> str | None:
+        return answers["it"]
+
+    service = sleeper(tmp_path, "gateway", alive=Liveness(probe, every_s=0.1, timeout_s=0.5))
+    async with supervised(tmp_path, service) as (_, lines):
+        await up(service)
+        first = service.process.pid
+        answers["it"] = "no pong"
+        await until(lambda: not alive(first))
+        answers["it"] = None
+        await until(lambda: service.running and service.process.pid != first)
+        await up(service)
+        assert lines == []
+
+
+async def test_a_process_that_waits_for_the_processor_does_not_hang(tmp_path):
+    """The only core that it may use belongs to another, so its answers are late for a while."""
+    calls = 0
+
+    async def probe() -> str | None:
+        nonlocal calls
+        calls += 1
+        await asyncio.sleep(0.4)
+        return "late" if calls > 1 else None
+
+    core = str(min(os.sched_getaffinity(0)))
+    busy = "while True: pass"
+    service = SupervisedService(
+        "gateway",
+        ["taskset", "-c", core, "nice", "-n", "19", sys.executable, "-c", busy],
+        alive=Liveness(probe, every_s=0.05, timeout_s=1.0),
+    )
+    # In sessions of their own: where the kernel groups these, each has the same part of the core.
+    rivals = [
+        subprocess.Popen(["taskset", "-c", core, sys.executable, "-c", busy], start_new_session=True) for _ in range(3)
+    ]
+    try:
+        async with supervised(tmp_path, service):
+            await up(service)
+            first = service.process.pid
+            await until(lambda: calls >= 8)
+            assert alive(first), "after more looks than would replace one that hangs"
+    finally:
+        for rival in rivals:
+            rival.kill()
+            rival.wait()
+
+
+def test_a_machine_that_was_asleep_restarts_nothing(tmp_path):
+    """The supervisor and its service stand still together, and for longer than a service may."""
+    script = textwrap.dedent(
+        f"""
+        import asyncio, pathlib, sys
+        from appliance.local.processes import Liveness, SupervisedService
+        from appliance.local.supervisor import Supervisor
+        from workers import log
+        log.configure("supervisor")
+        async def main():
+            folder = pathlib.Path({str(tmp_path)!r})
+            echo = "import socketserver as s; h = type('H', (s.BaseRequestHandler,), " \\
+                "{{'handle': lambda self: self.request.sendall(b'.')}}); " \\
+                f"s.UnixStreamServer('{{folder}}/it.sock', h).serve_forever()"
+            async def probe():
+                reader, writer = await asyncio.open_unix_connection(str(folder / "it.sock"))
+                try:
+                    return None if await reader.read(1) else "nothing"
+                finally:
+                    writer.close()
+            service = SupervisedService("web", [sys.executable, "-c", echo], alive=Liveness(probe, 0.3, 0.5))
+            supervisor = Supervisor(folder)
+            supervisor.guard.start()
+            supervisor.keep([service])
+            await service.up.wait()
+            print(service.process.pid, flush=True)
+            await supervisor.run()
+        asyncio.run(main())
+        """
+    )
+    supervisor = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        service = int(supervisor.stdout.readline())
+        for pid in (supervisor.pid, service):
+            os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(subprocess.TimeoutExpired):
+            supervisor.wait(4)
+        for pid in (supervisor.pid, service):
+            os.kill(pid, signal.SIGCONT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            supervisor.wait(3)
+        assert alive(service)
+    finally:
+        supervisor.kill()
+        supervisor.wait()
+    eventually(lambda: not alive(service))
+
+
+async def test_a_start_that_fails_is_reported_once_and_tried_again(tmp_path):
+    marker = tmp_path / "repaired"
+    broken = program(
+        "redis",
+        f"""
+        import pathlib, sys, time
+        if not pathlib.Path({str(marker)!r}).exists(): sys.exit(7)
+        time.sleep(600)
+        """,
+    )
+    waiting = sleeper(tmp_path, "web", after=("redis",))
+
+    def repair() -> str:
+        marker.touch()
+        return "moved the snapshot aside"
+
+    broken.repair = repair
+
+    async def running() -> str | None:
+        return None if marker.exists() else "not yet"
+
+    broken.alive = Liveness(running, every_s=0.1)
+    serving = sleeper(tmp_path, "gateway")
+    async with supervised(tmp_path, broken, serving, waiting) as (_, lines):
+        await up(serving)
+        await up(broken, waiting)
+    assert [line for line in lines if "ended with status 7" in line] == [
+        "redis: ended with status 7; see None. It is tried again, at least every 30 s."
+    ]
+    assert "redis: moved the snapshot aside." in lines
+
+
+async def test_what_runs_once_reports_its_lines_and_is_repeated_until_it_succeeds(tmp_path):
+    tries = tmp_path / "tries"
+    once = program(
+        "prepare",
+        f"""
+        import pathlib, sys
+        tries = pathlib.Path({str(tries)!r})
+        tries.write_text(tries.read_text() + "x" if tries.exists() else "x")
+        if len(tries.read_text()) < 3: print("the database is broken"); sys.exit(1)
+        print("first"); print("second")
+        """,
+        once=True,
+    )
+    then = sleeper(tmp_path, "web", after=("prepare",))
+    async with supervised(tmp_path, once, then) as (_, lines):
+        await up(then)
+    assert tries.read_text() == "xxx"
+    assert lines == [
+        "prepare: the database is broken. It is tried again, at least every 30 s.",
+        "first",
+        "second",
+    ]
+
+
+def test_restarts_come_at_once_then_with_growing_pauses():
+    backoff = RestartBackoff(RESTARTS)
+    pauses = [backoff.died(0.0) for _ in range(10)]
+    assert pauses == [0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
+    assert backoff.died(RESTARTS.steady) == 0.0
+
+
+async def test_a_service_can_be_stopped_while_it_starts(tmp_path):
+    async def never() -> str | None:
+        return "not yet"
+
+    service = program("web", "import time; time.sleep(600)", alive=Liveness(never))
+    async with supervised(tmp_path, service):
+        await until(lambda: service.running)
     assert not service.running
 
 
-def test_a_killed_supervisor_takes_its_children_and_grandchildren_along(tmp_path):
+async def test_services_stand_behind_serving_and_may_open_many_files(tmp_path):
+    shown = tmp_path / "shown"
+    code = f"""
+    import os, pathlib, time
+    pathlib.Path({str(shown)!r}).write_text(f"{{os.nice(0)}} {{os.sched_getscheduler(0)}}\\n")
+    time.sleep(600)
+    """
+    service = program("web", code, nice=7)
+    async with supervised(tmp_path, service):
+        await until(lambda: shown.exists() and shown.read_text().endswith("\n"))
+    assert shown.read_text().split() == [str(min(19, os.nice(0) + 7)), str(os.SCHED_BATCH)]
+
+
+async def test_executors_outlive_their_daemon_and_end_with_the_supervisor(tmp_path):
+    file = tmp_path / "executor-box-cpu0.pid"
+    code = f"import subprocess, sys, time; subprocess.run([sys.executable, '-c', {EXECUTOR!r}, {str(file)!r}])"
+    node = program("node", code + "; time.sleep(600)")
+    async with supervised(tmp_path, node):
+        await until(lambda: file.exists() and file.read_text().endswith("\n"))
+        executor = int(file.read_text().split()[0])
+        first = node.process.pid
+        os.kill(first, signal.SIGKILL)
+        await until(lambda: node.running and node.process.pid != first)
+        assert alive(executor), "it is in a session of its own"
+    assert not alive(executor)
+
+
+async def test_the_supervisor_reaps_what_it_adopted(tmp_path):
+    pid = tmp_path / "pid"
+    orphan = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid()) + ' '); time.sleep(0.5)"
+    code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {orphan!r}], start_new_session=True)"
+    service = program("node", code + "; import time; time.sleep(600)")
+    proc.adopt_orphans()
+    try:
+        async with supervised(tmp_path, service):
+            await until(lambda: pid.exists() and pid.read_text().endswith(" "))
+            orphan = Path(f"/proc/{pid.read_text().strip()}")
+            os.kill(service.process.pid, signal.SIGKILL)
+            await until(lambda: not orphan.exists())
+    finally:
+        proc.adopt_orphans(False)
+
+
+def test_a_killed_supervisor_takes_its_children_grandchildren_and_executors_along(tmp_path):
+    file = tmp_path / "executor-box-cpu0.pid"
     script = textwrap.dedent(
         f"""
-        import sys, time, pathlib
-        from appliance.local.processes import Guard, SupervisedService
-        guard = Guard(); guard.start()
+        import asyncio, sys, time, pathlib, textwrap
+        from appliance.local.processes import SupervisedService
+        from appliance.local.supervisor import Supervisor
         parent = '''
         import subprocess, sys, time, signal, pathlib
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -134,20 +373,47 @@ def test_a_killed_supervisor_takes_its_children_and_grandchildren_along(tmp_path
         pathlib.Path({str(tmp_path / "pids")!r}).write_text(str(child.pid))
         time.sleep(600)
         '''
-        import textwrap
-        service = SupervisedService("node", [sys.executable, "-c", textwrap.dedent(parent)])
-        service.start(guard)
-        print(service.process.pid, flush=True)
-        time.sleep(600)
+        async def main():
+            supervisor = Supervisor(pathlib.Path({str(tmp_path)!r}))
+            supervisor.guard.start()
+            service = SupervisedService("node", [sys.executable, "-c", textwrap.dedent(parent)])
+            service.start(supervisor.guard)
+            print(service.process.pid, flush=True)
+            await asyncio.sleep(600)
+        asyncio.run(main())
         """
     )
-    supervisor = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    parent = int(supervisor.stdout.readline())
-    child = int(eventually(lambda: (tmp_path / "pids").exists() and (tmp_path / "pids").read_text()))
-    assert alive(parent) and alive(child)
-    supervisor.kill()
-    supervisor.wait()
-    eventually(lambda: not alive(parent) and not alive(child))
+    subprocess.run([sys.executable, "-c", EXECUTOR, str(file)], check=True)
+    eventually(lambda: file.exists() and file.read_text().endswith("\n"))
+    executor = int(file.read_text().split()[0])
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as bystander:
+        # Its number is in a file of an executor that ended long ago.
+        (tmp_path / "executor-box-cpu1.pid").write_text(f"{bystander.pid} 1\n")
+        supervisor = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        parent = int(supervisor.stdout.readline())
+        child = int(eventually(lambda: (tmp_path / "pids").exists() and (tmp_path / "pids").read_text()))
+        assert alive(parent) and alive(child) and alive(executor)
+        supervisor.kill()
+        supervisor.wait()
+        eventually(lambda: not alive(parent) and not alive(child) and not alive(executor))
+        assert bystander.poll() is None
+        bystander.kill()
+
+
+@pytest.mark.parametrize("text", ["", "x y", "1", "0 0", "-1 5", "999999999 5", "1 2 3"])
+def test_a_process_file_that_makes_no_sense_is_nobody(tmp_path, text):
+    (tmp_path / "executor-a.pid").write_text(text)
+    assert guard_process.leftover_executors(tmp_path) == []
+
+
+async def test_a_guard_that_was_killed_gets_a_successor(tmp_path):
+    service = sleeper(tmp_path, "web")
+    async with supervised(tmp_path, service) as (supervisor, _):
+        await up(service)
+        first = supervisor.guard.pid
+        os.kill(first, signal.SIGKILL)
+        await until(lambda: supervisor.guard.pid != first)
+        assert alive(supervisor.guard.pid)
 
 
 def test_two_appliances_do_not_share_a_home(tmp_path):
@@ -172,8 +438,6 @@ def test_a_taken_port_is_named_with_its_variable(tmp_path):
         }
     )
     check_ports(values)
-    import socket
-
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", http))
         taken.listen()
@@ -188,25 +452,26 @@ def test_a_taken_port_is_named_with_its_variable(tmp_path):
             check_ports(values)
 
 
-def test_the_guard_does_nothing_when_all_was_stopped_in_order(tmp_path):
-    guard = Guard()
+async def test_the_guard_does_nothing_when_all_was_stopped_in_order(tmp_path):
+    guard = Guard(tmp_path)
     guard.start()
     service = sleeper(tmp_path, "web")
     service.start(guard)
-    eventually(service.ready)
-    service.stop(guard)
+    await until((tmp_path / "web.up").exists)
+    await service.stop(guard)
     # Were a group left on its list, it would end what has that number now.
     with subprocess.Popen(["sleep", "600"], start_new_session=True) as bystander:
-        guard.send("add", bystander.pid)
-        guard.send("remove", bystander.pid)
+        guard.add(bystander.pid)
+        guard.remove(bystander.pid)
         guard.stop()
         assert bystander.poll() is None
         bystander.kill()
 
 
-def test_the_times_to_stop_add_up_to_less_than_the_15_s_that_are_promised(tmp_path):
+async def test_the_times_to_stop_add_up_to_less_than_the_15_s_that_are_promised(tmp_path):
     values = Settings.from_environ({"NEREUS_HOME": str(tmp_path), "NEREUS_GATEWAYS": "2"})
     log = tmp_path / "log"
-    credentials = {"join_token": "t"}
-    every = [redis_service(values, log), *services(values, credentials, log), load_service(values, log)]
-    assert sum(max(service.stop_s for service in group) for group in stop_order(every)) < 15
+    every = [*data_plane(values, log), *control_plane(values, log), *demo(values, log)]
+    order = stop_order(every)
+    assert sum(map(len, order)) == len(every)
+    assert sum(max(service.stop_s for service in group) for group in order) < 15

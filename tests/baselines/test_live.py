@@ -11,9 +11,8 @@ from registry.models import Variant
 from scheduler import telemetry
 from scheduler.allocation.baselines import BASELINES
 from scheduler.control.planner import make_plan
-from scheduler.members import presence
 from scheduler.models import Plan
-from tests.control.world import application, node, variant
+from tests.control.world import application, listening, node, variant
 from workers.protocol.control import GatewayStats
 from workers.protocol.specs import ApplicationStats
 
@@ -24,7 +23,7 @@ STATIC = ("clipper-ht", "clipper-ha")
 @pytest.fixture
 def cluster(clean_redis):
     """Four devices and two applications, each with a quick and a good variant: 200 and 25 rows/s a device."""
-    clean_redis.set(presence.SEEN, 1)
+    listening(clean_redis)
     node(devices=4)
     for name in ("digits", "letters"):
         owner = application(name)

@@ -8,6 +8,7 @@ from django.test import Client
 
 from registry import models
 from scheduler.models import Plan
+from tests.accounts import account
 
 SIGNATURE = {
     "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}],
@@ -19,7 +20,7 @@ EVIL = "<script>alert('x')</script>"
 @pytest.fixture
 def staff(db) -> Client:
     client = Client()
-    client.force_login(User.objects.create_user("operator", password="a long passphrase", is_staff=True))
+    client.force_login(account("operator", password="a long passphrase"))
     return client
 
 

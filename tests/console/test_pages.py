@@ -6,15 +6,16 @@ import re
 from datetime import timedelta
 
 import pytest
-from django.contrib.auth.models import User
 from django.contrib.staticfiles import finders
 from django.test import Client
 from django.urls import Resolver404, resolve
 from django.utils import timezone
 
-from registry import models
+from registry import clock, models
+from tests.accounts import account
 from tests.console.conftest import EVIL, add_plan, add_variant
 from tests.running import ROOT
+from workers import confinement
 
 PAGES = ["/", "/applications/", "/plans/", "/nodes/", "/keys/"]
 ALL_PAGES = [*PAGES, "/applications/digits/", "/plan/"]
@@ -37,7 +38,7 @@ def test_an_account_that_is_not_staff_sees_nothing(visitor, page):
 
 
 def test_staff_sign_in_and_come_back_to_where_they_were(db):
-    User.objects.create_user("operator", password="a long passphrase", is_staff=True)
+    account("operator", password="a long passphrase")
     client = Client(enforce_csrf_checks=True)
     page = text(client.get("/login/?next=/plans/"))
     assert all(f'data-testid="{name}"' in page for name in ("login-username", "login-password", "login-submit"))
@@ -49,14 +50,14 @@ def test_staff_sign_in_and_come_back_to_where_they_were(db):
 
 
 def test_signing_in_does_not_lead_to_another_site(db):
-    User.objects.create_user("operator", password="a long passphrase", is_staff=True)
+    account("operator", password="a long passphrase")
     form = {"username": "operator", "password": "a long passphrase", "next": "https://elsewhere.example/"}
     assert Client().post("/login/", form).url == "/"
 
 
 @pytest.mark.parametrize("staff, password", [(True, "wrong"), (False, "a long passphrase")])
 def test_a_wrong_password_and_an_account_without_rights_are_refused(db, staff, password):
-    User.objects.create_user("someone", password="a long passphrase", is_staff=staff)
+    account("someone", "viewer" if staff else None, password="a long passphrase")
     client = Client()
     answer = client.post("/login/", {"username": "someone", "password": password})
     assert answer.status_code == 200
@@ -208,12 +209,19 @@ def test_the_nodes_page_warns_of_connected_members_that_are_behind(staff, cluste
     now = timezone.now()
     since = now - timedelta(seconds=75)
     for kind in (models.Node, models.Gateway):
-        kind.objects.update(last_seen=now, behind_since=since)
+        kind.objects.update(last_seen=now, seen_s=clock.steady(), behind_since=since)
     page = text(staff.get("/nodes/"))
     assert f"Behind since {since:%Y-%m-%d %H:%M:%S} UTC." in page
     box, front = (page.split(f'data-testid="behind-{name}"')[1].split("</div>")[0] for name in ("box", "front"))
     assert "older plan" in box and "deleted API keys" not in box and "deleted API keys" in front
     assert "behind-shed" not in page  # it waits for approval
     for kind in (models.Node, models.Gateway):
-        kind.objects.update(last_seen=now - timedelta(minutes=1))
+        kind.objects.update(seen_s=clock.steady() - 60)
     assert "Behind since" not in text(staff.get("/nodes/"))
+
+
+def test_the_overview_warns_where_uploads_are_not_isolated(staff, monkeypatch):
+    assert "banner-isolation" not in text(staff.get("/")) or not confinement.isolation().complete
+    monkeypatch.setattr(confinement, "isolation", lambda: confinement.Isolation(landlock=0, seccomp=True))
+    shown = text(staff.get("/"))
+    assert "banner-isolation" in shown and "upload only what you trust" in shown

@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from rest_framework.authtoken.models import Token
 from rest_framework.test import APIClient
 
 from registry.errors import InvalidInput
 from registry.models import Node, Variant
 from scheduler.control import choices, requests
 from scheduler.control.planner import make_plan
-from scheduler.members import presence, push
+from scheduler.members import push
 from scheduler.models import Choice, Plan
-from tests.control.world import application, node, variant
+from tests.accounts import account, bearer
+from tests.control.world import application, listening, node, variant
 from tests.registry.conftest import problem
 from workers.dispatch import stacks
 
@@ -23,16 +23,16 @@ URL = "/api/v1/control/"
 
 
 @pytest.fixture
-def client(django_user_model):
-    operator = django_user_model.objects.create_user("operator", is_staff=True)
+def client():
+    operator = account("operator")
     made = APIClient()
-    made.credentials(HTTP_AUTHORIZATION=f"Bearer {Token.objects.create(user=operator).key}")
+    made.credentials(HTTP_AUTHORIZATION=bearer(operator))
     return made
 
 
 @pytest.fixture
 def digits(clean_redis):
-    clean_redis.set(presence.SEEN, 1)
+    listening(clean_redis)
     node()
     owner = application()
     return owner, variant(owner, "quick", 90, 5), variant(owner, "good", 99, 40)

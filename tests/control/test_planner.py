@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from datetime import timedelta
 
 import msgspec
 import pytest
-from django.utils import timezone
 
 from registry.models import Application, Device, Node, ProfileJob, Variant
 from scheduler import telemetry
@@ -15,7 +13,7 @@ from scheduler.control import choices, requests, upkeep
 from scheduler.control.planner import make_plan, summary
 from scheduler.members import presence, push
 from scheduler.models import Plan
-from tests.control.world import KIND, application, node, variant
+from tests.control.world import KIND, application, listening, node, seen, variant
 from workers.protocol import specs
 from workers.protocol.control import GatewayStats
 from workers.protocol.specs import ApplicationStats
@@ -25,8 +23,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 @pytest.fixture
 def digits(clean_redis):
-    # The control plane has been hearing of its members for a while.
-    clean_redis.set(presence.SEEN, 1)
+    listening(clean_redis)
     node()
     owner = application()
     return owner, variant(owner, "quick", 90, 5), variant(owner, "good", 99, 40)
@@ -85,14 +82,14 @@ def test_one_request_waits_and_the_others_are_told_so(digits):
 
 def test_nothing_is_planned_without_devices_and_the_plan_in_force_stays(digits):
     before = make_plan("manual")
-    Node.objects.update(last_seen=timezone.now() - timedelta(minutes=5))
+    Node.objects.update(**seen(ago=300))
     assert make_plan("period") is None
     assert Plan.objects.first() == before
 
 
 def test_a_control_plane_that_was_away_plans_with_nodes_that_are_still_coming_back(digits, clean_redis):
     node("other", devices=1)
-    Node.objects.filter(name="other").update(last_seen=timezone.now() - timedelta(minutes=5))
+    Node.objects.filter(name="other").update(**seen(ago=300))
     assert len(make_plan("period").wire["devices"]) == 2
     clean_redis.delete(presence.SEEN)  # no member reported: web was down
     presence.seen()  # the first node is back
@@ -141,7 +138,7 @@ def test_devices_that_come_or_go_ask_for_a_plan_by_themselves(digits):
 
 def test_devices_of_a_node_that_fell_silent_hold_nothing_any_more(digits):
     Device.objects.update(warm=[1])
-    Node.objects.update(last_seen=timezone.now() - timedelta(minutes=5))
+    Node.objects.update(**seen(ago=300))
     assert upkeep.write_off_silent_devices() == 2
     assert set(Device.objects.values_list("state", flat=True)) == {"down"}
 
@@ -195,10 +192,3 @@ def test_a_node_gets_its_own_devices_and_what_may_stay_in_standby(digits):
     assert config.plan.devices[0].standby == ready
     Variant.objects.filter(name="good").update(state=Variant.State.DRAINING)
     assert push.node_config(other.pk, push.read_shared()).plan.devices[0].standby == ready[:1]
-
-
-def test_old_plans_are_forgotten_beyond_the_limit(digits, monkeypatch):
-    monkeypatch.setattr(upkeep, "KEEP_PLANS", 3)
-    versions = [make_plan("manual").pk for _ in range(5)]
-    upkeep.forget_old_plans()
-    assert sorted(Plan.objects.values_list("pk", flat=True)) == versions[-3:]

@@ -10,7 +10,7 @@ from django.utils import timezone
 from registry import profiling
 from registry.models import Device, Node, Profile, ProfileJob, Variant
 from scheduler.profiling import dispatch, results
-from tests.control.world import KIND, application, node, variant
+from tests.control.world import KIND, application, node, seen, variant
 from workers.protocol import control
 from workers.protocol.specs import ProfilePoint
 
@@ -110,30 +110,33 @@ def test_a_final_failure_is_not_tried_again(box, fresh):
     assert made.state == "failed" and dispatch.dispatch() == 0
 
 
-def test_a_job_whose_device_fell_silent_goes_back_to_the_queue(fresh):
+def test_a_job_whose_device_fell_silent_goes_back_to_the_queue(fresh, later):
     _, job = fresh
     dispatch.dispatch()
     assert dispatch.requeue_silent() == 0
-    ProfileJob.objects.update(started=timezone.now() - timedelta(minutes=10))
+    later(dispatch.SILENT_S + 1)
     assert dispatch.requeue_silent() == 1
     job.refresh_from_db()
     assert job.state == "queued" and job.device is None
 
 
-def test_an_order_that_was_lost_on_the_way_is_given_again_and_is_no_attempt(fresh):
+def test_an_order_that_was_lost_on_the_way_is_given_again_and_is_no_attempt(fresh, later):
     _, job = fresh
     dispatch.dispatch()
-    ProfileJob.objects.update(started=timezone.now() - timedelta(seconds=20))
+    assert dispatch.requeue_silent() == 0
+    later(dispatch.UNCONFIRMED_S + 1)
     assert dispatch.requeue_silent() == 1
     job.refresh_from_db()
     assert (job.state, job.attempts) == ("queued", 0)
     dispatch.dispatch()
-    ProfileJob.objects.update(started=timezone.now() - timedelta(seconds=20), heard=timezone.now())
+    ProfileJob.objects.update(heard=timezone.now())
+    assert dispatch.requeue_silent() == 0
+    later(dispatch.UNCONFIRMED_S + 1)
     assert dispatch.requeue_silent() == 0
 
 
 def test_no_order_goes_to_a_node_that_was_not_heard_of_lately(fresh):
-    Node.objects.update(last_seen=timezone.now() - timedelta(minutes=1))
+    Node.objects.update(**seen(ago=60))
     assert dispatch.dispatch() == 0
 
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import time
-from datetime import timedelta
 
 import pytest
-from django.utils import timezone
 
 from registry import profiling, usage
 from registry.models import Device, Gateway, Variant
 from scheduler import telemetry
 from scheduler.control import readiness
 from scheduler.control.assemble import assemble, available_devices
-from scheduler.members import presence
 from scheduler.profiling import dispatch, results
-from tests.control.world import application, node, variant
+from tests.control.world import application, listening, node, seen, variant
 from workers.protocol import control
 from workers.protocol.control import GatewayStats
 from workers.protocol.specs import ProfilePoint
@@ -26,7 +23,7 @@ POINTS = (ProfilePoint(1, 0.01, 0.012, 0.01, 30),)
 
 @pytest.fixture
 def box(clean_redis):
-    clean_redis.set(presence.SEEN, 1)
+    listening(clean_redis)
     return node()
 
 
@@ -47,9 +44,7 @@ def profiled(owner, box, name: str) -> Variant:
 
 
 def gateway(name: str, **fields) -> None:
-    Gateway.objects.create(
-        name=name, state="approved", **{"channel": f"{name}!1", "last_seen": timezone.now(), **fields}
-    )
+    Gateway.objects.create(name=name, state="approved", **{"channel": f"{name}!1", **seen(), **fields})
 
 
 def report(name: str, *serving: str) -> None:
@@ -88,7 +83,7 @@ def test_of_several_gateways_all_must_answer(box, owner):
 def test_a_gateway_that_is_away_is_not_waited_for(box, owner):
     gateway("g")
     gateway("away", channel="")
-    gateway("silent", last_seen=timezone.now() - timedelta(minutes=1))
+    gateway("silent", **seen(ago=60))
     first = profiled(owner, box, "first")
     report("g", "digits")
     assert state(first) == "ready"

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from django.utils import timezone
 
+from registry import clock
 from registry.models import Application, Device, Node, Profile, ProfileLatency, Variant
+from scheduler.members import presence
 from tests.running import SIGNATURE
 
 KIND = "cpu-test-1c"
 
 
+def seen(ago: float = 0.0) -> dict:
+    """Fields of a member whose last message came ``ago`` seconds ago."""
+    return {"last_seen": timezone.now() - timedelta(seconds=ago), "seen_s": clock.steady() - ago}
+
+
+def listening(redis) -> None:
+    """Have the control plane have received members' messages for a while."""
+    redis.set(presence.SEEN, clock.stamp())
+    redis.delete(presence.RETURNING)
+
+
 def node(name: str = "box", devices: int = 2, state: str = Device.State.UP) -> Node:
-    made = Node.objects.create(name=name, state=Node.State.APPROVED, channel="c!1", last_seen=timezone.now())
+    made = Node.objects.create(name=name, state=Node.State.APPROVED, channel="c!1", **seen())
     for index in range(devices):
         Device.objects.create(
             node=made,

@@ -213,6 +213,8 @@ class Executor:
         self.info = DeviceInfo(device, "cpu", "test", "", (CORE,), None, memory_bytes, self.endpoint)
         self._folder = folder
         self._environ = {**os.environ, **{f"NEREUS_{name.upper()}": value for name, value in settings.items()}}
+        #: the only folder that the executor reads models from
+        self.models: Path | None = None
         self.peers: list[Peer] = []
         self.process: asyncio.subprocess.Process | None = None
 
@@ -225,6 +227,9 @@ class Executor:
             "workers.executor",
             "--device",
             str(self._folder / "device.json"),
+            "--models",
+            # Tests share some models. Not the tempfile module's folder, which the console moves.
+            str(self.models or os.environ.get("TMPDIR", "/tmp")),
             "--parent",
             str(os.getpid()),
             env=self._environ,
@@ -255,10 +260,18 @@ class Executor:
             await peer.next(ExecutorState)
         return peer
 
-    def apply(self, version: int, residents, applications, paths: dict[str, Path] | list[Path] = (), relief=()) -> None:
+    def apply(
+        self,
+        version: int,
+        residents,
+        applications,
+        paths: dict[str, Path] | list[Path] = (),
+        relief=(),
+        standby: tuple[int, ...] | None = None,
+    ) -> None:
         """Send a plan. ``paths``: the model files, found by content."""
         files = {hashlib.sha256(path.read_bytes()).hexdigest(): str(path) for path in paths}
-        plan = DevicePlan(self.info.id, self.endpoint, tuple(residents), relief=tuple(relief))
+        plan = DevicePlan(self.info.id, self.endpoint, tuple(residents), standby=standby, relief=tuple(relief))
         self.node.connection.send(Apply(version, plan, tuple(applications), files))
 
     async def applied(self, version: int, *plan) -> Peer:

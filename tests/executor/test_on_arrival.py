@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import uvloop
 
+from workers import identity
 from workers.executor import answers
 from workers.executor.batch import admit
 from workers.executor.device import DeviceService
@@ -43,7 +44,7 @@ class InThisProcess(Executor):
 
         self.device.device_loop.start = noted
         self._tasks = [asyncio.create_task(self.device.run()), asyncio.create_task(self.device.tick())]
-        server = PeerServer(self.device, Measuring(self.device))
+        server = PeerServer(self.device, Measuring(self.device), identity.of(self.info))
         self._listener = await asyncio.get_running_loop().create_unix_server(
             server.connection, self.endpoint.removeprefix("unix:")
         )

@@ -1,4 +1,4 @@
-"""The executor as a process: bound to its parent, its cores and its socket, and lean."""
+"""The executor as a process: bound to its cores and its socket, and lean."""
 
 from __future__ import annotations
 
@@ -14,10 +14,21 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.executor.harness import CORE, WIDE, Executor, application, resident, rows, turning, variant
+from tests.executor.harness import CORE, WIDE, Executor, Peer, application, resident, rows, turning, variant
+from workers import identity
+from workers.executor import gpu
 from workers.executor.__main__ import read_device
+from workers.executor.peers import Peers
 from workers.executor.process import bind_cores, listening_socket
-from workers.protocol.frames import ExecutorState, Refusal, Results
+from workers.protocol import endings
+from workers.protocol.frames import (
+    ExecutorIdentity,
+    ExecutorState,
+    FrameConnection,
+    ReceivedByExecutor,
+    Refusal,
+    Results,
+)
 from workers.protocol.specs import DeviceInfo
 
 
@@ -56,7 +67,8 @@ async def test_sigterm_finishes_what_waits_and_leaves_nothing_behind(tmp_path, t
         assert await executor.terminate() == 0
         for id in waiting:
             assert isinstance((await gateway.answer(id))[0], Results)
-        assert not Path(executor.endpoint.removeprefix("unix:")).exists()
+        with pytest.raises(ConnectionRefusedError):
+            await Peer().connect(executor.endpoint, "node")
 
 
 async def test_what_cannot_be_finished_in_time_or_is_new_is_handed_back_on_sigterm(tmp_path):
@@ -179,3 +191,64 @@ def test_a_parent_that_is_gone_already_is_noticed(tmp_path):
     )
     assert done.returncode in (1, -signal.SIGKILL)
     assert f"parent {child.pid} is gone" in done.stderr
+
+
+async def test_what_ended_it_stays_for_a_daemon_that_was_not_its_parent(tmp_path):
+    async with Executor(tmp_path) as executor:
+        assert endings.fault_path(executor.endpoint).read_bytes() == b""
+        executor.process.send_signal(signal.SIGSEGV)
+        await executor.process.wait()
+        assert endings.fault_path(executor.endpoint).read_text().startswith("Fatal Python error: Segmentation fault")
+    executor.info = msgspec.structs.replace(executor.info, cores=(4095,))
+    (tmp_path / "device.json").write_bytes(msgspec.json.encode(executor.info))
+    done = subprocess.run(
+        [sys.executable, "-m", "workers.executor", "--device", str(tmp_path / "device.json")], capture_output=True
+    )
+    assert done.returncode == 1
+    said = endings.fault_path(executor.endpoint).read_text()
+    assert said.startswith("exit 1 executor: cores [4095] of device box/cpu0: ")
+
+
+async def test_a_node_learns_first_what_the_executor_runs_with(tmp_path):
+    async with Executor(tmp_path, queue_rows="77") as executor:
+        found = await executor.node.next(ExecutorIdentity)
+        assert executor.node.messages[0] == found
+        environ = {"NEREUS_QUEUE_ROWS": "77"}
+        assert identity.difference(identity.of(executor.info, environ), found) == ""
+        assert identity.difference(identity.of(executor.info, {}), found) == "other settings"
+        other = msgspec.structs.replace(executor.info, memory_bytes=5)
+        assert identity.difference(identity.of(other, environ), found) == "another description of its device"
+        assert identity.difference(msgspec.structs.replace(found, code="x"), found) == "other code"
+
+
+async def test_without_daemon_and_gateway_it_waits_for_one_and_then_gives_up():
+    peers = Peers()
+    connection = FrameConnection(ReceivedByExecutor, lambda *_: None, lambda *_: None)
+    for join, leave in (
+        (lambda: peers.nodes.add(connection), peers.nodes.clear),
+        (lambda: peers.gateways.update({connection: 0}), peers.gateways.clear),
+    ):
+        join()
+        waiting = asyncio.create_task(peers.orphaned(0.1))
+        await asyncio.sleep(0.5)
+        assert not waiting.done()
+        leave()
+        async with asyncio.timeout(60):
+            await waiting
+
+
+@pytest.mark.parametrize(
+    ("message", "fatal"),
+    [
+        ("CUDA failure 700: an illegal memory access was encountered ; GPU=0 ; hostname=box ; expr=...", True),
+        ("CUDA failure 719: unspecified launch failure ; GPU=0", True),
+        ("CUDA failure 999: unknown error", True),
+        ("CUBLAS failure 13: CUBLAS_STATUS_EXECUTION_FAILED ; GPU=0", True),
+        ("CUDA failure 2: out of memory ; GPU=0", False),
+        ("CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED", False),
+        ("CUDNN_FE failure 11: CUDNN_STATUS_NOT_SUPPORTED", False),
+        ("Non-zero status code returned while running Reshape node", False),
+    ],
+)
+def test_errors_after_which_a_process_cannot_use_its_gpu_any_more(message, fatal):
+    assert gpu.is_fatal(message) is fatal

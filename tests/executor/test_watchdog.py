@@ -9,14 +9,15 @@ import subprocess
 import sys
 import threading
 import time
+from queue import SimpleQueue
 
 import numpy as np
 import pytest
 
 from tests.executor.harness import WIDE, Executor, application, endless, order, resident, turning, variant
 from workers.executor.watchdog import Watchdog
-from workers.node.losses import EXIT_STUCK
 from workers.protocol.control import FaultReport, ProfileFailed
+from workers.protocol.endings import EXIT_MEMORY, EXIT_STUCK
 from workers.protocol.frames import ExecutorState, Refusal, Results
 from workers.protocol.run_limits import FACTOR, LEAST_S, limit_s
 from workers.protocol.run_record import LOADING, RUNNING, blamed, create, record_path
@@ -179,3 +180,10 @@ def test_the_record_names_what_was_loaded_if_nothing_ran(tmp_path):
     record[RUNNING] = record[LOADING] = 0
     assert blamed(path) == 0
     assert blamed(tmp_path / "absent") == 0
+
+
+def test_a_process_that_takes_more_memory_than_its_device_has_ends():
+    ended = SimpleQueue()
+    # Its limit is exceeded from the start.
+    Watchdog(exit_process=ended.put, memory_limit=2**20)
+    assert ended.get(timeout=60) == EXIT_MEMORY

@@ -194,7 +194,7 @@ class GatewayProcess:
         self.home = home = home if beside is None else beside.home
         self.port = free_port() if beside is None else beside.port
         self.grpc = f"127.0.0.1:{free_port()}" if beside is None else beside.grpc
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"http{'s' * (settings.get('NEREUS_TLS') == 'on')}://127.0.0.1:{self.port}"
         members = home / "members"
         members.mkdir(parents=True, exist_ok=True)
         self.name = "box-gateway" if number == 1 else f"box-gateway-{number}"

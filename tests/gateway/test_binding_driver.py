@@ -7,6 +7,7 @@ import collections
 import itertools
 
 import httpx
+import pytest
 
 from workers.dispatch.binding import QueryClass
 from workers.dispatch.latency import LatencyModel
@@ -14,7 +15,7 @@ from workers.dispatch.options import OptionSet, ServingOption
 from workers.gateway.binding_driver import RETRY_S, BindingDriver
 from workers.gateway.in_flight import InFlightQuery
 from workers.gateway.metrics import GatewayMetrics
-from workers.protocol.frames import RequestShape
+from workers.protocol.frames import ExecutorState, RequestShape
 from workers.v2.query import Terms, V2Query
 
 from .conftest import AUTH, application, wait_for
@@ -242,3 +243,16 @@ async def test_the_last_one_of_a_batch_that_has_run_keeps_nothing_from_the_next(
     held.holding.completed([answered], held.now, 2, 0.01)
     held.holding.withdraw_dispatched(gone, held.now)
     assert held.handler.dispatched[1:] == [("d0", wait)]
+
+
+@pytest.mark.parametrize("stack", ["nereus", "proteus"])
+async def test_a_state_sent_while_a_batch_runs_does_not_hold_its_device_beyond_the_answer(stack):
+    held = Held(slo_s=600.0, run_s=60.0)
+    held.holding.use(stack, held.now)
+    ended, waits = held.submit(), held.submit()
+    await held.settle()
+    assert held.handler.dispatched == [("d0", [ended])]
+    held.holding.reported("d0", ExecutorState("d0", 1, (), False, {"numbers": 1}, 60.0), held.now)
+    held.holding.completed([ended], held.now + 0.01, 1, 0.01)
+    await asyncio.sleep(0.05)
+    assert held.handler.dispatched[1:] == [("d0", [waits])]

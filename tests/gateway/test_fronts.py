@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
+import weakref
 
+from workers.gateway.accounts import Accounts, Limits
+from workers.gateway.catalog import Catalog
 from workers.gateway.core_link import CoreLink
-from workers.gateway.remote_front import Fronts
-from workers.protocol.fronts import FrontStats
+from workers.gateway.errors import Unavailable
+from workers.gateway.front import Front
+from workers.gateway.metrics import GatewayMetrics
+from workers.gateway.remote_front import Fronts, RemoteFront
+from workers.protocol.frames import RequestShape, TensorHeader
+from workers.protocol.fronts import FrontStats, SubmitQueries
 from workers.protocol.gateways import CoreStatus
 from workers.protocol.specs import ApplicationStats
+from workers.v2.query import MOST, Terms, V2Query
+
+from .conftest import application
 
 
 class CoreStub:
@@ -49,3 +60,43 @@ async def test_every_second_of_a_front_reaches_the_core_once(tmp_path):
     await link.close()
     assert await taken(fronts, 2) == [3, 4]
     await fronts.close()
+
+
+def test_terms_that_never_repeat_do_not_pile_up():
+    class NoApplications:
+        catalog = Catalog()
+
+    class NoConnection:
+        def send(self, message, body=()):
+            pass
+
+    front = RemoteFront(NoConnection(), NoApplications())
+    for number in range(2 * MOST):
+        query = (number, 0, 0.0, None, None, number / MOST, "client")
+        front.submit(SubmitQueries("numbers", (RequestShape(1, ()),), (query,)), memoryview(b""))
+    assert len(front._terms) <= MOST
+
+
+async def test_queries_that_end_while_the_core_is_away_leave_nothing_behind(tmp_path):
+    metrics = GatewayMetrics()
+    front = Front(Accounts(metrics, Limits(100, 100, 1 << 20, 8)))
+    link = front.core = CoreLink(f"unix:{tmp_path / 'core'}", "front", front, configure=print)
+    link.start()
+    spec = application("numbers", 60.0)
+    bodies, ended = weakref.WeakSet(), []
+
+    def ask(number: int) -> None:
+        body = memoryview(bytes(16))
+        bodies.add(body)
+        terms = Terms(RequestShape(1, (TensorHeader("x", "FP32", (1, 4), 16),)), 1, (("y", True),), 16, 0.001)
+        query = V2Query(str(number), terms, (body,), 0.001)
+        front.submit(spec, query, None, time.monotonic(), lambda flight, outcome: ended.append(type(outcome)))
+
+    for number in range(50):
+        ask(number)
+        await asyncio.sleep(0)
+    link.sweep(time.monotonic() + 60)
+    assert ended == [Unavailable] * 50
+    gc.collect()
+    assert not bodies
+    await link.close()

@@ -218,8 +218,13 @@ def test_refused_calls_are_counted_by_status(served, channel):
     refused(channel, request(model="nothing"))
     refused(channel, request([[1]]))
     refused(channel, request(), metadata=())
-    after = [counted(code.name) for code in (CODE.NOT_FOUND, CODE.INVALID_ARGUMENT, CODE.UNAUTHENTICATED)]
-    assert np.subtract(after, before).tolist() == [1, 1, 1]
+
+    def difference() -> list[float]:
+        after = [counted(code.name) for code in (CODE.NOT_FOUND, CODE.INVALID_ARGUMENT, CODE.UNAUTHENTICATED)]
+        return np.subtract(after, before).tolist()
+
+    # A page of metrics may be a moment old.
+    wait_for(lambda: difference() == [1, 1, 1], "each is counted once")
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ class Plane:
         self.asked: list[tuple[bytes, Receiver]] = []
         self.cancelled = 0
 
-    def submit(self, data, left_s, read_at, waits: Receiver, client: str) -> SimpleNamespace:
+    def submit(self, data, left_s, read_at, waits: Receiver, client: str, encoding: bytes) -> SimpleNamespace:
         if data == b"wrong":
             raise Invalid("wrong")
         self.asked.append((bytes(data), waits))
@@ -249,9 +249,9 @@ class Timed(Plane):
         super().__init__()
         self.read_at: list[float] = []
 
-    def submit(self, data, left_s, read_at, waits, client) -> SimpleNamespace:
+    def submit(self, data, left_s, read_at, waits, client, encoding) -> SimpleNamespace:
         self.read_at.append(read_at)
-        return super().submit(data, left_s, read_at, waits, client)
+        return super().submit(data, left_s, read_at, waits, client, encoding)
 
 
 async def test_the_time_of_a_query_that_waits_for_room_begins_with_its_turn():
@@ -319,8 +319,8 @@ async def test_others_have_their_turn_between_queries_that_are_refused_at_once()
 class Full(Plane):
     """Refuses queries at once, as a gateway without room for them does."""
 
-    def submit(self, data, left_s, read_at, waits, client) -> SimpleNamespace:
-        flight = super().submit(data, left_s, read_at, waits, client)
+    def submit(self, data, left_s, read_at, waits, client, encoding) -> SimpleNamespace:
+        flight = super().submit(data, left_s, read_at, waits, client, encoding)
         if data.startswith(b"no"):
             waits.settle(Overloaded("no room"))
         return flight

@@ -13,7 +13,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from tests.net import wire as h2
 from tests.net.http2_client import HEAD, Echo, prefixed
-from tests.net.test_http2_anything import Transport
+from tests.net.test_http2_anything import ONE_TURN, Transport
 from workers.gateway.errors import Invalid, ModelFailed, Overloaded
 from workers.gateway.rpc_stream import Streaming
 from workers.net.grpc import Admitted, GrpcServer, MessageParser
@@ -32,7 +32,7 @@ class Plane:
         self.waiting: dict[str, object] = {}
         self.fates: dict[str, str] = {}
 
-    def submit(self, data, left_s, read_at, waits, client) -> SimpleNamespace:
+    def submit(self, data, left_s, read_at, waits, client, encoding) -> SimpleNamespace:
         id, fate, _ = bytes(data).decode("latin-1").split(" ", 2)
         assert id not in self.fates, "handed on twice"
         self.fates[id] = fate
@@ -71,7 +71,8 @@ class Talk:
         self.endpoint = Streaming(self.plane.submit, echo.rejected, self.plane.withdraw)
         echo.admit = lambda head: Admitted(echo.key, self.endpoint, client="a key")
         self.server = GrpcServer(
-            echo, GrpcLimits(message_bytes=100_000, buffered_bytes=rnd.choice([60_000, 400_000, 4_000_000]))
+            echo,
+            GrpcLimits(message_bytes=100_000, buffered_bytes=rnd.choice([60_000, 400_000, 4_000_000]), http2=ONE_TURN),
         )
         self.connection = Http2Connection(self.server, self.server.limits.http2)
         self.connection.connection_made(self.transport)

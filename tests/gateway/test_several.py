@@ -333,6 +333,26 @@ def status_of(asked: Future) -> int | str:
         return "lost"
 
 
+def test_an_slo_is_no_latency_that_a_client_asked_for(tmp_path, devices):
+    (only,) = devices("d0")
+    only.warm(("numbers", "big"))
+    placed = plan(1, {"d0": [("numbers", "big")]}, {"d0": only.endpoint}, row_s=0.4)
+    core = GatewayProcess(
+        tmp_path, config(placed, [application("numbers", 0.5, "serve")]), core=True, NEREUS_GATEWAYS="2"
+    )
+    front = GatewayProcess(tmp_path, beside=core, NEREUS_GATEWAYS="2")
+    try:
+        wait_for(front.ready, "it knows the plan")
+        rows = [[1.0] * 4] * 4
+        assert front.infer(rows, version="big").status_code == 200, "late, but served"
+        refused = front.infer(rows, version="big", latency_ms=450.0)
+        assert refused.status_code == 503 and "parameters.latency_ms: 450 is too short" in refused.json()["error"]
+    finally:
+        for process in (front, core):
+            process.process.kill()
+            process.process.wait()
+
+
 def test_fronts_get_the_configuration_from_their_core(tmp_path, devices, control_plane):
     (only,) = devices("d0")
     only.warm(("numbers", "big"))

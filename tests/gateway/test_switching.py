@@ -47,3 +47,31 @@ def test_a_gateway_changes_its_stack_with_queries_under_way_and_none_fails(contr
     assert len([line for line in gateway.log if "stack_switched" in line]) == len(stacks.LIVE)
     assert any("stack_unknown" in line and "of the future" in line for line in gateway.log)
     assert min(len(device.heard("grant")) for device in (one, two)) > 20
+
+
+def test_a_device_that_is_lost_after_a_switch_has_its_queries_answered_elsewhere(control_plane, devices, gateways):
+    one, two = devices("d0", "d1")
+    endpoints = {device.name: device.endpoint for device in (one, two)}
+    placed = {"d0": [("numbers", "big")], "d1": [("numbers", "big")]}
+    one.supervised = False
+    for device in (one, two):
+        device.warm(("numbers", "big"))
+        device.tell(delay_s=2.0)
+    specs = [application("numbers")]
+    control_plane.first = config(plan(1, placed, endpoints, "proteus"), specs)
+    gateway = gateways(NEREUS_CONTROL_URL=control_plane.url, NEREUS_JOIN_TOKEN="token")
+    gateway.wait_ready()
+    answers: list[int] = []
+    clients = [threading.Thread(target=lambda: answers.append(gateway.infer([[1, 2, 3, 4]]).status_code)) for _ in "ab"]
+    for client in clients:
+        client.start()
+    wait_for(lambda: one.heard("grant") and two.heard("grant"), "both devices run")
+    control_plane.send(config(plan(2, placed, endpoints, "nereus"), specs))
+    wait_for(lambda: any("stack_switched" in line and "nereus" in line for line in gateway.log), "it switches")
+    one.kill()
+    for client in clients:
+        client.join(20)
+    assert answers == [200, 200]
+    one.start()
+    one.warm(("numbers", "big"))
+    wait_for(lambda: gateway.health()["devices"]["d0"]["connected"], "the device is connected again")

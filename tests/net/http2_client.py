@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 
 import hpack
 
+from workers.net import compression
 from workers.net.grpc import Admitted, Call, Code, GrpcServer, StatusError, parse_timeout
 from workers.net.http2 import HeaderList
 from workers.net.limits import GrpcLimits
@@ -145,6 +146,9 @@ class _Endpoint:
             self.echo.held.append(call)
         else:
             self.echo.hear(call, data)
+
+    def compressed(self, call: Call, data, encoding: bytes) -> None:
+        self.message(call, compression.decompress(encoding, data, 1 << 20))
 
     def ended(self, call: Call) -> None:
         call.complete()

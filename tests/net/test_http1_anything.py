@@ -39,6 +39,9 @@ class Transport:
         self.protocol.data_received(data)
         return len(data)
 
+    def get_extra_info(self, name: str) -> None:
+        return None
+
     def write(self, data) -> None:
         assert not self.closed
         self.out += data

@@ -12,12 +12,16 @@ import pytest
 
 from workers.net.grpc.server import GrpcServer
 from workers.net.http2 import Http2Connection
-from workers.net.limits import GrpcLimits
+from workers.net.limits import GrpcLimits, Http2Limits
 
 from . import wire as h2
 from .http2_client import HEAD, Echo, prefixed
 
 PATHS = ("/echo", "/echo", "/hold", "/streams", "/nothing")
+
+
+#: there is no event loop that would give a connection its next turn
+ONE_TURN = Http2Limits(turn_s=60.0)
 
 
 class Transport:
@@ -26,6 +30,9 @@ class Transport:
     def __init__(self) -> None:
         self.out = bytearray()
         self.closed = False
+
+    def get_extra_info(self, name: str) -> None:
+        return None
 
     def write(self, data) -> None:
         assert not self.closed
@@ -86,7 +93,10 @@ def anything(rnd: random.Random) -> bytes:
 def converse(rnd: random.Random) -> tuple[bytes, int]:
     """One connection; what it was sent, and how many calls were answered meanwhile."""
     echo = Echo()
-    server, transport = GrpcServer(echo, GrpcLimits(message_bytes=100_000, buffered_bytes=300_000)), Transport()
+    server, transport = (
+        GrpcServer(echo, GrpcLimits(message_bytes=100_000, buffered_bytes=300_000, http2=ONE_TURN)),
+        Transport(),
+    )
     connection = Http2Connection(server, server.limits.http2)
     connection.connection_made(transport)
     data, answered = anything(rnd), 0
@@ -141,7 +151,7 @@ async def test_whatever_comes_is_accounted_for(seed):
 @pytest.mark.parametrize("more", [b"", h2.frame(h2.HEADERS, 0, 1, b"\x88")])
 async def test_a_connection_that_is_gone_leaves_memory_without_the_collector(more):
     """Which comes seldom: gateways leave it little to do."""
-    server = GrpcServer(Echo(), GrpcLimits(message_bytes=1000, buffered_bytes=1000))
+    server = GrpcServer(Echo(), GrpcLimits(message_bytes=1000, buffered_bytes=1000, http2=ONE_TURN))
     connection = Http2Connection(server, server.limits.http2)
     del server
     connection.connection_made(Transport())

@@ -73,6 +73,9 @@ class Requests:
         fields = (head.method, head.target, head.query, head.length, head.persistence, sorted(head.headers.items()))
         self.events.append((*fields, bytes(body)))
 
+    def full(self) -> bool:
+        return False
+
     def on_error(self, status: int, message: str) -> None:
         assert self.parser.stopped
         self.events.append((status,))

@@ -23,11 +23,14 @@ from hypothesis import strategies as st
 
 from workers.net.grpc import GrpcServer
 from workers.net.http2 import Http2Connection
-from workers.net.limits import GrpcLimits
+from workers.net.limits import GrpcLimits, Http2Limits
 
 from . import wire
 from .http2_client import HEAD, Echo, eventually, prefixed, serving
 from .test_http2_anything import Transport
+
+#: there is no event loop that would give a connection its next turn
+ONE_TURN = Http2Limits(turn_s=60.0)
 
 # --- hyper-h2 as oracle: it raises where what we write is not HTTP/2 --------------------------------------------------
 
@@ -37,7 +40,7 @@ class Oracle:
 
     def __init__(self, windows: int):
         self.echo, self.transport = Echo(), Transport()
-        limits = GrpcLimits(message_bytes=300_000, buffered_bytes=10_000_000)
+        limits = GrpcLimits(message_bytes=300_000, buffered_bytes=10_000_000, http2=ONE_TURN)
         self.server = GrpcServer(self.echo, limits)
         self.connection = Http2Connection(self.server, limits.http2)
         self.connection.connection_made(self.transport)
@@ -152,7 +155,7 @@ def test_what_the_server_writes_is_http2_to_hyper_h2(actions, windows):
 def test_hostile_frames_end_in_a_reason_and_never_in_a_fault(hostile):
     async def main() -> None:
         echo, transport = Echo(), Transport()
-        limits = GrpcLimits(message_bytes=1000, buffered_bytes=10_000)
+        limits = GrpcLimits(message_bytes=1000, buffered_bytes=10_000, http2=ONE_TURN)
         server = GrpcServer(echo, limits)
         connection = Http2Connection(server, limits.http2)
         connection.connection_made(transport)

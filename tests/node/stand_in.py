@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from workers import identity
 from workers.protocol import control, frames
 from workers.protocol.specs import DeviceInfo, DeviceState, DeviceStats, ProfilePoint
 
@@ -40,6 +41,7 @@ class StandIn:
             case frames.Hello(role="node"):
                 self.note(f"hello {frame.name}")
                 self.connections.append(connection)
+                connection.send(identity.of(self.device))
                 connection.send(self.state())
             case frames.Apply():
                 sizes = {digest[:6]: Path(path).stat().st_size for digest, path in sorted(frame.paths.items())}

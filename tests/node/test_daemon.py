@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import signal
+import sys
 
 import pytest
 
-from tests.node.conftest import asked, running
-from workers.node import placement
+from tests.node.conftest import QUICK_LINK, QUICK_RESTART, STAND_IN, asked, running
+from workers.node import devices, placement
+from workers.node.daemon import NodeDaemon
+from workers.node.executor_process import ExecutorProcess, pid_path
 from workers.protocol import control
 from workers.protocol.specs import (
     ApplicationSpec,
@@ -283,3 +287,55 @@ async def test_each_second_a_node_reports_what_it_holds_though_no_device_has_any
     control_plane.heard.clear()
     async with running(settings, command=("false",)):
         assert (await control_plane.told(control.NodeStats)).config_hash == sent.hash
+
+
+# --- devices and files that come and go -----------------------------------------------------------------------------
+
+
+async def test_a_device_that_appears_later_is_joined_and_served_on(settings, control_plane):
+    """As of a GPU whose driver is loaded late: the daemon starts with one of its two devices."""
+    settings = dataclasses.replace(settings, cpu_devices="0;1")
+    both = devices.find(settings)
+    digest = control_plane.add_blob(b"model one")
+    control_plane.greeting = [control.encode(config(5, variant(1, digest), device="box/cpu1"))]
+    daemon = NodeDaemon(
+        settings,
+        both[:1],
+        command=STAND_IN,
+        restart_timing=dataclasses.replace(QUICK_RESTART, probe=0.2),
+        link_timing=QUICK_LINK,
+    )
+    task = asyncio.create_task(daemon.run())
+    try:
+        joined = await control_plane.told(control.JoinNode, lambda m: len(m.devices) == 2)
+        assert [device.id for device in joined.devices] == ["box/cpu0", "box/cpu1"]
+        states = await control_plane.told(control.DeviceStates, warm(1, 5))
+        assert [state.device for state in states.devices] == ["box/cpu0", "box/cpu1"]
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    # One that is gone at the next start leaves no process behind.
+    left = ExecutorProcess.start((sys.executable, "-c", "import time; time.sleep(600)"), os.environ, ())
+    left.write(pid_path(both[1].endpoint))
+    async with running(dataclasses.replace(settings, cpu_devices="0")):
+        await control_plane.until(lambda: not left.running)
+    assert not pid_path(both[1].endpoint).exists()
+
+
+async def test_a_file_that_the_disk_damaged_is_fetched_again_and_loaded_anew(settings, control_plane):
+    digest, idle = control_plane.add_blob(b"model one"), control_plane.add_blob(b"another")
+    control_plane.greeting = [control.encode(config(5, variant(1, digest), keep=(idle,)))]
+    async with running(settings) as daemon:
+        await control_plane.told(control.DeviceStates, warm(1, 5))
+        await daemon.cache.fetch(idle)
+        first = daemon.executors["box/cpu0"].pid
+    (settings.home / "cache" / digest).write_bytes(b"model 0ne")
+    (settings.home / "cache" / idle).write_bytes(b"an0ther")
+    control_plane.heard.clear()
+    async with running(settings) as daemon:
+        await control_plane.told(control.DeviceStates, lambda m: "damaged on disk" in m.devices[0].detail)
+        control_plane.heard.clear()
+        await control_plane.told(control.DeviceStates, warm(1, 5))
+        assert daemon.executors["box/cpu0"].pid != first
+        assert daemon.cache.path(digest).read_bytes() == b"model one"
+        assert daemon.cache.path(idle) is None

@@ -80,7 +80,9 @@ def test_equal_cores_have_equal_types_and_share_the_memory(home):
     first, second = devices.find(_settings(home, NEREUS_CPU_DEVICES="2x1"))
     assert first.type == second.type
     assert first.endpoint != second.endpoint
-    assert first.memory_bytes == second.memory_bytes == devices.memory_bytes() // len(os.sched_getaffinity(0))
+    # The rest of main memory is for all else on the box.
+    share = int(devices.memory_bytes() * 0.9)
+    assert first.memory_bytes == second.memory_bytes == share // len(os.sched_getaffinity(0))
 
 
 def test_a_restricted_process_finds_only_its_cores(home):

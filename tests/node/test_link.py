@@ -10,6 +10,7 @@ import time
 from contextlib import asynccontextmanager
 
 import pytest
+from websockets.asyncio.server import serve
 
 from tests.node.conftest import QUICK_LINK
 from tests.node.control_plane import ControlPlane
@@ -249,3 +250,23 @@ async def test_state_sent_before_the_link_is_up_arrives_once_in_its_newest_form(
     assert [message.devices[0].state for message in told] == ["up"]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_control_plane_that_never_answers_the_join_is_left(home):
+    """It accepts, and answers pings: only the missing answer shows that it lost the member."""
+    connections = []
+
+    async def accept(socket):
+        connections.append(socket)
+        await socket.wait_closed()
+
+    async with serve(accept, "127.0.0.1", 0) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        member = Member(home, f"http://127.0.0.1:{port}", timing=dataclasses.replace(QUICK_LINK, answer=0.2))
+        task = asyncio.create_task(member.link.run())
+        end = time.monotonic() + 60
+        while len(connections) < 3 and time.monotonic() < end:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert len(connections) >= 3 and member.events == []

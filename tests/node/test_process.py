@@ -39,6 +39,8 @@ async def node(settings):
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "workers.node", env=environ(settings))
     try:
         yield process
+        if process.returncode is not None:
+            return  # killed by the test
         children = psutil.Process(process.pid).children(recursive=True)
         process.terminate()
         assert await asyncio.wait_for(process.wait(), 120) == 0

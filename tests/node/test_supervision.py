@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 from contextlib import asynccontextmanager
 
 import psutil
@@ -15,6 +13,7 @@ import pytest
 from tests.node.conftest import QUICK_RESTART, STAND_IN
 from workers.node import devices
 from workers.node.backoff import RestartBackoff, RestartTiming
+from workers.node.executor_process import pid_path, read_pid
 from workers.node.losses import EXIT_STUCK, how_it_ended
 from workers.node.supervision import ExecutorSupervisor
 from workers.protocol import endings, frames
@@ -70,15 +69,23 @@ async def supervised(home, *arguments, command=STAND_IN, **timing):
 
 
 async def test_an_executor_is_started_greeted_and_ended(home, monkeypatch):
-    monkeypatch.setenv("NEREUS_JOIN_TOKEN", "not for executors")
+    secrets = {"NEREUS_JOIN_TOKEN", "NEREUS_DATABASE_URL", "NEREUS_REDIS_URL", "AWS_SECRET_ACCESS_KEY"}
+    for name in secrets:
+        monkeypatch.setenv(name, "not for executors")
+    monkeypatch.setenv("NEREUS_LOG_LEVEL", "debug")
     async with supervised(home) as watched:
         await watched.until(lambda: watched.executor.up)
         process = psutil.Process(watched.executor.pid)
-        assert os.getpgid(process.pid) == os.getpgid(0)
-        assert "NEREUS_JOIN_TOKEN" not in process.environ()
+        assert os.getsid(process.pid) == process.pid
+        assert not secrets & set(process.environ())
+        assert process.environ()["NEREUS_LOG_LEVEL"] == "debug"
+        assert pid_path(watched.executor.device.endpoint).name == "executor-box-cpu0.pid"
+        assert read_pid(pid_path(watched.executor.device.endpoint))[0] == process.pid
+        await watched.until(lambda: len(watched.events) > 1)
         assert watched.events[0] == "up"
         assert isinstance(watched.events[1], frames.StateReport)
     assert not process.is_running()
+    assert not pid_path(watched.executor.device.endpoint).exists()
 
 
 async def test_a_killed_executor_is_back_as_another_process(home):
@@ -115,6 +122,26 @@ async def test_one_that_hangs_is_replaced(home):
         assert watched.losses() == ["sent no report for 5 s"]
 
 
+async def test_one_that_is_stopped_is_replaced_long_before_a_busy_one_would_be(home):
+    async with supervised(home, silent=600.0, hung=1.0) as watched:
+        await watched.until(lambda: watched.executor.up)
+        os.kill(watched.executor.pid, signal.SIGSTOP)
+        await watched.until(lambda: watched.losses() and watched.executor.up)
+        assert watched.losses() == ["hung: sent no report for 1 s and does nothing"]
+
+
+async def test_a_device_that_cannot_be_used_for_long_comes_back_by_itself(home):
+    """The command fails as an executor does whose device is gone, for more starts than count as a crash loop."""
+    gone = home / "gone"
+    gone.touch()
+    command = ("sh", "-c", f'test -e {gone} && exit 1; exec "$0" "$@"', *STAND_IN)
+    async with supervised(home, command=command, longest=0.05) as watched:
+        await watched.until(lambda: watched.executor.crash_looping and len(watched.losses()) > 5)
+        gone.unlink()
+        await watched.until(lambda: watched.executor.up)
+        await watched.until(lambda: isinstance(watched.events[-1], frames.Frame))
+
+
 async def test_one_that_ignores_sigterm_is_killed(home):
     async with supervised(home, "--deaf-to-term") as watched:
         await watched.until(lambda: watched.executor.up)
@@ -126,33 +153,6 @@ async def test_a_command_that_does_not_exist_is_a_loss_not_a_crash(home):
     async with supervised(home, command=("/nonexistent/python",)) as watched:
         await watched.until(lambda: len(watched.losses()) >= 2)
         assert watched.losses()[0].startswith("cannot be started: ")
-
-
-async def test_an_executor_dies_with_a_killed_daemon(home):
-    """The daemon here is a process of its own that gets no chance to clean up."""
-    code = (
-        "import asyncio, sys\n"
-        "from pathlib import Path\n"
-        "from tests.node.test_supervision import STAND_IN, Supervised\n"
-        "from workers import log\n"
-        "log.configure('node')\n"
-        "async def main():\n"
-        "    watched = Supervised(Path(sys.argv[1]), STAND_IN)\n"
-        "    running = asyncio.create_task(watched.executor.run())\n"
-        "    await watched.until(lambda: watched.executor.up)\n"
-        "    print(watched.executor.pid, flush=True)\n"
-        "    await running\n"
-        "asyncio.run(main())\n"
-    )
-    daemon = subprocess.Popen([sys.executable, "-c", code, str(home)], stdout=subprocess.PIPE, text=True)
-    process = psutil.Process(int(daemon.stdout.readline()))
-    daemon.kill()
-    daemon.wait()
-    daemon.stdout.close()
-    try:
-        process.wait(60)
-    except psutil.TimeoutExpired:
-        pytest.fail("the executor outlived its daemon")
 
 
 @pytest.mark.parametrize(

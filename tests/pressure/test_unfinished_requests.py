@@ -82,6 +82,9 @@ class Wire:
     def write(self, data):
         self.written += data
 
+    def get_extra_info(self, name):
+        return None
+
     def pause_reading(self):
         pass
 

@@ -230,4 +230,4 @@ def test_the_framing_behind_an_offer_to_upgrade_is_judged_as_any(served):
     key = "authorization: " + dict(KEYED)["authorization"]
     with Client(served.gateway.port) as client:
         client.send(head("POST", "/v2/repository/index", *OFFER, key, "transfer-encoding: gzip") + b"GET / HTTP/1.1")
-        assert client.rest().startswith(b"HTTP/1.1 400 ")
+        assert client.rest().startswith(b"HTTP/1.1 501 ")

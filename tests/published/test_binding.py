@@ -14,7 +14,7 @@ from .world import SLO_S, World, menus, option
 
 ROUTERS = ("least-completion", "shares")
 EXACT = option("exact", 40, 100, rate=20.0)
-QUICK = option("quick", 10, 90, rate=60.0, turn_rows=2)
+QUICK = option("quick", 10, 90, rate=60.0, slice_rows=2)
 SPARE = option("spare", 5, 80, planned=False)
 OFFERS = [
     {QueryClass("a"): OptionSet([EXACT, SPARE]), QueryClass("b"): OptionSet([QUICK, SPARE])},

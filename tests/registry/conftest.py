@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from django.conf import settings as django_settings
 from django.test import TestCase
-from rest_framework.authtoken.models import Token
 from rest_framework.test import APIClient
 
 from registry import events, models, storage
+from tests.accounts import account, bearer
 from tests.registry.graphs import SIGNATURE
 
 
@@ -32,12 +32,26 @@ def announced(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def store(settings):
+def store(settings, monkeypatch):
     """The model store, empty before and after."""
     shutil.rmtree(storage.root(), ignore_errors=True)
+    monkeypatch.setattr(storage, "_swept_at", None)
     settings.NEREUS = dataclasses.replace(django_settings.NEREUS, inspect_memory_bytes=256 * 2**20)
     yield storage.root()
     shutil.rmtree(storage.root(), ignore_errors=True)
+
+
+@pytest.fixture
+def swept(later, store):
+    """Let the store be swept as often and as late as files that nothing needs are removed."""
+
+    def sweep() -> None:
+        for _ in range(2):
+            storage.sweep()
+            later(storage.LATE_S + 1)
+        storage.sweep()
+
+    return sweep
 
 
 @pytest.fixture
@@ -69,14 +83,14 @@ class Client(APIClient):
 
 
 @pytest.fixture
-def operator(db, django_user_model):
-    return django_user_model.objects.create_user("operator", is_staff=True)
+def operator(db):
+    return account("operator")
 
 
 @pytest.fixture
 def client(operator):
     client = Client()
-    client.credentials(HTTP_AUTHORIZATION=f"Bearer {Token.objects.create(user=operator).key}")
+    client.credentials(HTTP_AUTHORIZATION=bearer(operator))
     return client
 
 

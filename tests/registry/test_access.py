@@ -6,11 +6,11 @@ import hashlib
 
 import pytest
 from django.urls import get_resolver
-from rest_framework.authtoken.models import Token
 from rest_framework.test import APIClient
 
 from registry import members, models, storage
 from registry.models import hash_secret
+from tests.accounts import bearer
 from tests.registry import graphs
 from tests.registry.conftest import problem
 
@@ -26,7 +26,7 @@ def test_every_list_wants_an_operator(name, client, django_user_model):
     assert response["WWW-Authenticate"].startswith("Bearer")
     user = django_user_model.objects.create_user("visitor")
     visitor = APIClient()
-    visitor.credentials(HTTP_AUTHORIZATION=f"Bearer {Token.objects.create(user=user).key}")
+    visitor.credentials(HTTP_AUTHORIZATION=bearer(user))
     problem(visitor.get(url), 403)
     assert client.get(url).json()["results"] == []
 
@@ -40,7 +40,7 @@ def test_a_bad_token_is_unauthorized(header, db):
 
 def test_the_frameworks_own_word_for_tokens_works_too(operator):
     client = APIClient()
-    client.credentials(HTTP_AUTHORIZATION=f"Token {Token.objects.create(user=operator).key}")
+    client.credentials(HTTP_AUTHORIZATION=bearer(operator).replace("Bearer", "Token"))
     assert client.get("/api/v1/applications/").status_code == 200
 
 
@@ -180,9 +180,9 @@ def test_the_openapi_schema_is_made_without_a_complaint(client, capsys):
             assert "application/problem+json" in operation["responses"]["default"]["content"]
 
 
-def test_the_schema_is_served_as_yaml_and_json(db):
+def test_the_schema_is_served_as_yaml_and_json(client):
     assert get_resolver().resolve("/api/v1/schema/")
-    yaml = APIClient().get("/api/v1/schema/")
+    yaml = client.get("/api/v1/schema/")
     assert yaml.status_code == 200 and b"openapi: 3" in yaml.content
-    json = APIClient().get("/api/v1/schema/", HTTP_ACCEPT="application/json")
+    json = client.get("/api/v1/schema/", HTTP_ACCEPT="application/json")
     assert json.json()["info"]["title"] == "Nereus control API"

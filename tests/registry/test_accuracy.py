@@ -30,7 +30,7 @@ def test_a_validation_set_lets_a_variant_come_without_accuracy(upload, upload_va
     assert len(files()) == 2
 
 
-def test_another_set_replaces_the_file_and_measures_again(upload_validation, client, variant, device, files):
+def test_another_set_replaces_the_file_and_measures_again(upload_validation, client, variant, device, files, swept):
     device(type="cpu-a"), device("box/gpu0", type="gpu-b")
     upload_validation(npz(x=X, labels=LABELS))
     measured = variant("m", accuracy_source="measured")
@@ -38,6 +38,7 @@ def test_another_set_replaces_the_file_and_measures_again(upload_validation, cli
     running = models.ProfileJob.objects.create(variant=measured, device_type="gpu-b", state="running")
     assert upload_validation(npz(x=X[:3], labels=LABELS[:3])).status_code == 200
     assert client.get(URL + "validation-set/").json()["rows"] == 3
+    swept()
     assert len(files()) == 1
     running.refresh_from_db()
     assert running.state == "cancelled"
@@ -45,7 +46,7 @@ def test_another_set_replaces_the_file_and_measures_again(upload_validation, cli
     assert (again.variant, again.device_type) == (measured, "gpu-b")
 
 
-def test_a_set_goes_unless_a_variant_waits_for_it(upload_validation, client, variant, files):
+def test_a_set_goes_unless_a_variant_waits_for_it(upload_validation, client, variant, files, swept):
     problem(client.delete(URL + "validation-set/"), 404)
     upload_validation(npz(x=X, labels=LABELS))
     waiting = variant("w", accuracy=None, accuracy_source="measured")
@@ -54,6 +55,7 @@ def test_a_set_goes_unless_a_variant_waits_for_it(upload_validation, client, var
     assert "w have no accuracy" in response.json()["detail"]
     models.Variant.objects.filter(pk=waiting.pk).update(accuracy=70)
     assert client.delete(URL + "validation-set/").status_code == 204
+    swept()
     assert files() == []
 
 

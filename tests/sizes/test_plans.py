@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry import profiling
+from registry import clock, profiling
 from registry.models import ProfileLatency, Variant
 from scheduler import telemetry
 from scheduler.allocation.capacity import dedicated_capacity, slice_cost
@@ -144,9 +144,7 @@ class TestControlLoop:
 
     @pytest.fixture(autouse=True)
     def one_variant_a_device(self, clean_redis):
-        from scheduler.members import presence
-
-        clean_redis.set(presence.SEEN, 1)
+        world.listening(clean_redis)
         world.node()
         choices.change("proteus", "a test")
 
@@ -166,9 +164,9 @@ class TestControlLoop:
         sized_variant(owner, "quick", 80, 10, 2)
         sized_variant(owner, "good", 99, 120, 20)
         arrive({128: 30})
-        clean_redis.hset(telemetry.SIZES_HASH, "texts 0", int(time.time() - sizes.ASKED_FOR_S + 60))
+        clean_redis.hset(telemetry.SIZES_HASH, "texts 0", clock.stamp(clock.steady() - sizes.ASKED_FOR_S + 60))
         assert names(make_plan("period")) == {"quick"}
-        clean_redis.hset(telemetry.SIZES_HASH, "texts 0", int(time.time() - sizes.ASKED_FOR_S - 60))
+        clean_redis.hset(telemetry.SIZES_HASH, "texts 0", clock.stamp(clock.steady() - sizes.ASKED_FOR_S - 60))
         assert names(make_plan("period")) == {"good"}
         assert clean_redis.hlen(telemetry.SIZES_HASH) == 1
 

@@ -110,10 +110,10 @@ def outcome(read, data) -> object:
 
 
 def remembered(
-    memory: GrpcMemory, fields: grpc.RequestFields, signature: Signature, owner: object
+    memory: GrpcMemory, fields: grpc.RequestFields, signature: Signature, owner: object, rows: int = 64
 ) -> tuple[V2Query, pb.ModelInferRequest]:
     message = fields.parse()
-    query = grpc.query(message, fields.contents, signature, 1000)
+    query = grpc.query(message, fields.contents, signature, rows)
     memory.remember(fields, message, query, owner)
     return query, message
 
@@ -183,7 +183,7 @@ def test_large_contents_are_not_copied():
     message.raw_input_contents.append(bytes(4800))
     assert len(message.raw_input_contents[0]) > COPY_BYTES
     memory, data = GrpcMemory(), message.SerializeToString()
-    remembered(memory, grpc.split(data), wide, None)
+    remembered(memory, grpc.split(data), wide, None, rows=600)
     query, _ = memory.find(grpc.split(data))
     assert isinstance(query.parts[0], memoryview)
     assert query.parts[0].obj is data

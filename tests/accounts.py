@@ -1,0 +1,22 @@
+"""Accounts with roles, and their API tokens, in the test database."""
+
+from __future__ import annotations
+
+from django.contrib.auth.models import Group, User
+
+from registry import members
+from registry.models import ApiToken
+
+
+def account(name: str, role: str | None = "operator", **more) -> User:
+    """An account with a role; None: without one."""
+    user = User.objects.create_user(name, **more)
+    if role is not None:
+        user.groups.add(Group.objects.get_or_create(name=role)[0])
+    return user
+
+
+def bearer(user: User, role: str = "operator", **more) -> str:
+    """The Authorization header of a new token of the account."""
+    _, token = members.create_api_token(f"token-{ApiToken.objects.count()}", user, role, **more)
+    return f"Bearer {token}"

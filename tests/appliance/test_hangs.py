@@ -1,0 +1,68 @@
+"""Processes of a running appliance that hang rather than die, and what the supervisor makes of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import httpx
+import pytest
+
+from appliance.local import probes
+from tests.running import eventually, v2_request
+
+
+def answers(appliance) -> bool:
+    try:
+        with appliance.inference() as client:
+            return client.post("/v2/models/tiny/infer", json=v2_request()).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def reason(appliance, service: str) -> str:
+    return next(line["reason"] for line in reversed(appliance.events("service_failed")) if line["service"] == service)
+
+
+@pytest.mark.parametrize("service", ["gateway", "node", "web", "planning"])
+def test_a_process_that_hangs_is_replaced_and_queries_are_answered(appliance, service):
+    others = {name: appliance.pid(name) for name in ("gateway", "node", "web", "redis") if name != service}
+    victim = appliance.pid(service)
+    os.kill(victim, signal.SIGSTOP)
+    eventually(lambda: appliance.pid(service) != victim, why=f"{service} is replaced")
+    assert "hangs" in reason(appliance, service)
+    eventually(lambda: answers(appliance), why="queries are answered")
+    assert {name: appliance.pid(name) for name in others} == others, "nothing else was restarted"
+
+
+async def test_a_gateway_answers_the_supervisor_at_its_own_socket(appliance):
+    probe = probes.gateway(appliance.home / "run" / "gateway-1.sock")
+    assert await probes.ask(probe, 60) is None
+    missing = probes.gateway(appliance.home / "run" / "gateway-9.sock")
+    assert "No such file" in await probes.ask(missing, 60)
+
+
+async def test_the_console_is_alive_though_it_is_not_ready(appliance):
+    live, health = (probes.http(appliance.console + path) for path in ("/health/live", "/health/"))
+    assert await probes.ask(live, 60) is None
+    assert await probes.ask(health, 60) is None
+    assert "HTTP 404" in await probes.ask(probes.http(appliance.console + "/none"), 60)
+
+
+def test_celery_shows_that_it_works(appliance):
+    for service in ("beat", "celery", "planning"):
+        file = appliance.home / "run" / f"{service}.heartbeat"
+        eventually(file.exists, why=f"a heartbeat of {service}")
+        first = file.stat().st_mtime_ns
+        eventually(lambda file=file, first=first: file.stat().st_mtime_ns != first, why=f"another one of {service}")
+
+
+def test_the_control_plane_stands_behind_serving(appliance):
+    nice = {
+        service: os.getpriority(os.PRIO_PROCESS, appliance.pid(service))
+        for service in ("gateway", "node", "redis", "web", "celery", "planning", "beat")
+    }
+    assert nice["gateway"] == nice["node"] == nice["redis"]
+    for service in ("web", "celery", "planning", "beat"):
+        assert nice[service] > nice["gateway"]
+        assert os.sched_getscheduler(appliance.pid(service)) == os.SCHED_BATCH

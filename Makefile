@@ -6,12 +6,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 # Tests that may share the machine run four at a time, as most of them wait more than they compute. Those with whole
-# appliances follow, one at a time.
-PARALLEL := $(addprefix tests/,allocation baselines benchmarks console control dispatch \
-	executor frames gateway net node pressure published registry simulation sizes v2 wild \
-	test_ansible.py test_docs.py test_settings.py test_version.py)
+# appliances follow, two at a time.
+PARALLEL := $(addprefix tests/,allocation backups baselines benchmarks console control dispatch \
+	executor frames fuzz gateway net node pressure published registry simulation sizes v2 wild \
+	appliance/test_secrets.py faults/test_checker.py \
+	test_ansible.py test_certificates.py test_connections.py test_descriptors.py test_docs.py test_log.py \
+	test_settings.py test_version.py)
 
-.PHONY: install demo run test bench evaluation lint clean
+.PHONY: install demo run test test-long bench evaluation lint clean
 
 install: $(VENV)/.installed
 
@@ -35,7 +37,12 @@ run: install
 test: $(VENV)/.installed-dev
 	@tests/debian-packages
 	$(BIN)/python -m pytest -n 4 --dist loadfile $(PARALLEL)
-	$(BIN)/python -m pytest $(PARALLEL:%=--ignore=%)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(PARALLEL:%=--ignore=%)
+
+# Long forms: hours rather than minutes.
+test-long: $(VENV)/.installed-dev
+	@tests/debian-packages
+	$(BIN)/python -m pytest -m long --timeout 0
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks

@@ -6,15 +6,20 @@ class RegistryConfig(AppConfig):
     name = "registry"
 
     def ready(self) -> None:
-        from django.contrib.auth.models import Group, User
+        from django.contrib.auth.models import User
 
         from registry import models
         from registry.access.roles import BY_LABEL
         from registry.audit import signing, tracking
 
-        def make_groups(sender, using, **_) -> None:
+        def make_groups(sender, using, apps, **_) -> None:
+            # Migrations may have been run up to one at which there are no groups yet.
+            try:
+                groups = apps.get_model("auth", "Group").objects.using(using)
+            except LookupError:
+                return
             for label in BY_LABEL:
-                Group.objects.using(using).get_or_create(name=label)
+                groups.get_or_create(name=label)
 
         post_migrate.connect(make_groups, sender=self, weak=False, dispatch_uid="roles")
         track = tracking.track

@@ -209,7 +209,7 @@ def test_a_backup_that_is_not_sound_changes_nothing(original, tmp_path):
 
 
 def test_a_restore_refuses_while_the_appliance_runs(original):
-    from appliance.local.supervisor import HomeLock
+    from appliance.local.preconditions import HomeLock
 
     source, file = original
     lock = HomeLock(source.folder)

@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
 
 from appliance.backups import BackupError, restoring
-from appliance.local.supervisor import HomeLock, StartError
+from appliance.local.preconditions import HomeLock, StartError
 
 
 class Command(BaseCommand):

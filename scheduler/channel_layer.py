@@ -11,6 +11,8 @@ from scheduler import troubles
 
 #: pause between two tries while Redis does not answer
 PAUSE_S = 1.0
+#: how long a cancelled receive may take before it is cancelled once more
+CANCEL_AGAIN_S = 0.2
 
 
 class PatientRedisLayer(RedisChannelLayer):
@@ -21,8 +23,19 @@ class PatientRedisLayer(RedisChannelLayer):
 
     async def receive(self, channel: str):
         while True:
+            receiving = asyncio.ensure_future(super().receive(channel))
             try:
-                return await super().receive(channel)
+                return await asyncio.shield(receiving)
+            except asyncio.CancelledError:
+                await _cancel(receiving)
+                raise
             except (RedisError, OSError) as error:
                 troubles.occurred(error)
                 await asyncio.sleep(PAUSE_S)
+
+
+async def _cancel(task: asyncio.Task) -> None:
+    """Cancel until it takes effect: redis-py loses a cancellation now and then (its issue 2028)."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=CANCEL_AGAIN_S)

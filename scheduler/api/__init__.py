@@ -1,0 +1,1 @@
+"""REST API of plans and of the control loop."""

@@ -1,0 +1,1 @@
+"""Profile jobs: ordered from nodes (:mod:`.dispatch`), and their results stored (:mod:`.results`)."""

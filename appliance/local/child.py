@@ -42,7 +42,7 @@ def free_ports(count: int) -> list[int]:
     return found
 
 
-def eventually(what: Callable[[], Any], timeout: float = 120, every: float = 0.2, why: str = "") -> Any:
+def eventually(what: Callable[[], Any], timeout: float = 300, every: float = 0.2, why: str = "") -> Any:
     """Poll ``what`` until its answer is true, and return that answer.
 
     Raises:

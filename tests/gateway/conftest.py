@@ -104,7 +104,7 @@ def free_port() -> int:
     return free_ports(1)[0]
 
 
-def wait_for(condition, what: str, seconds: float = 120.0):
+def wait_for(condition, what: str, seconds: float = 300.0):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         value = condition()

@@ -176,7 +176,7 @@ async def serving(
 
 
 async def eventually(true, what: str) -> None:
-    end = asyncio.get_running_loop().time() + 60
+    end = asyncio.get_running_loop().time() + 300
     while not true():
         assert asyncio.get_running_loop().time() < end, what
         await asyncio.sleep(0.01)

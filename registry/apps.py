@@ -1,4 +1,5 @@
 from django.apps import AppConfig
+from django.apps import apps as installed
 from django.db.models.signals import post_migrate
 
 
@@ -12,10 +13,10 @@ class RegistryConfig(AppConfig):
         from registry.access.roles import BY_LABEL
         from registry.audit import signing, tracking
 
-        def make_groups(sender, using, apps, **_) -> None:
-            # Migrations may have been run up to one at which there are no groups yet.
+        def make_groups(sender, using, apps=None, **_) -> None:
+            # Migrations may have been run up to one at which there are no groups yet; a flush names no state.
             try:
-                groups = apps.get_model("auth", "Group").objects.using(using)
+                groups = (apps or installed).get_model("auth", "Group").objects.using(using)
             except LookupError:
                 return
             for label in BY_LABEL:

@@ -8,11 +8,19 @@ from django.utils.functional import SimpleLazyObject
 
 from registry.access.roles import AccessRole, role_of
 from scheduler.repairs import listing
+from scheduler.repairs.repair import Repair
 
 
 def role(request: Any) -> dict[str, Any]:
     """Context processor: ``role`` of the account that is signed in."""
     return {"role": role_of(getattr(request, "user", None))}
+
+
+def found_repairs(request: Any) -> list[Repair]:
+    """All repairs as of this request."""
+    if not hasattr(request, "found_repairs"):
+        request.found_repairs = listing.current()
+    return request.found_repairs
 
 
 def repairs(request: Any) -> dict[str, Any]:
@@ -21,8 +29,7 @@ def repairs(request: Any) -> dict[str, Any]:
     account = role_of(getattr(request, "user", None))
     if account == AccessRole.ANYONE:
         return {}
-    found = SimpleLazyObject(listing.current)
     return {
-        "repairs": SimpleLazyObject(lambda: listing.summary(found, account)),
-        "needing": SimpleLazyObject(lambda: listing.needing(found, account)),
+        "repairs": SimpleLazyObject(lambda: listing.summary(found_repairs(request), account)),
+        "needing": SimpleLazyObject(lambda: listing.needing(found_repairs(request), account)),
     }

@@ -13,10 +13,10 @@ class RegistryConfig(AppConfig):
         from registry.access.roles import BY_LABEL
         from registry.audit import signing, tracking
 
-        def make_groups(sender, using, apps=None, **_) -> None:
-            # Migrations may have been run up to one at which there are no groups yet; a flush names no state.
+        def make_groups(sender, using, apps=installed, **_) -> None:
+            # Migrations may have been run up to one at which there are no groups yet.
             try:
-                groups = (apps or installed).get_model("auth", "Group").objects.using(using)
+                groups = apps.get_model("auth", "Group").objects.using(using)
             except LookupError:
                 return
             for label in BY_LABEL:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from django.shortcuts import render
 from django.urls import reverse
 
+from console.access import found_repairs
 from console.views.access import page
 from registry.access.roles import AccessRole, role_of
-from scheduler.repairs import listing
 from scheduler.repairs.repair import Repair
 
 #: the page that shows more of a repair, by its kind; those of an application lead to the application
@@ -27,7 +27,7 @@ PAGES = {
 def index(request):
     """Repairs that need a person, and those that are ignored."""
     role = role_of(request.user)
-    rows = [_row(repair, role) for repair in listing.current() if repair.visible(role)]
+    rows = [_row(repair, role) for repair in found_repairs(request) if repair.visible(role)]
     return render(
         request,
         "console/repairs.html",

@@ -194,8 +194,7 @@ def test_a_node_that_left_is_one_repair_with_all_its_devices(world, lasting, lat
 def test_a_gateway_that_left(world, lasting):
     Gateway.objects.create(name="front", state="approved", channel="", address="http://10.0.0.5:8000")
     repair = lasting(31)["gateway:front"]
-    assert "1 of 1 gateway get no plans" in repair.effect or "1 of 1 gateway" in repair.effect
-    assert "10.0.0.5" in repair.effect
+    assert repair.effect.startswith("Gateways without new plans and keys: 1 of 1.") and "10.0.0.5" in repair.effect
 
 
 def test_a_member_that_waits_is_approved_by_one_button(world):
@@ -291,8 +290,6 @@ def test_an_application_without_a_variant_or_with_slow_ones_alone(world):
     application("empty")
     sluggish = application("sluggish", slo_ms=2)
     variant(sluggish, "one", 90, 5)
-    (file,) = [key for key in found() if key.startswith("file:")]
-    assert file == "file:sluggish/one"
     assert found()["application:empty"].severity == "warning"
     repair = found()["slo:sluggish"]
     assert "0 of 1 variant can answer within half of 2 ms" in repair.effect and "one, takes 5 ms" in repair.effect
@@ -348,15 +345,17 @@ def test_a_variant_that_keeps_crashing_is_suspended_until_it_is_profiled_again(w
 
 def test_files_of_the_store_that_are_missing_or_damaged(world):
     storage.path(world["big"].digest).unlink()
-    assert found()["file:digits/big"].title == "The file of digits/big is missing"
+    assert found()["files:digits"].effect.endswith("cannot load 1 of 2 variants: big is missing.")
     store(world["big"])
     assert found() == {}
     os.truncate(storage.path(world["big"].digest), 10)
-    repair = found()["file:digits/big"]
-    assert "damaged" in repair.title and "10 bytes instead of 1000" in repair.effect and repair.since is not None
+    storage.path(world["small"].digest).unlink()
+    repair = found()["files:digits"]
+    assert "2 of 2 variants" in repair.effect and "10 bytes instead of 1000" in repair.effect
     store(world["big"])
+    store(world["small"])
     ValidationSet.objects.create(application=world["application"], digest="e" * 64, size_bytes=5, metric="top1", rows=1)
-    assert "validation set of digits is missing" in found()["file:digits/"].title
+    assert "0 of 2 variants: the validation set is missing" in found()["files:digits"].effect
 
 
 # --- the box ---------------------------------------------------------------------------------------------------------
@@ -537,7 +536,7 @@ def test_a_check_that_fails_leaves_the_others(world, monkeypatch):
 def missing(world):
     """A repair whose beginning no row knows: a file that is missing."""
     storage.path(world["big"].digest).unlink()
-    return "file:digits/big"
+    return "files:digits"
 
 
 def restart(monkeypatch) -> None:
@@ -555,7 +554,7 @@ def test_upkeep_remembers_since_when_and_whether_it_saw_it_begin(world, later, m
     row = KnownRepair.objects.get()
     assert row.witnessed
     restart(monkeypatch)
-    repair = found()["file:digits/big"]
+    repair = found()["files:digits"]
     assert repair.since == row.since and not repair.at_least
     store(world["big"])
     listing.watch()
@@ -583,7 +582,7 @@ def test_a_look_of_another_process_counts_towards_how_long_it_lasted(world, late
     assert set(found()) == {"device:box/cpu1"}
 
 
-def test_an_ignored_repair_comes_back_when_it_changes(missing, monkeypatch):
+def test_an_ignored_repair_stays_ignored_until_it_is_taken_back(missing, monkeypatch):
     listing.watch()
     known.ignore(found()[missing], "me")
     restart(monkeypatch)
@@ -591,11 +590,18 @@ def test_an_ignored_repair_comes_back_when_it_changes(missing, monkeypatch):
     repair = found()[missing]
     assert repair.ignored_by == "me"
     assert listing.needing([repair], AccessRole.OPERATOR) == []
-    storage.path(Variant.objects.get(name="big").digest).write_bytes(b"half")
-    assert found()[missing].ignored_by == "", "damaged is another trouble than missing"
-    storage.path(Variant.objects.get(name="big").digest).unlink()
     known.notice(found()[missing])
     assert found()[missing].ignored_by == ""
+
+
+def test_an_ignored_repair_that_gets_worse_is_shown():
+    def disk(free: int):
+        read = facts.Facts(now=timezone.now(), disk=facts.Disk(django_settings.NEREUS.home, free, 2**40))
+        return known.shown(box_checks.disk(read))[0]
+
+    known.ignore(disk(2**30), "me")
+    assert disk(2**30 - 1).ignored_by == "me"
+    assert disk(2**20).ignored_by == ""
 
 
 def test_an_ignored_repair_that_comes_again_is_shown(missing):
@@ -629,6 +635,6 @@ def test_the_first_repairs_are_errors_and_the_oldest(world):
     storage.path(world["big"].digest).unlink()
     assert [repair.key for repair in listing.current()] == [
         "behind:node:box",
-        "file:digits/big",
+        "files:digits",
         "waiting:gateway:shed",
     ]

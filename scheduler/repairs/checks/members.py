@@ -108,7 +108,7 @@ def _without(facts: Facts, member: Node | Gateway, capacity: dict[str, float]) -
     approved = [gateway for gateway in facts.gateways if gateway.state == Member.State.APPROVED]
     away = [gateway for gateway in approved if not gateway.connected]
     where = f" Clients of {member.address} are served by its last plan, if at all." if member.address else ""
-    return f"{len(away)} of {texts.several(len(approved), 'gateway')} get no plans and keys.{where}"
+    return f"Gateways without new plans and keys: {len(away)} of {len(approved)}.{where}"
 
 
 def behind(facts: Facts) -> Iterator[Repair]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from registry.models import ProfileJob, Variant
 from registry.profiling import OPEN
 from scheduler.repairs import texts
-from scheduler.repairs.facts import Facts
+from scheduler.repairs.facts import Facts, StoredFile
 from scheduler.repairs.repair import Action, Repair, Severity
 
 #: seconds that a first profile may take to come
@@ -105,19 +105,20 @@ def blocked(facts: Facts) -> Iterator[Repair]:
 
 
 def files(facts: Facts) -> Iterator[Repair]:
-    """Files of the store that are missing or damaged."""
+    """Files of the store that are missing or damaged, by application."""
+    by_application: dict[str, list[StoredFile]] = {}
     for file in facts.stored:
-        name = f"{file.application}/{file.variant}" if file.variant else f"the validation set of {file.application}"
-        variant = "Devices that do not have it cannot load it" if file.variant else "It measures no accuracy any more"
+        by_application.setdefault(file.application, []).append(file)
+    for application, bad in by_application.items():
+        variants = sum(variant.application.name == application for variant in facts.variants)
+        names = [f"{file.variant or 'the validation set'} {file.trouble}" for file in bad]
+        lost = sum(bool(file.variant) for file in bad)
         yield Repair(
-            key=f"file:{file.application}/{file.variant}",
+            key=f"files:{application}",
             severity=Severity.ERROR,
-            title=f"The file of {name} {file.trouble.partition(':')[0]}",
-            effect=f"{variant}. The file {file.trouble}: models/{file.digest[:2]}/{file.digest[:12]}… in NEREUS_HOME.",
-            action=Action(
-                "Restore the newest backup, or delete the variant and upload it again."
-                if file.variant
-                else "Restore the newest backup, or upload the validation set again."
-            ),
-            application=file.application,
+            title=f"{application}: files of the model store are missing or damaged",
+            effect=f"Devices that do not have them yet cannot load {lost} of {texts.several(variants, 'variant')}: "
+            f"{texts.listed(names)}.",
+            action=Action("Restore the newest backup, or delete and upload again what is named."),
+            application=application,
         )

@@ -47,7 +47,6 @@ def _dated(repair: Repair, row: KnownRepair | None, age_s: float) -> Repair:
     if repair.since is None:
         since = row.since if row is not None else timezone.now() - timedelta(seconds=age_s)
         repair = replace(repair, since=since, at_least=row is None or not row.witnessed)
-    # By what is ignored, which has no time of its own where only the row has one.
     if row is not None and row.ignored and row.ignored == repair.fingerprint:
         repair = replace(repair, ignored_by=row.ignored_by)
     return repair

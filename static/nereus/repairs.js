@@ -23,5 +23,5 @@ export function showRepairs(summary) {
 }
 
 export function startRepairs(live) {
-  setInterval(() => { if (live.dataset.state !== "live") changed("repairs"); }, POLL_MS);
+  setInterval(() => { if (live.dataset.state !== "live") changed("repairs-count"); }, POLL_MS);
 }

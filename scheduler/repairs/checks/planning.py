@@ -39,7 +39,7 @@ def failing(facts: Facts) -> Iterator[Repair]:
             key="planning:silent",
             severity=Severity.ERROR,
             title="No plans are made",
-            effect=f"Devices serve on by {_in_force(facts)}; changes of demand and devices have no effect.",
+            effect=f"{_in_force(facts)}; changes of demand and devices have no effect.",
             action=Action(
                 "Look for service_failed of planning, celery and beat in logs/nereus.log, and restart the appliance if "
                 "that does not show a cause."
@@ -52,7 +52,7 @@ def failing(facts: Facts) -> Iterator[Repair]:
             key="planning:failing",
             severity=Severity.ERROR,
             title="Plans cannot be made",
-            effect=f"Devices serve on by {_in_force(facts)}. The error: {latest.error}",
+            effect=f"{_in_force(facts)}. The error: {latest.error}",
             action=Action("Ask for a plan again; the log has the details (trigger, traceback).", **_PLAN_NOW),
             since=latest.failing_since,
             lasting_s=2 * settings.NEREUS.plan_period_s,
@@ -60,7 +60,7 @@ def failing(facts: Facts) -> Iterator[Repair]:
 
 
 def _in_force(facts: Facts) -> str:
-    return f"plan {facts.plan.pk}" if facts.plan is not None else "no plan"
+    return f"Devices serve on by plan {facts.plan.pk}" if facts.plan is not None else "No plan is in force"
 
 
 def refused(facts: Facts) -> Iterator[Repair]:

@@ -20,6 +20,8 @@ from registry.api.authentication import token_of
 from registry.models import Application, Device, Gateway, Node, Variant
 from scheduler import live, troubles
 from scheduler.models import Plan
+from scheduler.repairs import listing
+from scheduler.repairs.repair import Severity
 
 
 def health(request: HttpRequest) -> JsonResponse:
@@ -76,6 +78,11 @@ class ControlPlaneCollector(Collector):
             variants.add_metric([state], Variant.objects.filter(state=state).count())
         yield variants
         yield GaugeMetricFamily("nereus_applications", "Applications", Application.objects.count())
+        needed = [repair for repair in listing.shared() if not repair.ignored_by]
+        repairs = GaugeMetricFamily("nereus_repairs", "Repairs that need a person, by severity", labels=["severity"])
+        for severity in Severity:
+            repairs.add_metric([str(severity)], sum(repair.severity == severity for repair in needed))
+        yield repairs
         plan = Plan.objects.only("demand", "served", "accuracy", "solve_s", "gap").first()
         if plan is not None:
             yield GaugeMetricFamily("nereus_plan_version", "Version of the plan in force", plan.pk)

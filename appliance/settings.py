@@ -100,7 +100,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "console.access.role",
-                "scheduler.troubles.context",
+                "console.access.repairs",
             ]
         },
     }

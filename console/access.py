@@ -1,12 +1,35 @@
-"""The caller's role, for templates."""
+"""The caller's role, and what needs this caller, for templates."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from registry.access.roles import role_of
+from django.utils.functional import SimpleLazyObject
+
+from registry.access.roles import AccessRole, role_of
+from scheduler.repairs import listing
+from scheduler.repairs.repair import Repair
 
 
 def role(request: Any) -> dict[str, Any]:
     """Context processor: ``role`` of the account that is signed in."""
     return {"role": role_of(getattr(request, "user", None))}
+
+
+def found_repairs(request: Any) -> list[Repair]:
+    """All repairs as of this request."""
+    if not hasattr(request, "found_repairs"):
+        request.found_repairs = listing.current()
+    return request.found_repairs
+
+
+def repairs(request: Any) -> dict[str, Any]:
+    """Context processor: ``repairs``, the summary for the account that is signed in, and ``needing``, those that need a
+    person. Both are read when a template asks for them."""
+    account = role_of(getattr(request, "user", None))
+    if account == AccessRole.ANYONE:
+        return {}
+    return {
+        "repairs": SimpleLazyObject(lambda: listing.summary(found_repairs(request), account)),
+        "needing": SimpleLazyObject(lambda: listing.needing(found_repairs(request), account)),
+    }

@@ -26,6 +26,7 @@ from registry.access import table
 from registry.access.roles import AccessRole, role_of
 from scheduler import live, telemetry
 from scheduler.live import CONSOLE_GROUP
+from scheduler.repairs import listing
 from workers import log
 
 logger = log.get("console")
@@ -50,6 +51,8 @@ RESYNC_EVERY_S = 1.0
 REJOIN_EVERY_S = 10.0
 #: a wall clock that differs by more from the steady one than before was set
 STEP_S = 2.0
+#: the list of repairs is compared with what the browser shows so often
+REPAIRS_EVERY_S = 3.0
 
 
 class BrowserCommand(msgspec.Struct, forbid_unknown_fields=True):
@@ -89,6 +92,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self._closing = False
         self._history = True
         self._role = AccessRole.ANYONE
+        self._repairs: dict[str, Any] | None = None
 
     async def connect(self) -> None:
         await self.accept()
@@ -104,7 +108,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
             return
         self._outbox.ask_resync()
         self._wake.set()
-        self._tasks = [asyncio.create_task(self._send_all()), asyncio.create_task(self._rejoin_all(content))]
+        doing = self._send_all(), self._rejoin_all(content), self._follow_repairs()
+        self._tasks = [asyncio.create_task(each) for each in doing]
 
     async def __call__(self, scope, receive, send) -> None:
         try:
@@ -133,6 +138,16 @@ class LiveConsumer(AsyncWebsocketConsumer):
             if now != content:
                 content = now
                 self._outbox.ask_resync()
+                self._wake.set()
+
+    async def _follow_repairs(self) -> None:
+        """Send what changed in the list of repairs: most of it no event announces, such as a disk that fills."""
+        while not self._closing:
+            await asyncio.sleep(REPAIRS_EVERY_S)
+            known, now = self._repairs, await database_sync_to_async(_repairs)(self._role)
+            if known is not None and now is not None and now != known:
+                self._repairs = now
+                self._outbox.put({"event": "repairs", "data": now})
                 self._wake.set()
 
     async def disconnect(self, code: int) -> None:
@@ -221,7 +236,9 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self._send(message)
 
     async def _send_snapshot(self) -> None:
-        await self._send({"event": "snapshot", "data": await database_sync_to_async(snapshot)()})
+        data = await database_sync_to_async(snapshot)()
+        self._repairs = await database_sync_to_async(_repairs)(self._role) or self._repairs
+        await self._send({"event": "snapshot", "data": data | {"repairs": self._repairs}})
 
     async def _send(self, message: dict[str, Any]) -> None:
         await self.send(json.dumps(message, separators=(",", ":")))
@@ -249,6 +266,15 @@ def _stored(session):
     """The session as it is stored now, or None where it has ended."""
     store = type(session._wrapped) if hasattr(session, "_wrapped") else type(session)
     return store(session.session_key) if store().exists(session.session_key) else None
+
+
+def _repairs(role: AccessRole) -> dict[str, Any] | None:
+    """How many repairs need a person; None: they cannot be told now."""
+    try:
+        return listing.summary(listing.shared(), role)
+    except Exception:
+        logger.exception("repairs_not_told")
+        return None
 
 
 def _error(detail: str) -> dict[str, Any]:

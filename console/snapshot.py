@@ -19,8 +19,7 @@ def snapshot() -> dict[str, Any]:
     """Everything that the live page shows besides per-second figures.
 
     ``now``: unix seconds of this box. ``plan``: the newest plan as a ``plan`` event, or None. ``jobs``: open profile
-    jobs as ``profile`` events. ``blocked``: variants that plans leave out on a device type. ``recent``: what happened
-    lately, oldest first: ``{"t", "event", "data"}``.
+    jobs as ``profile`` events. ``recent``: what happened lately, oldest first: ``{"t", "event", "data"}``.
     """
     latest = Plan.objects.first()
     return {
@@ -32,7 +31,6 @@ def snapshot() -> dict[str, Any]:
         "devices": [_device(item) for item in Device.objects.select_related("node")],
         "plan": plans.event(latest) if latest else None,
         "jobs": [_job(item) for item in _jobs().filter(state__in=["queued", "running"])],
-        "blocked": faults.blocked(),
         "recent": _recent(),
     }
 

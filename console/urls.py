@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from console.views import access, applications, audit, members, overview, plans, secrets
+from console.views import access, applications, audit, members, overview, plans, repairs, secrets
 
 app_name = "console"
 
@@ -16,6 +16,7 @@ urlpatterns = [
     path("plans/", plans.index, name="plans"),
     path("plans/<int:version>/", plans.detail, name="plan"),
     path("nodes/", members.nodes, name="nodes"),
+    path("repairs/", repairs.index, name="repairs"),
     path("keys/", secrets.keys, name="keys"),
     path("access/", secrets.access, name="access"),
     path("audit/", audit.index, name="audit"),

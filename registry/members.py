@@ -8,8 +8,9 @@ from typing import Any
 from django.db import IntegrityError, models, transaction
 
 from registry import events
+from registry.audit.recording import record
 from registry.errors import Conflict
-from registry.models import ApiKey, ApiToken, Gateway, JoinToken, Member, Node, hash_secret, new_secret
+from registry.models import ApiKey, ApiToken, Device, Gateway, JoinToken, Member, Node, hash_secret, new_secret
 
 
 def _kind(member: Member) -> str:
@@ -38,6 +39,19 @@ def delete_member(member: Node | Gateway) -> None:
         elif current is not None:
             raise Conflict(f"{_kind(member)} {member.name!r} is connected; stop it or revoke it first")
         events.changed(_kind(member), member.name)
+
+
+def forget_device(device: Device) -> None:
+    """Forget a device that its node no longer has.
+
+    Raises:
+        Conflict: its node has it; its next report would find nothing.
+    """
+    with transaction.atomic():
+        if not Device.objects.filter(pk=device.pk, detail=Device.GONE).delete()[0]:
+            raise Conflict(f"device {device.ref!r} belongs to node {device.node.name!r}, which still has it")
+        record("deleted", "device", device.ref, before={"type": device.type})
+        events.changed("node", device.node.name)
 
 
 def create_api_key(name: str, **limits: Any) -> tuple[ApiKey, str]:

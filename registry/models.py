@@ -208,6 +208,11 @@ class Device(models.Model):
         DRAINING = "draining"
         DOWN = "down"
 
+    #: states in which it serves, or is about to again
+    SERVING = (State.UP, State.DRAINING)
+    #: the detail of a device that its node reported once and has no more
+    GONE = "its node no longer has it"
+
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="devices")
     #: cluster-wide name, NODE/cpu0
     ref = models.CharField(max_length=120, unique=True)
@@ -222,6 +227,7 @@ class Device(models.Model):
     #: ids of variants that could run now, and the version of the plan that the device follows
     warm = models.JSONField(default=list)
     plan_version = models.PositiveBigIntegerField(default=0)
+    #: when it began to serve, or ceased to
     changed = models.DateTimeField(auto_now=True)
 
     class Meta:

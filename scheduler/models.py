@@ -55,3 +55,23 @@ class Choice(models.Model):
 
     def __str__(self) -> str:
         return f"{self.setting}={self.value}"
+
+
+class KnownRepair(models.Model):
+    """A repair that upkeep saw at its last look: since when, and whether operators ignore it."""
+
+    key = models.CharField(max_length=300, primary_key=True)
+    #: when it was first seen, by the wall clock for people and by the steady one for comparing
+    since = models.DateTimeField()
+    stamp = models.CharField(max_length=40)
+    #: whether the look before did not see it, so that it began at ``since``
+    witnessed = models.BooleanField(default=False)
+    #: the fingerprint that is ignored, and by whom; empty: none
+    ignored = models.CharField(max_length=32, blank=True, default="")
+    ignored_by = models.CharField(max_length=150, blank=True, default="")
+
+    class Meta:
+        ordering = ["key"]
+
+    def __str__(self) -> str:
+        return self.key

@@ -16,7 +16,7 @@ def plan(trigger: str, detail: str = "", ticket: int | None = None) -> None:
     Runs on the planning queue, whose one worker makes it one solve at a time.
     """
     from scheduler import live
-    from scheduler.control import planner, requests, superseded
+    from scheduler.control import outcome, planner, requests, superseded
     from scheduler.members import push
 
     if ticket is not None and superseded.superseded(ticket):
@@ -24,7 +24,12 @@ def plan(trigger: str, detail: str = "", ticket: int | None = None) -> None:
         return
     number = superseded.start()
     observed = requests.started()
-    made = planner.make_plan(trigger, detail, observed)
+    try:
+        made = planner.make_plan(trigger, detail, observed)
+    except Exception as error:
+        outcome.failed(error)
+        raise
+    outcome.succeeded()
     superseded.finish(number)
     if made is not None:
         push.push_all()
@@ -56,6 +61,7 @@ def tend() -> None:
     from scheduler import retention
     from scheduler.control import upkeep
     from scheduler.profiling.dispatch import dispatch, requeue_silent
+    from scheduler.repairs import listing
 
     for step in (
         upkeep.write_off_silent_devices,
@@ -66,6 +72,7 @@ def tend() -> None:
         storage.sweep,
         retention.enforce,
         audit.prune,
+        listing.watch,
     ):
         try:
             step()

@@ -77,8 +77,3 @@ def current() -> list[dict]:
         for one in list(_troubles.values())
         if now - one.latest < FORGET_S
     ]
-
-
-def context(request) -> dict:
-    """Template context processor: ``troubles``, shown at the top of each page."""
-    return {"troubles": current()}

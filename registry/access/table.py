@@ -30,7 +30,7 @@ REST: dict[str, dict[str, AccessRole]] = {
     "gateway-approve": {"POST": OPERATOR},
     "gateway-revoke": {"POST": OPERATOR},
     "devices": {"GET": VIEWER},
-    "device": {"GET": VIEWER},
+    "device": {"GET": VIEWER, "DELETE": OPERATOR},
     "api-keys": {"GET": OPERATOR, "POST": OPERATOR},
     "api-key": {"GET": OPERATOR, "PATCH": OPERATOR, "DELETE": OPERATOR},
     "join-tokens": {"GET": OPERATOR, "POST": OPERATOR},
@@ -43,6 +43,8 @@ REST: dict[str, dict[str, AccessRole]] = {
     "plan-detail": {"GET": VIEWER},
     "plan-current": {"GET": VIEWER, "POST": OPERATOR},
     "control": {"GET": VIEWER, "PATCH": OPERATOR},
+    "repairs": {"GET": VIEWER},
+    "repair-ignore": {"POST": OPERATOR, "DELETE": OPERATOR},
 }
 
 #: fields of a body that need more than the rest of it, unless they stay as they are
@@ -62,6 +64,7 @@ PAGES: dict[str, dict[str, AccessRole]] = {
     "console:plans": {"GET": VIEWER},
     "console:plan": {"GET": VIEWER},
     "console:nodes": {"GET": VIEWER},
+    "console:repairs": {"GET": VIEWER},
     "console:keys": {"GET": OPERATOR},
     "console:access": {"GET": OPERATOR},
     "console:audit": {"GET": OPERATOR},
@@ -118,6 +121,7 @@ MEMBER_ADDRESSES: dict[str, str] = {"blob": "approved node", "ws/node/": "node",
 NOTES: dict[str, str] = {
     "health": "whether it works, no more; checks one by one for viewers",
     "metrics": "also without a token from the box itself (loopback)",
+    "repairs": "those about keys and tokens are for operators",
     "console:access": "accounts are made and changed at /admin/auth/user/",
     "admin:auth_user_password_change": "only superusers change superusers",
 }

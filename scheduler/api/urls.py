@@ -1,10 +1,12 @@
 from django.urls import path
 
-from . import views
+from . import repairs, views
 
 urlpatterns = [
     path("plans/", views.PlanList.as_view(), name="plan-list"),
     path("plans/<int:pk>/", views.PlanDetail.as_view(), name="plan-detail"),
     path("control/", views.ControlView.as_view(), name="control"),
     path("plan/", views.CurrentPlan.as_view(), name="plan-current"),
+    path("repairs/", repairs.RepairList.as_view(), name="repairs"),
+    path("repairs/<path:key>/ignore/", repairs.RepairIgnore.as_view(), name="repair-ignore"),
 ]

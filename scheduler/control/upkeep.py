@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.db.models import Q
+from django.utils import timezone
 
 from registry import clock
 from registry.models import Device, Gateway, Member, Node
@@ -41,7 +42,8 @@ def write_off_silent_devices() -> int:
         silent = kind.objects.filter(_silent("", now), state=Member.State.APPROVED).exclude(channel="")
         silent.update(channel="")
     lost = Device.objects.filter(_silent("node__", now)).exclude(state=Device.State.DOWN)
-    return lost.update(state=Device.State.DOWN, warm=[], detail="the node has sent nothing for a minute")
+    detail = "the node has sent nothing for a minute"
+    return lost.update(state=Device.State.DOWN, warm=[], detail=detail, changed=timezone.now())
 
 
 def _silent(member: str, now: float) -> Q:

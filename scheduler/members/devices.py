@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from django.db import transaction
+from django.utils import timezone
 
 from registry.models import Device, Node
 from registry.profiling import order_missing
@@ -15,23 +16,25 @@ from workers.protocol.specs import DeviceInfo, DeviceState
 
 @transaction.atomic
 def sync(node: Node, infos: Iterable[DeviceInfo]) -> None:
-    """Create and update the node's devices; those that are gone are deleted. A device's id begins with its node's name:
-    others could be another node's and are left out."""
+    """Create and update the node's devices; those that are gone are down until an operator forgets them. A device's id
+    begins with its node's name: others could be another node's and are left out."""
     infos = [info for info in infos if info.id.startswith(f"{node.name}/")]
     for info in infos:
-        Device.objects.update_or_create(
-            ref=info.id,
-            node=node,
-            defaults={
-                "kind": info.kind,
-                "type": info.type,
-                "description": info.description[:200],
-                "cores": list(info.cores),
-                "memory_bytes": info.memory_bytes,
-                "endpoint": info.endpoint,
-            },
-        )
-    Device.objects.filter(node=node).exclude(ref__in=[info.id for info in infos]).delete()
+        facts = {
+            "kind": info.kind,
+            "type": info.type,
+            "description": info.description[:200],
+            "cores": list(info.cores),
+            "memory_bytes": info.memory_bytes,
+            "endpoint": info.endpoint,
+        }
+        # Its ``changed`` stays.
+        if not Device.objects.filter(ref=info.id, node=node).update(**facts):
+            Device.objects.create(ref=info.id, node=node, **facts)
+    gone = Device.objects.filter(node=node).exclude(ref__in=[info.id for info in infos])
+    lost = {"state": Device.State.DOWN, "warm": [], "plan_version": 0, "detail": Device.GONE}
+    gone.filter(state__in=Device.SERVING).update(changed=timezone.now(), **lost)
+    gone.exclude(detail=Device.GONE).update(**lost)
 
 
 def report(node: Node, states: Iterable[DeviceState]) -> list[dict[str, Any]]:
@@ -51,7 +54,8 @@ def report(node: Node, states: Iterable[DeviceState]) -> list[dict[str, Any]]:
         if all(getattr(device, name) == value for name, value in new.items()):
             continue
         was = device.state
-        Device.objects.filter(pk=device.pk).update(**new)
+        turned = (was in Device.SERVING) != (state.state in Device.SERVING)
+        Device.objects.filter(pk=device.pk).update(**new, **({"changed": timezone.now()} if turned else {}))
         if (was == Device.State.UP) != (state.state == Device.State.UP) and Device.State.DRAINING not in (
             was,
             state.state,

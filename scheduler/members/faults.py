@@ -40,7 +40,7 @@ def record(node: Node, message: control.FaultReport) -> dict[str, Any] | None:
     logger.warning("fault", device=device.ref, variant=str(variant), cause=fault.cause, detail=fault.detail)
     if fault.cause == Fault.Cause.CRASHED:
         _block_if_frequent(variant, device.type)
-    return event(fault) | {"blocked": blocked()}
+    return event(fault)
 
 
 def _block_if_frequent(variant: Variant, device_type: str) -> None:
@@ -68,16 +68,3 @@ def event(fault: Fault) -> dict[str, Any]:
         "cause": fault.cause,
         "detail": fault.detail,
     }
-
-
-def blocked() -> list[dict[str, str]]:
-    """All blocks now: variants that plans leave out on a device type."""
-    return [
-        {
-            "application": profile.variant.application.name,
-            "variant_name": profile.variant.name,
-            "device_type": profile.device_type,
-            "why": profile.blocked,
-        }
-        for profile in Profile.objects.exclude(blocked="").select_related("variant__application")
-    ]

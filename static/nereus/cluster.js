@@ -9,7 +9,6 @@ export class Cluster {
     this.gateways = new Map();
     this.devices = new Map();
     this.jobs = new Map();
-    this.blocked = []; // variants that plans leave out on a device type
     this.plan = null;
     this.seconds = new Map(); // device ref -> its latest second, with `t`
     this.known = false;
@@ -24,7 +23,6 @@ export class Cluster {
     this.gateways = by(data.gateways, "name");
     this.devices = by(data.devices, "ref");
     this.jobs = by(data.jobs, "job");
-    this.blocked = data.blocked ?? [];
     // A plan event may have overtaken the snapshot.
     if (!this.plan || !data.plan || data.plan.version >= this.plan.version) this.plan = data.plan;
     this.known = true;
@@ -55,12 +53,6 @@ export class Cluster {
     const lag = (member.behind_since ?? null) !== (data.behind_since ?? null);
     Object.assign(member, { state: data.state, connected: data.connected, behind_since: data.behind_since ?? null });
     return link ? "link" : lag ? "lag" : "nothing";
-  }
-
-  // Connected members that do not take over what they are sent: [{ kind, name, since }].
-  behind() {
-    const of = (kind, members) => [...members.values()].filter((m) => m.connected && m.behind_since).map((m) => ({ kind, name: m.name, since: m.behind_since }));
-    return [...of("node", this.nodes), ...of("gateway", this.gateways)];
   }
 
   applyProfile(data) {

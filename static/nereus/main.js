@@ -1,6 +1,7 @@
 // What every page does: show whether it is live, re-read what changed, run forms.
 
 import { setText } from "./dom.js";
+import { showRepairs, startRepairs } from "./repairs.js";
 import { startForms } from "./forms.js";
 import { live } from "./live.js";
 import { changed } from "./refresh.js";
@@ -18,12 +19,15 @@ live
   .on("member", () => changed("member"))
   .on("device_state", () => changed("device_state"))
   .on("profile", (data) => { if (data.state !== "running") changed("profile"); })
-  .on("snapshot", () => {
+  .on("repairs", showRepairs)
+  .on("snapshot", (data) => {
+    showRepairs(data.repairs);
     // After a reconnect the page may have missed any of them.
     snapshots += 1;
     if (snapshots > 1) for (const kind of ["application", "variant", "node", "plan", "api_key"]) changed(kind);
   });
 
 startForms();
+startRepairs(badge);
 // After all modules of the page have subscribed to events.
 addEventListener("DOMContentLoaded", () => live.start());

@@ -3,7 +3,7 @@
 import { Dashboard, WINDOW_S } from "./dashboard.js";
 import { el, setText } from "./dom.js";
 import { Feed } from "./feed.js";
-import { age, clock, ms, percent, rate } from "./format.js";
+import { age, ms, percent, rate } from "./format.js";
 import { live } from "./live.js";
 import { ClusterMap } from "./map.js";
 
@@ -59,7 +59,7 @@ function applicationFigures() {
   }
 }
 
-// --- numbers and banners --------------------------------------------------------------------------------------------
+// --- numbers --------------------------------------------------------------------------------------------------------
 
 function kpi(name, text, tone = "") {
   const node = byId(`kpi-${name}`);
@@ -102,25 +102,6 @@ function numbers() {
   setText(byId("note-plan"), cluster.plan ? `${age(board.serverNow() - cluster.plan.created)} old · ${cluster.plan.trigger}` : cluster.known ? "no plan yet" : "\u00a0");
 }
 
-function banners() {
-  const found = [];
-  const left = Object.entries(cluster.plan?.left_out ?? {});
-  if (left.length) found.push(["warn", "left-out", `Demand exceeds capacity: plan ${cluster.plan.version} leaves out ${left.map(([name, value]) => `${rate(value)} items/s of ${name}`).join(", ")}.`, `/plans/${cluster.plan.version}/`]);
-  const down = [...cluster.devices.values()].filter((device) => device.state === "down" && cluster.nodes.get(device.node)?.state === "approved");
-  if (down.length) found.push(["bad", "down", `${down.length === 1 ? "Device" : "Devices"} down: ${down.map((device) => device.ref).join(", ")}.`, "/nodes/"]);
-  for (const { kind, name, since } of cluster.behind()) {
-    found.push(["bad", `behind-${name}`, `The ${kind} ${name} is connected but has not adopted the current configuration since ${clock(since)}. It still uses an older plan and older applications${kind === "gateway" ? ", and accepts deleted API keys" : ""}. Check its log for errors; restart it if this persists.`, "/nodes/"]);
-  }
-  for (const block of cluster.blocked) found.push(["bad", `blocked-${block.variant_name}`, `${block.application}/${block.variant_name} is left out of plans on ${block.device_type}: it ${block.why}. Exclude or replace it, or profile it again to allow it.`, `/applications/${encodeURIComponent(block.application)}/`]);
-  const waiting = [...cluster.nodes.values(), ...cluster.gateways.values()].filter((member) => member.state === "pending");
-  if (waiting.length) found.push(["info", "pending", `${waiting.map((member) => member.name).join(", ")} ${waiting.length === 1 ? "waits" : "wait"} for approval.`, "/nodes/"]);
-  const box = byId("banners");
-  const key = JSON.stringify(found);
-  if (box.dataset.shown === key) return;
-  box.dataset.shown = key;
-  box.replaceChildren(...found.map(([tone, name, text, href]) => el("div", { class: `notice ${tone}`, "data-testid": `banner-${name}` }, text, " ", el("a", { href }, "Details"))));
-}
-
 function askSnapshot() {
   clearTimeout(snapshotTimer);
   snapshotTimer = setTimeout(() => live.send("snapshot"), 300);
@@ -131,14 +112,12 @@ function askSnapshot() {
 function structure() {
   renderApplications();
   map.render();
-  banners();
   tick();
 }
 
 function tick() {
   numbers();
   applicationFigures();
-  banners();
   map.tick(board.serverNow());
   board.draw();
 }
@@ -158,8 +137,7 @@ live
     if (cluster.applyDeviceState(data)) feed.add(board.serverNow(), "device", data.state, `${data.device} is ${data.state}${data.detail ? `: ${data.detail}` : ""}`, { href: "/nodes/" });
     map.render();
     map.tick(board.serverNow());
-    banners();
-  })
+    })
   .on("member", (data) => {
     const changed = cluster.applyMember(data);
     if (changed === null) askSnapshot();
@@ -167,17 +145,14 @@ live
     else feed.add(board.serverNow(), data.kind, data.connected ? "up" : "down", `${data.kind} ${data.name} ${data.connected ? "is connected" : "has disconnected"} (${data.state})`, { href: "/nodes/" });
     map.render();
     map.tick(board.serverNow());
-    banners();
-  })
+    })
   .on("profile", (data) => {
     cluster.applyProfile(data);
     feed.profile(board.serverNow(), data);
   })
   .on("fault", (data) => {
-    cluster.blocked = data.blocked;
     feed.fault(board.serverNow(), data);
-    banners();
-  })
+    })
   .on("changed", askSnapshot);
 
 setInterval(tick, 1000);

@@ -6,6 +6,17 @@ let timer = null;
 let running = false;
 let again = false;
 
+// The focus stays where it was, and so do details that were opened.
+function replace(part, next) {
+  const focused = part.contains(document.activeElement) && document.activeElement.dataset.testid;
+  for (const opened of part.querySelectorAll("details[open][id]")) {
+    const again = next.querySelector(`#${CSS.escape(opened.id)}`);
+    if (again) again.open = true;
+  }
+  part.replaceWith(next);
+  if (focused) next.querySelector(`[data-testid="${CSS.escape(focused)}"]`)?.focus();
+}
+
 export async function refresh() {
   if (running) { again = true; return; }
   running = true;
@@ -16,7 +27,7 @@ export async function refresh() {
     const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
     for (const part of document.querySelectorAll("[data-refresh][id]")) {
       const next = fresh.getElementById(part.id);
-      if (next && next.outerHTML !== part.outerHTML) part.replaceWith(document.adoptNode(next));
+      if (next && next.outerHTML !== part.outerHTML) replace(part, document.adoptNode(next));
     }
     document.dispatchEvent(new CustomEvent("refreshed"));
   } catch {

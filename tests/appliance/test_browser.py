@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import threading
 
 import pytest
@@ -15,6 +16,7 @@ from websockets.sync.client import connect
 
 from tests.load import Load
 from tests.running import SIGNATURE, eventually
+from workers.node.executor_process import pid_path
 from workers.protocol import control
 
 
@@ -130,7 +132,7 @@ def test_an_upload_that_is_no_model_is_explained_in_the_form(appliance, signed_i
 
 
 @pytest.mark.parametrize(
-    "page", ["/", "/applications/", "/applications/tiny/", "/plans/", "/plan/", "/nodes/", "/keys/"]
+    "page", ["/", "/applications/", "/applications/tiny/", "/plans/", "/plan/", "/nodes/", "/keys/", "/repairs/"]
 )
 def test_every_page_loads_without_a_script_error_or_a_foreign_host(appliance, signed_in, page):
     browser = signed_in
@@ -178,18 +180,70 @@ def test_a_node_that_takes_nothing_over_is_warned_of_until_it_does(appliance, si
     browser.get(appliance.console + "/")
     wait(browser, lambda: by_testid(browser, "live-state").text.strip().lower() == "live")
 
-    def banners() -> list[str]:
-        return [found.text for found in browser.find_elements(By.CSS_SELECTOR, '[data-testid="banner-behind-laggard"]')]
+    def needs() -> list[str]:
+        found = browser.find_elements(By.CSS_SELECTOR, '[data-testid="need-behind:node:laggard"]')
+        return [element.text for element in found]
 
     with laggard(appliance) as obeys:
-        (text,) = wait(browser, banners, 60)
-        assert "node laggard" in text and "older plan" in text and "restart it" in text
+        (text,) = wait(browser, needs, 60)
+        assert "Node laggard does not adopt its configuration" in text
         browser.get(appliance.console + "/nodes/")
-        wait(browser, lambda: "Behind since" in by_testid(browser, "behind-laggard").text)
+        wait(browser, lambda: "behind since" in by_testid(browser, "behind-laggard").text)
+        by_testid(browser, "behind-laggard").click()
+        wait(browser, lambda: "older plan" in by_testid(browser, "repair-behind:node:laggard").text)
         browser.get(appliance.console + "/")
-        wait(browser, banners, 60)
+        wait(browser, needs, 60)
         obeys.set()
-        wait(browser, lambda: not banners(), 60)
+        wait(browser, lambda: not needs(), 60)
     with appliance.rest() as client:
         assert client.post("/nodes/laggard/revoke/").status_code == 200
         eventually(lambda: client.delete("/nodes/laggard/").status_code == 204, why="the node deleted")
+
+
+class Killer(threading.Thread):
+    """Kills every executor of a device as soon as it is there, until it is stopped."""
+
+    def __init__(self, endpoint: str):
+        super().__init__(daemon=True)
+        self._path = pid_path(endpoint)
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        while not self._ended.wait(0.05):
+            with contextlib.suppress(OSError, ValueError):
+                os.kill(int(self._path.read_text().split()[0]), signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._ended.set()
+        self.join(10)
+
+
+def test_a_lost_device_is_a_repair_until_it_is_back(appliance, signed_in):
+    browser = signed_in
+    with appliance.rest() as client:
+        devices = client.get("/devices/").json()["results"]
+        # The last of them: where there are two, the other one goes on serving.
+        device = [each for each in devices if each["ref"].startswith("box/")][-1]
+    key = f"device:{device['ref']}"
+    browser.get(appliance.console + "/repairs/")
+    wait(browser, lambda: by_testid(browser, "live-state").text.strip().lower() == "live")
+
+    def shown() -> list[str]:
+        return [each.text for each in browser.find_elements(By.CSS_SELECTOR, f'[data-testid="repair-{key}"]')]
+
+    assert shown() == []
+    killer = Killer(device["endpoint"])
+    killer.start()
+    try:
+        (text,) = wait(browser, shown, 120)
+        assert "of this appliance's capacity is lost" in text and "since" in text
+        number = int(by_testid(browser, "repairs-count").text)
+        assert number >= 1
+        wait(browser, lambda: "need" in by_testid(browser, "repairs-told").get_attribute("textContent"))
+    finally:
+        killer.stop()
+    # Nobody reloads the page.
+    wait(browser, lambda: not shown(), 120)
+    with appliance.rest() as client:
+        repairs = client.get("/repairs/").json()["results"]
+        assert key not in [repair["key"] for repair in repairs]

@@ -17,7 +17,7 @@ from tests.console.conftest import EVIL, add_plan, add_variant
 from tests.running import ROOT
 from workers import confinement
 
-PAGES = ["/", "/applications/", "/plans/", "/nodes/", "/keys/"]
+PAGES = ["/", "/applications/", "/plans/", "/nodes/", "/keys/", "/repairs/"]
 ALL_PAGES = [*PAGES, "/applications/digits/", "/plan/"]
 
 
@@ -211,17 +211,23 @@ def test_the_nodes_page_warns_of_connected_members_that_are_behind(staff, cluste
     for kind in (models.Node, models.Gateway):
         kind.objects.update(last_seen=now, seen_s=clock.steady(), behind_since=since)
     page = text(staff.get("/nodes/"))
-    assert f"Behind since {since:%Y-%m-%d %H:%M:%S} UTC." in page
-    box, front = (page.split(f'data-testid="behind-{name}"')[1].split("</div>")[0] for name in ("box", "front"))
-    assert "older plan" in box and "deleted API keys" not in box and "deleted API keys" in front
+    for name in ("box", "front"):
+        badge = re.search(rf'<a [^>]*href="([^"]+)" data-testid="behind-{name}">([^<]+)<', page)
+        assert badge.groups() == ("/repairs/", f"behind since {since:%Y-%m-%d %H:%M:%S} UTC")
     assert "behind-shed" not in page  # it waits for approval
+    repairs = text(staff.get("/repairs/"))
+    box, front = (
+        repairs.split(f'data-testid="repair-behind:{key}"')[1].split("</article>")[0]
+        for key in ("node:box", "gateway:front")
+    )
+    assert "older plan" in box and "deleted API keys" not in box and "deleted API keys" in front
     for kind in (models.Node, models.Gateway):
         kind.objects.update(seen_s=clock.steady() - 60)
-    assert "Behind since" not in text(staff.get("/nodes/"))
+    assert "behind since" not in text(staff.get("/nodes/"))
 
 
 def test_the_overview_warns_where_uploads_are_not_isolated(staff, monkeypatch):
-    assert "banner-isolation" not in text(staff.get("/")) or not confinement.isolation().complete
+    assert "need-isolation" not in text(staff.get("/")) or not confinement.isolation().complete
     monkeypatch.setattr(confinement, "isolation", lambda: confinement.Isolation(landlock=0, seccomp=True))
     shown = text(staff.get("/"))
-    assert "banner-isolation" in shown and "upload only what you trust" in shown
+    assert "need-isolation" in shown and "upload only what you trust" in text(staff.get("/repairs/"))

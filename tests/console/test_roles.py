@@ -175,7 +175,16 @@ def test_pages_show_no_button_and_no_form_that_the_role_may_not_use(caller, clus
     JoinToken.objects.create(name="rack", token_hash=hash_secret("x"))
     client, calls = session(caller), set()
     resolver = get_resolver()
-    for page in ("/", "/applications/", "/applications/digits/", "/plans/", "/nodes/", "/keys/", "/access/"):
+    for page in (
+        "/",
+        "/applications/",
+        "/applications/digits/",
+        "/plans/",
+        "/nodes/",
+        "/keys/",
+        "/access/",
+        "/repairs/",
+    ):
         html = client.get(page).content.decode()
         for tag in re.findall(r"<(?:button|form)[^>]*data-(?:call|api|upload)[^>]*>", html):
             address = re.search(r'data-(?:call|api|upload)="([^"?]+)', tag)[1]

@@ -164,23 +164,61 @@ def test_the_map_tells_what_loads_what_serves_and_what_leaves(run_script):
     assert (result["moved"], result["unknown"], result["created"]) == (True, False, 60)
 
 
-def test_members_that_are_behind_are_known_while_they_are_connected(run_script):
+def test_a_members_lag_and_link_are_told_apart(run_script):
     result = run_script(
         """
         const c = new cluster.Cluster();
         const well = { state: "approved", connected: true, behind_since: null };
         const member = (name, more) => ({ name, ...well, ...more });
         c.applySnapshot({ now: 50, applications: [], variants: [], devices: [], jobs: [], plan: null,
-          nodes: [member("box", { behind_since: 40 }), member("shed")], gateways: [member("front")] }, 50);
-        const first = c.behind();
+          nodes: [member("box", { behind_since: 40 })], gateways: [member("front")] }, 50);
         const apply = (kind, name, more) => c.applyMember({ kind, name, ...well, ...more });
-        const changes = [apply("gateway", "front", { behind_since: 45 }), apply("node", "box"), apply("node", "box"),
-                         apply("node", "nobody")];
-        const second = c.behind();
-        return { first, changes, second, left: apply("gateway", "front", { connected: false }), last: c.behind() };
+        return [apply("gateway", "front", { behind_since: 45 }), apply("node", "box"), apply("node", "box"),
+                apply("node", "nobody"), apply("gateway", "front", { connected: false })];
         """
     )
-    assert result["first"] == [{"kind": "node", "name": "box", "since": 40}]
-    assert result["changes"] == ["lag", "lag", "nothing", None]
-    assert result["second"] == [{"kind": "gateway", "name": "front", "since": 45}]
-    assert (result["left"], result["last"]) == ("link", [])
+    assert result == ["lag", "lag", "nothing", None, "link"]
+
+
+def test_the_number_of_repairs_follows_events_and_is_read_out(run_script):
+    result = run_script(
+        """
+        document.body.insertAdjacentHTML("beforeend", `<p id="repairs-told"></p><span id="repairs-count" hidden
+          data-version="a">0</span>`);
+        const { showRepairs } = await import("/nereus/repairs.js");
+        const badge = document.getElementById("repairs-count"), told = document.getElementById("repairs-told");
+        const shown = [];
+        for (const summary of [{ version: "a", count: 0 }, { version: "b", count: 2, error: 1 },
+            { version: "c", count: 2, error: 0 }, { version: "d", count: 1 }, { version: "a", count: 0 }, null]) {
+          showRepairs(summary);
+          shown.push([badge.textContent, badge.hidden, badge.className, told.textContent]);
+        }
+        return shown;
+        """
+    )
+    assert result == [
+        ["0", True, "badge", ""],
+        ["2", False, "badge failed", "2 repairs need you."],
+        ["2", False, "badge pending", "2 repairs need you."],
+        ["1", False, "badge pending", "1 repair needs you."],
+        ["0", True, "badge", "Nothing needs you any more."],
+        ["0", True, "badge", "Nothing needs you any more."],
+    ]
+
+
+def test_a_part_that_is_read_again_keeps_focus_and_opened_details(run_script):
+    result = run_script(
+        """
+        const fresh = `<div id="part" data-refresh="repairs"><button data-testid="one">One</button>
+          <button data-testid="two">Two, again</button><details id="more"><summary>More</summary></details></div>`;
+        document.body.insertAdjacentHTML("beforeend", `<div id="part" data-refresh="repairs">
+          <button data-testid="two">Two</button><details id="more" open><summary>More</summary></details></div>`);
+        document.querySelector('[data-testid="two"]').focus();
+        window.fetch = async () => ({ ok: true, redirected: false, text: async () => fresh });
+        const { refresh } = await import("/nereus/refresh.js");
+        await refresh();
+        return [document.activeElement.textContent, document.getElementById("more").open,
+                document.querySelectorAll("#part button").length];
+        """
+    )
+    assert result == ["Two, again", True, 2]

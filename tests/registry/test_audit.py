@@ -52,11 +52,15 @@ def test_a_change_over_rest_is_recorded_with_token_address_before_and_after(clie
 
 @pytest.mark.django_db(transaction=True)
 def test_every_call_that_changes_something_leaves_an_entry(operator, application, variant, device, clean_redis):
-    variant(), device("box/cpu0")
+    variant(), device("box/cpu0"), device("box/cpu1")
+    models.Device.objects.filter(ref="box/cpu1").update(detail=models.Device.GONE)
     client, signature = APIClient(), application.signature
     client.credentials(HTTP_AUTHORIZATION=bearer(operator))
     models.Gateway.objects.create(name="edge")
     calls = {
+        ("POST", "repair-ignore"): ("/api/v1/repairs/waiting:gateway:edge/ignore/", {}),
+        ("DELETE", "repair-ignore"): ("/api/v1/repairs/waiting:gateway:edge/ignore/", None),
+        ("DELETE", "device"): ("/api/v1/devices/box/cpu1/", None),
         ("POST", "applications"): (
             "/api/v1/applications/",
             {"name": "b", "slo_ms": 9, "signature": signature},

@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
 
 from appliance.backups import BackupError, archive
+from registry.audit.recording import record
 
 
 class Command(BaseCommand):
@@ -21,6 +22,10 @@ class Command(BaseCommand):
             manifest = archive.write(file.absolute())
         except (BackupError, OSError, DatabaseError) as error:
             raise CommandError(str(error)) from None
+        try:
+            record("made", "backup", file.name, after={"parts": len(manifest.parts)})
+        except DatabaseError as error:
+            self.stderr.write(f"Warning: the backup is good, but was not recorded: {error}")
         for digest in manifest.missing:
             self.stderr.write(f"Warning: {digest} is not in the store, though a variant or validation set needs it")
         total = sum(part.size for part in manifest.parts)

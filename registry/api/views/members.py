@@ -106,3 +106,9 @@ class DeviceDetail(View):
     @extend_schema(operation_id="devices_get")
     def get(self, request, ref):
         return Response(DeviceSerializer(self.get_object()).data)
+
+    @extend_schema(operation_id="devices_delete", responses={204: OpenApiResponse(description="Gone.")})
+    def delete(self, request, ref):
+        """Forget it; refused while its node has it."""
+        members.forget_device(self.get_object())
+        return Response(status=status.HTTP_204_NO_CONTENT)

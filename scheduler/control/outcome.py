@@ -1,0 +1,53 @@
+"""How the latest attempt to make a plan ended: the planning worker writes it, the console reads it."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from registry import clock
+from scheduler import live
+
+OUTCOME = "nereus:plan_outcome"
+#: characters of an error that are kept
+LONGEST = 500
+
+
+@dataclass(frozen=True)
+class PlanningOutcome:
+    """``age_s``: seconds since the attempt ended; infinite where that is not known. ``error``: empty where a plan was
+    made, or there was nothing to plan. ``failing_since``: the first of the failures in a row."""
+
+    age_s: float = math.inf
+    error: str = ""
+    failing_since: datetime | None = None
+
+
+def succeeded() -> None:
+    """A plan was made, or there was nothing to plan."""
+    _write({"at": clock.stamp()})
+
+
+def failed(error: Exception) -> None:
+    """No plan was made; the one in force stays."""
+    before = latest()
+    since = before.failing_since.timestamp() if before.failing_since else clock.wall()
+    _write({"at": clock.stamp(), "error": f"{type(error).__name__}: {error}"[:LONGEST], "since": since})
+
+
+def latest() -> PlanningOutcome:
+    """The latest attempt's outcome."""
+    text = live.client().get(OUTCOME)
+    if text is None:
+        return PlanningOutcome()
+    found = json.loads(text)
+    since = found.get("since")
+    return PlanningOutcome(
+        clock.age(found["at"]), found.get("error", ""), datetime.fromtimestamp(since, UTC) if since else None
+    )
+
+
+def _write(outcome: dict) -> None:
+    live.client().set(OUTCOME, live.dumps(outcome))

@@ -1,0 +1,32 @@
+"""The checks: each is a pure function from facts to repairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from scheduler.repairs.checks import box, members, planning, secrets, variants
+from scheduler.repairs.facts import Facts
+from scheduler.repairs.repair import Repair
+
+CHECKS: tuple[Callable[[Facts], Iterable[Repair]], ...] = (
+    box.troubles,
+    members.lost_devices,
+    members.not_connected,
+    members.behind,
+    members.waiting,
+    planning.failing,
+    planning.refused,
+    planning.demand,
+    planning.applications,
+    variants.profiles,
+    variants.unprofiled,
+    variants.blocked,
+    variants.files,
+    box.disk,
+    box.clock_set,
+    box.certificate,
+    box.isolation,
+    box.backup,
+    secrets.api_keys,
+    secrets.api_tokens,
+)

@@ -1,0 +1,166 @@
+"""The box of the control plane: disk, clock, certificate, backups, Redis and database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+from scheduler.repairs import texts
+from scheduler.repairs.facts import Facts
+from scheduler.repairs.repair import Action, Repair, Severity
+from scheduler.troubles import DATABASE, REDIS
+
+MIB, GIB = 2**20, 2**30
+#: free bytes below which nothing may be written soon, and below which somebody should make room
+DISK_FULL, DISK_LOW = 256 * MIB, 2 * GIB
+#: time to the full disk, at the present rate, from which somebody should make room
+DISK_SOON = timedelta(days=7)
+#: time to the end of a certificate from which it should be replaced
+CERTIFICATE_ENDS = timedelta(days=30)
+#: age of the newest backup from which another should be made
+BACKUP_AGE = timedelta(days=30)
+#: seconds for which a clock that was set is shown
+CLOCK_SHOWN_S = 86_400.0
+#: a plan that lies further in the future was made before the clock was set back
+AHEAD = timedelta(minutes=5)
+
+_TROUBLES = {
+    REDIS: (
+        "Redis fails",
+        "Live figures, pushes and plans on request wait; serving goes on.",
+        "Check its memory and disk; the appliance starts its own again by itself (service_failed in logs/nereus.log).",
+    ),
+    DATABASE: (
+        "The database fails",
+        "No change can be stored; serving goes on with what is in force.",
+        "Check its disk and its log; manage.py prepare says what the database lacks.",
+    ),
+}
+
+
+def troubles(facts: Facts) -> Iterator[Repair]:
+    """Redis or the database, as this process meets them."""
+    for trouble in facts.troubles:
+        title, effect, text = _TROUBLES[trouble["what"]]
+        yield Repair(
+            key=f"trouble:{trouble['what']}",
+            severity=Severity.ERROR,
+            title=title,
+            effect=f"{effect} The error: {trouble['detail']}",
+            action=Action(text),
+            since=datetime.fromtimestamp(trouble["since"], UTC),
+            # An earlier process may have met it before.
+            at_least=True,
+            ignorable=False,
+        )
+
+
+def disk(facts: Facts) -> Iterator[Repair]:
+    """The disk below ``NEREUS_HOME`` is full soon, or cannot be written."""
+    found = facts.disk
+    if found is None:
+        return
+    soon = found.shrinks is not None and found.shrinks * DISK_SOON.total_seconds() > found.free
+    if not (found.read_only or found.free < DISK_LOW or soon):
+        return
+    error = found.read_only or found.free < DISK_FULL
+    if found.read_only:
+        title = "The disk is read-only"
+    else:
+        title = "The disk is full" if error else "The disk is nearly full"
+    left = f"{texts.size(found.free)} of {texts.size(found.total)} are left below {found.path}"
+    if found.shrinks is not None and found.shrinks > 0:
+        left += f"; at the rate of the last day they last {texts.duration(found.free / found.shrinks)}"
+    yield Repair(
+        key="disk",
+        severity=Severity.ERROR if error else Severity.WARNING,
+        title=title,
+        effect=f"{left}.",
+        action=Action(
+            "Check the disk (dmesg) and mount it for writing again."
+            if found.read_only
+            else "Delete variants and backups that nobody needs, lower NEREUS_KEEP_PLANS, or give the disk more room."
+        ),
+    )
+
+
+def clock_set(facts: Facts) -> Iterator[Repair]:
+    """The wall clock jumped lately, or is behind what was stored."""
+    jump, plan = facts.jump, facts.plan
+    if plan is not None and plan.created - facts.now > AHEAD:
+        ahead = texts.duration((plan.created - facts.now).total_seconds())
+        effect = f"Plan {plan.pk} was made {ahead} in the future: times on this console are off by as much."
+        since = None
+    elif jump is not None and jump.age_s < CLOCK_SHOWN_S:
+        way = "forward" if jump.by_s > 0 else "back"
+        effect = f"It was set {way} by {texts.duration(abs(jump.by_s))}; times of events before are off by as much."
+        since = jump.at
+    else:
+        return
+    yield Repair(
+        key="clock",
+        severity=Severity.WARNING,
+        title="The clock of this box jumped",
+        effect=f"{effect} Serving and plans do not depend on it.",
+        action=Action("Let the box follow a time server (timedatectl set-ntp true), or replace its battery."),
+        since=since,
+    )
+
+
+def certificate(facts: Facts) -> Iterator[Repair]:
+    """The servers' certificate ends soon, or cannot be read."""
+    found = facts.certificate
+    if facts.certificate_fault:
+        yield Repair(
+            key="certificate",
+            severity=Severity.ERROR,
+            title="The certificate cannot be read",
+            effect=f"Servers go on with the one that they hold, until they are restarted. {facts.certificate_fault}",
+            action=Action("Put the certificate and its key back; they are used within 10 s."),
+        )
+    elif found is not None and found.ends - facts.now < CERTIFICATE_ENDS:
+        left = (found.ends - facts.now).total_seconds()
+        over = left <= 0
+        when = f"ended {texts.duration(-left)} ago" if over else f"ends in {texts.duration(left)}"
+        yield Repair(
+            key="certificate",
+            severity=Severity.ERROR if over else Severity.WARNING,
+            title="The certificate has expired" if over else "The certificate expires soon",
+            effect=f"{found.path} {when} ({found.ends:%Y-%m-%d %H:%M} UTC); clients refuse it afterwards.",
+            action=Action(
+                "It should have been renewed by itself: look for certificate_not_replaced in logs/nereus.log."
+                if found.own
+                else "Replace the files of NEREUS_TLS_CERT and NEREUS_TLS_KEY; they are used within 10 s."
+            ),
+            since=found.ends - CERTIFICATE_ENDS,
+        )
+
+
+def isolation(facts: Facts) -> Iterator[Repair]:
+    """Uploads cannot be isolated on this box."""
+    if facts.isolation:
+        yield Repair(
+            key="isolation",
+            severity=Severity.WARNING,
+            title="Uploads are not isolated",
+            effect=facts.isolation,
+            action=Action("Use a kernel with Landlock and seccomp (Linux 5.13 or newer)."),
+        )
+
+
+def backup(facts: Facts) -> Iterator[Repair]:
+    """No backup was made for too long."""
+    last = facts.backup or facts.started
+    if last is None or facts.now - last < BACKUP_AGE:
+        return
+    age = texts.duration((facts.now - last).total_seconds())
+    applications = texts.several(len(facts.applications), "application")
+    yield Repair(
+        key="backup",
+        severity=Severity.WARNING,
+        title=f"No backup for {BACKUP_AGE.days} days" if facts.backup else "No backup was ever made",
+        effect=f"A broken disk would cost the changes of {age}, or all {applications} with "
+        f"{texts.several(len(facts.variants), 'variant')}.",
+        action=Action("Run: python manage.py backup FILE, and keep the file on another disk."),
+        since=last + BACKUP_AGE,
+    )

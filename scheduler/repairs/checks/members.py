@@ -1,0 +1,164 @@
+"""Nodes, gateways and devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from registry.models import Device, Gateway, Member, Node
+from scheduler.repairs import texts
+from scheduler.repairs.capacity import runnable, shares
+from scheduler.repairs.facts import Facts
+from scheduler.repairs.repair import Action, Repair, Severity
+
+#: seconds that an executor may take to come back, and to start for the first time
+RESTART_S, START_S = 10.0, 60.0
+#: seconds that members may take to reconnect after the control plane itself was away
+RECONNECT_S = 30.0
+#: two plans' demands may differ by this share for their accuracies to be compared
+ALIKE = 0.2
+
+
+def lost_devices(facts: Facts) -> Iterator[Repair]:
+    """Devices of connected nodes that do not serve."""
+    capacity = shares(facts.problem)
+    for device in facts.devices:
+        if device.node.connected and device.state not in Device.SERVING:
+            yield _lost(facts, device, capacity[device.ref])
+
+
+def _lost(facts: Facts, device: Device, share: float) -> Repair:
+    gone = device.detail == Device.GONE
+    if gone:
+        title = f"Device {device.ref} is gone from its node"
+        action = Action(
+            "Check its driver and power, or NEREUS_CPU_DEVICES and NEREUS_GPU, and restart the node. Forget it if it "
+            "is gone for good.",
+            "Forget",
+            "DELETE",
+            "device",
+            {"ref": device.ref},
+            f"Forget {device.ref}? It is added again if its node has it again.",
+        )
+    else:
+        title = f"Device {device.ref} is {'down' if device.state == Device.State.DOWN else 'not starting'}"
+        detail = f" It says: {device.detail}." if device.detail else ""
+        action = Action(
+            f"Its executor is started again by itself.{detail} If that does not help, read the log of "
+            f"{device.node.name}, and check driver and power."
+        )
+    effect = [f"{texts.percent(share)} of this appliance's capacity is lost.", *_falls(facts, device)]
+    total, left = len(facts.problem.variants), {usable.ref for usable in facts.usable()}
+    can = runnable(facts.problem, left)
+    if can < total:
+        effect.append(f"{total - can} of {texts.several(total, 'variant')} cannot run.")
+    return Repair(
+        key=f"device:{device.ref}",
+        severity=Severity.ERROR,
+        title=title,
+        effect=" ".join(effect),
+        action=action,
+        since=device.changed,
+        lasting_s=START_S if device.state == Device.State.STARTING else RESTART_S,
+    )
+
+
+def _falls(facts: Facts, device: Device) -> Iterator[str]:
+    """What plans say that the loss costs, where they were made for about the same demand."""
+    before, now = facts.before.get(device.ref), facts.plan
+    if before is None or now is None or now.pk == before.pk:
+        return
+    if abs(now.demand - before.demand) > ALIKE * max(now.demand, before.demand):
+        return
+    if before.accuracy - now.accuracy >= 0.05:
+        yield f"Planned accuracy is {now.accuracy:.1f}%, {before.accuracy:.1f}% before."
+    if before.served - now.served > 0.01 * before.served:
+        yield f"Plans serve {texts.rate(now.served)} items/s, {texts.rate(before.served)} before."
+
+
+def not_connected(facts: Facts) -> Iterator[Repair]:
+    """Approved members without a live connection."""
+    capacity = shares(facts.problem)
+    for member in (*facts.nodes, *facts.gateways):
+        if member.state != Member.State.APPROVED or member.connected:
+            continue
+        kind = _kind(member)
+        yield Repair(
+            key=f"{kind}:{member.name}",
+            severity=Severity.ERROR,
+            title=f"{kind.capitalize()} {member.name} is not connected",
+            effect=_without(facts, member, capacity),
+            action=Action(
+                "Start it, or check its network and log; it joins again by itself. Remove it if it is gone for good.",
+                "Remove",
+                "DELETE",
+                kind,
+                {"name": member.name},
+                f"Remove {kind} {member.name}? It needs a join token to come back.",
+            ),
+            since=member.last_seen or member.created,
+            lasting_s=RECONNECT_S,
+        )
+
+
+def _without(facts: Facts, member: Node | Gateway, capacity: dict[str, float]) -> str:
+    if isinstance(member, Node):
+        mine = [device.ref for device in facts.devices if device.node_id == member.pk]
+        share = sum(capacity[ref] for ref in mine)
+        return f"{texts.several(len(mine), 'device')} with {texts.percent(share)} of this appliance's capacity."
+    approved = [gateway for gateway in facts.gateways if gateway.state == Member.State.APPROVED]
+    away = [gateway for gateway in approved if not gateway.connected]
+    where = f" Clients of {member.address} are served by its last plan, if at all." if member.address else ""
+    return f"Gateways without new plans and keys: {len(away)} of {len(approved)}.{where}"
+
+
+def behind(facts: Facts) -> Iterator[Repair]:
+    """Connected members that do not take over what they are sent."""
+    for member in (*facts.nodes, *facts.gateways):
+        if not member.behind:
+            continue
+        kind = _kind(member)
+        keys = ", and accepts deleted API keys" if kind == "gateway" else ""
+        yield Repair(
+            key=f"behind:{kind}:{member.name}",
+            severity=Severity.ERROR,
+            title=f"{kind.capitalize()} {member.name} does not adopt its configuration",
+            effect=f"{_held(facts, member)}It still uses an older plan and older applications{keys}.",
+            action=Action("Check its log for errors; restart it if this persists."),
+            since=member.behind_since,
+        )
+
+
+def _held(facts: Facts, member: Node | Gateway) -> str:
+    versions = [
+        device.plan_version
+        for device in facts.devices
+        if isinstance(member, Node) and device.node_id == member.pk and device.plan_version
+    ]
+    if not versions or facts.plan is None or min(versions) >= facts.plan.pk:
+        return ""
+    return f"It is {texts.several(facts.plan.pk - min(versions), 'plan')} late. "
+
+
+def waiting(facts: Facts) -> Iterator[Repair]:
+    """Members that an operator has not approved yet."""
+    for member in (*facts.nodes, *facts.gateways):
+        if member.state != Member.State.PENDING:
+            continue
+        kind = _kind(member)
+        yield Repair(
+            key=f"waiting:{kind}:{member.name}",
+            severity=Severity.WARNING,
+            title=f"{kind.capitalize()} {member.name} waits for approval",
+            effect="None of its devices serves until then." if kind == "node" else "It answers 0 queries until then.",
+            action=Action(
+                "Approve it if you know it; refuse it on the page Nodes if not.",
+                "Approve",
+                address=f"{kind}-approve",
+                arguments={"name": member.name},
+            ),
+            since=member.created,
+        )
+
+
+def _kind(member: Node | Gateway) -> str:
+    return "node" if isinstance(member, Node) else "gateway"

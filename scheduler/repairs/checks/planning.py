@@ -1,0 +1,162 @@
+"""Plans, and demand that they cannot serve."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from django.conf import settings
+
+from registry.models import Application, Variant
+from scheduler.repairs import texts
+from scheduler.repairs.capacity import fastest
+from scheduler.repairs.facts import MINUTE_S, Arrivals, Facts
+from scheduler.repairs.repair import Action, Repair, Severity
+
+#: seconds after which refused demand is no burst any more
+OVERLOAD_S = 60.0
+#: share of the queries of a minute, and their number, from which refusing them needs a person
+REFUSED_SHARE, REFUSED_LEAST = 0.05, 10
+#: items/s below which nothing is left out but a rounding error
+NEGLIGIBLE = 1e-6
+
+_PLAN_NOW = {"label": "Plan now", "address": "plan-current"}
+
+
+def silent_s() -> float:
+    """Seconds without an attempt to plan after which planning is dead."""
+    return max(60.0, 3 * settings.NEREUS.plan_period_s) + 4 * settings.NEREUS.solve_s
+
+
+def failing(facts: Facts) -> Iterator[Repair]:
+    """No plans are made: attempts fail, or there are none."""
+    if not facts.redis:
+        return  # nothing is known of attempts, and Redis is a repair of its own
+    latest, limit = facts.planning, silent_s()
+    if latest.age_s > limit:
+        known = math.isfinite(latest.age_s)
+        yield Repair(
+            key="planning:silent",
+            severity=Severity.ERROR,
+            title="No plans are made",
+            effect=f"{_in_force(facts)}; changes of demand and devices have no effect.",
+            action=Action(
+                "Look for service_failed of planning, celery and beat in logs/nereus.log, and restart the appliance if "
+                "that does not show a cause."
+            ),
+            since=facts.plan.created if facts.plan is not None else None,
+            lasting_s=0.0 if known else limit,
+        )
+    elif latest.error:
+        yield Repair(
+            key="planning:failing",
+            severity=Severity.ERROR,
+            title="Plans cannot be made",
+            effect=f"{_in_force(facts)}. The error: {latest.error}",
+            action=Action("Ask for a plan again; the log has the details (trigger, traceback).", **_PLAN_NOW),
+            since=latest.failing_since,
+            lasting_s=2 * settings.NEREUS.plan_period_s,
+        )
+
+
+def _in_force(facts: Facts) -> str:
+    return f"Devices serve on by plan {facts.plan.pk}" if facts.plan is not None else "No plan is in force"
+
+
+def refused(facts: Facts) -> Iterator[Repair]:
+    """The strategy's own allocation broke a rule, and the plan in force stands in for it."""
+    why = facts.plan.allocation.get("refused", "") if facts.plan is not None else ""
+    if why:
+        yield Repair(
+            key="planning:refused",
+            severity=Severity.WARNING,
+            title=f"Allocations of the stack {facts.plan.stack} are refused",
+            effect=f"Plan {facts.plan.pk} stands in, with an accuracy of {facts.plan.accuracy:.1f}%. Refused: {why}",
+            action=Action("Report the plan's page to the developers, or choose another stack on the page Plans."),
+            lasting_s=OVERLOAD_S,
+        )
+
+
+def demand(facts: Facts) -> Iterator[Repair]:
+    """Demand that is refused for longer than a burst lasts."""
+    missing = facts.plan.allocation.get("left_out") or {} if facts.plan is not None else {}
+    for application in facts.applications:
+        left_out = missing.get(application.name, 0.0)
+        seen = facts.arrivals.get(application.name, Arrivals())
+        many = seen.refused >= max(REFUSED_LEAST, REFUSED_SHARE * seen.arrived)
+        if left_out <= NEGLIGIBLE and not many:
+            continue
+        served = facts.plan.allocation.get("served", {}).get(application.name, 0.0) if facts.plan is not None else 0.0
+        effect = []
+        if seen.arrived:
+            effect.append(
+                f"{texts.rate(seen.refused / MINUTE_S)} of {texts.rate(seen.arrived / MINUTE_S)} queries/s "
+                f"({texts.percent(min(1.0, seen.refused / seen.arrived))}) were refused in the last minute."
+            )
+        if left_out > NEGLIGIBLE:
+            effect.append(
+                f"The plan leaves out {texts.rate(left_out)} of {texts.rate(left_out + served)} items/s even at the "
+                "lowest accuracy."
+            )
+        yield Repair(
+            key=f"demand:{application.name}",
+            severity=Severity.ERROR,
+            title=f"{application.name}: more demand than the devices can serve",
+            effect=" ".join(effect),
+            action=Action(
+                "Add a device or a faster variant, allow a longer SLO, or limit API keys; weight and floor decide who "
+                "is refused first."
+            ),
+            lasting_s=OVERLOAD_S,
+            application=application.name,
+        )
+
+
+def applications(facts: Facts) -> Iterator[Repair]:
+    """Applications that nothing can serve in time."""
+    for application in facts.applications:
+        mine = [variant for variant in facts.variants if variant.application_id == application.pk]
+        if not mine:
+            yield Repair(
+                key=f"application:{application.name}",
+                severity=Severity.WARNING,
+                title=f"{application.name} has no variant",
+                effect="All of its queries are refused.",
+                action=Action("Upload an ONNX model on its page, or delete the application."),
+                since=application.created,
+                application=application.name,
+            )
+        elif facts.devices:
+            yield from _too_slow(facts, application, mine)
+
+
+def _too_slow(facts: Facts, application: Application, mine: list[Variant]) -> Iterator[Repair]:
+    wanted = next((each for each in facts.problem.applications if each.id == application.name), None)
+    if wanted is None or any(fastest(facts.problem, wanted, device) > 0 for device in facts.problem.devices):
+        return
+    seen = facts.arrivals.get(application.name, Arrivals())
+    measured = [variant for variant in facts.problem.variants if variant.application == application.name]
+    slo, none = f"{application.slo_ms:g} ms", f"0 of {texts.several(len(mine), 'variant')}"
+    yield Repair(
+        key=f"slo:{application.name}",
+        severity=Severity.ERROR,
+        title=f"{application.name}: no variant keeps the SLO of {slo}",
+        effect=f"{none} can answer within half of {slo}{_quickest(facts, measured)}. "
+        f"{texts.rate(seen.arrived / MINUTE_S)} queries/s arrive.",
+        action=Action("Upload a faster variant, allow one that is excluded, or raise the SLO on its page."),
+        application=application.name,
+    )
+
+
+def _quickest(facts: Facts, measured: list) -> str:
+    """The best latency of one row, where there is one."""
+    latencies = [
+        (profile.longest[0][1], variant.name)
+        for variant in measured
+        for profile in variant.profiles.values()
+        if profile.longest
+    ]
+    if not latencies:
+        return ""
+    latency_s, name = min(latencies)
+    return f", which is what a plan counts on; the quickest, {name}, takes {latency_s * 1000:.3g} ms"

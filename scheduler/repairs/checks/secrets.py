@@ -1,0 +1,54 @@
+"""Keys and tokens that expire while programs use them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from scheduler.repairs import texts
+from scheduler.repairs.facts import Facts
+from scheduler.repairs.repair import Action, Repair, Severity
+
+#: time to a key's end from which it is shown, and for which a token that expired is shown
+SOON = timedelta(days=7)
+#: a token that was used so recently is in use
+USED = timedelta(days=7)
+
+
+def api_keys(facts: Facts) -> Iterator[Repair]:
+    """API keys of clients. Whether a key is used is not recorded, so each that ends soon counts."""
+    for key in facts.api_keys:
+        left = key.expires - facts.now
+        if timedelta(0) < left < SOON:
+            reach = "all applications" if key.applications is None else texts.listed(key.applications) or "none"
+            yield Repair(
+                key=f"api_key:{key.name}",
+                severity=Severity.WARNING,
+                title=f"API key {key.name} expires soon",
+                effect=f"Queries with it ({reach}) are refused in {_in(left, key.expires)}.",
+                action=Action("Give its clients another key, or set a later end on the page API keys."),
+                since=key.expires - SOON,
+                shown_to="api-keys",
+            )
+
+
+def api_tokens(facts: Facts) -> Iterator[Repair]:
+    """API tokens that programs used lately."""
+    for token in facts.api_tokens:
+        left = token.expires - facts.now
+        if not timedelta(0) < left < SOON or facts.now - token.last_used > USED:
+            continue
+        yield Repair(
+            key=f"api_token:{token.name}",
+            severity=Severity.WARNING,
+            title=f"API token {token.name} expires soon",
+            effect=f"A program used it at {token.last_used:%Y-%m-%d %H:%M} UTC; it is refused in "
+            f"{_in(left, token.expires)}.",
+            action=Action("Make another token on the page Access and give it to the program."),
+            since=token.expires - SOON,
+            shown_to="api-tokens",
+        )
+
+
+def _in(left: timedelta, ends: datetime) -> str:
+    return f"{texts.duration(left.total_seconds())} ({ends:%Y-%m-%d %H:%M} UTC)"

@@ -1,0 +1,124 @@
+"""Variants that cannot run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from registry.models import ProfileJob, Variant
+from registry.profiling import OPEN
+from scheduler.repairs import texts
+from scheduler.repairs.facts import Facts, StoredFile
+from scheduler.repairs.repair import Action, Repair, Severity
+
+#: seconds that a first profile may take to come
+PROFILING_S = 600.0
+
+
+def _again(variant: Variant, text: str) -> Action:
+    arguments = {"name": variant.application.name, "variant": variant.name}
+    return Action(text, "Profile again", address="variant-profile", arguments=arguments)
+
+
+def _able(facts: Facts, application: str) -> str:
+    """How many of an application's variants cannot run anywhere."""
+    mine = [variant for variant in facts.variants if variant.application.name == application]
+    types = {device.type for device in facts.devices}
+    able = sum(any(p.device_type in types and not p.blocked for p in variant.profiles.all()) for variant in mine)
+    return f"{len(mine) - able} of {texts.several(len(mine), 'variant')} of {application} cannot run."
+
+
+def _devices(facts: Facts, device_type: str) -> str:
+    count = sum(device.type == device_type for device in facts.devices)
+    return f"{count} of {texts.several(len(facts.devices), 'device')}"
+
+
+def profiles(facts: Facts) -> Iterator[Repair]:
+    """Profile jobs that failed for good."""
+    types = {device.type for device in facts.devices}
+    for variant in facts.variants:
+        known = {profile.device_type: profile for profile in variant.profiles.all()}
+        for device_type in sorted(types):
+            job = facts.jobs.get((variant.pk, device_type))
+            if variant.excluded or job is None or job.state != ProfileJob.State.FAILED:
+                continue
+            old = known.get(device_type)
+            if old is not None:
+                effect = f"It runs by its profile of {old.measured:%Y-%m-%d} on {_devices(facts, device_type)}."
+            else:
+                where = _devices(facts, device_type)
+                effect = f"It cannot run on {where}. {_able(facts, variant.application.name)}"
+            yield Repair(
+                key=f"profile:{variant}:{device_type}",
+                severity=Severity.WARNING if old is not None or known else Severity.ERROR,
+                title=f"{variant} could not be profiled on {device_type}",
+                effect=effect,
+                action=_again(
+                    variant, f"The error: {job.detail or 'none was reported'}. If it persists, replace the model."
+                ),
+                since=job.finished,
+                application=variant.application.name,
+            )
+
+
+def unprofiled(facts: Facts) -> Iterator[Repair]:
+    """Variants that wait for their first profile for too long."""
+    names: dict[str, list[str]] = {}
+    for variant in facts.variants:
+        if variant.state == Variant.State.PROFILING:
+            names.setdefault(variant.application.name, []).append(variant.name)
+    for application, waiting in names.items():
+        up = len(facts.usable())
+        open_jobs = sum(job.state in OPEN for job in facts.jobs.values())
+        yield Repair(
+            key=f"unprofiled:{application}",
+            severity=Severity.WARNING,
+            title=f"{application}: {texts.listed(waiting)} not profiled yet",
+            effect=f"{_able(facts, application)} {texts.several(open_jobs, 'profile job')} open, "
+            f"{texts.several(up, 'device')} up.",
+            action=Action(
+                "Have an approved node with a device connected; see the jobs on its page."
+                if not up
+                else "Wait if a job makes progress on its page; else read the log of the node."
+            ),
+            lasting_s=PROFILING_S,
+            application=application,
+        )
+
+
+def blocked(facts: Facts) -> Iterator[Repair]:
+    """Variants that are suspended on a device type, because they keep crashing there."""
+    types = {device.type for device in facts.devices}
+    for profile in facts.blocked:
+        variant = next(each for each in facts.variants if each.pk == profile.variant_id)
+        if profile.device_type not in types or variant.excluded:
+            continue
+        yield Repair(
+            key=f"blocked:{variant}:{profile.device_type}",
+            severity=Severity.ERROR,
+            title=f"{variant} is suspended on {profile.device_type}: it keeps crashing",
+            effect=f"It {profile.blocked}. Plans leave it out on {_devices(facts, profile.device_type)}. "
+            f"{_able(facts, variant.application.name)}",
+            action=_again(variant, "Replace or exclude it; profiling it again lifts the suspension."),
+            since=facts.crashes.get((profile.variant_id, profile.device_type)),
+            application=variant.application.name,
+        )
+
+
+def files(facts: Facts) -> Iterator[Repair]:
+    """Files of the store that are missing or damaged, by application."""
+    by_application: dict[str, list[StoredFile]] = {}
+    for file in facts.stored:
+        by_application.setdefault(file.application, []).append(file)
+    for application, bad in by_application.items():
+        variants = sum(variant.application.name == application for variant in facts.variants)
+        names = [f"{file.variant or 'the validation set'} {file.trouble}" for file in bad]
+        lost = sum(bool(file.variant) for file in bad)
+        yield Repair(
+            key=f"files:{application}",
+            severity=Severity.ERROR,
+            title=f"{application}: files of the model store are missing or damaged",
+            effect=f"Devices that do not have them yet cannot load {lost} of {texts.several(variants, 'variant')}: "
+            f"{texts.listed(names)}.",
+            action=Action("Restore the newest backup, or delete and upload again what is named."),
+            application=application,
+        )

@@ -1,0 +1,281 @@
+"""What the control plane knows of now, read once for all checks."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from cryptography import x509
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.db.models import Max
+from django.utils import timezone
+from redis.exceptions import RedisError
+
+from registry import storage
+from registry.inspection import sandbox
+from registry.models import (
+    ApiKey,
+    ApiToken,
+    Application,
+    AuditEntry,
+    Device,
+    Fault,
+    Gateway,
+    Member,
+    Node,
+    Profile,
+    ProfileJob,
+    ValidationSet,
+    Variant,
+)
+from scheduler import telemetry, troubles
+from scheduler.allocation.problem import Problem
+from scheduler.control import outcome
+from scheduler.control.assemble import assemble
+from scheduler.models import Plan
+from scheduler.repairs import samples
+from workers import log, tls
+
+logger = log.get("repairs")
+
+#: seconds of arrivals that are looked at
+MINUTE_S = 60
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """Queries of an application within the last minute at all gateways."""
+
+    arrived: int = 0
+    refused: int = 0
+
+
+@dataclass(frozen=True)
+class Disk:
+    """The disk below ``NEREUS_HOME``. ``shrinks``: bytes/s, None where not known."""
+
+    path: Path
+    free: int
+    total: int
+    read_only: bool = False
+    shrinks: float | None = None
+
+
+@dataclass(frozen=True)
+class CertificateInUse:
+    """The servers' certificate. ``own``: of the appliance's authority."""
+
+    path: Path
+    ends: datetime
+    own: bool
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file of the store that is not as its row says. ``variant``: empty for the application's validation set."""
+
+    digest: str
+    application: str
+    variant: str
+    trouble: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The state as of ``now``; what Redis tells is empty where ``redis`` is False.
+
+    Attributes:
+        problem: with all devices of approved nodes, whether they are up or not, and no demand.
+        jobs: the newest profile job that was not cancelled, by variant's id and device type.
+        crashes: the first crash since it was profiled, by variant's id and device type, of blocked ones.
+        plan: the newest, without its problem and wire form.
+        before: the last plan made while a lost device still served, by its ref.
+        started: when the first account was made.
+    """
+
+    now: datetime
+    redis: bool = True
+    troubles: list[dict] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    gateways: list[Gateway] = field(default_factory=list)
+    devices: list[Device] = field(default_factory=list)
+    applications: list[Application] = field(default_factory=list)
+    variants: list[Variant] = field(default_factory=list)
+    problem: Problem = field(default_factory=lambda: Problem((), (), ()))
+    jobs: Mapping[tuple[int, str], ProfileJob] = field(default_factory=dict)
+    blocked: list[Profile] = field(default_factory=list)
+    crashes: Mapping[tuple[int, str], datetime] = field(default_factory=dict)
+    plan: Plan | None = None
+    before: Mapping[str, Plan] = field(default_factory=dict)
+    arrivals: Mapping[str, Arrivals] = field(default_factory=dict)
+    planning: outcome.PlanningOutcome = field(default_factory=outcome.PlanningOutcome)
+    disk: Disk | None = None
+    certificate: CertificateInUse | None = None
+    certificate_fault: str = ""
+    stored: list[StoredFile] = field(default_factory=list)
+    isolation: str = ""
+    backup: datetime | None = None
+    started: datetime | None = None
+    jump: samples.ClockJump | None = None
+    api_keys: list[ApiKey] = field(default_factory=list)
+    api_tokens: list[ApiToken] = field(default_factory=list)
+
+    def serving(self, device: Device) -> bool:
+        """Whether the device is there for queries."""
+        return device.node.connected and device.state in Device.SERVING
+
+    def usable(self) -> list[Device]:
+        """Devices that are there for queries."""
+        return [device for device in self.devices if self.serving(device)]
+
+
+def read() -> Facts:
+    """The facts of now.
+
+    Raises:
+        DatabaseError: the database does not answer.
+    """
+    devices = list(Device.objects.filter(node__state=Member.State.APPROVED).select_related("node"))
+    variants = list(
+        Variant.objects.exclude(state=Variant.State.DRAINING)
+        .filter(application__state=Application.State.ACTIVE)
+        .select_related("application")
+        .prefetch_related("profiles")
+    )
+    blocked = [profile for variant in variants for profile in variant.profiles.all() if profile.blocked]
+    certificate, certificate_fault = _certificate()
+    ready, told = _from_redis()
+    return Facts(
+        now=timezone.now(),
+        redis=ready,
+        troubles=troubles.current(),
+        nodes=list(Node.objects.all()),
+        gateways=list(Gateway.objects.all()),
+        devices=devices,
+        applications=list(Application.objects.filter(state=Application.State.ACTIVE)),
+        variants=variants,
+        problem=assemble({}, devices),
+        jobs=_jobs(variants),
+        blocked=blocked,
+        crashes=_crashes(blocked),
+        plan=Plan.objects.defer("problem", "wire").first(),
+        before=_before(devices),
+        disk=_disk(told.pop("shrinks", None)),
+        certificate=certificate,
+        certificate_fault=certificate_fault,
+        stored=_stored(variants),
+        isolation=sandbox.warning(settings.NEREUS),
+        backup=AuditEntry.objects.filter(kind="backup", action="made").values_list("at", flat=True).first(),
+        started=get_user_model().objects.order_by("date_joined").values_list("date_joined", flat=True).first(),
+        api_keys=list(ApiKey.objects.exclude(expires=None)),
+        api_tokens=list(ApiToken.objects.exclude(expires=None).exclude(last_used=None)),
+        **told,
+    )
+
+
+def _from_redis() -> tuple[bool, dict]:
+    """Whether Redis answered, and what it tells."""
+    if troubles.pausing(troubles.REDIS):
+        return False, {}
+    try:
+        return True, {
+            "arrivals": _arrivals(),
+            "planning": outcome.latest(),
+            "jump": samples.clock_jump(),
+            "shrinks": samples.disk_rate(),
+        }
+    except (RedisError, OSError) as error:
+        troubles.occurred(error)
+        return False, {}
+
+
+def _arrivals() -> dict[str, Arrivals]:
+    found: dict[str, list[int]] = {}
+    for second in telemetry.gateway_seconds(MINUTE_S):
+        for name, counts in second["applications"].items():
+            sums = found.setdefault(name, [0, 0])
+            sums[0] += counts.get("arrived", 0)
+            sums[1] += counts.get("dropped", 0)
+    return {name: Arrivals(*sums) for name, sums in found.items()}
+
+
+def _jobs(variants: list[Variant]) -> dict[tuple[int, str], ProfileJob]:
+    counted = ProfileJob.objects.exclude(state=ProfileJob.State.CANCELLED).order_by()
+    newest = counted.values("variant", "device_type").annotate(newest=Max("pk")).values("newest")
+    known = {variant.pk for variant in variants}
+    jobs = ProfileJob.objects.filter(pk__in=newest)
+    return {(job.variant_id, job.device_type): job for job in jobs if job.variant_id in known}
+
+
+def _crashes(blocked: list[Profile]) -> dict[tuple[int, str], datetime]:
+    found = {}
+    for profile in blocked:
+        crashed = Fault.objects.filter(
+            variant=profile.variant_id,
+            device_type=profile.device_type,
+            cause=Fault.Cause.CRASHED,
+            at__gte=profile.measured,
+        )
+        first = crashed.order_by("id").values_list("at", flat=True).first()
+        if first is not None:
+            found[profile.variant_id, profile.device_type] = first
+    return found
+
+
+def _before(devices: list[Device]) -> dict[str, Plan]:
+    lost = [device for device in devices if device.state not in Device.SERVING]
+    plans = Plan.objects.only("accuracy", "demand", "served")
+    found = {device.ref: plans.filter(created__lt=device.changed).first() for device in lost}
+    return {ref: plan for ref, plan in found.items() if plan is not None}
+
+
+def _disk(shrinks: float | None) -> Disk:
+    home = settings.NEREUS.home
+    found = os.statvfs(home)
+    read_only = bool(found.f_flag & os.ST_RDONLY)
+    return Disk(home, found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize, read_only, shrinks)
+
+
+def _certificate() -> tuple[CertificateInUse | None, str]:
+    """The certificate in use, if TLS is, and why it cannot be read."""
+    nereus = settings.NEREUS
+    if not nereus.tls_used:
+        return None, ""
+    path = nereus.tls_cert or tls.own(nereus).server_file
+    try:
+        # The server's own comes first in a chain.
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    except (OSError, ValueError) as error:
+        return None, f"{path}: {error}"
+    return CertificateInUse(path, certificate.not_valid_after_utc, nereus.tls_cert is None), ""
+
+
+def _stored(variants: list[Variant]) -> list[StoredFile]:
+    """Files that rows need and that are missing, or of another size."""
+    rows = [(variant.digest, variant.size_bytes, variant.application.name, variant.name) for variant in variants]
+    rows += [
+        (each.digest, each.size_bytes, each.application.name, "")
+        for each in ValidationSet.objects.select_related("application")
+    ]
+    found = []
+    for digest, size, application, name in rows:
+        if trouble := _trouble(digest, size):
+            found.append(StoredFile(digest, application, name, trouble))
+    return found
+
+
+def _trouble(digest: str, size: int) -> str:
+    try:
+        state = storage.path(digest).stat()
+    except (FileNotFoundError, ValueError):
+        return "is missing"
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+    if not stat.S_ISREG(state.st_mode) or state.st_size != size:
+        return f"is damaged: it has {state.st_size} bytes instead of {size}"
+    return ""

@@ -1,0 +1,94 @@
+"""Since when repairs have been seen, and which of them operators ignore: rows that upkeep keeps current.
+
+Upkeep looks every few seconds. Where it did not see a repair at one look and saw it at the next, it knows when that
+began; what it sees at its first look after a start may have begun before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+
+from django.utils import timezone
+
+from registry import clock
+from registry.audit.recording import record
+from registry.errors import Conflict
+from scheduler.models import KnownRepair
+from scheduler.repairs.repair import Repair
+from workers import log
+
+logger = log.get("repairs")
+
+#: seconds between two looks within which the later one shows when something began
+WITNESSED_S = 60.0
+
+#: repairs that this process has seen without a break at its own looks
+_here = clock.Unchanged()
+_looked_at: float | None = None
+
+
+def shown(found: Iterable[Repair]) -> list[Repair]:
+    """Those that have lasted for long enough, with ``since`` and whether they are ignored."""
+    found = list(found)
+    rows = {row.key: row for row in KnownRepair.objects.all()}
+    ages = _here.ages({repair.key: True for repair in found})
+    return [_dated(each, rows.get(each.key), ages[each.key]) for each in found if _lasted(each, rows, ages)]
+
+
+def _lasted(repair: Repair, rows: dict[str, KnownRepair], ages: dict[str, float]) -> bool:
+    row = rows.get(repair.key)
+    # A stamp of an earlier boot has an infinite age.
+    return max(ages[repair.key], clock.age(row.stamp) if row is not None else 0.0) >= repair.lasting_s
+
+
+def _dated(repair: Repair, row: KnownRepair | None, age_s: float) -> Repair:
+    if repair.since is None:
+        since = row.since if row is not None else timezone.now() - timedelta(seconds=age_s)
+        repair = replace(repair, since=since, at_least=row is None or not row.witnessed)
+    if row is not None and row.ignored and row.ignored == repair.fingerprint:
+        repair = replace(repair, ignored_by=row.ignored_by)
+    return repair
+
+
+def remember(found: Iterable[Repair], complete: bool) -> None:
+    """Keep the rows current: called by upkeep alone.
+
+    Args:
+        complete: whether all facts could be read; without them nothing is taken for over.
+    """
+    global _looked_at
+    now, before = clock.steady(), _looked_at
+    _looked_at = now
+    witnessed = before is not None and now - before < WITNESSED_S
+    present = {repair.key: repair for repair in found}
+    known = set(KnownRepair.objects.values_list("key", flat=True))
+    for key in present.keys() - known:
+        fields = {"since": timezone.now(), "stamp": clock.stamp(), "witnessed": witnessed}
+        KnownRepair.objects.get_or_create(key=key, defaults=fields)
+        logger.warning("repair", key=key, title=present[key].title)
+    over = known - present.keys() if complete else set()
+    if over:
+        KnownRepair.objects.filter(key__in=over).delete()
+        logger.info("repairs_over", keys=sorted(over))
+
+
+def ignore(repair: Repair, by: str) -> None:
+    """Do not show a repair among those that need a person until it changes or comes again.
+
+    Raises:
+        Conflict: it cannot be ignored.
+    """
+    if not repair.ignorable:
+        raise Conflict(f"{repair.title}: this cannot be ignored")
+    KnownRepair.objects.get_or_create(key=repair.key, defaults={"since": repair.since, "stamp": clock.stamp()})
+    ignored = {"ignored": repair.fingerprint, "ignored_by": by[:150]}
+    if KnownRepair.objects.filter(key=repair.key).exclude(**ignored).update(**ignored):
+        record("ignored", "repair", repair.key, after={"title": repair.title})
+
+
+def notice(repair: Repair) -> None:
+    """Show a repair again that was ignored."""
+    if KnownRepair.objects.filter(key=repair.key).exclude(ignored="").update(ignored="", ignored_by=""):
+        record("shown again", "repair", repair.key, after={"title": repair.title})

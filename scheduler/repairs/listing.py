@@ -1,0 +1,83 @@
+"""The list of repairs as of now."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db import DatabaseError
+from django.utils import timezone
+
+from registry import clock
+from registry.access.roles import AccessRole
+from scheduler import troubles
+from scheduler.repairs import facts, known, samples
+from scheduler.repairs.checks import CHECKS, box
+from scheduler.repairs.repair import Repair, Severity
+from workers import log
+
+logger = log.get("repairs")
+
+#: browsers share one look within so many seconds
+SHARED_S = 2.0
+_FIRST = (Severity.ERROR, Severity.WARNING)
+
+_lock = threading.Lock()
+_shared: tuple[float, list[Repair]] | None = None
+
+
+def current() -> list[Repair]:
+    """All repairs, ignored ones too: errors first, then by since when."""
+    try:
+        found = known.shown(_checked(facts.read()))
+    except DatabaseError as error:
+        # Without it nothing else is known.
+        troubles.occurred(error)
+        found = list(box.troubles(facts.Facts(now=timezone.now(), troubles=troubles.current())))
+    return sorted(found, key=lambda each: (_FIRST.index(each.severity), each.since or datetime.now(UTC), each.key))
+
+
+def shared() -> list[Repair]:
+    """As :func:`current`, at most :data:`SHARED_S` old: for many browsers that ask again and again."""
+    global _shared
+    with _lock:
+        if _shared is None or clock.steady() - _shared[0] > SHARED_S:
+            _shared = clock.steady(), current()
+        return _shared[1]
+
+
+def needing(found: Iterable[Repair], role: AccessRole) -> list[Repair]:
+    """Those that the role may see and that nobody ignores."""
+    return [repair for repair in found if repair.visible(role) and not repair.ignored_by]
+
+
+def summary(found: Iterable[Repair], role: AccessRole) -> dict[str, Any]:
+    """What browsers follow: how many need a person, by severity, and a name for what the list says."""
+    visible = [repair for repair in found if repair.visible(role)]
+    mine = needing(visible, role)
+    counts = {str(severity): sum(repair.severity == severity for repair in mine) for severity in _FIRST}
+    says = "\n".join(f"{repair.fingerprint} {repair.effect} {repair.ignored_by}" for repair in visible)
+    return {"count": len(mine), **counts, "version": hashlib.sha256(says.encode()).hexdigest()[:16]}
+
+
+def watch() -> None:
+    """Upkeep's look: take readings of this box, and remember since when each repair has been there."""
+    samples.watch_clock()
+    read = facts.read()
+    if read.disk is not None:
+        samples.sample_disk(read.disk.free)
+    known.remember(_checked(read), complete=read.redis)
+
+
+def _checked(read: facts.Facts) -> list[Repair]:
+    found = []
+    for check in CHECKS:
+        try:
+            found.extend(check(read))
+        except Exception:
+            # The others must be shown all the same.
+            logger.exception("repair_check_failed", check=check.__name__)
+    return found

@@ -1,0 +1,40 @@
+"""Looking at the repairs of a small registered world, and changing it."""
+
+from __future__ import annotations
+
+from registry import clock, storage
+from registry.models import Gateway, Node, Variant
+from scheduler.control import outcome
+from scheduler.members import devices
+from scheduler.models import Plan
+from scheduler.repairs import listing
+from workers.protocol.specs import DeviceState
+
+
+def store(made: Variant) -> None:
+    """Put a file into the store that is as the variant's row says."""
+    path = storage.path(made.digest)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"x" * made.size_bytes)
+
+
+def found() -> dict[str, object]:
+    """The repairs that are shown now, by key."""
+    return {repair.key: repair for repair in listing.current()}
+
+
+def keep_alive() -> None:
+    """Have members be seen now, and plans be tried, whatever the clock."""
+    for kind in (Node, Gateway):
+        kind.objects.exclude(channel="").update(seen_s=clock.steady())
+    outcome.succeeded()
+
+
+def plan(**more) -> Plan:
+    values = {"stack": "nereus", "status": "optimal", "accuracy": 98.0, "demand": 100.0, "served": 100.0}
+    allocation = {"placements": [], "served": {"digits": 100.0}, "left_out": {}, **more.pop("allocation", {})}
+    return Plan.objects.create(trigger="period", problem={}, wire={}, allocation=allocation, **{**values, **more})
+
+
+def report(box: Node, ref: str, state: str, detail: str = "") -> None:
+    devices.report(box, [DeviceState(device=ref, state=state, detail=detail)])

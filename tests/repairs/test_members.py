@@ -1,0 +1,125 @@
+"""Devices, nodes and gateways that need a person. All is real but time."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from registry import members
+from registry.access.roles import AccessRole
+from registry.errors import Conflict
+from registry.models import Device, Gateway, Node, Profile
+from scheduler.members import devices
+from tests.control.world import KIND, node, seen
+from tests.repairs.looks import found, plan, report
+from workers.protocol.specs import DeviceInfo
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis", "fresh")]
+
+
+def test_a_cluster_that_works_needs_nobody(world, lasting):
+    plan()
+    assert lasting(3600) == {}
+
+
+def info(number: int) -> DeviceInfo:
+    """A device of the box as its daemon reports it when it joins."""
+    return DeviceInfo(
+        id=f"box/cpu{number}",
+        kind="cpu",
+        type=KIND,
+        description="",
+        cores=(number,),
+        gpu_index=None,
+        memory_bytes=2**30,
+        endpoint=f"unix:/run/box-cpu{number}.sock",
+    )
+
+
+def test_a_lost_device_says_since_when_and_what_it_costs(world, lasting):
+    plan(accuracy=98.2)
+    before = timezone.now()
+    report(world["node"], "box/cpu1", "down", "exited with signal 9")
+    plan(accuracy=93.1)
+    assert "device:box/cpu1" not in found(), "an executor may be back at once"
+    repair = lasting(11)["device:box/cpu1"]
+    assert repair.severity == "error" and before <= repair.since <= timezone.now() and not repair.at_least
+    assert repair.effect == ("50% of this appliance's capacity is lost. Planned accuracy is 93.1%, 98.2% before.")
+    assert "exited with signal 9" in repair.action.text
+    # What the node says further does not change since when it is lost.
+    report(world["node"], "box/cpu1", "starting")
+    assert lasting(61)["device:box/cpu1"].since == repair.since
+    report(world["node"], "box/cpu1", "up")
+    assert found() == {}
+
+
+def test_a_device_of_another_type_counts_by_what_it_can_serve(world, lasting):
+    slow = Device.objects.create(node=world["node"], ref="box/gpu0", kind="gpu", type="slow", state="up")
+    profile = Profile.objects.create(variant=world["big"], device_type="slow", load_s=1, memory_bytes=1)
+    profile.latencies.create(batch=1, p50_ms=8, p95_ms=8, mean_ms=8, samples=20)
+    Profile.objects.filter(variant=world["big"], device_type=KIND).delete()
+    report(world["node"], slow.ref, "down")
+    repair = lasting(11)["device:box/gpu0"]
+    # 125 items/s beside twice 1000.
+    assert "6% of this appliance's capacity" in repair.effect
+    assert "1 of 2 variants cannot run" in repair.effect
+
+
+def test_a_device_that_its_node_has_no_more_is_down_until_it_is_forgotten(world, lasting):
+    changed = Device.objects.get(ref="box/cpu0").changed
+    devices.sync(world["node"], [info(0)])
+    assert Device.objects.get(ref="box/cpu0").changed == changed
+    repair = lasting(11)["device:box/cpu1"]
+    assert "gone from its node" in repair.title and repair.action.label == "Forget"
+    with pytest.raises(Conflict, match="still has it"):
+        members.forget_device(Device.objects.get(ref="box/cpu0"))
+    members.forget_device(Device.objects.get(ref="box/cpu1"))
+    assert found() == {}
+
+
+def test_a_device_that_comes_back_is_no_repair(world, lasting):
+    devices.sync(world["node"], [])
+    assert len(lasting(11)) == 2
+    devices.sync(world["node"], [info(0), info(1)])
+    for i in (0, 1):
+        report(world["node"], f"box/cpu{i}", "up")
+    assert found() == {}
+
+
+def test_a_node_that_left_is_one_repair_with_all_its_devices(world, lasting, later):
+    other = node("other", devices=2)
+    Node.objects.filter(pk=other.pk).update(**seen(ago=0), channel="")
+    last_seen = Node.objects.get(pk=other.pk).last_seen
+    assert "node:other" not in found(), "it may be reconnecting"
+    repair = lasting(31)["node:other"]
+    assert repair.effect == "2 devices with 50% of this appliance's capacity." and repair.since == last_seen
+    assert set(found()) == {"node:other"}
+    assert (repair.action.method, repair.action.url) == ("DELETE", "/api/v1/nodes/other/")
+    assert repair.action.permitted(AccessRole.OPERATOR) and not repair.action.permitted(AccessRole.OWNER)
+    Node.objects.filter(pk=other.pk).update(**seen(), channel="c")
+    assert found() == {}
+
+
+def test_a_gateway_that_left(world, lasting):
+    Gateway.objects.create(name="front", state="approved", channel="", address="http://10.0.0.5:8000")
+    repair = lasting(31)["gateway:front"]
+    assert repair.effect.startswith("Gateways without new plans and keys: 1 of 1.") and "10.0.0.5" in repair.effect
+
+
+def test_a_member_that_waits_is_approved_by_one_button(world):
+    stranger = Gateway.objects.create(name="shed", state="pending", channel="c")
+    repair = found()["waiting:gateway:shed"]
+    assert repair.since == stranger.created and repair.action.url == "/api/v1/gateways/shed/approve/"
+    assert repair.severity == "warning"
+
+
+def test_a_member_that_is_behind(world):
+    since = timezone.now() - timedelta(minutes=5)
+    Device.objects.update(plan_version=plan().pk)
+    for _ in range(3):
+        plan()
+    Node.objects.update(behind_since=since)
+    repair = found()["behind:node:box"]
+    assert repair.since == since and repair.effect.startswith("It is 3 plans late. It still uses an older plan")

@@ -11,6 +11,7 @@ import msgspec
 from .. import log
 from ..net.http1 import Exchange, HttpServer, RequestHead, Response
 from ..net.limits import Http1Limits
+from ..observers import LOOPBACK, REFUSAL, Observers
 from ..settings import Address
 from .metrics import NodeMetrics
 
@@ -28,8 +29,9 @@ GRACE_S = 1.0
 class NodePages:
     """The requests' handler; its paths are few enough to need no framework."""
 
-    def __init__(self, daemon: NodeDaemon):
+    def __init__(self, daemon: NodeDaemon, observers: Observers):
         self._daemon = daemon
+        self._observers = observers
         self._metrics = NodeMetrics(daemon)
         self._log = log.get("http")
         self._answering: dict[Exchange, asyncio.Task] = {}
@@ -54,8 +56,12 @@ class NodePages:
 
     async def _answer(self, exchange: Exchange) -> None:
         try:
+            observer = self._observers.permit(exchange.connection.peer, exchange.head.headers)
             if exchange.head.target == b"/health":
-                response = _page(b"application/json", msgspec.json.encode(self.health()))
+                told = self.health() if observer else {"status": self.health()["status"]}
+                response = _page(b"application/json", msgspec.json.encode(told))
+            elif not observer:
+                response = _problem(403, REFUSAL)
             else:
                 response = _page(b"text/plain; version=0.0.4; charset=utf-8", (await self._metrics.page()).encode())
         except Exception as error:
@@ -106,9 +112,9 @@ def listen(address: Address) -> socket.socket:
     return listener
 
 
-async def serve(daemon: NodeDaemon, listener: socket.socket) -> None:
+async def serve(daemon: NodeDaemon, listener: socket.socket, observers: Observers = LOOPBACK) -> None:
     """Answer requests until cancelled."""
-    server = HttpServer(NodePages(daemon), LIMITS)
+    server = HttpServer(NodePages(daemon, observers), LIMITS)
     await server.start_at(listener)
     try:
         await asyncio.get_running_loop().create_future()

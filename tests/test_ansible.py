@@ -118,7 +118,12 @@ class Box:
 
 def environment() -> dict[str, str]:
     mine = {name: value for name, value in os.environ.items() if not name.startswith("NEREUS_")}
-    return mine | {"LC_ALL": "C.UTF-8", "ANSIBLE_LOCALHOST_WARNING": "false", "ANSIBLE_NOCOLOR": "1"}
+    return mine | {
+        "LC_ALL": "C.UTF-8",
+        "ANSIBLE_LOCALHOST_WARNING": "false",
+        "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_PIPELINING": "1",
+    }
 
 
 def git(folder: Path, *arguments: str) -> None:

@@ -31,8 +31,8 @@ async def ask(probe: Probe, timeout_s: float) -> str | None:
         return str(error) or type(error).__name__
 
 
-def http(url: str, status: int = 200) -> Probe:
-    """A GET that must be answered with ``status``."""
+def http(url: str, status: int = 200, holding: bytes = b"") -> Probe:
+    """A GET that must be answered with ``status``, and a body that has ``holding`` in it."""
     parts = urlsplit(url)
     context = _unverified() if parts.scheme == "https" else None
 
@@ -45,9 +45,9 @@ def http(url: str, status: int = 200) -> Probe:
         found = re.match(rb"HTTP/1\.[01] (\d{3})", answer)
         if found is None:
             return "no HTTP answer"
-        if int(found[1]) == status:
-            return None
         body = answer.partition(b"\r\n\r\n")[2]
+        if int(found[1]) == status and holding in body:
+            return None
         return f"HTTP {int(found[1])}: {body[:300].decode(errors='replace')}"
 
     return probe

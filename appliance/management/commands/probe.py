@@ -16,7 +16,7 @@ ANSWER_S, AGAIN_S = 5.0, 0.5
 
 
 class Command(BaseCommand):
-    """Ends with status 0 as soon as gateway, node and console (with database and Redis) answer."""
+    """Ends with status 0 as soon as gateway, node (all devices up) and console (with database and Redis) answer."""
 
     help = "Say whether gateway, node and console of this box answer; status 0 if all of them do."
     requires_system_checks = ()
@@ -30,7 +30,7 @@ class Command(BaseCommand):
         while True:
             silent = asyncio.run(_silent(settings.NEREUS))
             if not silent:
-                self.stdout.write("gateway, node and console answer")
+                self.stdout.write("gateway, node and console answer, and all devices are up")
                 return
             if time.monotonic() >= until:
                 raise CommandError("; ".join(silent))
@@ -40,9 +40,10 @@ class Command(BaseCommand):
 async def _silent(values: Settings) -> list[str]:
     """Which do not answer, and why."""
     asked = {
-        "gateway": values.http.url + "/v2/health/live",
-        "node": values.node_http.url + "/health",
-        "console": values.console.url + "/health/",
+        f"gateway at {values.http.url}": probes.http(values.http.url + "/v2/health/live"),
+        # Of a node, all of whose devices are up.
+        f"node at {values.node_http.url}": probes.http(values.node_http.url + "/health", holding=b'"status":"ok"'),
+        f"console at {values.console.url}": probes.http(values.console.url + "/health/"),
     }
-    answers = await asyncio.gather(*(probes.ask(probes.http(url), ANSWER_S) for url in asked.values()))
-    return [f"{name} at {asked[name]}: {why}" for name, why in zip(asked, answers, strict=True) if why is not None]
+    answers = await asyncio.gather(*(probes.ask(probe, ANSWER_S) for probe in asked.values()))
+    return [f"{name}: {why}" for name, why in zip(asked, answers, strict=True) if why is not None]

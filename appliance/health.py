@@ -21,12 +21,12 @@ from registry.api.authentication import token_of
 from registry.models import Application, Device, Gateway, Node, Variant
 from scheduler import live, troubles
 from scheduler.models import Plan
-from workers.observers import Observers
+from workers.metrics_access import MetricsAccess
 
 
 def health(request: HttpRequest) -> JsonResponse:
-    """200 while database and Redis answer, else 503; says to viewers and observers which does not, and what failed
-    lately though both do."""
+    """200 while database and Redis answer, else 503; viewers and permitted addresses read which does not, and what
+    failed lately though both do."""
     checks = {}
     for name, probe in (("database", _database), ("redis", lambda: live.client().ping())):
         started = time.perf_counter()
@@ -44,9 +44,9 @@ def health(request: HttpRequest) -> JsonResponse:
 
 
 def _may_see_more(request: HttpRequest) -> bool:
-    """Whether the caller has the role for metrics, by session or token, or an observer's address."""
+    """Whether the caller has the role for metrics, by session or token, or a permitted address."""
     # Django has checked the host's name, and proxies that are trusted have told the caller's address.
-    if Observers.of(settings.NEREUS).includes(address(request)):
+    if MetricsAccess.of(settings.NEREUS).includes(address(request)):
         return True
     try:
         token = token_of(request.headers.get("authorization", "").encode("latin-1", "replace"))
@@ -96,7 +96,7 @@ REGISTRY.register(ControlPlaneCollector())
 
 
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Prometheus metrics, for viewers (``authorization`` in Prometheus' configuration) and observers' addresses."""
+    """Prometheus metrics, for viewers (``authorization`` in Prometheus' configuration) and permitted addresses."""
     if not _may_see_more(request):
         refused = problems.render(401, "Metrics need an API token or session with the role viewer.")
         refused["WWW-Authenticate"] = 'Bearer realm="nereus"'

@@ -101,7 +101,7 @@ def console(tmp_path_factory) -> Iterator[RunningAppliance]:
 
 def _answers(appliance: RunningAppliance) -> bool:
     with contextlib.suppress(httpx.HTTPError):
-        return httpx.get(f"{appliance.console}/health/live").status_code == 200
+        return httpx.get(f"{appliance.console}/health/live", timeout=60).status_code == 200
     return False
 
 
@@ -175,10 +175,14 @@ def test_forwarding_headers_of_others_are_not_believed(console):
     try:
         eventually(lambda: _serves(port), why="the web process listens")
         url, forwarded = f"http://127.0.0.1:{port}", {"X-Forwarded-For": "198.51.100.1", "X-Forwarded-Proto": "https"}
-        eventually(lambda: httpx.get(f"{url}/health/live").status_code == 200)
-        assert "strict-transport-security" not in httpx.get(f"{url}/login/", headers=forwarded).headers
-        assert httpx.get(f"{url}/metrics", headers=forwarded).status_code == 200, "from this box, whatever it says"
+        eventually(lambda: httpx.get(f"{url}/health/live", timeout=60).status_code == 200)
+        assert "strict-transport-security" not in httpx.get(f"{url}/login/", headers=forwarded, timeout=60).headers
+        assert httpx.get(f"{url}/metrics", headers=forwarded, timeout=60).status_code == 200, (
+            "from this box, whatever it says"
+        )
     finally:
         web.terminate()
         web.wait(60)
-    assert httpx.get(f"{console.console}/metrics", headers=forwarded).status_code == 401, "the trusted proxy says so"
+    assert httpx.get(f"{console.console}/metrics", headers=forwarded, timeout=60).status_code == 401, (
+        "the trusted proxy says so"
+    )

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workers import log
+from workers.metrics_access import LOOPBACK, MetricsAccess
 from workers.net.grpc import GrpcServer
 from workers.net.http1 import HttpServer
 from workers.net.limits import GrpcLimits, Http1Limits, Http2Limits
-from workers.observers import LOOPBACK, Observers
 from workers.protocol.control import FromMember, GatewayConfig
 from workers.protocol.fronts import FrontStats
 from workers.protocol.gateways import CoreStatus
@@ -84,7 +84,7 @@ class GatewayOptions:
     query may have; ``max_body_bytes``: the largest HTTP body or gRPC message; ``max_json_bytes``: of its
     JSON; ``address_connections``: of one peer address to each port; ``siblings``: None where front and
     core are one process; ``admin_socket``: where this process alone is asked for metrics and pinged;
-    ``http_tls``, ``grpc_tls``: contexts of the two addresses, None: without TLS; ``observers``: who may read
+    ``http_tls``, ``grpc_tls``: contexts of the two addresses, None: without TLS; ``access``: who may read
     operating figures."""
 
     name: str
@@ -102,7 +102,7 @@ class GatewayOptions:
     admin_socket: Path | None = None
     http_tls: ssl.SSLContext | None = None
     grpc_tls: ssl.SSLContext | None = None
-    observers: Observers = LOOPBACK
+    access: MetricsAccess = LOOPBACK
 
 
 async def _listen(
@@ -184,7 +184,7 @@ class FrontProcess:
         self._admin = AdminSocket(options.admin_socket, self._page) if options.admin_socket is not None else None
         self._parsing = Parsing(lambda: self._front.catalog, options.max_body_bytes)
         sizes = BodySizes(lambda: accounts.limits.query_rows, options.max_body_bytes, options.max_json_bytes)
-        pages = OpenPages(self._metadata, self._metrics, options.observers)
+        pages = OpenPages(self._metadata, self._metrics, options.access)
         rest = Rest(self._front, self._metadata, self._metrics, sizes, self._parsing, pages)
         self._http = HttpServer(rest, _http_limits(options))
         rpc = Rpc(self._front, self._metadata, self._metrics, sizes, self._parsing)

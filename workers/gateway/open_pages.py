@@ -1,4 +1,4 @@
-"""Pages that need no key: readiness for all, and operating figures for observers."""
+"""Pages that need no key: readiness for all, and operating figures for permitted addresses."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from workers.metrics_access import REFUSAL, MetricsAccess
 from workers.net.http1 import Exchange, Response
-from workers.observers import REFUSAL, Observers
 
 from .errors import Forbidden
 from .metadata import Metadata
@@ -25,10 +25,10 @@ PAGE_SHARE = 0.1
 class OpenPages:
     """Answers requests for them."""
 
-    def __init__(self, metadata: Metadata, metrics: GatewayMetrics, observers: Observers):
+    def __init__(self, metadata: Metadata, metrics: GatewayMetrics, access: MetricsAccess):
         self._metadata = metadata
         self._metrics = metrics
-        self._observers = observers
+        self._access = access
         #: the metrics, and until when they are good enough
         self._page, self._page_until = b"", 0.0
 
@@ -43,27 +43,27 @@ class OpenPages:
         exchange.respond(*_json(400 if why else 200, {"ready": False, "error": why} if why else {"ready": True}))
 
     def health(self, exchange: Exchange) -> None:
-        """``/health``: one word for those who are no observers."""
+        """``/health``: one word where the figures are not permitted."""
         found = self._metadata.health()
-        if not self._may_observe(exchange):
+        if not self._permits(exchange):
             found = {"status": found["status"]}
         exchange.respond(*_json(200, found))
 
     def metrics(self, exchange: Exchange) -> None:
         """``/metrics``. Raises Forbidden."""
-        if not self._may_observe(exchange):
+        if not self._permits(exchange):
             raise Forbidden(REFUSAL)
         now = time.monotonic()
         if now > self._page_until:
             self._metadata.refresh_metrics()
             self._page = self._metrics.text()
             done = time.monotonic()
-            # Observers may ask as often as they like.
+            # MetricsAccess may ask as often as they like.
             self._page_until = done + (done - now) / PAGE_SHARE
         exchange.respond(200, [_TEXT], [self._page])
 
-    def _may_observe(self, exchange: Exchange) -> bool:
-        return self._observers.permit(exchange.connection.peer, exchange.head.headers)
+    def _permits(self, exchange: Exchange) -> bool:
+        return self._access.permit(exchange.connection.peer, exchange.head.headers)
 
 
 def _json(status: int, body: Mapping[str, Any]) -> Response:

@@ -11,7 +11,7 @@ import signal
 import sys
 
 from .. import descriptors, disk, log
-from ..observers import Observers
+from ..metrics_access import MetricsAccess
 from ..settings import Settings, SettingsError
 from . import devices, http
 from .daemon import NodeDaemon
@@ -60,7 +60,7 @@ async def _serve(settings: Settings, found, listener) -> int:
     stopping = asyncio.create_task(stop.wait())
     parts = [
         asyncio.create_task(daemon.run()),
-        asyncio.create_task(http.serve(daemon, listener, Observers.of(settings))),
+        asyncio.create_task(http.serve(daemon, listener, MetricsAccess.of(settings))),
     ]
     await asyncio.wait([stopping, *parts], return_when=asyncio.FIRST_COMPLETED)
     code = 0

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from .. import log
+from ..metrics_access import LOOPBACK, REFUSAL, MetricsAccess
 from ..net.http1 import Exchange, HttpServer, RequestHead, Response
 from ..net.limits import Http1Limits
-from ..observers import LOOPBACK, REFUSAL, Observers
 from ..settings import Address
 from .metrics import NodeMetrics
 
@@ -29,9 +29,9 @@ GRACE_S = 1.0
 class NodePages:
     """The requests' handler; its paths are few enough to need no framework."""
 
-    def __init__(self, daemon: NodeDaemon, observers: Observers):
+    def __init__(self, daemon: NodeDaemon, access: MetricsAccess):
         self._daemon = daemon
-        self._observers = observers
+        self._access = access
         self._metrics = NodeMetrics(daemon)
         self._log = log.get("http")
         self._answering: dict[Exchange, asyncio.Task] = {}
@@ -56,11 +56,11 @@ class NodePages:
 
     async def _answer(self, exchange: Exchange) -> None:
         try:
-            observer = self._observers.permit(exchange.connection.peer, exchange.head.headers)
+            permitted = self._access.permit(exchange.connection.peer, exchange.head.headers)
             if exchange.head.target == b"/health":
-                told = self.health() if observer else {"status": self.health()["status"]}
+                told = self.health() if permitted else {"status": self.health()["status"]}
                 response = _page(b"application/json", msgspec.json.encode(told))
-            elif not observer:
+            elif not permitted:
                 response = _problem(403, REFUSAL)
             else:
                 response = _page(b"text/plain; version=0.0.4; charset=utf-8", (await self._metrics.page()).encode())
@@ -112,9 +112,9 @@ def listen(address: Address) -> socket.socket:
     return listener
 
 
-async def serve(daemon: NodeDaemon, listener: socket.socket, observers: Observers = LOOPBACK) -> None:
+async def serve(daemon: NodeDaemon, listener: socket.socket, access: MetricsAccess = LOOPBACK) -> None:
     """Answer requests until cancelled."""
-    server = HttpServer(NodePages(daemon, observers), LIMITS)
+    server = HttpServer(NodePages(daemon, access), LIMITS)
     await server.start_at(listener)
     try:
         await asyncio.get_running_loop().create_future()

@@ -19,7 +19,7 @@ REFUSAL = "metrics: not for this address, host name or proxy; NEREUS_METRICS_FRO
 _FORWARDED = (b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip")
 
 
-class Observers:
+class MetricsAccess:
     """Decides by a request's peer and headers.
 
     Args:
@@ -32,7 +32,7 @@ class Observers:
         self._names = {name.lower().rstrip(".") for name in names if name}
 
     @classmethod
-    def of(cls, settings: Settings) -> Observers:
+    def of(cls, settings: Settings) -> MetricsAccess:
         """Those of this box."""
         own = os.uname().nodename
         return cls(settings.metrics_from, ("localhost", own, f"{own}.local", *settings.host_names))
@@ -66,7 +66,7 @@ class Observers:
 
 
 #: of a box whose settings are not known
-LOOPBACK = Observers(("127.0.0.0/8", "::1"), ("localhost",))
+LOOPBACK = MetricsAccess(("127.0.0.0/8", "::1"), ("localhost",))
 
 
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from workers.observers import Observers
+from workers.metrics_access import MetricsAccess
 from workers.settings import Settings, SettingsError
 
 
-def observers(**given: str) -> Observers:
-    return Observers.of(Settings.from_environ({f"NEREUS_{name}": value for name, value in given.items()}))
+def access(**given: str) -> MetricsAccess:
+    return MetricsAccess.of(Settings.from_environ({f"NEREUS_{name}": value for name, value in given.items()}))
 
 
 @pytest.mark.parametrize(
@@ -35,18 +35,18 @@ def observers(**given: str) -> Observers:
     ],
 )
 def test_by_default_this_box_under_its_own_names(peer, host, permitted):
-    ours = observers(PUBLIC_URL="https://box.example.com", ALLOWED_HOSTS=".example.org")
+    ours = access(PUBLIC_URL="https://box.example.com", ALLOWED_HOSTS=".example.org")
     assert ours.permit(peer, {} if host is None else {b"host": host}) is permitted
 
 
 @pytest.mark.parametrize("header", [b"x-forwarded-for", b"forwarded", b"via", b"x-real-ip"])
 def test_requests_that_a_proxy_passed_on_are_strangers(header):
-    assert not observers().permit("127.0.0.1", {b"host": b"localhost", header: b"x"})
+    assert not access().permit("127.0.0.1", {b"host": b"localhost", header: b"x"})
 
 
 def test_a_monitoring_system_is_listed_by_its_address():
-    ours = observers(METRICS_FROM="10.1.0.0/16, fd00::7")
+    ours = access(METRICS_FROM="10.1.0.0/16, fd00::7")
     for peer, permitted in (("10.1.2.3", True), ("fd00::7", True), ("10.2.0.1", False), ("127.0.0.1", False)):
         assert ours.permit(peer, {b"host": b"10.1.0.1:8000"}) is permitted
     with pytest.raises(SettingsError, match=r"NEREUS_METRICS_FROM='box': must be IP addresses or networks"):
-        observers(METRICS_FROM="box")
+        access(METRICS_FROM="box")

@@ -120,7 +120,11 @@ def proxied(request, console, tmp_path):
         text = NGINX.format(folder=tmp_path, port=port, console=behind, certificate=issued.certificate, key=issued.key)
         (tmp_path / "nginx.conf").write_text(text)
         process = subprocess.Popen(["nginx", "-c", str(tmp_path / "nginx.conf"), "-e", str(tmp_path / "error.log")])
-        stop = process.terminate
+
+        def stop() -> None:
+            process.terminate()
+            process.wait(60)
+
     trust = ssl.create_default_context(cafile=authority.file)
     with httpx.Client(base_url=f"https://localhost:{port}", verify=trust, timeout=60) as client:
         eventually(lambda: _serves(port), why="the proxy listens")

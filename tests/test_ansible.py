@@ -172,14 +172,11 @@ def test_releases_lie_side_by_side_and_a_link_is_switched(box):
     assert not (box.current / "gone").exists()
     assert (box.prefix / "previous").readlink().name == first
 
-    # Neither settings nor code that cannot be used replace what is in use.
+    # What cannot be used does not replace what is in use.
     in_use = (box.current / "settings.env").read_text()
     refused = box.play(nereus_settings={"NEREUS_HEADROOM": "9"})
     assert refused.returncode != 0
     assert "NEREUS_HEADROOM='9': must be a number from 1 to 3" in refused.stdout
-    box.commit("1.2", **{"appliance/urls.py": "raise RuntimeError('a release that does not start')\n"})
-    refused = box.play(nereus_settings=settings)
-    assert refused.returncode != 0 and "a release that does not start" in refused.stdout
     assert box.current.readlink().name == second and (box.current / "settings.env").read_text() == in_use
 
     succeeded(box.play("rollback.yml"))
@@ -193,7 +190,7 @@ def test_old_releases_are_deleted_but_for_those_in_use_and_before(box):
     assert "would be installed" in succeeded(box.play("site.yml", "--check", nereus_home=str(box.folder / "none")))
     assert not (box.folder / "none").exists()
     for number in range(3):
-        box.commit(f"2.{number}", **{"appliance/urls.py": (ROOT / "appliance" / "urls.py").read_text()})
+        box.commit(f"2.{number}", number=str(number))
         succeeded(box.play(nereus_keep=0, nereus_backup=False))
     assert {name.partition("-")[0] for name in box.releases} == {"2.1", "2.2"}
     assert changed(box.play("site.yml", "--check", nereus_keep=0)) == 0
@@ -202,6 +199,10 @@ def test_old_releases_are_deleted_but_for_those_in_use_and_before(box):
     assert box.current.readlink().name == named
     refused = box.play("rollback.yml", nereus_release="0.1-none")
     assert refused.returncode != 0 and "0.1-none is not installed" in refused.stdout
+    box.commit("2.3", **{"appliance/urls.py": "raise RuntimeError('a release that does not start')\n"})
+    refused = box.play(nereus_backup=False)
+    assert refused.returncode != 0 and "a release that does not start" in refused.stdout
+    assert box.current.readlink().name == named
 
 
 def render(template: str, target: Path, mode: str = "0644", **variables) -> Path:
@@ -259,10 +260,8 @@ def test_settings_are_read_as_they_were_written(box, tmp_path):
 @pytest.mark.parametrize(
     ("variables", "reason"),
     [
-        ({"nereus_settings": {"NEREUS X": "1"}}, "NEREUS X"),
-        ({"nereus_settings": {"NEREUS_HOME": "a\nb"}}, "NEREUS_HOME"),
+        ({"nereus_settings": {"NEREUS X": "1", "NEREUS_HTTP": "a\nb"}}, "NEREUS X, NEREUS_HTTP"),
         ({"nereus_tls_cert": "/etc/box.pem"}, "nereus_tls_cert and nereus_tls_key belong together"),
-        ({"nereus_archive": "/none.tar.gz"}, "nereus_archive must be a file"),
         ({"nereus_systemd": True, "nereus_home": "/home/nereus"}, "outside of /home"),
         ({"nereus_keep": "many"}, "nereus_keep"),
     ],

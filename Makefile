@@ -11,9 +11,9 @@ PARALLEL := $(addprefix tests/,allocation backups baselines benchmarks console c
 	executor frames fuzz gateway net node pressure published registry repairs simulation sizes v2 wild \
 	appliance/test_secrets.py faults/test_checker.py \
 	test_ansible.py test_certificates.py test_connections.py test_descriptors.py test_docs.py test_log.py \
-	test_settings.py test_version.py)
+	test_metrics_access.py test_sbom.py test_settings.py test_version.py)
 
-.PHONY: install demo run test test-long bench evaluation lint clean
+.PHONY: install demo run test test-long bench evaluation sbom release lint clean
 
 install: $(VENV)/.installed
 
@@ -49,6 +49,15 @@ bench: $(VENV)/.installed-dev
 
 evaluation: install
 	$(BIN)/python -m benchmarks evaluation
+
+# dist/sbom.cdx.json (CycloneDX) and dist/versions.txt, of what requirements.txt installed here.
+sbom: install
+	$(BIN)/python -m appliance.sbom dist
+
+# dist/nereus-VERSION.tar.gz: what is committed, and both lists. Ansible installs it (nereus_archive).
+release: sbom
+	git archive --format=tar.gz --add-file=dist/sbom.cdx.json --add-file=dist/versions.txt \
+		-o dist/nereus-$$($(BIN)/python -c 'import workers; print(workers.__version__)').tar.gz HEAD
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

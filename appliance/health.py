@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from django.conf import settings
 from django.db import DatabaseError, connection
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import path
@@ -14,7 +15,7 @@ from rest_framework.exceptions import AuthenticationFailed
 
 from registry.access import table
 from registry.access.roles import caller_role
-from registry.access.throttles import loopback
+from registry.access.throttles import address
 from registry.api import problems
 from registry.api.authentication import token_of
 from registry.models import Application, Device, Gateway, Node, Variant
@@ -22,11 +23,12 @@ from scheduler import live, troubles
 from scheduler.models import Plan
 from scheduler.repairs import listing
 from scheduler.repairs.repair import Severity
+from workers.metrics_access import MetricsAccess
 
 
 def health(request: HttpRequest) -> JsonResponse:
-    """200 while database and Redis answer, else 503; says to viewers, and on this box, which does not, and what failed
-    lately though both do."""
+    """200 while database and Redis answer, else 503; viewers and permitted addresses read which does not, and what
+    failed lately though both do."""
     checks = {}
     for name, probe in (("database", _database), ("redis", lambda: live.client().ping())):
         started = time.perf_counter()
@@ -44,8 +46,9 @@ def health(request: HttpRequest) -> JsonResponse:
 
 
 def _may_see_more(request: HttpRequest) -> bool:
-    """Whether the caller has the role for metrics, by session or token, or is on this box."""
-    if loopback(request):
+    """Whether the caller has the role for metrics, by session or token, or a permitted address."""
+    # Django has checked the host's name, and proxies that are trusted have told the caller's address.
+    if MetricsAccess.of(settings.NEREUS).includes(address(request)):
         return True
     try:
         token = token_of(request.headers.get("authorization", "").encode("latin-1", "replace"))
@@ -100,7 +103,7 @@ REGISTRY.register(ControlPlaneCollector())
 
 
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Prometheus metrics, for viewers (``authorization`` in Prometheus' configuration) and on this box."""
+    """Prometheus metrics, for viewers (``authorization`` in Prometheus' configuration) and permitted addresses."""
     if not _may_see_more(request):
         refused = problems.render(401, "Metrics need an API token or session with the role viewer.")
         refused["WWW-Authenticate"] = 'Bearer realm="nereus"'

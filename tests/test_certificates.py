@@ -11,7 +11,7 @@ import pytest
 from cryptography import x509
 
 from tests.authority import Authority
-from workers import tls
+from workers import certificates, disk, tls
 from workers.certificates import CertificateError, OwnCertificate, box_names, names_of
 from workers.settings import Settings
 
@@ -166,3 +166,78 @@ def test_what_is_no_pair_names_the_settings(tmp_path):
     one, two = authority.issue("one", "a"), authority.issue("two", "a")
     with pytest.raises(CertificateError, match=r"NEREUS_TLS_CERT=.*one\.pem, NEREUS_TLS_KEY=.*two-key\.pem: must be"):
         tls.prepare(settings(tmp_path, TLS_CERT=str(one.certificate), TLS_KEY=str(two.key)))
+
+
+def serve_and_trust(home) -> tuple[tls.ServerIdentity, ssl.SSLContext]:
+    """A server, and a client that was given the authority's file now."""
+    chosen = settings(home, TLS="on")
+    return tls.ServerIdentity(chosen), ssl.create_default_context(cafile=tls.own(chosen).authority_file)
+
+
+def test_a_rotated_certificate_has_another_key_and_the_same_authority(tmp_path):
+    server, client = serve_and_trust(tmp_path)
+    first = handshake(server.context, client)
+    key = tls.own(settings(tmp_path)).server_file.read_bytes()
+    tls.rotate_own(settings(tmp_path, TLS="on"), authority=False)
+    assert handshake(server.context, client) == first, "until the files are looked at"
+    assert server.refresh() and handshake(server.context, client) != first
+    assert tls.own(settings(tmp_path)).server_file.read_bytes()[:200] != key[:200]
+    assert not server.refresh()
+
+
+def test_clients_of_the_authority_before_and_of_the_new_one_are_served(tmp_path):
+    server, before = serve_and_trust(tmp_path)
+    tls.rotate_own(settings(tmp_path, TLS="on"), authority=True)
+    assert server.refresh()
+    again, after = serve_and_trust(tmp_path)
+    assert handshake(server.context, before) == handshake(server.context, after) == handshake(again.context, before)
+    assert before.get_ca_certs() != after.get_ca_certs()
+    # An authority that was replaced twice is not trusted for ever.
+    tls.rotate_own(settings(tmp_path, TLS="on"), authority=True)
+    server.refresh()
+    assert handshake(server.context, after)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(server.context, before)
+
+
+class PowerCut(Exception):
+    pass
+
+
+@pytest.mark.parametrize("writes", range(6))
+def test_a_rotation_that_is_cut_off_is_completed_or_never_was(tmp_path, monkeypatch, writes):
+    """Before each of its files."""
+    server, before = serve_and_trust(tmp_path)
+    write, left = disk.write_private, [writes]
+
+    def until_the_cut(path, data) -> None:
+        if not left[0]:
+            raise PowerCut
+        left[0] -= 1
+        write(path, data)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(disk, "write_private", until_the_cut)
+        try:
+            tls.rotate_own(settings(tmp_path, TLS="on"), authority=True)
+        except PowerCut:
+            assert writes < 5
+    server.refresh()
+    after, new = serve_and_trust(tmp_path)
+    for context in (server.context, after.context):
+        assert handshake(context, before) and handshake(context, new)
+    assert (before.get_ca_certs() == new.get_ca_certs()) is (writes == 0)
+    assert not (tmp_path / "tls" / "authority-next.pem").exists()
+
+
+def test_a_server_that_runs_for_years_renews_its_certificate(tmp_path, monkeypatch):
+    """Long before its end, while clients go on."""
+    server, client = serve_and_trust(tmp_path)
+    began, serials = datetime.datetime.now(UTC), []
+    for year in range(25):
+        monkeypatch.setattr(certificates, "_now", lambda year=year: began + year * YEAR)
+        server.refresh()
+        end = certificate(tls.own(settings(tmp_path))).not_valid_after_utc
+        assert end - certificates._now() >= certificates.RENEW_BEFORE
+        serials.append(handshake(server.context, client))
+    assert len(set(serials)) == 5

@@ -39,6 +39,7 @@ SERVER_VALIDITY, RENEW_BEFORE = datetime.timedelta(days=3653), datetime.timedelt
 MAX_NAMES = 64
 
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_PEM = re.compile(rb"-----BEGIN [A-Z ]+-----.+?-----END [A-Z ]+-----\n", re.DOTALL)
 _DNS_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 
 
@@ -59,8 +60,12 @@ class OwnCertificate:
         self._folder = folder
         self.authority_file = folder / "authority.pem"
         self.authority_key_file = folder / "authority-key.pem"
-        #: key and certificate in one file, so that both are replaced at once
+        #: key and certificate chain in one file, so that all are replaced at once
         self.server_file = folder / "server.pem"
+        #: the authority as the one before it certifies it, for clients that know no other
+        self._cross_file = folder / "authority-cross.pem"
+        #: the next authority's key, certificate and cross certificate, from when it is whole until it is in use
+        self._next_file = folder / "authority-next.pem"
 
     def ensure(self, names: Iterable[str], now: datetime.datetime | None = None) -> bool:
         """Make what is missing, and renew the server certificate where it ends soon or lacks one of ``names``.
@@ -72,22 +77,66 @@ class OwnCertificate:
             CertificateError: the authority's files cannot be read; they are never replaced.
             OSError: the folder cannot be written.
         """
-        now = now or datetime.datetime.now(_UTC)
-        wanted = list(dict.fromkeys(name for name in map(canonical, names) if name))
+        now = now or _now()
+        wanted = _wanted(names)
         if self._good(wanted, now):
             return False
         with self._locked():
+            self._use_next()
             if self._good(wanted, now):
                 return False
-            authority = self._authority()
-            earlier = [name for name in self._names() if name not in wanted]
-            key = ec.generate_private_key(ec.SECP256R1())
-            certificate = _issue(authority, key, (wanted + earlier)[:MAX_NAMES], max(now, RELEASED) + SERVER_VALIDITY)
-            disk.write_private(self.server_file, _private(key) + _public(certificate))
+            self._issue_server(wanted, now)
         return True
+
+    def rotate(self, names: Iterable[str], authority: bool = False) -> None:
+        """Replace the server certificate with its key; servers use the new one within 10 s.
+
+        Args:
+            authority: replace the authority, too. Servers then send its certificate by the earlier one along, so that
+                clients which trust either are served.
+
+        Raises:
+            CertificateError, OSError: as :meth:`ensure`; what was there stays.
+        """
+        with self._locked():
+            self._use_next()
+            if authority:
+                self._make_next()
+                self._use_next()
+            self._issue_server(_wanted(names), _now())
+
+    def _issue_server(self, wanted: list[str], now: datetime.datetime) -> None:
+        authority = self._authority()
+        earlier = [name for name in self._names() if name not in wanted]
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate = _issue(authority, key, (wanted + earlier)[:MAX_NAMES], max(now, RELEASED) + SERVER_VALIDITY)
+        chain = _public(certificate) + (disk.read(self._cross_file) or b"")
+        disk.write_private(self.server_file, _private(key) + chain)
+
+    def _make_next(self) -> None:
+        earlier, made = self._authority(), _make_authority()
+        cross = b""
+        if earlier.certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.path_length != 0:
+            # Authorities of earlier releases may not certify others: their clients need the new file at once.
+            cross = _public(_authority_certificate(made.key, made.certificate.subject, earlier))
+        disk.write_private(self._next_file, _private(made.key) + _public(made.certificate) + cross)
+
+    def _use_next(self) -> None:
+        """Put the next authority in place; completes what was cut off."""
+        data = disk.read(self._next_file)
+        if data is None:
+            return
+        key, certificate, *cross = _PEM.findall(data)
+        disk.write_private(self._cross_file, b"".join(cross))
+        disk.write_private(self.authority_key_file, key)
+        disk.write_private(self.authority_file, certificate)
+        self._next_file.unlink()
+        disk.sync_folder(self._folder)
 
     def _good(self, wanted: list[str], now: datetime.datetime) -> bool:
         certificate = self._server()
+        if self._next_file.exists():
+            return False
         if certificate is None or certificate.not_valid_after_utc - max(now, RELEASED) < RENEW_BEFORE:
             return False
         authority = disk.read(self.authority_file)
@@ -135,26 +184,10 @@ class OwnCertificate:
         return _Authority(key, certificate)
 
     def _new_authority(self) -> _Authority:
-        key = ec.generate_private_key(ec.SECP256R1())
-        name = x509.Name(
-            [x509.NameAttribute(NameOID.COMMON_NAME, f"Nereus {os.uname().nodename[:40]} {secrets.token_hex(4)}")]
-        )
-        certificate = (
-            x509.CertificateBuilder()
-            .subject_name(name)
-            .issuer_name(name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(START)
-            .not_valid_after(AUTHORITY_END)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(_usage("key_cert_sign", "crl_sign"), critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-            .sign(key, hashes.SHA256())
-        )
-        disk.write_private(self.authority_key_file, _private(key))
-        disk.write_private(self.authority_file, _public(certificate))
-        return _Authority(key, certificate)
+        made = _make_authority()
+        disk.write_private(self.authority_key_file, _private(made.key))
+        disk.write_private(self.authority_file, _public(made.certificate))
+        return made
 
     @contextmanager
     def _locked(self):
@@ -201,6 +234,43 @@ def names_of(certificate: x509.Certificate) -> list[str]:
         return []
     dns = extension.get_values_for_type(x509.DNSName)
     return [*dns, *map(str, extension.get_values_for_type(x509.IPAddress))]
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(_UTC)
+
+
+def _wanted(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(name for name in map(canonical, names) if name))
+
+
+def _make_authority() -> _Authority:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name(
+        [x509.NameAttribute(NameOID.COMMON_NAME, f"Nereus {os.uname().nodename[:40]} {secrets.token_hex(4)}")]
+    )
+    return _Authority(key, _authority_certificate(key, name, None))
+
+
+def _authority_certificate(
+    key: ec.EllipticCurvePrivateKey, name: x509.Name, issuer: _Authority | None
+) -> x509.Certificate:
+    """An authority's certificate, by itself or by ``issuer``. It may certify its successor and servers."""
+    signing = issuer.key if issuer is not None else key
+    return (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(issuer.certificate.subject if issuer is not None else name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(START)
+        .not_valid_after(AUTHORITY_END)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=1 if issuer is None else 0), critical=True)
+        .add_extension(_usage("key_cert_sign", "crl_sign"), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()), critical=False)
+        .sign(signing, hashes.SHA256())
+    )
 
 
 def _issue(

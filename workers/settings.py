@@ -59,7 +59,7 @@ class Settings:
     """Your certificate with its chain, PEM (``NEREUS_TLS_CERT``); empty: one of the appliance's own authority,
     ``tls/authority.pem`` in ``NEREUS_HOME``. A replaced file is used within 10 s."""
     tls_key: Path | None
-    """The key of ``NEREUS_TLS_CERT``, PEM without a passphrase (``NEREUS_TLS_KEY``)."""
+    """The key of that certificate, PEM without a passphrase (``NEREUS_TLS_KEY``)."""
     ca_file: Path | None
     """Authorities that outgoing connections trust instead of the system's, PEM (``NEREUS_CA_FILE``): control plane,
     Redis, PostgreSQL."""
@@ -68,6 +68,9 @@ class Settings:
     trusted_proxies: tuple[str, ...]
     """Proxies whose ``X-Forwarded-For`` and ``X-Forwarded-Proto`` the console believes (``NEREUS_TRUSTED_PROXIES``):
     addresses or networks, comma separated."""
+    metrics_from: tuple[str, ...]
+    """Who may read `/metrics` and all of `/health` without a key (``NEREUS_METRICS_FROM``), at gateway, node and
+    console: addresses or networks, comma separated. Others get one word of `/health`."""
     cpu_devices: str
     """How CPU cores become devices (``NEREUS_CPU_DEVICES``): ``auto``, ``none``, ``2x1`` or ``0-1;2,3``."""
     device_memory_share: float
@@ -161,6 +164,7 @@ class Settings:
             ca_file=read.file("CA_FILE"),
             public_url=read.public_url(),
             trusted_proxies=read.addresses("TRUSTED_PROXIES", "127.0.0.1,::1"),
+            metrics_from=read.addresses("METRICS_FROM", "127.0.0.0/8,::1"),
             cpu_devices=read.cores("CPU_DEVICES", "auto"),
             device_memory_share=read.number("DEVICE_MEMORY_SHARE", 0.9, 0.1, 1.0),
             gpu=read.flag("GPU", True),

@@ -79,6 +79,15 @@ def own(settings: Settings) -> OwnCertificate:
     return OwnCertificate(settings.home / "tls")
 
 
+def rotate_own(settings: Settings, authority: bool) -> None:
+    """Replace the own certificate, with ``authority`` its authority as well.
+
+    Raises:
+        CertificateError, OSError: it cannot be replaced; the present one stays.
+    """
+    own(settings).rotate([*settings.host_names, *box_names()], authority)
+
+
 def prepare(settings: Settings) -> None:
     """Make the own certificate if one is needed, and check that the one in use can be used.
 

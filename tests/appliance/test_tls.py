@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
+import subprocess
+import sys
 import time
 
 import httpx
 import pytest
+from cryptography import x509
 
-from tests.running import RunningAppliance, eventually, register, v2_request
+from tests.running import ROOT, RunningAppliance, eventually, register, v2_request
+from tests.scanning import objections
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +35,7 @@ def test_members_link_and_fetch_models_and_queries_are_answered(encrypted):
     with encrypted.inference() as client:
         eventually(lambda: client.get("/v2/models/tiny/ready").status_code == 200, why="tiny ready to serve")
         assert client.post("/v2/models/tiny/infer", json=v2_request(rows=1)).status_code == 200
-    node = httpx.get(f"{encrypted.node_http}/health", trust_env=False).json()
-    assert node["link"]["up"]
+    eventually(lambda: linked(encrypted), why="the node is linked")
     assert any(line["url"].startswith("wss://") for line in encrypted.events("link_up"))
     assert encrypted.events("fetched")
     assert f"{encrypted.home}/tls/authority.pem" in encrypted.output
@@ -78,3 +82,50 @@ def test_heads_without_end_are_refused_and_half_ones_are_closed(encrypted):
         assert half.recv(1000) == b"" and silent.recv(1000) == b""
         assert time.monotonic() - began > 1
     assert httpx.get(f"{encrypted.console}/health/", verify=encrypted.trust()).status_code == 200
+
+
+def test_the_scanner_objects_to_nothing_but_the_life_of_an_own_certificate(encrypted):
+    """At the console. It is long on purpose: a clock that is years off must not lock everybody out."""
+    (found,) = objections([port_of(encrypted)], encrypted.home / "tls" / "authority.pem")
+    assert found.keys() == {"maximum_certificate_lifespan"}
+
+
+def test_one_command_rotates_the_certificate_and_its_authority(encrypted):
+    """Web and gateway take it up; members, and clients of the authority before, go on."""
+    before = encrypted.trust()
+    first = serial(encrypted, before)
+    said = manage(encrypted, "rotate", "tls", "tls-authority")
+    assert said.returncode == 0 and "give clients the new tls/authority.pem" in said.stdout, said.stderr
+    eventually(lambda: serial(encrypted, before) != first, why="the console uses the new certificate")
+    assert serial(encrypted, encrypted.trust()) == serial(encrypted, before)
+    assert httpx.get(f"{encrypted.console}/health/", verify=encrypted.trust()).status_code == 200
+    with encrypted.inference() as client:
+        assert client.post("/v2/models/tiny/infer", json=v2_request(rows=1)).status_code == 200
+    eventually(lambda: linked(encrypted), why="the node is linked, still or again")
+
+
+def test_django_finds_nothing_to_object_to_in_a_deployment(encrypted):
+    done = manage(encrypted, "check", "--deploy", "--fail-level", "INFO")
+    assert done.returncode == 0 and "no issues" in done.stdout, done.stdout + done.stderr
+
+
+def linked(appliance) -> bool:
+    return httpx.get(f"{appliance.node_http}/health", trust_env=False).json()["link"]["up"]
+
+
+def manage(appliance, *arguments: str) -> subprocess.CompletedProcess:
+    environment = {**os.environ, **appliance.environment}
+    return subprocess.run(
+        [sys.executable, "manage.py", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+
+
+def port_of(appliance) -> int:
+    return int(appliance.console.rpartition(":")[2])
+
+
+def serial(appliance, context: ssl.SSLContext) -> int:
+    """Of the console's certificate, verified."""
+    plain = socket.create_connection(("127.0.0.1", port_of(appliance)), 60)
+    with context.wrap_socket(plain, server_hostname="127.0.0.1") as client:
+        return x509.load_der_x509_certificate(client.getpeercert(True)).serial_number

@@ -164,6 +164,16 @@ def test_health_and_metrics_need_no_key(served, path):
     assert served.http.get(path).status_code == 200
 
 
+@pytest.mark.parametrize("stranger", [{"Host": "evil.example"}, {"X-Forwarded-For": "192.0.2.1"}])
+def test_operating_figures_are_not_for_strangers(served, stranger):
+    """Nor for web pages in browsers on this box, or for those whom a proxy here lets pass."""
+    assert served.http.get("/health", headers=stranger).json() == {"status": "ready"}
+    refused = served.http.get("/metrics", headers=stranger)
+    assert refused.status_code == 403 and "NEREUS_METRICS_FROM" in refused.json()["error"]
+    assert served.http.get("/v2/health/ready", headers=stranger).status_code == 200
+    assert served.http.get("/metrics").text.count("nereus_") > 10
+
+
 def raw(served, data: bytes) -> bytes:
     """What comes back for bytes that no client library would send."""
     with socket.create_connection(("127.0.0.1", served.port), 5) as connection:

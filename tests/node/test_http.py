@@ -69,6 +69,15 @@ async def test_metrics_are_the_daemons_and_its_executors(settings, control_plane
         assert samples["nereus_node_link_up",] == 1
 
 
+async def test_figures_are_not_for_strangers(settings, control_plane):
+    async with served(settings) as (daemon, client):
+        await control_plane.until(lambda: daemon.link.up and daemon.executors["box/cpu0"].up)
+        stranger = {"Host": "evil.example"}
+        assert (await client.get("/health", headers=stranger)).json() == {"status": "ok"}
+        refused = await client.get("/metrics", headers=stranger)
+        assert refused.status_code == 403 and "NEREUS_METRICS_FROM" in refused.json()["detail"]
+
+
 async def test_metrics_do_without_an_executor_that_hangs(settings, control_plane):
     async with served(settings) as (daemon, client):
         await control_plane.until(lambda: daemon.executors["box/cpu0"].up)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workers import log
+from workers.metrics_access import LOOPBACK, MetricsAccess
 from workers.net.grpc import GrpcServer
 from workers.net.http1 import HttpServer
 from workers.net.limits import GrpcLimits, Http1Limits, Http2Limits
@@ -28,6 +29,7 @@ from .core_link import CoreLink
 from .front import Front
 from .metadata import Metadata
 from .metrics import GatewayMetrics
+from .open_pages import OpenPages
 from .parsing import Parsing
 from .remote_front import Fronts
 from .reports import Reports, merged
@@ -82,7 +84,8 @@ class GatewayOptions:
     query may have; ``max_body_bytes``: the largest HTTP body or gRPC message; ``max_json_bytes``: of its
     JSON; ``address_connections``: of one peer address to each port; ``siblings``: None where front and
     core are one process; ``admin_socket``: where this process alone is asked for metrics and pinged;
-    ``http_tls``, ``grpc_tls``: contexts of the two addresses, None: without TLS."""
+    ``http_tls``, ``grpc_tls``: contexts of the two addresses, None: without TLS; ``access``: who may read
+    operating figures."""
 
     name: str
     host: str
@@ -99,6 +102,7 @@ class GatewayOptions:
     admin_socket: Path | None = None
     http_tls: ssl.SSLContext | None = None
     grpc_tls: ssl.SSLContext | None = None
+    access: MetricsAccess = LOOPBACK
 
 
 async def _listen(
@@ -180,7 +184,8 @@ class FrontProcess:
         self._admin = AdminSocket(options.admin_socket, self._page) if options.admin_socket is not None else None
         self._parsing = Parsing(lambda: self._front.catalog, options.max_body_bytes)
         sizes = BodySizes(lambda: accounts.limits.query_rows, options.max_body_bytes, options.max_json_bytes)
-        rest = Rest(self._front, self._metadata, self._metrics, sizes, self._parsing)
+        pages = OpenPages(self._metadata, self._metrics, options.access)
+        rest = Rest(self._front, self._metadata, self._metrics, sizes, self._parsing, pages)
         self._http = HttpServer(rest, _http_limits(options))
         rpc = Rpc(self._front, self._metadata, self._metrics, sizes, self._parsing)
         self._rpc = GrpcServer(rpc, _grpc_limits(options))

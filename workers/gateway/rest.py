@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import math
-import time
 import urllib.parse
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,6 +40,7 @@ from .front import Front
 from .in_flight import Answer, InFlightQuery, Outcome
 from .metadata import Metadata
 from .metrics import GatewayMetrics
+from .open_pages import OpenPages
 from .parser_process import Parsed, ParseOrder
 from .parsing import IN_LOOP_BYTES, Parse, Parsing
 from .responses import Responses
@@ -50,8 +50,6 @@ _BINARY = (b"content-type", b"application/octet-stream")
 _TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 _encode = msgspec.json.Encoder().encode
 
-#: part of the time that rendering metrics may take
-PAGE_SHARE = 0.1
 #: bytes of any body that are parsed in the event loop
 QUICK_BYTES = 16 * 1024
 #: lists and objects in JSON, each of which takes a hundred times as long as a byte of a number
@@ -100,7 +98,13 @@ class Rest:
     """Answers :class:`~workers.net.http1.Exchange` objects."""
 
     def __init__(
-        self, front: Front, metadata: Metadata, metrics: GatewayMetrics, sizes: BodySizes, parsing: Parsing
+        self,
+        front: Front,
+        metadata: Metadata,
+        metrics: GatewayMetrics,
+        sizes: BodySizes,
+        parsing: Parsing,
+        pages: OpenPages,
     ) -> None:
         self._front = front
         self._metadata = metadata
@@ -109,18 +113,16 @@ class Rest:
         self._parsing = parsing
         self._responses = Responses(HttpTemplate, _render)
         self._answer = self._answered
-        #: the metrics, and until when they are good enough
-        self._page, self._page_until = b"", 0.0
         #: by application of one catalog
         self._readers: dict[str, HttpReader] = {}
         self._readers_of: Catalog | None = None
         get, post = ("GET", "HEAD"), ("POST",)
         #: path -> handler, without a key
         self._open: dict[tuple[str, ...], Callable] = {
-            ("v2", "health", "live"): _json(lambda _: {"live": True}),
-            ("v2", "health", "ready"): self._ready,
-            ("health",): _json(lambda _: metadata.health()),
-            ("metrics",): self._metrics_text,
+            ("v2", "health", "live"): _open(pages.live),
+            ("v2", "health", "ready"): _open(pages.ready),
+            ("health",): _open(pages.health),
+            ("metrics",): _open(pages.metrics),
         }
         #: path -> (methods, handler)
         self._fixed: dict[tuple[str, ...], tuple[tuple[str, ...], Callable]] = {
@@ -339,26 +341,10 @@ class Rest:
 
     # --- the rest ---
 
-    def _ready(self, exchange: Exchange, _: _Admitted) -> None:
-        why = self._metadata.not_ready()
-        # The protocol asks for a 4xx status, where 503 is common elsewhere.
-        body = {"ready": False, "error": why} if why else {"ready": True}
-        exchange.respond(400 if why else 200, [_JSON], [_encode(body)])
-
     def _model_ready(self, exchange: Exchange, admitted: _Admitted) -> None:
         why = self._metadata.model_not_ready(admitted.model, admitted.version)
         body = {"error": why} if why else {"name": admitted.model, "ready": True}
         exchange.respond(400 if why else 200, [_JSON], [_encode(body)])
-
-    def _metrics_text(self, exchange: Exchange, _: _Admitted) -> None:
-        now = time.monotonic()
-        if now > self._page_until:
-            self._metadata.refresh_metrics()
-            self._page = self._metrics.text()
-            done = time.monotonic()
-            # Anybody may ask, and as often as they like.
-            self._page_until = done + (done - now) / PAGE_SHARE
-        exchange.respond(200, [_TEXT], [self._page])
 
     def _index(self, exchange: Exchange, admitted: _Admitted) -> None:
         body = exchange.body
@@ -370,6 +356,10 @@ class Rest:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Invalid(f"body: {error}") from None
         exchange.respond(200, [_JSON], [_encode(self._metadata.index(wanted.ready, admitted.client))])
+
+
+def _open(page: Callable[[Exchange], None]) -> Callable[[Exchange, _Admitted], None]:
+    return lambda exchange, _: page(exchange)
 
 
 def _json(describe: Callable[[_Admitted], Any]) -> Callable[[Exchange, _Admitted], None]:

@@ -9,6 +9,7 @@ import signal
 from workers import disk, log
 from workers.certificates import CertificateError
 from workers.link import MemberLink, Membership
+from workers.metrics_access import MetricsAccess
 from workers.protocol.control import GatewayConfig, JoinGateway, ToMember
 from workers.settings import Settings
 from workers.tls import ServerIdentity, client_context
@@ -109,6 +110,7 @@ def _options(
         admin_socket=settings.gateway_socket(number),
         http_tls=http_tls.context if http_tls is not None else None,
         grpc_tls=grpc_tls.context if grpc_tls is not None else None,
+        access=MetricsAccess.of(settings),
     )
 
 

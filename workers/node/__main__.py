@@ -11,6 +11,7 @@ import signal
 import sys
 
 from .. import descriptors, disk, log
+from ..metrics_access import MetricsAccess
 from ..settings import Settings, SettingsError
 from . import devices, http
 from .daemon import NodeDaemon
@@ -57,7 +58,10 @@ async def _serve(settings: Settings, found, listener) -> int:
         loop.add_signal_handler(number, stop.set)
     daemon = NodeDaemon(settings, found)
     stopping = asyncio.create_task(stop.wait())
-    parts = [asyncio.create_task(daemon.run()), asyncio.create_task(http.serve(daemon, listener))]
+    parts = [
+        asyncio.create_task(daemon.run()),
+        asyncio.create_task(http.serve(daemon, listener, MetricsAccess.of(settings))),
+    ]
     await asyncio.wait([stopping, *parts], return_when=asyncio.FIRST_COMPLETED)
     code = 0
     if not stop.is_set():

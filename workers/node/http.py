@@ -10,6 +10,7 @@ import msgspec
 
 from .. import log
 from ..addresses import Address
+from ..metrics_access import LOOPBACK, REFUSAL, MetricsAccess
 from ..net.http1 import Exchange, HttpServer, RequestHead, Response
 from ..net.limits import Http1Limits
 from .metrics import NodeMetrics
@@ -28,8 +29,9 @@ GRACE_S = 1.0
 class NodePages:
     """The requests' handler; its paths are few enough to need no framework."""
 
-    def __init__(self, daemon: NodeDaemon):
+    def __init__(self, daemon: NodeDaemon, access: MetricsAccess):
         self._daemon = daemon
+        self._access = access
         self._metrics = NodeMetrics(daemon)
         self._log = log.get("http")
         self._answering: dict[Exchange, asyncio.Task] = {}
@@ -54,8 +56,12 @@ class NodePages:
 
     async def _answer(self, exchange: Exchange) -> None:
         try:
+            permitted = self._access.permit(exchange.connection.peer, exchange.head.headers)
             if exchange.head.target == b"/health":
-                response = _page(b"application/json", msgspec.json.encode(self.health()))
+                told = self.health() if permitted else {"status": self.health()["status"]}
+                response = _page(b"application/json", msgspec.json.encode(told))
+            elif not permitted:
+                response = _problem(403, REFUSAL)
             else:
                 response = _page(b"text/plain; version=0.0.4; charset=utf-8", (await self._metrics.page()).encode())
         except Exception as error:
@@ -106,9 +112,9 @@ def listen(address: Address) -> socket.socket:
     return listener
 
 
-async def serve(daemon: NodeDaemon, listener: socket.socket) -> None:
+async def serve(daemon: NodeDaemon, listener: socket.socket, access: MetricsAccess = LOOPBACK) -> None:
     """Answer requests until cancelled."""
-    server = HttpServer(NodePages(daemon), LIMITS)
+    server = HttpServer(NodePages(daemon, access), LIMITS)
     await server.start_at(listener)
     try:
         await asyncio.get_running_loop().create_future()

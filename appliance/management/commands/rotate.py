@@ -12,6 +12,8 @@ from django.db import transaction
 from appliance.secrets import credentials, replace_secret_key, save_credentials
 from registry import events
 from registry.models import ApiKey, ApiToken, Gateway, JoinToken, Node, hash_secret, new_secret
+from workers import tls
+from workers.certificates import CertificateError
 
 #: what can be rotated, and what follows from it
 SECRETS = {
@@ -21,6 +23,8 @@ SECRETS = {
     "join-token": "the join token of credentials.json; local members use it from the next start on",
     "members": "credentials of nodes and gateways: they join again with their join token when they next connect",
     "signing-key": "Django's signing key: everybody signs in again, once the appliance was started again",
+    "tls": "key and certificate of the appliance's own (tls/server.pem), in use within 10 s",
+    "tls-authority": "the authority of the own certificate, and that: give clients the new tls/authority.pem",
 }
 
 
@@ -42,6 +46,7 @@ class Command(BaseCommand):
             what = f"{', '.join(wrong)}: not a secret; " if wrong else ""
             raise CommandError(f"{what}name what to rotate, or --all: {', '.join(SECRETS)}")
         home = settings.NEREUS.home
+        names = _with_certificate(names, insist=not options["all"])
         known = credentials(home)
         made = _rotate_rows(names, known)
         if made:
@@ -49,8 +54,33 @@ class Command(BaseCommand):
             save_credentials(home, {**known, **made})
         if "signing-key" in names:
             replace_secret_key(home)
+        if {"tls", "tls-authority"} & set(names):
+            _rotate_certificate("tls-authority" in names)
         for name in names:
             self.stdout.write(f"rotated {name}: {SECRETS[name]}")
+
+
+def _with_certificate(names: list[str], insist: bool) -> list[str]:
+    """The names without those of a certificate that this appliance does not use; ``insist``: they were asked for."""
+    values = settings.NEREUS
+    if values.tls_used and values.tls_cert is None:
+        return names
+    asked = [name for name in names if name.startswith("tls")]
+    if asked and insist:
+        why = (
+            f"NEREUS_TLS_CERT={values.tls_cert} is yours: replace the files, they are in use within 10 s"
+            if values.tls_cert is not None
+            else "no address of this appliance uses TLS (NEREUS_TLS)"
+        )
+        raise CommandError(f"{', '.join(asked)}: {why}")
+    return [name for name in names if name not in asked]
+
+
+def _rotate_certificate(authority: bool) -> None:
+    try:
+        tls.rotate_own(settings.NEREUS, authority)
+    except (CertificateError, OSError) as error:
+        raise CommandError(str(error)) from None
 
 
 @transaction.atomic

@@ -52,8 +52,10 @@ def _default(name: str, value: object) -> str:
         return "`1`" if value else "`0`"
     if name.endswith("_MB"):
         return f"`{value // (1024 * 1024)}`"
-    if value in ("", ()):
+    if value in ("", (), None):
         return ""
+    if isinstance(value, tuple):
+        return f"`{','.join(value)}`"
     return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
 
 

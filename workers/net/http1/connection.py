@@ -85,6 +85,12 @@ class HttpConnection(asyncio.Protocol):
         self._opened_at = self.touched = time.monotonic()
 
     @property
+    def peer(self) -> str:
+        """The client's address as it is; empty: it is gone."""
+        found = self._transport.get_extra_info("peername") if self._transport is not None else None
+        return found[0] if isinstance(found, tuple) else ""
+
+    @property
     def held_bytes(self) -> int:
         """Bytes of the server's buffer that this connection holds."""
         return self._reading_bytes + self._waiting_bytes

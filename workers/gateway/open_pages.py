@@ -1,0 +1,70 @@
+"""Pages that need no key: readiness for all, and operating figures for permitted addresses."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from workers.metrics_access import REFUSAL, MetricsAccess
+from workers.net.http1 import Exchange, Response
+
+from .errors import Forbidden
+from .metadata import Metadata
+from .metrics import GatewayMetrics
+
+_JSON = (b"content-type", b"application/json")
+_TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+
+#: part of the time that rendering metrics may take
+PAGE_SHARE = 0.1
+
+
+class OpenPages:
+    """Answers requests for them."""
+
+    def __init__(self, metadata: Metadata, metrics: GatewayMetrics, access: MetricsAccess):
+        self._metadata = metadata
+        self._metrics = metrics
+        self._access = access
+        #: the metrics, and until when they are good enough
+        self._page, self._page_until = b"", 0.0
+
+    def live(self, exchange: Exchange) -> None:
+        """``/v2/health/live``."""
+        exchange.respond(*_json(200, {"live": True}))
+
+    def ready(self, exchange: Exchange) -> None:
+        """``/v2/health/ready``."""
+        why = self._metadata.not_ready()
+        # The protocol asks for a 4xx status, where 503 is common elsewhere.
+        exchange.respond(*_json(400 if why else 200, {"ready": False, "error": why} if why else {"ready": True}))
+
+    def health(self, exchange: Exchange) -> None:
+        """``/health``: one word where the figures are not permitted."""
+        found = self._metadata.health()
+        if not self._permits(exchange):
+            found = {"status": found["status"]}
+        exchange.respond(*_json(200, found))
+
+    def metrics(self, exchange: Exchange) -> None:
+        """``/metrics``. Raises Forbidden."""
+        if not self._permits(exchange):
+            raise Forbidden(REFUSAL)
+        now = time.monotonic()
+        if now > self._page_until:
+            self._metadata.refresh_metrics()
+            self._page = self._metrics.text()
+            done = time.monotonic()
+            # MetricsAccess may ask as often as they like.
+            self._page_until = done + (done - now) / PAGE_SHARE
+        exchange.respond(200, [_TEXT], [self._page])
+
+    def _permits(self, exchange: Exchange) -> bool:
+        return self._access.permit(exchange.connection.peer, exchange.head.headers)
+
+
+def _json(status: int, body: Mapping[str, Any]) -> Response:
+    return status, [_JSON], [msgspec.json.encode(body)]

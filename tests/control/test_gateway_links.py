@@ -10,7 +10,7 @@ from asgiref.testing import ApplicationCommunicator
 
 from registry.models import JoinToken, hash_secret
 from scheduler.control.bursts import TotalArrivals
-from scheduler.members.consumers import GatewayConsumer
+from scheduler.members.gateway_consumer import GatewayConsumer
 from workers.protocol import control
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]

@@ -9,7 +9,8 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from workers.settings import SettingsError, is_loopback
+from workers.addresses import is_loopback
+from workers.settings import SettingsError
 
 
 def postgresql(url: str, ca_file: Path | None) -> dict:

@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from tests.running import ROOT
-from workers.settings import NAME, Settings, SettingsError
+from workers.environ import NAME
+from workers.settings import Settings, SettingsError
 
 BAD = [
     ("HTTP", "8000", "HOST:PORT"),

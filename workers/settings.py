@@ -9,8 +9,6 @@ Control plane and data plane share this module; it imports neither Django nor an
 
 from __future__ import annotations
 
-import difflib
-import ipaddress
 import os
 import re
 from collections.abc import Mapping
@@ -21,253 +19,19 @@ from urllib.parse import urlsplit
 import msgspec
 
 from . import disk
-from .dispatch import stacks
+from .addresses import Address
+from .environ import PREFIX, Reader, SettingsError
 
-PREFIX = "NEREUS_"
 #: A unix socket's path must fit into ``sockaddr_un.sun_path``, its closing NUL included.
 SOCKET_PATH_LIMIT = 107
-
-
-class SettingsError(Exception):
-    """One or more environment variables cannot be used; ``problems`` has a line for each."""
-
-    def __init__(self, problems: list[str]):
-        super().__init__("\n".join(problems))
-        self.problems = problems
-
-
 #: gateway processes on one box, at most
 MAX_GATEWAYS = 64
-#: what nodes, applications and variants may be called
-NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
 
 
 def _host_name() -> str:
     """This box's host name, as far as it can be a node's."""
     name = re.sub(r"[^A-Za-z0-9._-]", "-", os.uname().nodename)[:63].lstrip("._-")
     return name or "node"
-
-
-class Address(msgspec.Struct, frozen=True):
-    """Where a TCP server listens, with TLS or without."""
-
-    host: str
-    port: int
-    tls: bool = False
-
-    def __str__(self) -> str:
-        return f"{_bracketed(self.host)}:{self.port}"
-
-    @property
-    def url(self) -> str:
-        """The address as a browser on this box would write it (a wildcard host becomes loopback)."""
-        return f"http{'s' * self.tls}://{self.local}"
-
-    @property
-    def loopback(self) -> bool:
-        """Whether it can be reached from this box alone."""
-        return is_loopback(self.host)
-
-    @property
-    def local(self) -> str:
-        """HOST:PORT for clients on this box (a wildcard host becomes loopback)."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
-        return f"{_bracketed(host)}:{self.port}"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this box and nothing else; asks no name server."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
-
-
-class _Reader:
-    """Parses variables one by one and remembers what is wrong with them."""
-
-    def __init__(self, environ: Mapping[str, str]):
-        self._environ = environ
-        self.problems: list[str] = []
-        self.warnings: list[str] = []
-        self.known: set[str] = set()
-        self._retired: set[str] = set()
-
-    def _raw(self, name: str) -> str | None:
-        self.known.add(PREFIX + name)
-        value = self._environ.get(PREFIX + name)
-        return None if value is None or value.strip() == "" else value.strip()
-
-    def wrong(self, name: str, must: str) -> None:
-        self.problems.append(f"{PREFIX}{name}={self._environ.get(PREFIX + name)!r}: must be {must}")
-
-    def text(self, name: str, default: str) -> str:
-        value = self._raw(name)
-        return default if value is None else value
-
-    def number(self, name: str, default: float, low: float, high: float, kind: type = float):
-        value = self._raw(name)
-        if value is None:
-            return default
-        what = "a whole number" if kind is int else "a number"
-        try:
-            parsed = kind(value)
-        except ValueError:
-            parsed = None
-        if parsed is None or not low <= parsed <= high:
-            self.wrong(name, f"{what} from {low:g} to {high:g}")
-            return default
-        return parsed
-
-    def name(self, name: str, default: str) -> str:
-        value = self._raw(name)
-        if value is None:
-            return default
-        if not re.fullmatch(NAME, value):
-            self.wrong(name, "1 to 63 letters, digits, '.', '_' or '-', beginning with a letter or digit")
-            return default
-        return value
-
-    def choice(self, name: str, default: str, choices: tuple[str, ...]) -> str:
-        value = self._raw(name)
-        if value is None:
-            return default
-        if value not in choices:
-            self.wrong(name, "one of " + ", ".join(choices))
-            return default
-        return value
-
-    def flag(self, name: str, default: bool) -> bool:
-        value = self._raw(name)
-        if value is None:
-            return default
-        if value.lower() in ("1", "true", "yes", "on"):
-            return True
-        if value.lower() in ("0", "false", "no", "off"):
-            return False
-        self.wrong(name, "1 or 0")
-        return default
-
-    def address(self, name: str, default: str) -> Address:
-        value = self._raw(name)
-        text = default if value is None else value
-        match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]\s]+)):(\d{1,5})", text)
-        if match is None or not 1 <= int(match[3]) <= 65535:
-            self.wrong(name, "HOST:PORT with a port from 1 to 65535")
-            match = re.fullmatch(r"(\[\])?([^:]+):(\d+)", default)
-        return Address(match[1] or match[2], int(match[3]))
-
-    def url(self, name: str, default: str, schemes: tuple[str, ...]) -> str:
-        value = self._raw(name)
-        if value is None:
-            return default
-        if not any(value.startswith(scheme + "://") for scheme in schemes):
-            # Without the value, which may have a password in any place.
-            wanted = " or ".join(scheme + "://" for scheme in schemes)
-            self.problems.append(f"{PREFIX}{name}: must be a URL that begins with {wanted}")
-            return default
-        return value.rstrip("/")
-
-    def file(self, name: str) -> Path | None:
-        value = self._raw(name)
-        if value is None:
-            return None
-        path = Path(value).expanduser().absolute()
-        if not path.is_file() or not os.access(path, os.R_OK):
-            self.wrong(name, "a file that can be read")
-        return path
-
-    def certificate(self, tls: str) -> tuple[Path | None, Path | None]:
-        """Files of certificate and key: both or neither, and none where nothing would use them."""
-        files = self.file("TLS_CERT"), self.file("TLS_KEY")
-        for name, given, other in (("TLS_CERT", files[0], files[1]), ("TLS_KEY", files[1], files[0])):
-            if given is None and other is not None:
-                self.wrong(name, "set too: a certificate and its key belong together")
-        if any(files) and tls == "off":
-            self.wrong("TLS", "auto or on where NEREUS_TLS_CERT is set")
-        return files
-
-    def control_url(self, console: Address, tls: str) -> str:
-        """The control plane's URL; without TLS only on this box, since it carries tokens and models."""
-        url = self.url("CONTROL_URL", console.url, ("http", "https"))
-        try:
-            parts = urlsplit(url)
-            host, _ = parts.hostname or "", parts.port
-        except ValueError:
-            host = ""
-        if not host:
-            self.wrong("CONTROL_URL", "http(s)://HOST or http(s)://HOST:PORT")
-        elif parts.scheme == "http" and not is_loopback(host) and tls != "off" and self._raw("CONTROL_URL"):
-            self.wrong(
-                "CONTROL_URL", "https:// unless its host is loopback, or NEREUS_TLS=off where the network encrypts"
-            )
-        return url
-
-    def public_url(self) -> str:
-        url = self.url("PUBLIC_URL", "", ("http", "https"))
-        try:
-            parts = urlsplit(url)
-            whole = bool(parts.hostname) and parts.path in ("", "/") and not parts.query and not parts.fragment
-            valid = not url or (whole and parts.username is None and (parts.port is None or parts.port > 0))
-        except ValueError:
-            valid = False
-        if not valid:
-            self.wrong("PUBLIC_URL", "http(s)://HOST or http(s)://HOST:PORT, with nothing behind it")
-            return ""
-        return url
-
-    def addresses(self, name: str, default: str) -> tuple[str, ...]:
-        """IP addresses and networks, comma separated."""
-        found = tuple(part.strip() for part in self.text(name, default).split(",") if part.strip())
-        for part in found:
-            try:
-                ipaddress.ip_network(part, strict=False)
-            except ValueError:
-                self.wrong(name, "IP addresses or networks such as 10.0.0.0/24, comma separated")
-                return ()
-        return found
-
-    def cores(self, name: str, default: str) -> str:
-        """``auto``, ``COUNTxCORES`` or core lists such as ``0-1;2,3`` (see workers.node.devices)."""
-        value = self._raw(name)
-        text = default if value is None else value
-        part = r"\d+(-\d+)?(,\d+(-\d+)?)*"
-        if text not in ("auto", "none") and not re.fullmatch(rf"[1-9]\d{{0,2}}x[1-9]\d{{0,2}}|{part}(;{part})*", text):
-            self.wrong(name, "auto, none, COUNTxCORES (2x1) or core lists such as 0-1;2,3")
-            return default
-        return text
-
-    def retired(self, name: str, instead: str) -> None:
-        """A variable of an earlier release: warn and name what is used instead, rather than stop the start."""
-        self._retired.add(PREFIX + name)
-        if self._raw(name) is not None:
-            self.warnings.append(f"{PREFIX}{name}: no longer used; {instead}")
-
-    def stack(self) -> str:
-        """The stack: ``NEREUS_STACK``, for this release also ``NEREUS_STRATEGY`` where it names a stack."""
-        old = self._raw("STRATEGY")
-        if old in stacks.LIVE and self._raw("STACK") is None:
-            self.warnings.append(
-                f"{PREFIX}STRATEGY: replaced by {PREFIX}STACK; the stack {old} is used this time. "
-                f"Set {PREFIX}STACK={old} instead, for the next release no longer reads {PREFIX}STRATEGY"
-            )
-            chosen = old
-        else:
-            chosen = self.choice("STACK", stacks.DEFAULT, stacks.LIVE)
-            self.retired("STRATEGY", f"the stack {chosen} is used; {PREFIX}STACK chooses another")
-        self.retired("ROUTING", f"it is part of the stack ({PREFIX}STACK), here {chosen}")
-        return chosen
-
-    def unknown(self) -> None:
-        for name in sorted(self._environ):
-            if name.startswith(PREFIX) and name not in self.known:
-                near = difflib.get_close_matches(name, self.known - self._retired, n=1)
-                hint = f"; did you mean {near[0]}?" if near else ""
-                self.problems.append(f"{name}: no such setting{hint}")
 
 
 @dataclass(frozen=True)
@@ -370,7 +134,7 @@ class Settings:
         Raises:
             SettingsError: with one line for each variable that is wrong or unknown.
         """
-        read = _Reader(os.environ if environ is None else environ)
+        read = Reader(os.environ if environ is None else environ)
         read.retired("COMPILED", "the query path is no longer compiled")
         tls = read.choice("TLS", "auto", ("auto", "on", "off"))
         tls_cert, tls_key = read.certificate(tls)

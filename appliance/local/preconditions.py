@@ -8,8 +8,9 @@ import socket
 import time
 from pathlib import Path
 
+from workers.addresses import Address
 from workers.node import devices
-from workers.settings import Address, Settings
+from workers.settings import Settings
 
 from .guard import GRACE_S
 

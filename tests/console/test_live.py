@@ -56,7 +56,7 @@ class Browser:
 
     async def __aexit__(self, *error) -> None:
         await self._socket.send_input({"type": "websocket.disconnect", "code": 1000})
-        await self._socket.wait(5)
+        await self._socket.wait(60)
 
     async def event(self, timeout: float = 60) -> dict:
         output = await self._socket.receive_output(timeout)

@@ -236,7 +236,8 @@ async def test_no_role_opens_a_members_websocket(kind):
         while output["type"] != "websocket.close":
             output = await socket.receive_output(60)
         assert output["code"] == 4401
-        await socket.wait(5)
+        await socket.send_input({"type": "websocket.disconnect", "code": 4401})
+        await socket.wait(60)
     count = await database_sync_to_async(lambda: Node.objects.count() + Gateway.objects.count())()
     assert count == 0
 
@@ -264,7 +265,7 @@ async def test_a_live_page_is_opened_by_pages_of_this_console_alone(origin, host
     output = await socket.receive_output(60)
     assert output["type"] == ("websocket.accept" if accepted else "websocket.close")
     await socket.send_input({"type": "websocket.disconnect", "code": 1000})
-    await socket.wait(5)
+    await socket.wait(60)
 
 
 def test_the_document_is_the_table():

@@ -70,7 +70,7 @@ class Link:
 
     async def lose(self, code: int = 1006) -> None:
         await self.socket.send_input({"type": "websocket.disconnect", "code": code})
-        await self.socket.wait(5)
+        await self.socket.wait(60)
 
 
 async def linked(*names: str) -> list[Link]:

@@ -14,10 +14,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.node.conftest import running
+from workers.addresses import Address
 from workers.gateway.admin_socket import AdminSocket
 from workers.node import exposition, http
 from workers.protocol import control
-from workers.settings import Address
 
 
 @asynccontextmanager

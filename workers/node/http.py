@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from .. import log
+from ..addresses import Address
 from ..net.http1 import Exchange, HttpServer, RequestHead, Response
 from ..net.limits import Http1Limits
-from ..settings import Address
 from .metrics import NodeMetrics
 
 if TYPE_CHECKING:

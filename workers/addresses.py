@@ -1,0 +1,46 @@
+"""Addresses that servers listen on."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import msgspec
+
+
+class Address(msgspec.Struct, frozen=True):
+    """Where a TCP server listens, with TLS or without."""
+
+    host: str
+    port: int
+    tls: bool = False
+
+    def __str__(self) -> str:
+        return f"{_bracketed(self.host)}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """The address as a browser on this box would write it (a wildcard host becomes loopback)."""
+        return f"http{'s' * self.tls}://{self.local}"
+
+    @property
+    def loopback(self) -> bool:
+        """Whether it can be reached from this box alone."""
+        return is_loopback(self.host)
+
+    @property
+    def local(self) -> str:
+        """HOST:PORT for clients on this box (a wildcard host becomes loopback)."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        return f"{_bracketed(host)}:{self.port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this box and nothing else; asks no name server."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -56,6 +56,12 @@ ENDS = {
 }
 
 
+def _fault(error: msgspec.ValidationError) -> str:
+    """The field first: it must be in what a close frame has space for."""
+    what, _, field = str(error).rpartition(" - at ")
+    return f"{field.strip('`')}: {what}" if what else field
+
+
 class MemberConsumer(AsyncWebsocketConsumer):
     """The part that all members share."""
 
@@ -155,9 +161,9 @@ class MemberConsumer(AsyncWebsocketConsumer):
         except msgspec.ValidationError as error:
             # Its sender may be right in all else: one field of one message is out of bounds.
             if self.member is not None and self.intake.endures(time.monotonic()):
-                self.losses.log("not valid", self.member.name, f"{error} ({self.intake.bad} so far)")
+                self.losses.log("not valid", self.member.name, f"{_fault(error)} ({self.intake.bad} so far)")
             else:
-                await self.turn_away(control.CLOSE_MALFORMED, f"message not understood: {error}")
+                await self.turn_away(control.CLOSE_MALFORMED, f"message not understood: {_fault(error)}")
         except (msgspec.DecodeError, RecursionError) as error:
             await self.turn_away(control.CLOSE_MALFORMED, f"message not understood: {error}")
         return None

@@ -31,19 +31,22 @@ class Link:
 
     def __init__(self, name: str):
         self.name = name
+        self.secret = "token"
 
     async def join(self) -> None:
         scope = {
             "type": "websocket",
             "path": "/ws/gateway/",
-            "headers": [(b"authorization", b"Bearer token")],
+            "headers": [(b"authorization", f"Bearer {self.secret}".encode())],
             "subprotocols": [],
         }
         self.socket = ApplicationCommunicator(GatewayConsumer.as_asgi(), scope)
         await self.socket.send_input({"type": "websocket.connect"})
         assert (await self.socket.receive_output(60))["type"] == "websocket.accept"
         await self.say(control.JoinGateway(name=self.name, address="http://box:8000"))
-        assert isinstance(await self.received(), control.Joined)
+        answer = await self.received()
+        assert isinstance(answer, control.Joined)
+        self.secret = answer.credential or self.secret
 
     async def say(self, message: control.FromMember) -> None:
         await self.socket.send_input({"type": "websocket.receive", "text": control.encode(message)})

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from tests.control.world import KIND
 from workers.protocol import control
 from workers.protocol.specs import ApplicationStats, DeviceInfo, DeviceState, DeviceStats, ProfilePoint, VariantStats
 
-INFO = DeviceInfo("box/cpu0", "cpu", KIND, "a core", (0,), None, 2**30, "unix:/box-cpu0")
+INFO = DeviceInfo("box/cpu0", "cpu", "cpu-test-1c", "a core", (0,), None, 2**30, "unix:/box-cpu0")
 STATE = DeviceState("box/cpu0", "up", 0, (1,), "")
 DONE = control.ProfileDone(
     job=1,

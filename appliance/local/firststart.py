@@ -40,8 +40,8 @@ def prepare() -> list[str]:
     with transaction.atomic():
         lines += _install(values)
         # Connections of the last run are gone, however it ended.
-        Node.objects.update(channel="", seen_s=None)
-        Gateway.objects.update(channel="", seen_s=None)
+        Node.objects.update(channel="", seen_s=None, claim_channel="", claim_s=None)
+        Gateway.objects.update(channel="", seen_s=None, claim_channel="", claim_s=None)
     values["installed"] = sorted(set(secrets.ENTRIES) & set(values))
     _save(values)
     return lines

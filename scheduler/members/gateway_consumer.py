@@ -44,6 +44,8 @@ class GatewayConsumer(MemberConsumer):
         await self._enter(push.GATEWAYS)
         await self.send_configuration(time.monotonic())
         await self._attempt(self._refresh_gateways(), "refresh")
+        # It may reach devices that no other gateway does.
+        await self._attempt(in_thread(upkeep.replan_if_devices_changed)(), "plan")
 
     async def configuration(self, since: float | None = None) -> control.GatewayConfig:
         config = await configurations().gateway(max(1, self.total.serving), since)
@@ -65,8 +67,6 @@ class GatewayConsumer(MemberConsumer):
     def _store_join(self) -> None:
         with origins.acting(f"gateway {self.member.name}", "its join", self.peer.address):
             Gateway.objects.filter(pk=self.member.pk).update(address=self.join_message.address)
-        # Of the gateways' boxes depends which devices can be planned on.
-        upkeep.replan_if_devices_changed()
 
     async def _known(self) -> dict[str, ApplicationSpec]:
         """Applications by name; what a gateway reports of others is left out."""

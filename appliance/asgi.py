@@ -18,7 +18,8 @@ from appliance.websockets import CloseWithoutRedis, SameOrigin  # noqa: E402
 from console.consumers import UnknownPath  # noqa: E402
 from console.routing import urlpatterns as browser_patterns  # noqa: E402
 from registry.api.body_limit import BodyLimit  # noqa: E402
-from scheduler.members.consumers import GatewayConsumer, NodeConsumer  # noqa: E402
+from scheduler.members.gateway_consumer import GatewayConsumer  # noqa: E402
+from scheduler.members.node_consumer import NodeConsumer  # noqa: E402
 
 browsers = SameOrigin(AuthMiddlewareStack(URLRouter(browser_patterns)))
 websocket = URLRouter(

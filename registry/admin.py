@@ -117,7 +117,7 @@ _register(
     filters=("kind", "action"),
     search=("actor", "ref"),
 )
-_register(models.JoinToken, "name", "auto_approve", "created")
+_register(models.JoinToken, "name", "kind", "auto_approve", "expires", "uses", "used", "own_box", "created")
 
 
 class AccountForm(UserChangeForm):

@@ -34,7 +34,9 @@ class RegistryConfig(AppConfig):
         limits = ("applications", "rate", "burst", "share", "expires")
         track(models.ApiKey, "api_key", "name", "prefix", "key_hash", *limits)
         track(models.ApiToken, "api_token", "name", "user", "role", "prefix", "token_hash", "expires")
-        track(models.JoinToken, "join_token", "name", "auto_approve", "token_hash")
+        track(
+            models.JoinToken, "join_token", "name", "auto_approve", "kind", "expires", "uses", "own_box", "token_hash"
+        )
         track(User, "account", "username", "is_active", "is_superuser", "password")
         tracking.track_groups(User.groups.through)
         signing.connect()

@@ -26,6 +26,61 @@ def set_state(member: Node | Gateway, state: Member.State) -> Node | Gateway:
     return member
 
 
+def accept_claim(member: Node | Gateway) -> Node | Gateway:
+    """The claimant becomes the member, with a credential of its own; the credential that was used so far ends.
+
+    Raises:
+        Conflict: nobody claims the name now, or the claimant's join token has been used up meanwhile.
+    """
+    kind = _kind(member)
+    with transaction.atomic():
+        row = type(member).objects.select_for_update().filter(pk=member.pk).first()
+        if row is None or not row.claimed:
+            raise Conflict(f"nobody claims the name of {kind} {member.name!r} now")
+        if row.claim_with is None or not use_token(row.claim_with):
+            raise Conflict(f"the join token behind the claim on {member.name!r} was deleted or is used up")
+        record("accepted a claim", kind, row.name, after=_claim(row))
+        row.channel, row.credential_hash, row.joined_with = row.claim_channel, "", row.claim_with
+        row.state, row.seen_s = Member.State.APPROVED, row.claim_s
+        _end_claim(row)
+        row.save()
+        events.changed(kind, row.name)
+    return row
+
+
+def refuse_claim(member: Node | Gateway) -> Node | Gateway:
+    """The claimant is turned away; the member goes on as it was.
+
+    Raises:
+        Conflict: nobody claims the name now.
+    """
+    kind = _kind(member)
+    with transaction.atomic():
+        row = type(member).objects.select_for_update().filter(pk=member.pk).first()
+        if row is None or not row.claimed:
+            raise Conflict(f"nobody claims the name of {kind} {member.name!r} now")
+        record("refused a claim", kind, row.name, after=_claim(row))
+        _end_claim(row)
+        row.save(update_fields=["claim_channel", "claimed_at", "claim_s"])
+        events.changed(kind, row.name)
+    return row
+
+
+def _claim(row: Node | Gateway) -> dict[str, str]:
+    token = row.claim_with.name if row.claim_with is not None else "(deleted)"
+    return {"join_token": token, "address": row.claim_address}
+
+
+def _end_claim(row: Node | Gateway) -> None:
+    row.claim_channel, row.claimed_at, row.claim_s = "", None, None
+
+
+def use_token(token: JoinToken) -> bool:
+    """Count a use of a join token; whether there was one left."""
+    left = models.Q(uses=None) | models.Q(used__lt=models.F("uses"))
+    return bool(JoinToken.objects.filter(left, pk=token.pk).update(used=models.F("used") + 1))
+
+
 def delete_member(member: Node | Gateway) -> None:
     """Forget a node (with its devices) or gateway.
 
@@ -84,14 +139,15 @@ def create_api_token(name: str, user: Any, role: str, expires: datetime | None =
     return _create(row, "api_token"), token
 
 
-def create_join_token(name: str, auto_approve: bool = False) -> tuple[JoinToken, str]:
-    """A token that admits nodes and gateways. It is returned here and kept nowhere.
+def create_join_token(name: str, **limits: Any) -> tuple[JoinToken, str]:
+    """A token that admits nodes and gateways, with limits as :class:`JoinToken` has them. It is returned here and kept
+    nowhere.
 
     Raises:
         Conflict: the name is taken.
     """
     token = new_secret()
-    return _create(JoinToken(name=name, token_hash=hash_secret(token), auto_approve=auto_approve), "join_token"), token
+    return _create(JoinToken(name=name, token_hash=hash_secret(token), **limits), "join_token"), token
 
 
 def _create(row: models.Model, kind: str):

@@ -139,6 +139,44 @@ class Variant(models.Model):
         return f"{self.application.name}/{self.name}"
 
 
+class JoinToken(models.Model):
+    """Admits new nodes and gateways; ``auto_approve`` ones need no operator."""
+
+    class Kind(models.TextChoices):
+        ANY = "any", "nodes and gateways"
+        NODE = "node", "nodes"
+        GATEWAY = "gateway", "gateways"
+
+    name = models.CharField(max_length=63, unique=True, validators=[name_validator])
+    token_hash = models.CharField(max_length=64, unique=True)
+    auto_approve = models.BooleanField(default=False)
+    kind = models.CharField(max_length=7, choices=Kind.choices, default=Kind.ANY)
+    expires = models.DateTimeField(null=True, blank=True)
+    #: members that it may admit, null: any number; and that it has admitted
+    uses = models.PositiveIntegerField(
+        null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(1_000_000)]
+    )
+    used = models.PositiveIntegerField(default=0, editable=False)
+    #: made by a start for the members of its own box; of no use from elsewhere
+    own_box = models.BooleanField(default=False, editable=False)
+    created = models.DateTimeField(auto_now_add=True)
+
+    objects = AuditedQuerySet.as_manager()
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def expired(self) -> bool:
+        """Whether its time is over."""
+        return self.expires is not None and self.expires <= timezone.now()
+
+    @property
+    def used_up(self) -> bool:
+        """Whether it has admitted as many members as it may."""
+        return self.uses is not None and self.used >= self.uses
+
+
 class Member(models.Model):
     """A process that joins the control plane over a websocket with its own credential."""
 
@@ -157,6 +195,16 @@ class Member(models.Model):
     seen_s = models.FloatField(null=True, editable=False)
     #: since when the connected member has held another configuration than it should; set once that has lasted
     behind_since = models.DateTimeField(null=True, blank=True)
+    #: the box on which it runs (:mod:`workers.machine`); empty: not reported
+    machine = models.CharField(max_length=64, blank=True, default="")
+    joined_with = models.ForeignKey(JoinToken, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
+    #: a claim on its name that waits for an operator: the claimant's channel, token, address, since when, and when it
+    #: was last there on the steady clock. Without a channel: the latest claim
+    claim_channel = models.CharField(max_length=200, blank=True, default="")
+    claim_with = models.ForeignKey(JoinToken, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
+    claim_address = models.CharField(max_length=45, blank=True, default="")
+    claimed_at = models.DateTimeField(null=True, blank=True)
+    claim_s = models.FloatField(null=True, editable=False)
     created = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -177,12 +225,21 @@ class Member(models.Model):
     @property
     def fresh(self) -> bool:
         """Whether it sent a message within :data:`FRESH_S`."""
-        return self.seen_s is not None and 0 <= clock.steady() - self.seen_s < FRESH_S
+        return _fresh(self.seen_s)
+
+    @property
+    def claimed(self) -> bool:
+        """Whether somebody with a join token waits to become this member."""
+        return bool(self.claim_channel) and _fresh(self.claim_s)
 
     @property
     def behind(self) -> bool:
         """Whether it is connected, and has not taken over what it was sent for longer than an operator should wait."""
         return self.behind_since is not None and self.state == self.State.APPROVED and self.connected
+
+
+def _fresh(seen_s: float | None) -> bool:
+    return seen_s is not None and 0 <= clock.steady() - seen_s < FRESH_S
 
 
 class Node(Member):
@@ -393,17 +450,3 @@ class ApiToken(models.Model):
     def expired(self) -> bool:
         """Whether its time is over."""
         return self.expires is not None and self.expires <= timezone.now()
-
-
-class JoinToken(models.Model):
-    """Admits new nodes and gateways; ``auto_approve`` ones need no operator."""
-
-    name = models.CharField(max_length=63, unique=True, validators=[name_validator])
-    token_hash = models.CharField(max_length=64, unique=True)
-    auto_approve = models.BooleanField(default=False)
-    created = models.DateTimeField(auto_now_add=True)
-
-    objects = AuditedQuerySet.as_manager()
-
-    def __str__(self) -> str:
-        return self.name

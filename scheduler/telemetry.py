@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ from redis.exceptions import OutOfMemoryError
 from registry import clock
 from workers import log
 from workers.protocol.control import GatewayStats, NodeStats
+from workers.protocol.specs import ApplicationSpec, ApplicationStats
 
 from . import live
 
@@ -28,6 +29,10 @@ KEEP_S = 900
 MEMBERS = 16
 #: gateways report once a second; an older report says nothing about now
 RECENT_S = 4
+#: characters of a member's second: of some 1,000 applications, or 2,000 variants on a node's devices
+MAX_SECOND = 384 * 1024
+#: bytes of a stream; both together are half of what the private Redis may take. Looked at with one second of so many
+STREAM_BYTES, WEIGHED_EVERY = 64 * 2**20, 32
 #: entries that are read at once, newest first
 CHUNK = 256
 #: items/s of one application at one gateway that can be; what a member reports beyond is a mistake
@@ -43,23 +48,38 @@ def _ago(stats: GatewayStats | NodeStats) -> float:
     return min(stats.at, float(KEEP_S)) if stats.at > 0 else 0.0
 
 
-def gateway_second(gateway: str, stats: GatewayStats, now: float) -> dict[str, Any]:
-    """A gateway's second as browsers and the demand estimate read it."""
+def gateway_second(
+    gateway: str, stats: GatewayStats, now: float, known: Mapping[str, ApplicationSpec] | None = None
+) -> dict[str, Any]:
+    """A gateway's second as browsers and the demand estimate read it. ``known``: the applications that exist; others,
+    and size classes that do not exist, are left out."""
     return {
         "t": int(now - _ago(stats)),
         "gateway": gateway,
         "ready": stats.ready,
-        "serving": list(stats.serving),
-        "applications": {name: msgspec.to_builtins(counts) for name, counts in stats.applications.items()},
+        "serving": [name for name in stats.serving if known is None or name in known],
+        "applications": {
+            name: _counts(counts, None if known is None else known[name])
+            for name, counts in stats.applications.items()
+            if known is None or name in known
+        },
     }
 
 
-def node_second(node: str, stats: NodeStats, now: float) -> dict[str, Any]:
-    """A node's second as browsers read it."""
+def _counts(counts: ApplicationStats, spec: ApplicationSpec | None) -> dict[str, Any]:
+    found = msgspec.to_builtins(counts)
+    if spec is not None:
+        # Size classes are remembered for long.
+        found["arrived_by_size"] = {size: n for size, n in counts.arrived_by_size.items() if size in spec.sizes}
+    return found
+
+
+def node_second(node: str, stats: NodeStats, now: float, own: Container[str] | None = None) -> dict[str, Any]:
+    """A node's second as browsers read it. ``own``: the node's devices; others are left out."""
     return {
         "t": int(now - _ago(stats)),
         "node": node,
-        "devices": [msgspec.to_builtins(device) for device in stats.devices],
+        "devices": [msgspec.to_builtins(device) for device in stats.devices if own is None or device.device in own],
     }
 
 
@@ -69,8 +89,12 @@ def record(stream: str, second: dict[str, Any]) -> None:
     # Else the clock was set in this very moment.
     at = clock.stamp(clock.steady() - (ago if 0 <= ago <= KEEP_S else 0.0))
     fields = {"d": live.dumps(second), "at": at}
+    if len(fields["d"]) > MAX_SECOND:
+        raise ValueError(f"a second of statistics: at most {MAX_SECOND} characters, and it has {len(fields['d'])}")
     try:
-        live.client().xadd(stream, fields, maxlen=KEEP_S * MEMBERS, approximate=True)
+        entry = live.client().xadd(stream, fields, maxlen=KEEP_S * MEMBERS, approximate=True)
+        if int(entry.rpartition("-")[0]) % WEIGHED_EVERY == 0:
+            _keep_within_bytes(stream)
     except OutOfMemoryError:
         # The newest seconds are worth more than the oldest.
         live.client().xtrim(stream, maxlen=KEEP_S, approximate=False)
@@ -83,6 +107,15 @@ def record(stream: str, second: dict[str, Any]) -> None:
     }
     if arrived:
         live.client().hset(SIZES_HASH, mapping=arrived)
+
+
+def _keep_within_bytes(stream: str) -> None:
+    """Drop the older half of a stream that takes too much."""
+    client = live.client()
+    if (client.memory_usage(stream, samples=20) or 0) > STREAM_BYTES:
+        entries = client.xlen(stream)
+        logger.warning("statistics_shortened", stream=stream, entries=entries // 2, limit=STREAM_BYTES)
+        client.xtrim(stream, maxlen=entries // 2, approximate=False)
 
 
 def _newest_first(stream: str) -> Iterator[tuple[str, dict[str, str]]]:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 from websockets.asyncio.client import ClientConnection, connect
@@ -30,6 +31,8 @@ _DECODERS = {"node": control.decode_to_node, "gateway": control.decode_to_gatewa
 class LinkTiming:
     """Seconds. ``first`` to ``longest``: pause between tries, doubled each time. ``refused_first`` to
     ``refused_longest``: the same where an operator has to act (token refused, versions differ, name taken).
+    ``replaced_first`` to ``replaced_longest``: the same where another connection under this credential took over: two
+    that take turns must not do so often.
     ``answer``: until the first message, though the peer answers pings. A peer that is dead is noticed within
     ``ping_every + ping_answer``. ``last_words``: for what waits to be sent when
     the member ends."""
@@ -38,6 +41,8 @@ class LinkTiming:
     longest: float = 10.0
     refused_first: float = 10.0
     refused_longest: float = 60.0
+    replaced_first: float = 30.0
+    replaced_longest: float = 600.0
     connect: float = 5.0
     answer: float = 30.0
     ping_every: float = 5.0
@@ -54,7 +59,8 @@ class _Refused(Exception):
 
 
 class Credential(msgspec.Struct, frozen=True):
-    """The member's id and credential from its first join, in a file readable by its user alone."""
+    """The member's id and credential from its first join, in a file readable by its user alone. It is shown to the
+    control plane that issued it, and to no other."""
 
     credential: str
     member: int
@@ -122,6 +128,8 @@ class MemberLink:
         """``connecting``, ``pending``, ``up``, ``down``, ``unauthorized``, ``version``, ``replaced``"""
         self.detail = ""
         """why the link is not up, in words"""
+        self._elsewhere = ""
+        """URL of the control plane that issued the credential on disk, where it is another one"""
         self._credential = self._load()
 
     @property
@@ -149,17 +157,16 @@ class MemberLink:
         tries = refusals = 0
         while True:
             token = self._token()
-            joined = False
+            joined, began = False, time.monotonic()
             try:
                 if token is None:
-                    raise _Refused("unauthorized", "NEREUS_JOIN_TOKEN is not set, and no credential is on disk")
+                    raise _Refused("unauthorized", self._no_token())
                 joined = await self._connection(token)
             except _Refused as refused:
                 self._set_state(refused.state, str(refused))
                 if self._try_other_token(refused, token):
                     continue
-                pause = self._pause(self._timing.refused_first, self._timing.refused_longest, refusals)
-                refusals += 1
+                pause, refusals = self._refusal_pause(refused, time.monotonic() - began, refusals)
                 self._log.error("link_refused", state=refused.state, reason=str(refused), retry_s=round(pause, 1))
                 await asyncio.sleep(pause)
                 continue
@@ -271,7 +278,8 @@ class MemberLink:
         if code == control.CLOSE_VERSION:
             raise _Refused("version", reason or "the control plane speaks another protocol version")
         if code == control.CLOSE_REPLACED:
-            raise _Refused("replaced", reason or "another connection with this member's name took over")
+            why = reason or "another connection under this credential took over"
+            raise _Refused("replaced", f"{why}; if this goes on, two processes use one NEREUS_HOME, or copies of it")
         if code == control.CLOSE_MALFORMED:
             raise _Refused("malformed", reason or "the control plane did not understand this member")
 
@@ -320,6 +328,14 @@ class MemberLink:
             return self._credential.credential
         return self._join_token or None
 
+    def _no_token(self) -> str:
+        if self._elsewhere:
+            return (
+                f"the credential on disk is for {self._elsewhere}, and NEREUS_CONTROL_URL is {self._control_url}: "
+                "set NEREUS_JOIN_TOKEN to join there"
+            )
+        return "NEREUS_JOIN_TOKEN is not set, and no credential is on disk"
+
     def _try_other_token(self, refused: _Refused, token: str | None) -> bool:
         """After a refusal: whether there is another token that is worth a try at once."""
         if refused.state != "unauthorized" or self._credential is None or not self._join_token:
@@ -329,6 +345,16 @@ class MemberLink:
             self._log.warning("credential_refused", reason=str(refused), next="the join token")
         # From credential to join token at once; back again only after the pause.
         return self._use_join_token
+
+    def _refusal_pause(self, refused: _Refused, lasted_s: float, refusals: int) -> tuple[float, int]:
+        """Seconds until the next try, and the refusals so far."""
+        timing = self._timing
+        first, longest = timing.refused_first, timing.refused_longest
+        if refused.state == "replaced":
+            first, longest = timing.replaced_first, timing.replaced_longest
+            if lasted_s > longest:
+                refusals = 0
+        return self._pause(first, longest, refusals), refusals + 1
 
     def _pause(self, first: float, longest: float, tries: int) -> float:
         # Full spread over the upper half, so that a whole site's members do not return in the same instant.
@@ -340,7 +366,29 @@ class MemberLink:
     def _load(self) -> Credential | None:
         try:
             data = disk.read(self._file)
-            return None if data is None else msgspec.json.decode(data, type=Credential)
+            stored = None if data is None else msgspec.json.decode(data, type=Credential)
         except (OSError, msgspec.DecodeError) as error:
             self._log.error("credential_unreadable", path=str(self._file), reason=str(error))
             return None
+        if stored is None or _same_control_plane(stored.control_url, self._control_url):
+            return stored
+        self._elsewhere = stored.control_url
+        self._log.warning(
+            "credential_for_another_control_plane",
+            issued_by=stored.control_url,
+            control_url=self._control_url,
+            next="joins anew with NEREUS_JOIN_TOKEN; the credential is not sent there",
+        )
+        return None
+
+
+def _same_control_plane(issuer: str, now: str) -> bool:
+    """Whether a credential of the one may be shown to the other: same host and port, and not in clear where it was
+    encrypted before."""
+    ports = {"http": 80, "https": 443}
+    try:
+        before, after = urlsplit(issuer), urlsplit(now)
+        places = [(url.hostname, url.port or ports.get(url.scheme)) for url in (before, after)]
+    except ValueError:
+        return False
+    return places[0] == places[1] and after.scheme in (before.scheme, "https")

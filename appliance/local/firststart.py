@@ -40,8 +40,8 @@ def prepare() -> list[str]:
     with transaction.atomic():
         lines += _install(values)
         # Connections of the last run are gone, however it ended.
-        Node.objects.update(channel="", seen_s=None)
-        Gateway.objects.update(channel="", seen_s=None)
+        Node.objects.update(channel="", seen_s=None, claim_channel="", claim_s=None)
+        Gateway.objects.update(channel="", seen_s=None, claim_channel="", claim_s=None)
     values["installed"] = sorted(set(secrets.ENTRIES) & set(values))
     _save(values)
     return lines
@@ -90,7 +90,9 @@ def _install(values: Credentials) -> list[str]:
         ApiKey.objects.create(name=name, prefix=key[:8], key_hash=hash_secret(key))
     if not _there("join_token", values["join_token"]):
         name = _free(JoinToken.objects, "name", LOCAL)
-        JoinToken.objects.create(name=name, token_hash=hash_secret(values["join_token"]), auto_approve=True)
+        JoinToken.objects.create(
+            name=name, token_hash=hash_secret(values["join_token"]), auto_approve=True, own_box=True
+        )
     return lines
 
 

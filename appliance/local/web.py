@@ -41,6 +41,8 @@ class Worker(UvicornWorker):
         "timeout_graceful_shutdown": GRACE_S,
         # A node's join message names all its devices.
         "ws_max_size": 8 * 1024 * 1024,
+        # Messages that wait to be read; a member that sends too fast is read slowly.
+        "ws_max_queue": 4,
         "ws_ping_interval": 5.0,
         "ws_ping_timeout": 10.0,
     }

@@ -17,7 +17,8 @@ from registry.access.roles import BY_LABEL
 from workers import metrics
 
 
-def _one_of(names: Iterable[str]) -> dict[str, str]:
+def one_of(names: Iterable[str]) -> dict[str, str]:
+    """The error message of a choice among these."""
     return {"invalid_choice": '"{input}" is not one of ' + ", ".join(names) + "."}
 
 
@@ -63,7 +64,7 @@ class TensorSerializer(serializers.Serializer):
 
     name = serializers.CharField(max_length=signatures.MAX_NAME)
     datatype = serializers.ChoiceField(
-        choices=[(name, name) for name in signatures.DATATYPES], error_messages=_one_of(signatures.DATATYPES)
+        choices=[(name, name) for name in signatures.DATATYPES], error_messages=one_of(signatures.DATATYPES)
     )
     shape = serializers.ListField(
         child=serializers.IntegerField(min_value=-1),
@@ -203,7 +204,7 @@ class ValidationUploadSerializer(StrictMixin, serializers.Serializer):
 
     file = serializers.FileField(help_text="An .npz with one array an input and labels.", allow_empty_file=True)
     metric = serializers.ChoiceField(
-        choices=[(name, name) for name in metrics.names()], error_messages=_one_of(metrics.names())
+        choices=[(name, name) for name in metrics.names()], error_messages=one_of(metrics.names())
     )
 
 
@@ -365,53 +366,6 @@ class ProfileJobsSerializer(serializers.Serializer):
     jobs = ProfileJobSerializer(many=True)
 
 
-class DeviceSerializer(serializers.ModelSerializer):
-    """A device."""
-
-    node = serializers.SlugRelatedField("name", read_only=True)
-
-    class Meta:
-        model = models.Device
-        fields = [
-            "ref",
-            "node",
-            "kind",
-            "type",
-            "description",
-            "cores",
-            "memory_bytes",
-            "endpoint",
-            "state",
-            "detail",
-            "warm",
-            "plan_version",
-            "changed",
-        ]
-
-
-class NodeSerializer(serializers.ModelSerializer):
-    """A node. Its credential is nobody's to see."""
-
-    connected = serializers.BooleanField(read_only=True)
-    state = serializers.CharField(read_only=True, help_text="pending, approved or revoked")
-    devices = serializers.SlugRelatedField("ref", many=True, read_only=True)
-
-    class Meta:
-        model = models.Node
-        fields = ["name", "state", "connected", "last_seen", "behind_since", "created", "devices"]
-
-
-class GatewaySerializer(serializers.ModelSerializer):
-    """A gateway. Its credential is nobody's to see."""
-
-    connected = serializers.BooleanField(read_only=True)
-    state = serializers.CharField(read_only=True, help_text="pending, approved or revoked")
-
-    class Meta:
-        model = models.Gateway
-        fields = ["name", "address", "state", "connected", "last_seen", "behind_since", "created"]
-
-
 class ExpiryField(serializers.DateTimeField):
     """When something ends: in the future, with a time zone or in UTC; null: never."""
 
@@ -487,25 +441,6 @@ class NewApiKeySerializer(ApiKeySerializer):
         fields = [*ApiKeySerializer.Meta.fields, "key"]
 
 
-class JoinTokenSerializer(StrictMixin, serializers.ModelSerializer):
-    """A join token, without the token."""
-
-    class Meta:
-        model = models.JoinToken
-        fields = ["name", "auto_approve", "created"]
-        read_only_fields = ["created"]
-        extra_kwargs = {"name": {"validators": [models.name_validator]}}
-
-
-class NewJoinTokenSerializer(JoinTokenSerializer):
-    """A token that was just made; this once it can be read."""
-
-    token = serializers.CharField(read_only=True)
-
-    class Meta(JoinTokenSerializer.Meta):
-        fields = [*JoinTokenSerializer.Meta.fields, "token"]
-
-
 class ApiTokenSerializer(StrictMixin, serializers.ModelSerializer):
     """An API token, without the token."""
 
@@ -514,7 +449,7 @@ class ApiTokenSerializer(StrictMixin, serializers.ModelSerializer):
     )
     role = serializers.ChoiceField(
         choices=list(BY_LABEL),
-        error_messages=_one_of(BY_LABEL),
+        error_messages=one_of(BY_LABEL),
         help_text="What it may do at most; never more than its account.",
     )
     expires = ExpiryField(allow_null=True, required=False)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from django.conf import settings
 
-from registry import clock
+from registry import clock, reach
 from registry import models as registry
 from registry.accuracy import normalized_accuracies
 from scheduler.allocation.problem import ApplicationDemand, CandidateVariant, DeviceResources, Problem
@@ -19,7 +19,8 @@ SILENT_S = 10
 
 
 def available_devices() -> list[registry.Device]:
-    """Devices that a plan may use: up (or about to be free again), on an approved node that is not silent."""
+    """Devices that a plan may use: up (or about to be free again), on an approved node that is not silent, and reached
+    by a gateway."""
     devices = registry.Device.objects.filter(
         state__in=[registry.Device.State.UP, registry.Device.State.DRAINING],
         node__state=registry.Node.State.APPROVED,
@@ -27,7 +28,7 @@ def available_devices() -> list[registry.Device]:
     if silence_counts():
         now = clock.steady()
         devices = devices.filter(node__seen_s__gte=now - SILENT_S, node__seen_s__lte=now)
-    return list(devices.select_related("node"))
+    return reach.reachable(devices.select_related("node"), reach.approved_gateways())
 
 
 def _candidate(variant: registry.Variant, accuracy: float, mix: Mapping[int, float]) -> CandidateVariant:

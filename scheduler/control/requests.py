@@ -9,6 +9,7 @@ from __future__ import annotations
 from django.db import transaction
 
 from registry import clock
+from registry.text import storable
 from scheduler import live, queue
 from scheduler.control import superseded
 from scheduler.telemetry import LARGEST_RATE
@@ -47,7 +48,7 @@ def request_plan(trigger: str, detail: str = "", at_most_every_s: int = 0) -> bo
         return True
     if not _claim(WAITING, WAITING_EXPIRES_S):
         return False
-    queue.send("scheduler.plan", trigger=trigger, detail=detail[:300], ticket=superseded.ticket())
+    queue.send("scheduler.plan", trigger=trigger, detail=storable(detail, 300), ticket=superseded.ticket())
     return True
 
 

@@ -1,4 +1,7 @@
-"""The control plane's end of members' links: admission, configurations, statistics, devices.
+"""Members' connections in the control plane.
 
-Entry point: the consumers, which parse, call and answer; each other module does one of the things that they call.
+A connection is a :class:`.consumer.MemberConsumer`, of a node (``node_consumer``) or a gateway (``gateway_consumer``).
+``admission`` decides who becomes a member, ``standing`` follows what becomes of it, ``intake`` bounds what it may send,
+``configurations``, ``push`` and ``lag`` keep it up to date. ``presence`` tells silent members from an absence of the
+control plane itself.
 """

@@ -1,118 +1,204 @@
-"""Admission of members: tokens, credentials, approval. Synchronous: call it in a thread."""
+"""Admission of members: credentials, join tokens, claims on names. Synchronous: call it in a thread.
+
+A credential brings its member back, and only that one. A join token admits new members, within its limits. With a join
+token a box may also *claim* an existing name: the member keeps its credential until an operator accepts the claim. No
+operator is asked where nothing is taken from anybody: the member holds no credential, or the claim comes from the
+control plane's own box with that box's token, whose holder can read an operator's API token in the same file.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from typing import NamedTuple
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
-from django.db.models import Case, F, Value, When
 from django.utils import timezone
 
 from registry import clock
+from registry.audit import origins
+from registry.audit.recording import record
+from registry.members import use_token
 from registry.models import Gateway, JoinToken, Member, Node, hash_secret, name_validator, new_secret
-from scheduler.members import presence
+from scheduler.members.peers import Peer
 from workers import log
 
 logger = log.get("members")
 
+#: members of a kind that may wait for approval at once
+MOST_PENDING = 100
+
+
+UNKNOWN = Peer()
+
 
 @dataclass(frozen=True)
 class Identity:
-    """The holder of the token: an existing member, or a new one with a join token."""
+    """The holder of a bearer token: an existing member, or a new one with a join token."""
 
     member: Node | Gateway | None
     token: JoinToken | None
+    peer: Peer = UNKNOWN
 
 
 class Refused(Exception):
     """The member may not join; the text says why and what an operator can do."""
 
 
-def identify(kind: type[Node] | type[Gateway], token: str | None) -> Identity | None:
-    """The identity behind a bearer token; None when nobody's."""
-    if not token:
-        return None
-    hashed = hash_secret(token)
-    member = kind.objects.filter(credential_hash=hashed).exclude(state=Member.State.REVOKED).first()
-    if member is not None:
-        return Identity(member, None)
-    join_token = JoinToken.objects.filter(token_hash=hashed).first()
-    return Identity(None, join_token) if join_token is not None else None
+class Admission(NamedTuple):
+    """A connection's member.
+
+    Attributes:
+        replaced: channel of the member's older connection, which is to end; empty: there is none.
+        claims: the connection only claims the member's name.
+    """
+
+    member: Node | Gateway
+    replaced: str = ""
+    claims: bool = False
 
 
-@transaction.atomic
-def admit(kind: type[Node] | type[Gateway], identity: Identity, name: str, channel: str) -> Node | Gateway:
-    """The member that this connection speaks for, made on its first visit. Its state says whether it is approved.
-
-    A known member may reconnect under its credential only as itself. A join token may take an existing name over (a
-    box that was installed anew), which needs approval again unless the token approves by itself.
+def identify(kind: type[Node] | type[Gateway], secret: str | None, peer: Peer = UNKNOWN) -> Identity | None:
+    """The identity behind a bearer token; None when nobody's.
 
     Raises:
-        Refused: the name is not valid, another member's, or revoked.
+        Refused: a join token that does not admit this member (any more).
+    """
+    if not secret:
+        return None
+    hashed = hash_secret(secret)
+    member = kind.objects.filter(credential_hash=hashed).exclude(state=Member.State.REVOKED).first()
+    if member is not None:
+        return Identity(member, None, peer)
+    token = JoinToken.objects.filter(token_hash=hashed).first()
+    if token is None:
+        return None
+    _check_token(token, kind, peer)
+    return Identity(None, token, peer)
+
+
+def _check_token(token: JoinToken, kind: type[Node] | type[Gateway], peer: Peer) -> None:
+    """Check what can be checked before the member has named itself.
+
+    Raises:
+        Refused: it is expired, for another kind of member, or for members of another box.
+    """
+    wanted = _kind(kind)
+    if token.expired:
+        raise Refused(f"join token {token.name!r} expired at {token.expires:%Y-%m-%d %H:%M} UTC; make another one")
+    if token.kind not in (JoinToken.Kind.ANY, wanted):
+        raise Refused(f"join token {token.name!r} admits {JoinToken.Kind(token.kind).label}, not a {wanted}")
+    if token.own_box and not peer.own_box:
+        raise Refused(f"join token {token.name!r} is for members on the control plane's own box; make another one")
+
+
+def _kind(kind: type[Node] | type[Gateway]) -> str:
+    return "node" if kind is Node else "gateway"
+
+
+def admit(
+    kind: type[Node] | type[Gateway], identity: Identity, name: str, channel: str, machine: str = ""
+) -> Admission:
+    """The member that a connection speaks for, made on its first visit. Its state says whether it is approved.
+
+    Raises:
+        Refused: the name is not valid, another member's, or revoked; or the join token has no use left.
     """
     try:
         name_validator(name)
     except ValidationError as error:
         raise Refused(f"name {name!r}: {name_validator.message}") from error
-    if identity.member is not None:
-        if identity.member.name != name:
-            raise Refused(f"name {name!r}: this credential belongs to {identity.member.name!r}")
-        member = kind.objects.select_for_update().get(pk=identity.member.pk)
-    else:
-        member = kind.objects.select_for_update().filter(name=name).first()
-        approved = Member.State.APPROVED if identity.token.auto_approve else Member.State.PENDING
-        if member is None:
-            member = kind(name=name, state=approved)
-        elif member.state == Member.State.REVOKED:
-            raise Refused(f"name {name!r} was revoked; delete it in the console to let it join again")
-        elif member.channel and member.fresh:
-            raise Refused(f"name {name!r} is connected already; choose another NEREUS_NODE_NAME")
+    way = "its credential" if identity.token is None else f"join token {identity.token.name}"
+    with origins.acting(f"{_kind(kind)} {name}", way, identity.peer.address), transaction.atomic():
+        if identity.token is None:
+            admission = _return(kind, identity.member, name)
         else:
-            member.state = approved
-        member.credential_hash = ""
-    member.channel = channel
+            admission = _join(kind, identity, name)
+        return _claim(admission, identity, channel) if admission.claims else _connect(admission, channel, machine)
+
+
+def _return(kind: type[Node] | type[Gateway], known: Node | Gateway, name: str) -> Admission:
+    """A member with its credential."""
+    if known.name != name:
+        raise Refused(f"name {name!r}: this credential belongs to {known.name!r}")
+    # An operator may have accepted a claim since the credential was looked up.
+    members = kind.objects.select_for_update().filter(pk=known.pk, credential_hash=known.credential_hash)
+    member = members.exclude(state=Member.State.REVOKED).first()
+    if member is None:
+        raise Refused(f"name {name!r}: this credential has ended")
+    return Admission(member, member.channel)
+
+
+def _join(kind: type[Node] | type[Gateway], identity: Identity, name: str) -> Admission:
+    """A new member with a join token, or one that takes an existing name."""
+    token = JoinToken.objects.select_for_update().filter(pk=identity.token.pk).first()
+    if token is None:
+        raise Refused(f"join token {identity.token.name!r} was deleted")
+    _check_token(token, kind, identity.peer)
+    member = kind.objects.select_for_update().filter(name=name).first()
+    if member is None:
+        if not token.auto_approve and kind.objects.filter(state=Member.State.PENDING).count() >= MOST_PENDING:
+            raise Refused(f"{MOST_PENDING} {_kind(kind)}s wait for approval, the most at once")
+        _use(token)
+        state = Member.State.APPROVED if token.auto_approve else Member.State.PENDING
+        return Admission(kind(name=name, state=state, joined_with=token))
+    if member.state == Member.State.REVOKED:
+        raise Refused(f"name {name!r} was revoked; delete it in the console to let it join again")
+    if member.channel and member.fresh:
+        raise Refused(f"name {name!r} is connected already; choose another NEREUS_NODE_NAME")
+    if member.state != Member.State.PENDING and not (
+        token.auto_approve and (token.own_box or not member.credential_hash)
+    ):
+        return Admission(member, claims=True)
+    if member.joined_with_id != token.pk or member.credential_hash:
+        _use(token)
+    member.state = Member.State.APPROVED if token.auto_approve else member.state
+    member.credential_hash, member.joined_with = "", token
+    return Admission(member)
+
+
+def _use(token: JoinToken) -> None:
+    if not use_token(token):
+        times = "once" if token.uses == 1 else f"{token.uses} times"
+        raise Refused(f"join token {token.name!r} may be used {times}, and has been; make another one")
+
+
+def _claim(admission: Admission, identity: Identity, channel: str) -> Admission:
+    """Keep a claim for an operator; nothing of the member itself changes."""
+    member, token, address = admission.member, identity.token, identity.peer.address[:45]
+    if member.claimed:
+        raise Refused(f"name {member.name!r} is claimed by another box already; an operator must decide")
+    if token.used_up:
+        _use(token)
+    if (member.claim_with_id, member.claim_address) != (token.pk, address):
+        # Once, however often the same claimant comes again.
+        record("claimed", _kind(type(member)), member.name, after={"join_token": token.name, "address": address})
+    type(member).objects.filter(pk=member.pk).update(
+        claim_channel=channel,
+        claim_with=token,
+        claim_address=address,
+        claimed_at=timezone.now(),
+        claim_s=clock.steady(),
+    )
+    return admission
+
+
+def _connect(admission: Admission, channel: str, machine: str) -> Admission:
+    member = admission.member
+    member.channel, member.machine = channel, machine
     member.last_seen, member.seen_s = timezone.now(), clock.steady()
     member.behind_since = None
     member.save()
-    return member
+    return admission
 
 
-def issue_credential(member: Node | Gateway) -> str | None:
+def issue_credential(member: Node | Gateway, peer: Peer = UNKNOWN) -> str | None:
     """A credential for an approved member that has none yet; None when it has one. Only its hash is kept."""
     credential = new_secret()
-    issued = (
-        type(member)
-        .objects.filter(pk=member.pk, state=Member.State.APPROVED, credential_hash="")
-        .update(credential_hash=hash_secret(credential))
-    )
+    with origins.acting(f"{_kind(type(member))} {member.name}", "admission", peer.address):
+        issued = (
+            type(member)
+            .objects.filter(pk=member.pk, state=Member.State.APPROVED, credential_hash="")
+            .update(credential_hash=hash_secret(credential))
+        )
     return credential if issued else None
-
-
-def state_of(kind: type[Node] | type[Gateway], pk: int) -> str | None:
-    """A member's state now; None when it was deleted."""
-    return kind.objects.filter(pk=pk).values_list("state", flat=True).first()
-
-
-def seen(kind: type[Node] | type[Gateway], pk: int, channel: str) -> None:
-    """The member sent something on this channel. A member that was written off meanwhile is connected again; the
-    channel of a newer connection stays.
-
-    Raises:
-        DatabaseError, RedisError: it could not be stored; members look silent then, which does not count.
-    """
-    current = Case(When(channel="", then=Value(channel)), default=F("channel"))
-    kind.objects.filter(pk=pk).update(last_seen=timezone.now(), seen_s=clock.steady(), channel=current)
-    # Only now: while messages cannot be stored, all members look silent.
-    presence.seen()
-
-
-def set_behind(kind: type[Node] | type[Gateway], pk: int, channel: str, since: datetime | None) -> None:
-    """Keep since when the member on this channel has been behind; None: it has caught up."""
-    kind.objects.filter(pk=pk, channel=channel).update(behind_since=since)
-
-
-def left(kind: type[Node] | type[Gateway], pk: int, channel: str) -> None:
-    """The connection ended; a newer connection of the same member is left alone."""
-    kind.objects.filter(pk=pk, channel=channel).update(channel="")

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from registry.models import Device, Node
 from registry.profiling import order_missing
+from registry.text import storable
 from scheduler.control.requests import request_plan
 from workers.protocol.specs import DeviceInfo, DeviceState
 
@@ -23,7 +24,7 @@ def sync(node: Node, infos: Iterable[DeviceInfo]) -> None:
         facts = {
             "kind": info.kind,
             "type": info.type,
-            "description": info.description[:200],
+            "description": info.description,
             "cores": list(info.cores),
             "memory_bytes": info.memory_bytes,
             "endpoint": info.endpoint,
@@ -49,7 +50,7 @@ def report(node: Node, states: Iterable[DeviceState]) -> list[dict[str, Any]]:
             "state": state.state,
             "warm": list(state.warm),
             "plan_version": state.plan_version,
-            "detail": state.detail[:2000],
+            "detail": storable(state.detail),
         }
         if all(getattr(device, name) == value for name, value in new.items()):
             continue

@@ -8,6 +8,7 @@ from typing import Any
 from django.utils import timezone
 
 from registry.models import Device, Fault, Node, Profile, Variant
+from registry.text import storable
 from scheduler.control.requests import request_plan
 from workers import log
 from workers.protocol import control
@@ -32,7 +33,7 @@ def record(node: Node, message: control.FaultReport) -> dict[str, Any] | None:
         device=device.ref,
         device_type=device.type,
         cause=message.cause,
-        detail=message.detail[:2000],
+        detail=storable(message.detail),
     )
     oldest = Fault.objects.values_list("pk", flat=True)[KEPT : KEPT + 1].first()
     if oldest is not None:

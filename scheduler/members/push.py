@@ -24,6 +24,7 @@ from registry.models import (
     Variant,
 )
 from scheduler.control.wire import application_spec
+from scheduler.members.standing import COLUMNS, Row
 from scheduler.models import Plan
 from workers.protocol import control, specs
 
@@ -79,11 +80,11 @@ class CommonConfiguration:
 
 @dataclass(frozen=True)
 class Registered:
-    """All that connections compare with what their members report. ``states``: approval by kind and id; ``jobs``:
+    """All that connections compare with what their members report. ``rows``: by kind and id, of all members; ``jobs``:
     running profile jobs by node id."""
 
     shared: CommonConfiguration
-    states: dict[tuple[type[Node] | type[Gateway], int], str]
+    rows: dict[tuple[type[Node] | type[Gateway], int], Row]
     jobs: dict[int, frozenset[int]]
 
 
@@ -119,12 +120,12 @@ def _limits(key: ApiKey) -> control.KeyLimits:
 
 def read() -> Registered:
     """All that connections compare with, in a number of queries that does not depend on how many members there are."""
-    states = {(kind, pk): state for kind in (Node, Gateway) for pk, state in kind.objects.values_list("pk", "state")}
+    rows = {(kind, pk): Row(*row) for kind in (Node, Gateway) for pk, *row in kind.objects.values_list("pk", *COLUMNS)}
     jobs: dict[int, set[int]] = {}
     running = ProfileJob.objects.filter(state=ProfileJob.State.RUNNING, device__isnull=False)
     for node, job in running.values_list("device__node_id", "pk"):
         jobs.setdefault(node, set()).add(job)
-    return Registered(read_shared(), states, {node: frozenset(ids) for node, ids in jobs.items()})
+    return Registered(read_shared(), rows, {node: frozenset(ids) for node, ids in jobs.items()})
 
 
 def gateway_config(shared: CommonConfiguration, gateways: int = 1) -> control.GatewayConfig:

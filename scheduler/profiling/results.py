@@ -11,6 +11,7 @@ from django.utils import timezone
 from registry import events
 from registry.models import Device, Node, Profile, ProfileJob, ProfileLatency, Variant
 from registry.profiling import order
+from registry.text import storable
 from scheduler import live, queue
 from scheduler.control.requests import request_plan
 from workers import log
@@ -57,7 +58,7 @@ def progress(node: Node, message: control.ProfileProgress) -> None:
     job = _running(node, message.job)
     if job is None:
         return
-    job.phase, job.progress, job.heard = message.phase[:12], min(max(message.done, 0.0), 1.0), timezone.now()
+    job.phase, job.progress, job.heard = storable(message.phase, 12), message.done, timezone.now()
     ProfileJob.objects.filter(pk=job.pk, state="running").update(
         phase=job.phase, progress=job.progress, heard=job.heard
     )
@@ -122,7 +123,7 @@ def done(node: Node, message: control.ProfileDone) -> None:
 def failed(node: Node, message: control.ProfileFailed) -> None:
     job = _running(node, message.job)
     if job is not None:
-        give_up_or_retry(job, message.message, message.retry)
+        give_up_or_retry(job, storable(message.message), message.retry)
         order_next()
 
 

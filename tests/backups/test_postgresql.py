@@ -78,12 +78,12 @@ GONE_AND_BACK = """
 import asyncio, subprocess, sys
 from django.db import DatabaseError
 from registry.models import Node
-from scheduler.members import admission
+from scheduler.members import standing
 from scheduler.members.configurations import in_thread
 node = Node.objects.create(name="box", state="approved", channel="c")
 async def seen():
     try:
-        await in_thread(admission.seen)(Node, node.pk, "c")
+        await in_thread(standing.seen)(Node, node.pk, "c")
     except DatabaseError as error:
         return "database"
     except Exception as error:
@@ -124,3 +124,49 @@ def test_backup_and_restore_and_a_server_that_is_gone_and_back(server, home, tmp
         finally:
             server.start()
         eventually(lambda: seen() == "redis", why="the database back")
+
+
+LONGEST = """
+from registry import members
+from registry.models import Device, JoinToken, Node
+from scheduler.members import admission, devices
+from scheduler.members.peers import Peer
+from workers.protocol import control
+from workers.protocol.specs import DeviceInfo, DeviceState
+one = JoinToken.objects.create(name="one", token_hash="1" * 64, auto_approve=True)
+other = JoinToken.objects.create(name="other", token_hash="2" * 64, uses=1)
+peer = Peer("f" * 45)
+name, machine = "n" * 63, "m" * 64
+join = control.JoinNode(
+    name=name,
+    machine=machine,
+    devices=(
+        DeviceInfo(
+            f"{name}/".ljust(120, "d"), "cuda", "t" * 120, "d" * 200, tuple(range(10_000)), 2**31 - 1, 2**53, "e" * 200
+        ),
+    ),
+)
+join = control.decode_from_node(control.encode(join))
+node = admission.admit(Node, admission.Identity(None, one, peer), name, "c" * 200, join.machine).member
+assert admission.issue_credential(node, peer)
+devices.sync(node, join.devices)
+states = control.DeviceStates(
+    devices=(DeviceState(join.devices[0].id, "draining", 2**53, tuple([2**53] * 10_000), "x\\0" * 10_000),)
+)
+devices.report(node, control.decode_from_node(control.encode(states)).devices)
+device = Device.objects.get()
+assert device.plan_version == 2**53 and len(device.detail) == 2000 and len(device.type) == 120
+Node.objects.update(channel="")
+claim = admission.admit(Node, admission.Identity(None, other, peer), name, "d" * 200, machine)
+assert claim.claims
+members.accept_claim(node)
+node.refresh_from_db()
+assert node.channel == "d" * 200 and not node.credential_hash
+print("stored")
+"""
+
+
+def test_the_longest_values_that_members_may_send_can_be_stored(home):
+    home.run("migrate", "-v", "0")
+    # Its log says that no Redis runs here.
+    assert "stored" in home.python(LONGEST).split()

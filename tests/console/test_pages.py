@@ -226,6 +226,41 @@ def test_the_nodes_page_warns_of_connected_members_that_are_behind(staff, cluste
     assert "behind since" not in text(staff.get("/nodes/"))
 
 
+def test_a_claim_is_shown_with_its_origin_and_decided_by_operators(staff, cluster):
+    token = models.JoinToken.objects.create(name="rack", token_hash="1" * 64)
+    for kind in (models.Node, models.Gateway):
+        kind.objects.update(
+            claim_channel="c",
+            claim_s=clock.steady(),
+            claimed_at=timezone.now(),
+            claim_with=token,
+            claim_address="10.0.0.7",
+        )
+    page = text(staff.get("/nodes/"))
+    for kind, name in (("node", "box"), ("gateway", "front")):
+        shown = page.split(f'data-testid="claim-{name}"')[1].split("</div></div>")[0]
+        assert "from 10.0.0.7 with the join token rack" in shown and f"{name} keeps its credential" in shown
+        assert shown.count(f'data-call="/api/v1/{kind}s/{name}/claim/"') == 2
+        assert 'data-method="POST"' in shown and 'data-method="DELETE"' in shown
+    viewer = Client()
+    viewer.force_login(account("looker", "viewer"))
+    assert "Another box claims this name" in text(viewer.get("/nodes/"))
+    assert "/claim/" not in text(viewer.get("/nodes/"))
+    for kind in (models.Node, models.Gateway):
+        kind.objects.update(claim_s=clock.steady() - 60)
+    assert "claims this name" not in text(staff.get("/nodes/"))
+
+
+def test_join_tokens_are_shown_with_their_limits(staff, cluster):
+    models.JoinToken.objects.create(name="own", token_hash="1" * 64, own_box=True, auto_approve=True)
+    models.JoinToken.objects.create(
+        name="spent", token_hash="2" * 64, kind="node", uses=2, used=2, expires=timezone.now() - timedelta(days=1)
+    )
+    page = re.sub(r"<[^>]+>|\s+", " ", text(staff.get("/nodes/")))
+    assert re.search(r"own +nodes and gateways of this box +automatic +0 +never", page)
+    assert re.search(r"spent +nodes +by an operator +2 of 2 +used up +\d{4}-\d\d-\d\d \d\d:\d\d +expired", page)
+
+
 def test_the_overview_warns_where_uploads_are_not_isolated(staff, monkeypatch):
     assert "need-isolation" not in text(staff.get("/")) or not confinement.isolation().complete
     monkeypatch.setattr(confinement, "isolation", lambda: confinement.Isolation(landlock=0, seccomp=True))

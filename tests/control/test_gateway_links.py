@@ -10,7 +10,7 @@ from asgiref.testing import ApplicationCommunicator
 
 from registry.models import JoinToken, hash_secret
 from scheduler.control.bursts import TotalArrivals
-from scheduler.members.consumers import GatewayConsumer
+from scheduler.members.gateway_consumer import GatewayConsumer
 from workers.protocol import control
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
@@ -31,19 +31,22 @@ class Link:
 
     def __init__(self, name: str):
         self.name = name
+        self.secret = "token"
 
     async def join(self) -> None:
         scope = {
             "type": "websocket",
             "path": "/ws/gateway/",
-            "headers": [(b"authorization", b"Bearer token")],
+            "headers": [(b"authorization", f"Bearer {self.secret}".encode())],
             "subprotocols": [],
         }
         self.socket = ApplicationCommunicator(GatewayConsumer.as_asgi(), scope)
         await self.socket.send_input({"type": "websocket.connect"})
         assert (await self.socket.receive_output(60))["type"] == "websocket.accept"
         await self.say(control.JoinGateway(name=self.name, address="http://box:8000"))
-        assert isinstance(await self.received(), control.Joined)
+        answer = await self.received()
+        assert isinstance(answer, control.Joined)
+        self.secret = answer.credential or self.secret
 
     async def say(self, message: control.FromMember) -> None:
         await self.socket.send_input({"type": "websocket.receive", "text": control.encode(message)})

@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import tempfile
 import time
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,12 +14,14 @@ import msgspec
 import pytest
 from asgiref.sync import sync_to_async
 from channels.layers import channel_layers, get_channel_layer
+from django.db import DatabaseError
+from django.utils import timezone
 
 from console.snapshot import snapshot
 from registry import members, profiling
 from registry.models import ApiKey, Device, Gateway, Node, ProfileJob, Variant
 from scheduler import live
-from scheduler.members import admission, configurations, consumers, lag, push
+from scheduler.members import admission, configurations, consumer, lag, push, standing
 from scheduler.models import Plan
 from scheduler.profiling import dispatch
 from tests.control.linked import LinkedGateway, cluster, join_token, served, until
@@ -48,7 +51,7 @@ def home():
 @pytest.fixture
 def never_rejoined(monkeypatch):
     """Consumers join their groups once, so that what arrives was pulled, or pushed to a group that was not lost."""
-    monkeypatch.setattr(consumers, "REJOIN_EVERY_S", 1e9)
+    monkeypatch.setattr(consumer, "REJOIN_EVERY_S", 1e9)
 
 
 def groups(redis) -> list[bytes]:
@@ -73,8 +76,8 @@ def move_clock(redis, monkeypatch) -> None:
     # The process' own clock and the channel layer's; Redis keeps its time, as on another box.
     ahead = SimpleNamespace(time=lambda: time.time() + 25 * 3600)
     monkeypatch.setattr("channels_redis.core.time", ahead)
-    real = consumers.timezone.now
-    monkeypatch.setattr("django.utils.timezone.now", lambda: real() + consumers.timedelta(hours=25))
+    real = timezone.now
+    monkeypatch.setattr("django.utils.timezone.now", lambda: real() + timedelta(hours=25))
 
 
 def wire(version: int, *devices: str) -> dict:
@@ -117,13 +120,13 @@ async def test_nothing_is_pushed_and_yet_members_get_it(home, never_rejoined):
         await until(lambda: gateway.held.applications and node.config.applications, "the application")
         # Once they hold it nobody sends it again.
         received = len(gateway.received)
-        await asyncio.sleep(2 * consumers.RECHECK_EVERY_S)
+        await asyncio.sleep(2 * consumer.RECHECK_EVERY_S)
         assert len(gateway.received) == received
 
 
 async def test_groups_are_joined_again_after_redis_was_emptied(home, clean_redis, monkeypatch):
-    monkeypatch.setattr(consumers, "REJOIN_EVERY_S", 0.1)
-    monkeypatch.setattr(consumers, "RECHECK_EVERY_S", 0.1)
+    monkeypatch.setattr(consumer, "REJOIN_EVERY_S", 0.1)
+    monkeypatch.setattr(consumer, "RECHECK_EVERY_S", 0.1)
     async with cluster(home):
         before = set(groups(clean_redis))
         assert len(before) == 3
@@ -195,11 +198,11 @@ async def test_a_member_that_stays_behind_is_shown_until_it_has_caught_up(home, 
 
 
 def test_what_a_member_was_behind_is_forgotten_when_it_joins_anew(clean_redis):
-    now = consumers.timezone.now()
+    now = timezone.now()
     box = Node.objects.create(name="box", state=Node.State.APPROVED, channel="old", behind_since=now)
     admission.admit(Node, admission.Identity(box, None), "box", "new")
     assert Node.objects.get().behind_since is None
-    admission.set_behind(Node, box.pk, "old", now)  # the older connection
+    standing.set_behind(Node, box.pk, "old", now)  # the older connection
     assert Node.objects.get().behind_since is None
 
 
@@ -216,10 +219,10 @@ def test_a_job_that_is_not_the_nodes_any_more_is_cancelled_there():
 
 
 def test_an_order_that_may_still_be_on_its_way_is_not_repeated():
-    now = consumers.timezone.now()
+    now = timezone.now()
     job = node_of("running", started=now)
     assert dispatch.reconcile(job.device.node, []) == []
-    for started in (now - consumers.timedelta(seconds=30), now + consumers.timedelta(hours=25)):
+    for started in (now - timedelta(seconds=30), now + timedelta(hours=25)):
         ProfileJob.objects.update(started=started)
         (order,) = dispatch.reconcile(job.device.node, [])
         assert isinstance(order, control.ProfileOrder) and order.job == job.pk
@@ -227,7 +230,7 @@ def test_an_order_that_may_still_be_on_its_way_is_not_repeated():
 
 
 def test_a_job_that_a_restarted_node_lost_is_an_attempt():
-    now = consumers.timezone.now()
+    now = timezone.now()
     job = node_of("running", started=now, heard=now, attempts=3)
     assert dispatch.reconcile(job.device.node, []) == []
     job.refresh_from_db()
@@ -275,19 +278,19 @@ async def test_while_the_database_is_away_members_are_compared_with_what_is_know
     known = await shared.gateway(1)
 
     def away():
-        raise consumers.DatabaseError("away")
+        raise DatabaseError("away")
 
     monkeypatch.setattr(push, "read", away)
-    with pytest.raises(consumers.DatabaseError):
+    with pytest.raises(DatabaseError):
         await shared.gateway(1, time.monotonic())
     assert await shared.gateway(1) is known
 
 
 def test_a_member_that_was_written_off_is_connected_again_by_its_next_report():
     box = Node.objects.create(name="box", state=Node.State.APPROVED, channel="")
-    admission.seen(Node, box.pk, "mine")
+    standing.seen(Node, box.pk, "mine")
     assert Node.objects.get().channel == "mine" and Node.objects.get().connected
-    admission.seen(Node, box.pk, "older")
+    standing.seen(Node, box.pk, "older")
     assert Node.objects.get().channel == "mine"
 
 

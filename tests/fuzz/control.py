@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from tests.control.honest import GOOD
 from tests.gateway.conftest import application, config, plan
 from workers.protocol import control, frames, fronts
 from workers.protocol.frames import Frame, RequestShape, TensorHeader, encode
@@ -35,7 +36,7 @@ def seeds() -> list[bytes]:
     found = [bytes([0, place % 4, 5]) + frame for place, frame in enumerate(framed)]
     found.append(b"\x00\x02\x40" + framed[0] * 3 + PREFIX.pack(b"NR", 1, 0, 10, 1 << 30))
     texts = [
-        control.encode(control.JoinGateway(name="box", address="http://a")),
+        *(control.encode(message) for messages in GOOD.values() for message in messages),
         control.encode(config(plan(1, {"d0": [("numbers", "big")]}, {"d0": "unix:/a"}), [application("numbers")])),
         control.encode(control.Joined(member=1)),
     ]
@@ -63,6 +64,25 @@ def text(decode: Callable[[bytes], object], payload: bytes) -> None:
     except (msgspec.DecodeError, control.VersionMismatch, UnicodeDecodeError, RecursionError):
         return
     assert control.encode(found)
+    if isinstance(found, control.FromMember):
+        bounded(msgspec.to_builtins(found, builtin_types=(bytes,)))
+
+
+def bounded(value: object) -> None:
+    """Fail where a member's message holds what no reader should meet."""
+    if isinstance(value, dict):
+        assert len(value) <= 10_000
+        for key, inner in value.items():
+            bounded(key)
+            bounded(inner)
+    elif isinstance(value, list | tuple):
+        assert len(value) <= 10_000
+        for inner in value:
+            bounded(inner)
+    elif isinstance(value, str):
+        assert len(value) <= 20_000
+    elif isinstance(value, int | float):
+        assert 0 <= value <= 2**53
 
 
 def framed(data: bytes, size: int) -> list[tuple[bytes, bytes] | str]:

@@ -20,7 +20,14 @@ from workers.settings import Settings
 
 STAND_IN = (sys.executable, "-m", "tests.node.stand_in")
 QUICK_LINK = LinkTiming(
-    first=0.05, longest=0.2, refused_first=0.1, refused_longest=0.2, ping_every=60.0, ping_answer=60.0
+    first=0.05,
+    longest=0.2,
+    refused_first=0.1,
+    refused_longest=0.2,
+    replaced_first=0.1,
+    replaced_longest=0.2,
+    ping_every=60.0,
+    ping_answer=60.0,
 )
 QUICK_RESTART = RestartTiming(first=0.1, longest=0.4, limit=3, answer=120.0, silent=120.0, hung=120.0, term=0.5)
 

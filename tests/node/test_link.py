@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
 import json
 import stat
 import time
@@ -14,7 +15,7 @@ from websockets.asyncio.server import serve
 
 from tests.node.conftest import QUICK_LINK
 from tests.node.control_plane import ControlPlane
-from workers.link import MemberLink, Membership
+from workers.link import MemberLink, Membership, _Refused, _same_control_plane
 from workers.protocol import control
 from workers.protocol.specs import ApplicationStats, DeviceState, PlanSpec
 
@@ -211,6 +212,58 @@ async def test_a_close_code_is_understood_and_then_tried_again(home, control_pla
     async with joined(home, control_plane) as member:
         await control_plane.until(lambda: states.append(member.link.state) or member.link.up)
     assert state in states
+
+
+async def test_a_credential_goes_to_the_control_plane_that_issued_it_and_to_no_other(home, control_plane):
+    async with joined(home, control_plane) as member:
+        await control_plane.until(lambda: member.link.up)
+    other = ControlPlane()
+    await other.start()
+    async with joined(home, other, join_token="") as member:
+        await other.until(lambda: member.link.state == "unauthorized")
+        assert control_plane.url in member.link.detail and other.url in member.link.detail
+        assert "NEREUS_JOIN_TOKEN" in member.link.detail
+        assert member.link.credential is None, "models are not fetched with it either"
+    assert other.shown == []
+    async with joined(home, other) as member:
+        await other.until(lambda: member.link.up)
+    assert other.shown == ["join-me"]
+    await other.stop()
+
+
+@pytest.mark.parametrize(
+    ("issuer", "now", "same"),
+    [
+        ("http://box:8080", "http://box:8080", True),
+        ("http://box:8080", "https://box:8080", True),
+        ("https://box", "https://box:443", True),
+        ("https://box:8080", "http://box:8080", False),
+        ("http://box:8080", "http://box:8081", False),
+        ("http://box:8080", "http://other:8080", False),
+        ("http://box:8080", "http://box:8080.evil.example", False),
+        ("", "http://box:8080", False),
+        ("http://[", "http://box:8080", False),
+    ],
+)
+def test_one_control_plane_is_one_host_and_port_and_never_in_clear_again(issuer, now, same):
+    assert _same_control_plane(issuer, now) is same
+
+
+async def test_a_replaced_member_backs_off_and_says_why(home, control_plane):
+    timing = dataclasses.replace(QUICK_LINK, replaced_first=0.1, replaced_longest=600.0)
+    control_plane.close_next_with = control.CLOSE_REPLACED
+    async with joined(home, control_plane, timing=timing) as member:
+        await control_plane.until(lambda: member.link.state == "replaced")
+        assert "two processes use one NEREUS_HOME" in member.link.detail
+        await control_plane.until(lambda: member.link.up)
+    # It doubles from one replacement to the next, whether or not the member was admitted in between.
+    pauses = []
+    for number in range(5):
+        pause, refusals = member.link._refusal_pause(_Refused("replaced", ""), 60.0, number)
+        assert refusals == number + 1
+        pauses.append(pause)
+    assert all(later > earlier * 0.99 for earlier, later in itertools.pairwise(pauses))
+    assert member.link._refusal_pause(_Refused("replaced", ""), 601.0, 7)[1] == 1
 
 
 async def test_a_failing_callback_does_not_end_the_link(home, control_plane):

@@ -6,9 +6,10 @@ import hashlib
 
 import pytest
 from django.urls import get_resolver
+from django.utils import timezone
 from rest_framework.test import APIClient
 
-from registry import members, models, storage
+from registry import clock, members, models, storage
 from registry.models import hash_secret
 from tests.accounts import bearer
 from tests.registry import graphs
@@ -81,6 +82,76 @@ def test_a_join_token_is_shown_once(client):
     assert "63 letters" in problem(client.post("/api/v1/join-tokens/", {"name": "a b"}), 400)["name"]
     assert client.delete("/api/v1/join-tokens/hall/").status_code == 204
     problem(client.delete("/api/v1/join-tokens/hall/"), 404)
+
+
+def test_a_join_token_has_limits(client):
+    def problems(**limits) -> dict:
+        return problem(client.post("/api/v1/join-tokens/", {"name": "x", **limits}, format="json"), 400)
+
+    assert "any, node, gateway" in problems(kind="banana")["kind"]
+    assert "greater than or equal to 1" in problems(uses=0)["uses"]
+    assert "less than or equal to 1000000" in problems(uses=10**400)["uses"] or problems(uses=10**400)["uses"]
+    assert "must be in the future" in problems(expires="2020-01-01T00:00Z")["expires"]
+    assert "cannot be set" in problems(own_box=True)["own_box"] and "cannot be set" in problems(used=7)["used"]
+    limits = {"kind": "gateway", "uses": 3, "expires": "2999-01-01T00:00:00Z"}
+    made = client.post("/api/v1/join-tokens/", {"name": "hall", **limits}, format="json").json()
+    assert {name: made[name] for name in limits} == limits and (made["used"], made["own_box"]) == (0, False)
+    (entry,) = models.AuditEntry.objects.filter(kind="join_token")
+    assert (entry.after["kind"], entry.after["uses"]) == ("gateway", 3) and "2999" in str(entry.after["expires"])
+    plain = client.post("/api/v1/join-tokens/", {"name": "plain"}).json()
+    assert (plain["kind"], plain["uses"], plain["expires"], plain["auto_approve"]) == ("any", None, None, False)
+
+
+@pytest.mark.parametrize(("kind", "model"), [("node", models.Node), ("gateway", models.Gateway)])
+def test_a_claim_is_shown_and_decided(kind, model, client, announced):
+    token = models.JoinToken.objects.create(name="hall", token_hash="h" * 64)
+    box = model.objects.create(name="box", credential_hash=hash_secret("c"), state="approved")
+    url = f"/api/v1/{kind}s/box/"
+    assert client.get(url).json()["claim"] is None
+    for call in (client.post, client.delete):
+        response = call(url + "claim/")
+        problem(response, 409)
+        assert "nobody claims the name" in response.json()["detail"]
+
+    def claim() -> None:
+        waiting = {"claim_channel": "c", "claim_s": clock.steady(), "claimed_at": timezone.now()}
+        model.objects.update(claim_with=token, claim_address="10.0.0.7", **waiting)
+
+    claim()
+    shown = client.get(url).json()["claim"]
+    assert (shown["join_token"], shown["address"]) == ("hall", "10.0.0.7") and shown["since"]
+    refused = client.delete(url + "claim/")
+    assert refused.status_code == 200 and refused.json()["claim"] is None
+    box.refresh_from_db()
+    assert box.credential_hash and not box.channel
+    claim()
+    assert client.post(url + "claim/").status_code == 200
+    box.refresh_from_db()
+    assert (box.credential_hash, box.channel, box.joined_with) == ("", "c", token)
+    assert announced == [(kind, "box")] * 2
+
+
+def test_devices_show_which_gateways_reach_them(client, device):
+    device("near/cpu0"), device("far/cpu0"), device("old/cpu0")
+    models.Node.objects.filter(name="near").update(machine="a")
+    models.Node.objects.filter(name="far").update(machine="b")
+
+    def shown(ref: str) -> tuple[list[str], str]:
+        answer = client.get(f"/api/v1/devices/{ref}/").json()
+        return answer["gateways"], answer["unreachable"]
+
+    assert shown("far/cpu0") == ([], ""), "before the first gateway nothing can be said"
+    models.Gateway.objects.create(name="front", machine="a", state="approved")
+    models.Gateway.objects.create(name="waiting", machine="b", state="pending")
+    assert shown("near/cpu0") == (["front"], "")
+    gateways, why = shown("far/cpu0")
+    assert gateways == [] and why.startswith("not reachable from any gateway: ")
+    assert "start a gateway beside the node daemon of far, or revoke that node" in why
+    assert shown("old/cpu0") == (["front"], ""), "a node of an earlier release does not report its box"
+    listed = {row["ref"]: bool(row["unreachable"]) for row in client.get("/api/v1/devices/").json()["results"]}
+    assert listed == {"far/cpu0": True, "near/cpu0": False, "old/cpu0": False}
+    models.Gateway.objects.filter(name="waiting").update(state="approved")
+    assert shown("far/cpu0") == (["waiting"], "")
 
 
 @pytest.mark.parametrize(("kind", "model"), [("node", models.Node), ("gateway", models.Gateway)])

@@ -15,7 +15,7 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from appliance.local import firststart
-from registry import models, services
+from registry import clock, models, services
 from registry.access import table
 from registry.audit import origins, recording
 from registry.audit.journal import Journal
@@ -57,6 +57,7 @@ def test_every_call_that_changes_something_leaves_an_entry(operator, application
     client, signature = APIClient(), application.signature
     client.credentials(HTTP_AUTHORIZATION=bearer(operator))
     models.Gateway.objects.create(name="edge")
+    claimant = models.JoinToken.objects.create(name="claimant", token_hash="c" * 64)
     calls = {
         ("POST", "repair-ignore"): ("/api/v1/repairs/waiting:gateway:edge/ignore/", {}),
         ("DELETE", "repair-ignore"): ("/api/v1/repairs/waiting:gateway:edge/ignore/", None),
@@ -72,6 +73,10 @@ def test_every_call_that_changes_something_leaves_an_entry(operator, application
         ("POST", "node-approve"): ("/api/v1/nodes/box/approve/", {}),
         ("POST", "gateway-approve"): ("/api/v1/gateways/edge/approve/", {}),
         ("POST", "gateway-revoke"): ("/api/v1/gateways/edge/revoke/", {}),
+        ("POST", "node-claim"): ("/api/v1/nodes/box/claim/", {}),
+        ("DELETE", "node-claim"): ("/api/v1/nodes/box/claim/", {}),
+        ("POST", "gateway-claim"): ("/api/v1/gateways/edge/claim/", {}),
+        ("DELETE", "gateway-claim"): ("/api/v1/gateways/edge/claim/", {}),
         ("DELETE", "node"): ("/api/v1/nodes/box/", None),
         ("DELETE", "gateway"): ("/api/v1/gateways/edge/", None),
         ("POST", "api-keys"): ("/api/v1/api-keys/", {"name": "k"}),
@@ -90,6 +95,10 @@ def test_every_call_that_changes_something_leaves_an_entry(operator, application
     changing = {(m, name) for name, methods in table.REST.items() for m in methods if m != "GET"}
     assert changing == calls.keys() | uploads, "a new call needs a line here"
     for (method, name), (path, body) in calls.items():
+        if name.endswith("-claim"):
+            waiting = {"claim_channel": "c", "claim_s": clock.steady(), "claim_with": claimant}
+            models.Node.objects.update(channel="", **waiting)
+            models.Gateway.objects.update(channel="", **waiting)
         before = AuditEntry.objects.count()
         answer = client.generic(method, path, json.dumps(body or {}), "application/json")
         assert answer.status_code < 300, f"{method} {name}: {answer.content}"

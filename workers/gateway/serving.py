@@ -6,7 +6,7 @@ import asyncio
 import gc
 import signal
 
-from workers import disk, log
+from workers import disk, log, machine
 from workers.certificates import CertificateError
 from workers.link import MemberLink, Membership
 from workers.metrics_access import MetricsAccess
@@ -55,7 +55,7 @@ async def serve(settings: Settings, number: int = 1, core: bool = False) -> int:
     if member:
         link = MemberLink(
             Membership("gateway", options.name, settings.control_url, settings.home, settings.join_token),
-            join=lambda: JoinGateway(name=options.name, address=settings.http.url),
+            join=lambda: JoinGateway(name=options.name, machine=machine.identity(), address=settings.http.url),
             on_message=on_message,
             context=lambda: client_context(settings, settings.control_url),
         )

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from .. import disk, log
+from .. import disk, log, machine
 from ..link import LinkTiming, MemberLink, Membership
 from ..protocol import control, frames
 from ..protocol.specs import DeviceInfo, DeviceState, DeviceStats
@@ -69,7 +69,7 @@ class NodeDaemon:
         """the newest configuration, from the control plane or from disk"""
         self.link = MemberLink(
             Membership("node", self.name, settings.control_url, settings.home, settings.join_token),
-            join=lambda: control.JoinNode(name=self.name, devices=self.devices),
+            join=lambda: control.JoinNode(name=self.name, machine=machine.identity(), devices=self.devices),
             on_message=self._ordered,
             on_up=self._link_up,
             timing=link_timing,

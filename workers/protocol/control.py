@@ -16,15 +16,19 @@ from typing import Annotated, Literal
 import msgspec
 
 from .specs import (
+    MOST_DEVICES,
+    MOST_NAMES,
+    Accuracy,
     ApplicationSpec,
     ApplicationStats,
     Count,
     DeviceInfo,
     DeviceState,
     DeviceStats,
+    InSecond,
+    Line,
     Name,
     Part,
-    Percent,
     PlanSpec,
     ProfilePoint,
     Ratio,
@@ -37,6 +41,7 @@ from .specs import (
 VERSION = 1
 
 Points = Annotated[tuple[ProfilePoint, ...], msgspec.Meta(max_length=10_000)]
+Hash = Annotated[str, msgspec.Meta(max_length=64)]
 
 CLOSE_UNAUTHORIZED = 4401
 """The token is unknown or revoked: try again slowly, an operator must act."""
@@ -65,24 +70,34 @@ class ToMember(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
 # --- from members ---------------------------------------------------------------------------------------------------
 
 
-class JoinNode(FromMember, tag="join_node", frozen=True, kw_only=True):
-    """First message of a node daemon: its name and all of its devices."""
+class Join(FromMember, frozen=True, kw_only=True):
+    """First message of a member.
 
-    name: str
-    devices: tuple[DeviceInfo, ...]
+    Attributes:
+        machine: the running box (:mod:`workers.machine`); empty: not reported. Members of one box reach each other over
+            unix sockets.
+    """
+
+    name: Line
+    machine: Hash = ""
 
 
-class JoinGateway(FromMember, tag="join_gateway", frozen=True, kw_only=True):
-    """First message of a gateway: its name and the address where clients reach it."""
+class JoinNode(Join, tag="join_node", frozen=True, kw_only=True):
+    """A node daemon's, with all of its devices."""
 
-    name: str
-    address: str
+    devices: Annotated[tuple[DeviceInfo, ...], msgspec.Meta(max_length=MOST_DEVICES)]
+
+
+class JoinGateway(Join, tag="join_gateway", frozen=True, kw_only=True):
+    """A gateway's, with the address where clients reach it."""
+
+    address: Line
 
 
 class DeviceStates(FromMember, tag="device_states", frozen=True, kw_only=True):
     """Sent after joining and at each change; names every device of the node."""
 
-    devices: tuple[DeviceState, ...]
+    devices: Annotated[tuple[DeviceState, ...], msgspec.Meta(max_length=MOST_DEVICES)]
 
 
 class MemberStats(FromMember, frozen=True, kw_only=True):
@@ -95,34 +110,38 @@ class MemberStats(FromMember, frozen=True, kw_only=True):
             none. None: not reported, since the member runs older code.
     """
 
-    at: float = 0.0
-    plan_version: int | None = None
-    config_hash: str | None = None
+    at: Seconds = 0.0
+    plan_version: Count | None = None
+    config_hash: Hash | None = None
 
 
 class NodeStats(MemberStats, tag="node_stats", frozen=True, kw_only=True):
     """One second of all the node's devices that reported. ``jobs``: ids of the profile jobs under way at the node;
     None: not reported."""
 
-    devices: tuple[DeviceStats, ...]
-    jobs: tuple[int, ...] | None = None
+    devices: Annotated[tuple[DeviceStats, ...], msgspec.Meta(max_length=MOST_DEVICES)]
+    jobs: Annotated[tuple[Count, ...], msgspec.Meta(max_length=MOST_NAMES)] | None = None
 
 
 class GatewayStats(MemberStats, tag="gateway_stats", frozen=True, kw_only=True):
     """One second of all applications at a gateway. ``serving``: those whose queries it answers, as a device has a
     variant of each warm."""
 
-    applications: dict[str, ApplicationStats]
+    applications: Annotated[dict[Name, ApplicationStats], msgspec.Meta(max_length=MOST_NAMES)]
     ready: bool
-    serving: tuple[str, ...] = ()
+    serving: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MOST_NAMES)] = ()
 
 
 class Burst(FromMember, tag="burst", frozen=True, kw_only=True):
     """The gateway's demand (items/s) left the plan's band."""
 
-    application: str
-    rate: float
-    plan_version: int
+    application: Name
+    rate: Ratio
+    plan_version: Count
+
+
+#: (rows, queries) of a slot
+Slots = Annotated[tuple[tuple[InSecond, InSecond], ...], msgspec.Meta(min_length=1, max_length=100)]
 
 
 class Arrivals(FromMember, tag="arrivals", frozen=True, kw_only=True):
@@ -132,8 +151,8 @@ class Arrivals(FromMember, tag="arrivals", frozen=True, kw_only=True):
     ``slot``: the number of the last slot, on the gateway's own clock. ``applications``: (rows, queries) of that slot
     and those before it, oldest first."""
 
-    slot: Annotated[int, msgspec.Meta(ge=0)]
-    applications: dict[str, Annotated[tuple[tuple[Count, Count], ...], msgspec.Meta(min_length=1, max_length=100)]]
+    slot: Count
+    applications: Annotated[dict[Name, Slots], msgspec.Meta(max_length=MOST_NAMES)]
 
 
 #: least part of the SLO that a late or refused query must have been given to count as overload: a shorter budget was
@@ -186,7 +205,7 @@ class ProfileDone(FromMember, tag="profile_done", frozen=True, kw_only=True):
     load_s: Seconds
     memory_bytes: Count
     points: Points
-    accuracy: Percent | None = None
+    accuracy: Accuracy | None = None
     validated_rows: Count = 0
 
 

@@ -19,6 +19,16 @@ Ratio = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Percent = Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]
 Name = Annotated[str, msgspec.Meta(max_length=500)]
 Text = Annotated[str, msgspec.Meta(max_length=20_000)]
+#: What the registry stores has the bounds of its columns; PostgreSQL stores no NUL.
+Small = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+Ref = Annotated[str, msgspec.Meta(min_length=1, max_length=120, pattern=r"^[^\x00]*\Z")]
+Line = Annotated[str, msgspec.Meta(max_length=200, pattern=r"^[^\x00]*\Z")]
+#: Rows or queries of a second: far above what a box can take in, and a sum of them is still exact.
+InSecond = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
+AccuracySum = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
+Accuracy = Annotated[float, msgspec.Meta(ge=0, le=100)]
+#: devices of a node; variants, applications or sizes that one message names
+MOST_DEVICES, MOST_NAMES = 1_000, 10_000
 
 
 class TensorSpec(msgspec.Struct, frozen=True):
@@ -58,12 +68,12 @@ class ProfilePoint(msgspec.Struct, frozen=True):
     """Latency of one batch size, measured or (``samples`` 0) declared. ``size``: the size class of its queries (see
     :mod:`.shapes`); 0: the class of the largest size, so that any query may count on it."""
 
-    batch: Annotated[int, msgspec.Meta(ge=1, le=2**31)]
+    batch: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
     p50_s: Seconds
     p95_s: Seconds
     mean_s: Seconds
-    samples: Count = 0
-    size: Count = 0
+    samples: Small = 0
+    size: Small = 0
 
 
 class VariantSpec(msgspec.Struct, frozen=True):
@@ -148,15 +158,14 @@ class PlanSpec(msgspec.Struct, frozen=True):
 class DeviceInfo(msgspec.Struct, frozen=True):
     """A device as its node found it. ``id`` is unique in the cluster; equal ``type`` means equal profiles."""
 
-    id: str
-    kind: str
-    """``cpu`` or ``cuda``"""
-    type: str
-    description: str
-    cores: tuple[int, ...]
-    gpu_index: int | None
-    memory_bytes: int
-    endpoint: str
+    id: Ref
+    kind: Literal["cpu", "cuda"]
+    type: Ref
+    description: Line
+    cores: Annotated[tuple[Small, ...], msgspec.Meta(max_length=MOST_NAMES)]
+    gpu_index: Small | None
+    memory_bytes: Count
+    endpoint: Line
     """``unix:/path``"""
 
 
@@ -173,7 +182,7 @@ class DeviceState(msgspec.Struct, frozen=True):
     device: Name
     state: Literal["starting", "up", "draining", "down"]
     plan_version: Count = 0
-    warm: Annotated[tuple[int, ...], msgspec.Meta(max_length=10_000)] = ()
+    warm: Annotated[tuple[Count, ...], msgspec.Meta(max_length=MOST_NAMES)] = ()
     """variant ids that could run now"""
     detail: Text = ""
 
@@ -199,7 +208,7 @@ class DeviceStats(msgspec.Struct, frozen=True):
     queued_rows: Count
     memory_bytes: Count
     plan_version: Count
-    variants: Annotated[tuple[VariantStats, ...], msgspec.Meta(max_length=10_000)] = ()
+    variants: Annotated[tuple[VariantStats, ...], msgspec.Meta(max_length=MOST_NAMES)] = ()
 
 
 class ApplicationStats(msgspec.Struct):
@@ -209,15 +218,15 @@ class ApplicationStats(msgspec.Struct):
     ``arrived_rows`` by size class (see :mod:`.shapes`); empty where the application has only one.
     """
 
-    arrived: int = 0
-    arrived_rows: int = 0
-    in_time: int = 0
-    late: int = 0
-    dropped: int = 0
-    failed: int = 0
-    accuracy_sum: float = 0.0
-    normalized_sum: float = 0.0
-    p50_ms: float = 0.0
-    p95_ms: float = 0.0
-    by_variant: dict[str, int] = {}
-    arrived_by_size: dict[int, int] = {}
+    arrived: InSecond = 0
+    arrived_rows: InSecond = 0
+    in_time: InSecond = 0
+    late: InSecond = 0
+    dropped: InSecond = 0
+    failed: InSecond = 0
+    accuracy_sum: AccuracySum = 0.0
+    normalized_sum: AccuracySum = 0.0
+    p50_ms: Ratio = 0.0
+    p95_ms: Ratio = 0.0
+    by_variant: Annotated[dict[Name, InSecond], msgspec.Meta(max_length=MOST_NAMES)] = {}
+    arrived_by_size: Annotated[dict[Small, InSecond], msgspec.Meta(max_length=MOST_NAMES)] = {}

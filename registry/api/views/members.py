@@ -6,20 +6,20 @@ from drf_spectacular.utils import OpenApiResponse, extend_schema, extend_schema_
 from rest_framework import status
 from rest_framework.response import Response
 
-from registry import members
-from registry.api.serializers import DeviceSerializer, GatewaySerializer, NodeSerializer
+from registry import members, reach
+from registry.api.member_serializers import DeviceSerializer, GatewaySerializer, NodeSerializer
 from registry.api.views.base import View
 from registry.models import Device, Gateway, Member, Node
 
 
 class _Nodes(View):
-    queryset = Node.objects.prefetch_related("devices")
+    queryset = Node.objects.select_related("claim_with").prefetch_related("devices")
     serializer_class = NodeSerializer
     lookup_field = "name"
 
 
 class _Gateways(View):
-    queryset = Gateway.objects.all()
+    queryset = Gateway.objects.select_related("claim_with")
     serializer_class = GatewaySerializer
     lookup_field = "name"
 
@@ -54,6 +54,18 @@ class _Revoke:
         return Response(self.serializer_class(members.set_state(self.get_object(), Member.State.REVOKED)).data)
 
 
+class _Claim:
+    @extend_schema(request=None)
+    def post(self, request, name):
+        """Accept the claim: the claimant becomes this member, and the credential that was used so far ends."""
+        return Response(self.serializer_class(members.accept_claim(self.get_object())).data)
+
+    @extend_schema(request=None)
+    def delete(self, request, name):
+        """Refuse the claim: the claimant is turned away, and the member goes on."""
+        return Response(self.serializer_class(members.refuse_claim(self.get_object())).data)
+
+
 @extend_schema_view(get=extend_schema(operation_id="nodes_list", responses=NodeSerializer(many=True)))
 class NodeList(_List, _Nodes):
     """All nodes."""
@@ -69,6 +81,10 @@ class NodeApprove(_Approve, _Nodes):
 
 class NodeRevoke(_Revoke, _Nodes):
     """Revoking a node."""
+
+
+class NodeClaim(_Claim, _Nodes):
+    """A claim on a node's name."""
 
 
 @extend_schema_view(get=extend_schema(operation_id="gateways_list", responses=GatewaySerializer(many=True)))
@@ -88,12 +104,19 @@ class GatewayRevoke(_Revoke, _Gateways):
     """Revoking a gateway."""
 
 
+class GatewayClaim(_Claim, _Gateways):
+    """A claim on a gateway's name."""
+
+
 @extend_schema_view(get=extend_schema(operation_id="devices_list", responses=DeviceSerializer(many=True)))
-class DeviceList(_List, View):
+class DeviceList(View):
     """All devices."""
 
     queryset = Device.objects.select_related("node")
     serializer_class = DeviceSerializer
+
+    def get(self, request):
+        return self.listed(self.get_queryset(), DeviceSerializer, gateways=reach.approved_gateways())
 
 
 class DeviceDetail(View):
@@ -105,7 +128,8 @@ class DeviceDetail(View):
 
     @extend_schema(operation_id="devices_get")
     def get(self, request, ref):
-        return Response(DeviceSerializer(self.get_object()).data)
+        context = {"gateways": reach.approved_gateways()}
+        return Response(DeviceSerializer(self.get_object(), context=context).data)
 
     @extend_schema(operation_id="devices_delete", responses={204: OpenApiResponse(description="Gone.")})
     def delete(self, request, ref):

@@ -7,14 +7,13 @@ from rest_framework import status
 from rest_framework.response import Response
 
 from registry import members
+from registry.api.member_serializers import JoinTokenSerializer, NewJoinTokenSerializer
 from registry.api.serializers import (
     ApiKeyChangeSerializer,
     ApiKeySerializer,
     ApiTokenSerializer,
-    JoinTokenSerializer,
     NewApiKeySerializer,
     NewApiTokenSerializer,
-    NewJoinTokenSerializer,
 )
 from registry.api.views.base import View
 from registry.models import ApiKey, ApiToken, JoinToken
@@ -107,7 +106,7 @@ class JoinTokenList(View):
 
     @extend_schema(operation_id="join_tokens_create", responses={201: NewJoinTokenSerializer})
     def post(self, request):
-        """Make a token that admits nodes and gateways. It is shown in this answer and never again."""
+        """Make a token that admits nodes, gateways or both. It is shown in this answer and never again."""
         row, token = members.create_join_token(**self.checked(JoinTokenSerializer))
         return _once({**JoinTokenSerializer(row).data, "token": token})
 

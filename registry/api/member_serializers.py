@@ -1,0 +1,125 @@
+"""Nodes, gateways, devices and join tokens as JSON, and accepted input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from registry import models, reach
+from registry.api.serializers import ExpiryField, StrictMixin, one_of
+
+
+class DeviceSerializer(serializers.ModelSerializer):
+    """A device."""
+
+    node = serializers.SlugRelatedField("name", read_only=True)
+    gateways = serializers.SerializerMethodField(help_text="Names of the gateways that reach it.")
+    unreachable = serializers.SerializerMethodField(
+        help_text="Why no gateway reaches it, so that plans leave it out, and what to do; empty where one does."
+    )
+
+    class Meta:
+        model = models.Device
+        fields = [
+            "ref",
+            "node",
+            "kind",
+            "type",
+            "description",
+            "cores",
+            "memory_bytes",
+            "endpoint",
+            "gateways",
+            "unreachable",
+            "state",
+            "detail",
+            "warm",
+            "plan_version",
+            "changed",
+        ]
+
+    def get_gateways(self, device: models.Device) -> list[str]:
+        return reach.reaching(device, self.context["gateways"])
+
+    def get_unreachable(self, device: models.Device) -> str:
+        return reach.why_unreachable(device, self.context["gateways"])
+
+
+class ClaimSerializer(serializers.Serializer):
+    """A claim on a member's name, which waits for an operator."""
+
+    join_token = serializers.CharField(source="claim_with.name", default=None, allow_null=True)
+    address = serializers.CharField(source="claim_address")
+    since = serializers.DateTimeField(source="claimed_at")
+
+
+class ClaimedMixin(serializers.Serializer):
+    """The claim on a member's name, where there is one."""
+
+    claim = serializers.SerializerMethodField()
+
+    @extend_schema_field(ClaimSerializer(allow_null=True))
+    def get_claim(self, member: models.Member) -> dict[str, Any] | None:
+        return ClaimSerializer(member).data if member.claimed else None
+
+
+class NodeSerializer(ClaimedMixin, serializers.ModelSerializer):
+    """A node. Its credential is nobody's to see."""
+
+    connected = serializers.BooleanField(read_only=True)
+    state = serializers.CharField(read_only=True, help_text="pending, approved or revoked")
+    devices = serializers.SlugRelatedField("ref", many=True, read_only=True)
+
+    class Meta:
+        model = models.Node
+        fields = ["name", "state", "connected", "last_seen", "behind_since", "claim", "created", "devices"]
+
+
+class GatewaySerializer(ClaimedMixin, serializers.ModelSerializer):
+    """A gateway. Its credential is nobody's to see."""
+
+    connected = serializers.BooleanField(read_only=True)
+    state = serializers.CharField(read_only=True, help_text="pending, approved or revoked")
+
+    class Meta:
+        model = models.Gateway
+        fields = ["name", "address", "state", "connected", "last_seen", "behind_since", "claim", "created"]
+
+
+class JoinTokenSerializer(StrictMixin, serializers.ModelSerializer):
+    """A join token, without the token."""
+
+    kind = serializers.ChoiceField(
+        models.JoinToken.Kind.choices,
+        required=False,
+        error_messages=one_of(models.JoinToken.Kind.values),
+        help_text="What it admits: any, node or gateway.",
+    )
+    expires = ExpiryField(allow_null=True, required=False)
+    uses = serializers.IntegerField(
+        allow_null=True,
+        required=False,
+        min_value=1,
+        max_value=1_000_000,
+        help_text="Members that it admits at most; null: any number.",
+    )
+    own_box = serializers.BooleanField(
+        read_only=True, help_text="Made by a start for the members of its own box; of no use from elsewhere."
+    )
+
+    class Meta:
+        model = models.JoinToken
+        fields = ["name", "kind", "auto_approve", "expires", "uses", "used", "own_box", "created"]
+        read_only_fields = ["used", "created"]
+        extra_kwargs = {"name": {"validators": [models.name_validator]}}
+
+
+class NewJoinTokenSerializer(JoinTokenSerializer):
+    """A token that was just made; this once it can be read."""
+
+    token = serializers.CharField(read_only=True)
+
+    class Meta(JoinTokenSerializer.Meta):
+        fields = [*JoinTokenSerializer.Meta.fields, "token"]

@@ -1,0 +1,395 @@
+"""One member's connection in the control plane: admission, approval, messages. A kind's messages are its subclass's.
+
+Beside the member's own messages it follows the registry (:meth:`MemberConsumer._settle`), by pushes and by polling.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import msgspec
+from channels.generic.websocket import AsyncWebsocketConsumer
+from django.utils import timezone
+
+from registry import clock
+from registry.models import Gateway, Node
+from scheduler import live, troubles
+from scheduler.members import admission, peers, standing
+from scheduler.members.configurations import configurations, in_thread
+from scheduler.members.intake import MAX_MESSAGE, Intake
+from scheduler.members.lag import Lag
+from scheduler.members.passing import PASSING, Losses, noted
+from scheduler.members.standing import Standing
+from workers import log
+from workers.protocol import control
+
+logger = log.get("members")
+
+#: how often a live connection refreshes ``last_seen``
+SEEN_EVERY_S = 3.0
+#: how often a connection compares its standing with the registry's
+RECHECK_EVERY_S = 3.0
+#: how often it joins its groups again, which Redis may have lost (FLUSHALL)
+REJOIN_EVERY_S = 60.0
+#: a wall clock that differs by more from the steady one than before was set
+STEP_S = 60.0
+
+WAITS = {
+    Standing.PENDING: "an operator must approve this member in the console",
+    Standing.CLAIMING: "a member of this name exists; an operator must accept this claim on its name in the console",
+}
+
+
+class _End(NamedTuple):
+    code: int
+    reason: str
+
+
+ENDS = {
+    Standing.REPLACED: _End(control.CLOSE_REPLACED, "another connection is this member now: a newer one, or a claim"),
+    Standing.UNCLAIMED: _End(control.CLOSE_UNAUTHORIZED, "an operator refused this claim on the member's name"),
+    Standing.REVOKED: _End(control.CLOSE_UNAUTHORIZED, "revoked or deleted by an operator"),
+}
+
+
+def _fault(error: msgspec.ValidationError) -> str:
+    """The field first: it must be in what a close frame has space for."""
+    what, _, field = str(error).rpartition(" - at ")
+    return f"{field.strip('`')}: {what}" if what else field
+
+
+class MemberConsumer(AsyncWebsocketConsumer):
+    """The part that all members share."""
+
+    kind: type[Node] | type[Gateway]
+    _polling: asyncio.Task | None = None
+    _seeing: asyncio.Task | None = None
+
+    async def __call__(self, scope, receive, send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            # disconnect() is not called when Redis ends the connection.
+            if self._polling is not None:
+                self._polling.cancel()
+
+    async def connect(self) -> None:
+        self.member: Node | Gateway | None = None
+        self.standing: Standing | None = None
+        self.claims = False
+        self.groups_joined: list[str] = []
+        self.rejoin_at = math.inf
+        self.losses, self.intake = Losses(), Intake()
+        self.turned_away = self.replaced = False
+        self.seen_at = 0.0
+        self.lag = Lag()
+        self.behind_since: float | None = None
+        self.peer = peers.of_scope(self.scope)
+        # Accepted before anything is checked: only an accepted websocket can carry a close code with a reason.
+        await self.accept()
+        self.identity = None
+        try:
+            self.identity = await in_thread(admission.identify)(self.kind, self._token(), self.peer)
+        except admission.Refused as error:
+            await self.turn_away(control.CLOSE_UNAUTHORIZED, str(error))
+            return
+        except PASSING as error:
+            await self._later(error)
+            return
+        if self.identity is None:
+            await self.turn_away(
+                control.CLOSE_UNAUTHORIZED, "Authorization: a join token or a credential is needed; this one is unknown"
+            )
+
+    @property
+    def approved(self) -> bool:
+        """Whether the connection speaks for an approved member."""
+        return self.standing is Standing.APPROVED
+
+    def _token(self) -> str | None:
+        for name, value in self.scope["headers"]:
+            if name == b"authorization":
+                scheme, _, token = value.decode("latin-1").partition(" ")
+                return token.strip() if scheme.lower() == "bearer" else None
+        return None
+
+    async def turn_away(self, code: int, reason: str) -> None:
+        """Close with a reason; nothing that comes after it counts."""
+        if self.turned_away:
+            return
+        self.turned_away = True
+        name = self.member.name if self.member is not None else None
+        logger.warning("member_refused", kind=self.kind.__name__.lower(), name=name, code=code, reason=reason)
+        # A close frame's reason holds 123 bytes.
+        await self.close(code=code, reason=reason.encode()[:120].decode(errors="ignore"))
+
+    # --- messages -----------------------------------------------------------------------------------------------------
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        if self.identity is None or self.turned_away:
+            return
+        if text_data is None or len(text_data) > MAX_MESSAGE:
+            await self.turn_away(control.CLOSE_MALFORMED, f"messages are JSON text of at most {MAX_MESSAGE} characters")
+            return
+        pause = self.intake.pause(len(text_data), time.monotonic())
+        if pause:
+            # What it sends meanwhile waits at its end.
+            await asyncio.sleep(pause)
+        message = await self._decoded(text_data)
+        if message is None:
+            return
+        if self.member is None:
+            if not isinstance(message, control.Join):
+                await self.turn_away(control.CLOSE_MALFORMED, "the first message must join")
+                return
+            await self._join(message)
+        elif isinstance(message, control.Join):
+            await self.turn_away(control.CLOSE_MALFORMED, "joined already")
+        elif self.approved:
+            await self._take(message)
+
+    async def _decoded(self, text: str) -> control.FromMember | None:
+        """The message; None where it is skipped, or has ended the connection."""
+        try:
+            return self.decode(text)
+        except control.VersionMismatch as error:
+            await self.turn_away(control.CLOSE_VERSION, str(error))
+        except msgspec.ValidationError as error:
+            # Its sender may be right in all else: one field of one message is out of bounds.
+            if self.member is not None and self.intake.endures(time.monotonic()):
+                self.losses.log("not valid", self.member.name, f"{_fault(error)} ({self.intake.bad} so far)")
+            else:
+                await self.turn_away(control.CLOSE_MALFORMED, f"message not understood: {_fault(error)}")
+        except (msgspec.DecodeError, RecursionError) as error:
+            await self.turn_away(control.CLOSE_MALFORMED, f"message not understood: {error}")
+        return None
+
+    async def _take(self, message: control.FromMember) -> None:
+        self._see()
+        name, statistics = self.member.name, isinstance(message, control.MemberStats)
+        if statistics and not self.intake.takes_statistics(time.monotonic()):
+            self.losses.log("statistics", name, f"more than one report a second ({self.intake.surplus} skipped so far)")
+            return
+        # Without Redis each would wait for a time-out, and the next ones would be taken for a burst.
+        if not (statistics and troubles.pausing(troubles.REDIS)):
+            await self.losses.attempt(self.handle(message), type(message).__name__, name)
+        if statistics:
+            await self.losses.attempt(self.compare(message), type(message).__name__, name)
+
+    def _see(self) -> None:
+        """Store now and then that the member sent something. In the background: the database may be locked."""
+        if time.monotonic() - self.seen_at > SEEN_EVERY_S and (self._seeing is None or self._seeing.done()):
+            self.seen_at = time.monotonic()
+            self._seeing = asyncio.create_task(self._store_seen(), name=f"seen-{self.member.name}")
+
+    async def _store_seen(self) -> None:
+        if await self._attempt(in_thread(standing.seen)(self.kind, self.member.pk, self.channel_name), "seen"):
+            troubles.over(troubles.DATABASE)
+            troubles.over(troubles.REDIS)
+
+    async def _attempt(self, doing, what: str) -> bool:
+        return await self.losses.attempt(doing, what, self.member.name)
+
+    async def _later(self, error: Exception) -> None:
+        """Have the member come again: its admission needs what is away now, and may be half done."""
+        noted(error)
+        await self.turn_away(control.CLOSE_TRY_AGAIN, f"not admitted: {type(error).__name__}: {error}")
+
+    # --- admission and standing ---------------------------------------------------------------------------------------
+
+    async def _join(self, message: control.Join) -> None:
+        try:
+            admitted = await in_thread(admission.admit)(
+                self.kind, self.identity, message.name, self.channel_name, message.machine
+            )
+        except admission.Refused as error:
+            await self.turn_away(control.CLOSE_UNAUTHORIZED, str(error))
+            return
+        except PASSING as error:
+            await self._later(error)
+            return
+        self.member, self.claims = admitted.member, admitted.claims
+        self.join_message = message
+        if admitted.replaced:
+            # The older connection looks at its standing. It also does so by itself, should this be lost.
+            await self._attempt(self.channel_layer.send(admitted.replaced, {"type": "member.recheck"}), "recheck")
+        await self._enter(self.group(self.member.pk))
+        kind, address = self.kind.__name__.lower(), self.peer.address
+        logger.info(
+            "member_joined", kind=kind, name=message.name, state=self.member.state, claims=self.claims, address=address
+        )
+        self._polling = asyncio.create_task(self._poll(), name=f"poll-{message.name}")
+        await self._settle_or_later()
+
+    async def _poll(self) -> None:
+        """Poll for what pushes would deliver."""
+        ahead = clock.wall() - clock.steady()
+        while not self.turned_away:
+            await asyncio.sleep(RECHECK_EVERY_S)
+            try:
+                if self.standing in WAITS:
+                    await in_thread(standing.waits)(self.kind, self.member.pk, self.channel_name)
+                await self._recheck()
+                # The channel layer forgets members of groups by the wall clock.
+                stepped = abs(clock.wall() - clock.steady() - ahead) > STEP_S
+                if stepped or time.monotonic() >= self.rejoin_at:
+                    ahead = clock.wall() - clock.steady()
+                    self.rejoin_at = time.monotonic() + REJOIN_EVERY_S
+                    for group in self.groups_joined:
+                        await self.channel_layer.group_add(group, self.channel_name)
+            except PASSING as error:
+                logger.warning("member_not_rechecked", member=self.member.name, error=str(error))
+            except Exception:
+                logger.exception("member_not_rechecked", member=self.member.name)
+
+    async def _recheck(self) -> None:
+        """Follow a change of standing that no push announced."""
+        for since in (None, time.monotonic()):
+            rows = (await configurations().registered(since)).rows
+            if self._standing(rows.get((self.kind, self.member.pk))) is self.standing:
+                return
+        await self._settle_or_later()
+
+    def _standing(self, row: standing.Row | None) -> Standing:
+        return standing.standing(row, self.channel_name, self.claims)
+
+    async def _settle_or_later(self) -> None:
+        try:
+            await self._settle()
+        except PASSING as error:
+            await self._later(error)
+
+    async def _settle(self) -> None:
+        """Take the standing that the registry gives the connection now."""
+        now = self._standing(await in_thread(standing.row_of)(self.kind, self.member.pk))
+        if now in ENDS:
+            self.replaced = now is Standing.REPLACED
+            await self.turn_away(*ENDS[now])
+        elif now is Standing.APPROVED and not self.approved:
+            self.standing, self.claims = now, False
+            credential = await in_thread(admission.issue_credential)(self.member, self.peer)
+            await self.say(control.Joined(member=self.member.pk, credential=credential))
+            await self.admitted()
+        elif now in WAITS and self.standing is not now:
+            self.standing = now
+            await self.say(control.Pending(reason=WAITS[now]))
+        await self._attempt(self._tell_browsers(True), "event")
+
+    async def _enter(self, group: str) -> None:
+        """Join a group, as soon as Redis lets it; until then the member pulls."""
+        self.groups_joined.append(group)
+        joined = await self._attempt(self.channel_layer.group_add(group, self.channel_name), "group")
+        self.rejoin_at = min(self.rejoin_at, time.monotonic() + (REJOIN_EVERY_S if joined else 0.0))
+
+    async def _tell_browsers(self, connected: bool) -> None:
+        if self.claims:
+            # Of the member itself nothing has changed.
+            await live.publish_async("changed", {"kind": self.kind.__name__.lower(), "ref": self.member.name})
+            return
+        row = await in_thread(standing.row_of)(self.kind, self.member.pk)
+        await live.publish_async(
+            "member",
+            {
+                "kind": self.kind.__name__.lower(),
+                "name": self.member.name,
+                "state": row.state if row is not None else None,
+                "connected": connected,
+                "behind_since": self.behind_since if connected else None,
+            },
+        )
+
+    # --- to the member ------------------------------------------------------------------------------------------------
+
+    async def say(self, message: control.ToMember) -> None:
+        """Send a message to the member."""
+        await self._send_text(control.encode(message))
+
+    async def _send_text(self, text: str) -> None:
+        if not self.turned_away:
+            await self.send(text_data=text)
+
+    async def member_send(self, event: dict[str, Any]) -> None:
+        """From the channel layer: an encoded message for the member."""
+        if self.approved:
+            await self._send_text(event["text"])
+
+    async def member_refresh(self, event: dict[str, Any]) -> None:
+        """From the channel layer: something that the member must know changed."""
+        if self.approved:
+            try:
+                await self.send_configuration(time.monotonic())
+            except PASSING as error:
+                logger.warning("push_lost", member=self.member.name, error=str(error))
+
+    async def member_recheck(self, event: dict[str, Any]) -> None:
+        """From the channel layer: its standing may have changed."""
+        await self._settle_or_later()
+
+    async def send_configuration(self, since: float) -> None:
+        """Send what the database held at ``since`` or later."""
+        config = await self.configuration(since)
+        self.lag.sent(time.monotonic())
+        await self.say(config)
+
+    async def compare(self, stats: control.MemberStats) -> None:
+        """Answer a member that holds another configuration than it should, and warn where that lasts."""
+        wanted = await self.configuration()
+        now = time.monotonic()
+        if self.lag.report(stats.config_hash, wanted.hash, now - max(0.0, stats.at), now):
+            held = stats.plan_version
+            logger.info("configuration_repeated", member=self.member.name, held=held, plan=wanted.plan.version)
+            self.lag.sent(now)
+            await self.say(wanted)
+        if self.lag.warns(now) != (self.behind_since is not None):
+            await self._warn(now)
+
+    async def _warn(self, now: float) -> None:
+        """Have browsers show that the member is behind, or that it has caught up."""
+        since = timezone.now() - timedelta(seconds=now - self.lag.since) if self.lag.warns(now) else None
+        await in_thread(standing.set_behind)(self.kind, self.member.pk, self.channel_name, since)
+        self.behind_since = since.timestamp() if since is not None else None
+        logger.warning("member_behind" if since is not None else "member_caught_up", member=self.member.name)
+        await self._tell_browsers(True)
+
+    async def disconnect(self, code: int) -> None:
+        if self._polling is not None:
+            # It must not join a group again that is left below.
+            self._polling.cancel()
+            await asyncio.gather(self._polling, return_exceptions=True)
+        if self._seeing is not None:
+            # It would connect again what is left below.
+            await asyncio.gather(self._seeing, return_exceptions=True)
+        if self.member is not None:
+            # First, and whatever becomes of Redis: a connection that ended must not look alive.
+            await self._attempt(in_thread(standing.left)(self.kind, self.member.pk, self.channel_name), "left")
+            for group in self.groups_joined:
+                await self._attempt(self.channel_layer.group_discard(group, self.channel_name), "group")
+            if not self.replaced:
+                await self._attempt(self._tell_browsers(False), "event")
+            logger.info("member_left", kind=self.kind.__name__.lower(), name=self.member.name, code=code)
+
+    # --- of a kind ----------------------------------------------------------------------------------------------------
+
+    def decode(self, text: str) -> control.FromMember:
+        """A message of this kind of member."""
+        raise NotImplementedError
+
+    def group(self, pk: int) -> str:
+        """The channel-layer group of one member's connections."""
+        raise NotImplementedError
+
+    async def admitted(self) -> None:
+        """The member is approved and was notified: send its configuration."""
+        raise NotImplementedError
+
+    async def configuration(self, since: float | None = None) -> control.NodeConfig | control.GatewayConfig:
+        """Everything that the member must know, as of ``since`` (monotonic) or later; None: a few seconds ago."""
+        raise NotImplementedError
+
+    async def handle(self, message: control.FromMember) -> None:
+        """Deal with a message of an approved member."""
+        raise NotImplementedError

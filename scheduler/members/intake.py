@@ -1,0 +1,81 @@
+"""Limits on what one connection may send. Pure: ``now`` (seconds, monotonic) is handed in.
+
+A member that sends too fast is read more slowly, so that its own outbox drops what is worth least. Messages that cannot
+be are skipped; too many of them end the connection.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: one message may take this many characters
+MAX_MESSAGE = 4 * 1024 * 1024
+#: cost of a message: 1, and 1 more for each so many characters
+CHARACTERS = 16 * 1024
+#: cost that may come at once, and each second after it. A gateway of 1,000 applications that are all overloaded costs
+#: 40 a second; a member that was cut off brings some 1,200 messages (see :mod:`workers.outbox`)
+BURST, PER_SECOND = 2_000.0, 200.0
+#: seconds of statistics that may come at once, and each second after it: two of each second while it was cut off
+STATISTICS_BURST, STATISTICS_PER_SECOND = 150.0, 3.0
+#: messages that cannot be, at once, and each second after it
+BAD_BURST, BAD_PER_SECOND = 10.0, 0.1
+
+
+@dataclass
+class Bucket:
+    """A token bucket: ``burst`` at once, then ``per_second``."""
+
+    burst: float
+    per_second: float
+
+    def __post_init__(self) -> None:
+        self._left, self._at = self.burst, None
+
+    def _refill(self, now: float) -> None:
+        if self._at is not None:
+            self._left = min(self.burst, self._left + (now - self._at) * self.per_second)
+        self._at = now
+
+    def takes(self, now: float) -> bool:
+        """Take one where there is one."""
+        self._refill(now)
+        if self._left < 1.0:
+            return False
+        self._left -= 1.0
+        return True
+
+    def wait(self, cost: float, now: float) -> float:
+        """Take ``cost``; seconds until it is there."""
+        self._refill(now)
+        self._left -= cost
+        return max(0.0, -self._left / self.per_second)
+
+
+class Intake:
+    """The limits of one connection.
+
+    Attributes:
+        bad: messages that cannot be, so far.
+        surplus: seconds of statistics that were skipped, so far.
+    """
+
+    def __init__(self) -> None:
+        self.bad = self.surplus = 0
+        self._messages = Bucket(BURST, PER_SECOND)
+        self._statistics = Bucket(STATISTICS_BURST, STATISTICS_PER_SECOND)
+        self._faults = Bucket(BAD_BURST, BAD_PER_SECOND)
+
+    def pause(self, characters: int, now: float) -> float:
+        """Seconds to wait before a message is dealt with."""
+        return self._messages.wait(1.0 + characters / CHARACTERS, now)
+
+    def takes_statistics(self, now: float) -> bool:
+        """Whether a second of statistics is taken."""
+        taken = self._statistics.takes(now)
+        self.surplus += not taken
+        return taken
+
+    def endures(self, now: float) -> bool:
+        """Count a message that cannot be; whether the connection may go on."""
+        self.bad += 1
+        return self._faults.takes(now)

@@ -1,0 +1,90 @@
+"""A node's connection: its devices, faults and profile jobs."""
+
+from __future__ import annotations
+
+import time
+
+from registry import clock
+from registry.models import Node
+from scheduler import live, telemetry
+from scheduler.control import requests
+from scheduler.members import devices, faults, push
+from scheduler.members.configurations import configurations, in_thread
+from scheduler.members.consumer import MemberConsumer
+from scheduler.members.lag import Lasting
+from scheduler.profiling import dispatch, results
+from workers.protocol import control
+
+#: a node's profile jobs differ from those ordered for so long before they are compared with the database
+JOBS_DIFFER_S = 3.0
+
+
+class NodeConsumer(MemberConsumer):
+    """``/ws/node/``: a node daemon."""
+
+    kind = Node
+
+    async def connect(self) -> None:
+        self.jobs_differ = Lasting(JOBS_DIFFER_S)
+        await super().connect()
+
+    def decode(self, text: str):
+        return control.decode_from_node(text)
+
+    def group(self, pk: int) -> str:
+        return push.node_group(pk)
+
+    async def admitted(self) -> None:
+        await in_thread(devices.sync)(self.member, self.join_message.devices)
+        await self.send_configuration(time.monotonic())
+
+    async def configuration(self, since: float | None = None) -> control.NodeConfig:
+        return await configurations().node(self.member.pk, since)
+
+    async def compare(self, stats: control.NodeStats) -> None:
+        await super().compare(stats)
+        if stats.jobs is None:
+            return
+        ordered = (await configurations().registered()).jobs.get(self.member.pk, frozenset())
+        if self.jobs_differ.holds(ordered != frozenset(stats.jobs), time.monotonic()):
+            for message in await in_thread(dispatch.reconcile)(self.member, stats.jobs):
+                await self.say(message)
+
+    async def handle(self, message: control.FromNode) -> None:
+        match message:
+            case control.NodeStats(devices=()):
+                pass  # sent to be compared only
+            case control.NodeStats():
+                own = {device.id for device in self.join_message.devices}
+                second = telemetry.node_second(self.member.name, message, clock.wall(), own)
+                await in_thread(telemetry.record)(telemetry.NODE_STREAM, second)
+                await live.publish_async("node_second", second)
+            case control.DeviceStates():
+                for event in await in_thread(devices.report)(self.member, message.devices):
+                    await live.publish_async("device_state", event)
+            case control.Overload():
+                detail = (
+                    f"{message.device} refused {message.refused} of {message.arrived} items of {message.application}"
+                )
+                await in_thread(requests.request_plan)("overload", detail, at_most_every_s=3)
+            case control.FaultReport():
+                event = await in_thread(faults.record)(self.member, message)
+                if event is not None:
+                    await live.publish_async("fault", event)
+            case control.Drift():
+                await in_thread(results.drifted)(self.member, message)
+            case control.ProfileProgress():
+                await in_thread(results.progress)(self.member, message)
+            case control.ProfileDone():
+                await in_thread(results.done)(self.member, message)
+            case control.ProfileFailed():
+                await in_thread(results.failed)(self.member, message)
+
+    async def disconnect(self, code: int) -> None:
+        await super().disconnect(code)
+        if self.member is not None and self.approved and not self.replaced:
+            await self._attempt(self._silence(), "event")
+
+    async def _silence(self) -> None:
+        for event in await in_thread(devices.silence)(self.member):
+            await live.publish_async("device_state", event)

@@ -1,0 +1,91 @@
+"""A connection's standing: what it is to its member now, by the registry. Synchronous: call it in a thread."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import Enum
+from typing import NamedTuple
+
+from django.db.models import Case, F, Value, When
+from django.utils import timezone
+
+from registry import clock
+from registry.models import Gateway, Member, Node
+from scheduler.members import presence
+
+
+class Row(NamedTuple):
+    """The registry's part of it."""
+
+    state: str
+    channel: str
+    claim_channel: str
+
+
+#: the columns of a :class:`Row`
+COLUMNS = ("state", "channel", "claim_channel")
+
+
+class Standing(Enum):
+    """What a connection is to its member."""
+
+    APPROVED = "approved"
+    PENDING = "waits for an operator's approval"
+    CLAIMING = "waits for an operator's decision on its claim"
+    REPLACED = "another connection is the member now"
+    UNCLAIMED = "its claim was refused"
+    REVOKED = "revoked or deleted"
+
+
+def standing(row: Row | None, channel: str, claims: bool) -> Standing:
+    """The standing of a connection.
+
+    Args:
+        row: None: the member was deleted.
+        claims: the connection began with a claim that was not accepted yet.
+    """
+    if row is None or row.state == Member.State.REVOKED:
+        return Standing.REVOKED
+    if claims and row.channel != channel:
+        return Standing.CLAIMING if row.claim_channel == channel else Standing.UNCLAIMED
+    # Without a channel the member was written off, and its next message brings it back.
+    if row.channel not in ("", channel):
+        return Standing.REPLACED
+    return Standing.APPROVED if row.state == Member.State.APPROVED else Standing.PENDING
+
+
+def row_of(kind: type[Node] | type[Gateway], pk: int) -> Row | None:
+    """A member's row now; None when it was deleted."""
+    found = kind.objects.filter(pk=pk).values_list(*COLUMNS).first()
+    return Row(*found) if found is not None else None
+
+
+def seen(kind: type[Node] | type[Gateway], pk: int, channel: str) -> None:
+    """The member sent something on this channel. A member that was written off meanwhile is connected again; the
+    channel of a newer connection stays.
+
+    Raises:
+        DatabaseError, RedisError: it could not be stored; members look silent then, which does not count.
+    """
+    current = Case(When(channel="", then=Value(channel)), default=F("channel"))
+    kind.objects.filter(pk=pk).update(last_seen=timezone.now(), seen_s=clock.steady(), channel=current)
+    # Only now: while messages cannot be stored, all members look silent.
+    presence.seen()
+
+
+def waits(kind: type[Node] | type[Gateway], pk: int, channel: str) -> None:
+    """The connection on this channel still waits for an operator: nobody else may wait in its place."""
+    now = clock.steady()
+    kind.objects.filter(pk=pk, claim_channel=channel).update(claim_s=now)
+    kind.objects.filter(pk=pk, channel=channel, state=Member.State.PENDING).update(last_seen=timezone.now(), seen_s=now)
+
+
+def set_behind(kind: type[Node] | type[Gateway], pk: int, channel: str, since: datetime | None) -> None:
+    """Keep since when the member on this channel has been behind; None: it has caught up."""
+    kind.objects.filter(pk=pk, channel=channel).update(behind_since=since)
+
+
+def left(kind: type[Node] | type[Gateway], pk: int, channel: str) -> None:
+    """The connection ended; a newer connection of the same member is left alone."""
+    kind.objects.filter(pk=pk, channel=channel).update(channel="")
+    kind.objects.filter(pk=pk, claim_channel=channel).update(claim_channel="", claimed_at=None, claim_s=None)

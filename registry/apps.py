@@ -1,4 +1,5 @@
 from django.apps import AppConfig
+from django.apps import apps as installed
 from django.db.models.signals import post_migrate
 
 
@@ -12,7 +13,7 @@ class RegistryConfig(AppConfig):
         from registry.access.roles import BY_LABEL
         from registry.audit import signing, tracking
 
-        def make_groups(sender, using, apps, **_) -> None:
+        def make_groups(sender, using, apps=installed, **_) -> None:
             # Migrations may have been run up to one at which there are no groups yet.
             try:
                 groups = apps.get_model("auth", "Group").objects.using(using)

@@ -16,7 +16,7 @@ def plan(trigger: str, detail: str = "", ticket: int | None = None) -> None:
     Runs on the planning queue, whose one worker makes it one solve at a time.
     """
     from scheduler import live
-    from scheduler.control import planner, requests, superseded
+    from scheduler.control import failing, planner, requests, superseded
     from scheduler.members import push
 
     if ticket is not None and superseded.superseded(ticket):
@@ -24,7 +24,8 @@ def plan(trigger: str, detail: str = "", ticket: int | None = None) -> None:
         return
     number = superseded.start()
     observed = requests.started()
-    made = planner.make_plan(trigger, detail, observed)
+    with failing.recorded():
+        made = planner.make_plan(trigger, detail, observed)
     superseded.finish(number)
     if made is not None:
         push.push_all()

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from registry.models import Application, Device, Node, ProfileJob, Variant
-from scheduler import telemetry
-from scheduler.control import choices, requests, upkeep
+from scheduler import tasks, telemetry
+from scheduler.allocation.strategies import UnusableProblem
+from scheduler.control import choices, failing, requests, upkeep
 from scheduler.control.planner import make_plan, summary
 from scheduler.members import presence, push
 from scheduler.models import Plan
@@ -46,6 +47,27 @@ def test_without_demand_the_most_accurate_variant_is_kept_warm(digits):
     plan = make_plan("manual")
     assert "good" in planned(plan)
     assert plan.accuracy == pytest.approx(100)
+
+
+def test_a_plan_that_is_the_strategys_own_says_nothing_of_a_refusal(digits):
+    assert make_plan("manual").refused == ""
+    # Plans of earlier versions do not have the field.
+    assert Plan(allocation={"placements": []}).refused == ""
+
+
+def test_people_read_since_when_and_why_no_plan_can_be_made(digits):
+    owner, quick, _ = digits
+    tasks.plan("manual")
+    assert failing.current() is None
+    quick.profiles.get().latencies.filter(batch=1).update(p95_ms=float("inf"))
+    for _ in range(2):
+        with pytest.raises(UnusableProblem):
+            tasks.plan("manual")
+    found = failing.current()
+    assert "profiles[cpu-test-1c].points[1]" in found["detail"] and time.time() - found["since"] < 60
+    quick.profiles.get().latencies.filter(batch=1).update(p95_ms=5)
+    tasks.plan("manual")
+    assert failing.current() is None
 
 
 def test_demand_beyond_the_best_variant_costs_accuracy_not_queries(digits):

@@ -56,7 +56,7 @@ def test_a_plan_that_is_the_strategys_own_says_nothing_of_a_refusal(digits):
 
 
 def test_people_read_since_when_and_why_no_plan_can_be_made(digits):
-    owner, quick, _ = digits
+    _, quick, _ = digits
     tasks.plan("manual")
     assert failing.current() is None
     quick.profiles.get().latencies.filter(batch=1).update(p95_ms=float("inf"))

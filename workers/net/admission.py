@@ -1,4 +1,4 @@
-"""Which connections a server keeps, and how often it lets one of them be refused."""
+"""Which connections a server keeps, which one it gives up, and how much of its time strangers get."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import heapq
 import ipaddress
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Generic, Protocol, TypeVar
 
@@ -18,9 +18,11 @@ FREED_PART = 16
 
 
 class Evictable(Protocol):
-    """A connection that may be closed to make room."""
+    """A connection that may be closed to make room. ``holder``: the API key of its latest admitted request, before
+    that its peer address; connections of one holder count together."""
 
     address: str
+    holder: str
     touched: float
 
     @property
@@ -83,6 +85,27 @@ def _evict(connections: Iterable[Kept], new: Kept, most: int) -> bool:
     return bool(idle)
 
 
+def most_holding(
+    connections: Iterable[Kept], held: Callable[[Kept], int], asking: Kept | None = None, more: int = 0
+) -> Kept:
+    """The connection to give up where all together hold too much: of the holder that holds most, the one that does.
+
+    Args:
+        held: what a connection holds.
+        asking: needs ``more``, and is given up itself where it would hold as much as the largest.
+    """
+
+    def size(one: Kept) -> tuple[int, bool]:
+        return held(one) + (more if one is asking else 0), one is asking
+
+    sums: Counter[str] = Counter()
+    for one in connections:
+        sums[one.holder] += size(one)[0]
+    mine = asking.holder if asking is not None else ""
+    holder = max(sums, key=lambda name: (sums[name], name == mine))
+    return max((one for one in connections if one.holder == holder), key=size)
+
+
 def peer_address(transport: asyncio.BaseTransport) -> str:
     """The address whose connections are limited together; empty: loopback, or no internet address."""
     peer = transport.get_extra_info("peername")
@@ -118,3 +141,29 @@ class RefusalBudget:
         self._since, self._earned = now, earned
         self._tokens = min(limits.burst, self._tokens + gained) - 1.0
         return self._tokens >= 0.0
+
+
+class StrangersTurns:
+    """Time of an event loop for requests without a key: some at once, beyond that a part of the time.
+
+    Such requests are cheap, but a few connections may have sent thousands of them.
+
+    Args:
+        turn_s: time that they may take at once.
+        share: of the time.
+    """
+
+    __slots__ = ("_ahead_s", "_share", "_until")
+
+    def __init__(self, turn_s: float, share: float):
+        self._share = share
+        self._ahead_s = turn_s / share
+        self._until = 0.0
+
+    def spent(self, now: float, seconds: float) -> None:
+        """A request took ``seconds``."""
+        self._until = max(self._until, now) + seconds / self._share
+
+    def pause_s(self, now: float) -> float:
+        """Seconds until the next request may be handled."""
+        return max(0.0, self._until - now - self._ahead_s)

@@ -52,6 +52,7 @@ class HttpConnection(asyncio.Protocol):
     Attributes:
         touched: ``time.monotonic()`` of the latest progress.
         address: see :func:`.admission.peer_address`.
+        holder: see :class:`.admission.Evictable`.
         unsent_bytes: of responses that the client had not read when they were last counted.
     """
 
@@ -81,7 +82,7 @@ class HttpConnection(asyncio.Protocol):
         self._write_paused = False
         #: bytes in the transport's buffer at the latest sweep
         self._unwritten = 0
-        self.address = ""
+        self.address = self.holder = ""
         self._opened_at = self.touched = time.monotonic()
 
     @property
@@ -93,7 +94,7 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
-        self.address = peer_address(transport)
+        self.address = self.holder = peer_address(transport)
         refusal = self._server.connections.open(self)
         if refusal is not None:
             self._reject(503, refusal)
@@ -186,11 +187,13 @@ class HttpConnection(asyncio.Protocol):
     def on_begin(self) -> None:
         """See :class:`~.parser.RequestSink`."""
         self._since, self._since_bytes = self.touched, 0
+        self.holder = self._parser.head.client or self.holder
 
     def on_head(self, head: RequestHead) -> None:
         """See :class:`~.parser.RequestSink`."""
         self._since, self._since_bytes = self.touched, 0
         rejection = self._server.handler.preflight(head)
+        self.holder = head.client or self.holder
         if rejection is not None:
             self._reject_with(rejection)
         elif self._active is None and head.headers.get(b"expect", b"").lower() == b"100-continue":
@@ -211,15 +214,17 @@ class HttpConnection(asyncio.Protocol):
         """See :class:`~.parser.RequestSink`."""
         if self._reading_bytes:
             self._count_reading(-self._reading_bytes)
+        if head.client:
+            self.holder = head.client
         exchange = Exchange(self, head, body, self.touched)
         if self._active is not None or self._write_paused:
             self._enqueue(exchange)
             return
         self._active = exchange
         self._server.active += 1
-        if self._handled:
+        if self._handled or not head.remembered:
             # One read may hold thousands of requests, and other connections need the event loop, too.
-            asyncio.get_running_loop().call_soon(self._handle_later, exchange)
+            self._schedule(exchange)
             return
         self._handled = True
         try:
@@ -254,7 +259,7 @@ class HttpConnection(asyncio.Protocol):
             if not self._waiting:
                 self._read_on()
             # From the event loop: a long pipeline of immediate responses would recurse.
-            asyncio.get_running_loop().call_soon(self._handle_later, exchange)
+            self._schedule(exchange)
         elif self._rejection is not None and not self._transport.is_closing():
             self._linger(self._rejection)
 
@@ -264,14 +269,24 @@ class HttpConnection(asyncio.Protocol):
         else:
             self._transport.resume_reading()
 
+    def _schedule(self, exchange: Exchange) -> None:
+        loop = asyncio.get_running_loop()
+        pause_s = 0.0 if exchange.head.remembered else self._server.strangers.pause_s(time.monotonic())
+        if pause_s:
+            loop.call_later(pause_s, self._handle_later, exchange)
+        else:
+            loop.call_soon(self._handle_later, exchange)
+
     def _handle_later(self, exchange: Exchange) -> None:
         if self._active is not exchange or exchange.done:
             return
-        exchange.read_at = time.monotonic()
+        exchange.read_at = began = time.monotonic()
         try:
             self._server.handle(exchange)
         except Exception as error:
             self._handler_failed(exchange, error)
+        if not exchange.head.remembered:
+            self._server.strangers.spent(began, time.monotonic() - began)
 
     def _handler_failed(self, exchange: Exchange, error: Exception) -> None:
         logger.error("http_handler_failed", exc_info=error)

@@ -11,7 +11,7 @@ from email.utils import formatdate
 from operator import attrgetter
 from typing import Protocol
 
-from workers.net.admission import Connections
+from workers.net.admission import Connections, StrangersTurns, most_holding
 from workers.net.limits import Http1Limits
 from workers.net.tls import listen
 
@@ -46,6 +46,7 @@ class HttpServer:
 
     Attributes:
         active: requests that are being handled.
+        strangers: turns of requests that have no key.
         buffered_bytes: of request bodies that are being read or wait, of all connections.
         unsent_bytes: of responses that clients have not read, of all connections.
         date, ok: header line of the present second, and the same behind the status line of 200.
@@ -58,6 +59,7 @@ class HttpServer:
         self.known_heads = KnownHeads(limits)
         self.connections: Connections[HttpConnection] = Connections(limits.connections, limits.address_connections)
         self.active = self.buffered_bytes = self.unsent_bytes = 0
+        self.strangers = StrangersTurns(limits.turn_s, limits.turns_share)
         self.stopping = False
         self._idle = asyncio.Event()
         self._server: asyncio.Server | None = None
@@ -123,27 +125,27 @@ class HttpServer:
     # --- called by connections ---
 
     def reserve(self, connection: HttpConnection, size: int) -> bool:
-        """Count ``size`` more bytes as buffered, and evict connections that hold more than this one until they fit.
+        """Count ``size`` more bytes as buffered, and evict connections until they fit (:func:`most_holding`).
 
         Returns:
             False: they do not fit, and were not counted.
         """
         while self.buffered_bytes + size > self.limits.buffered_bytes:
-            largest = max(self.connections, key=_held)
-            if largest.held_bytes <= connection.held_bytes + size:
+            largest = most_holding(self.connections, _held, connection, size)
+            if largest is connection:
                 return False
             largest.evict()
         self.buffered_bytes += size
         return True
 
     def abort_unread(self) -> None:
-        """Abort the connections with most unread responses until the rest fits. A single one may exceed the limit."""
+        """Abort connections with unread responses until the rest fits. A single one may exceed the limit."""
         for connection in self.connections:
             if connection.unsent_bytes:
                 # The client may have read some since they were last counted.
                 connection.count_unsent()
         while self.unsent_bytes > self.limits.buffered_bytes:
-            largest = max(self.connections, key=_unsent)
+            largest = most_holding(self.connections, _unsent)
             if largest.unsent_bytes == self.unsent_bytes:
                 return
             largest.abort()

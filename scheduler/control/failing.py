@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+
+from redis import RedisError
 
 from registry import clock
 from scheduler import live
@@ -14,15 +16,17 @@ KEY = "nereus:planning_fails"
 
 @contextmanager
 def recorded() -> Iterator[None]:
-    """Record how planning inside this ends; the error passes through."""
+    """Record how planning inside this ends; the error passes through. A plan counts though Redis fails."""
     redis = live.client()
     try:
         yield
     except Exception as error:
-        redis.hsetnx(KEY, "since", clock.stamp())
-        redis.hset(KEY, "detail", f"{type(error).__name__}: {error}"[:1000])
+        with suppress(RedisError):
+            redis.hsetnx(KEY, "since", clock.stamp())
+            redis.hset(KEY, "detail", f"{type(error).__name__}: {error}"[:1000])
         raise
-    redis.delete(KEY)
+    with suppress(RedisError):
+        redis.delete(KEY)
 
 
 def current() -> dict | None:

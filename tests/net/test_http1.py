@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator
 import pytest
 import uvloop
 
-from workers.net.admission import StrangersTurns
 from workers.net.http1 import Exchange, HttpServer
 from workers.net.limits import Http1Limits
 
@@ -39,7 +38,6 @@ class Held:
         if head.target == b"/fault":
             raise RuntimeError("a fault of ours")
         head.client = head.headers.get(b"authorization", b"").decode()
-        head.remembered = head.target != b"/page"
 
     def disconnected(self, exchange: Exchange) -> None:
         self.gone += 1
@@ -173,37 +171,6 @@ async def test_memory_is_taken_from_the_key_that_holds_most_however_many_connect
         assert (await late.answer())[0] == 200
         other.send(b"x")
         assert (await other.answer())[0] == 200
-
-
-@pytest.mark.parametrize("count", [1, 40])
-async def test_pages_for_strangers_come_in_order_however_many_are_asked_for(count):
-    """They take turns, so that thousands of them hold nobody up."""
-    async with contextlib.AsyncExitStack() as stack:
-        server, _ = await stack.enter_async_context(serving(turn_s=1e-6, turns_share=0.5))
-        browsers = [await stack.enter_async_context(connected(server)) for _ in range(5)]
-        for browser in browsers:
-            browser.send(get("/page") * count)
-        for browser in browsers:
-            assert [(await browser.answer())[2] for _ in range(count)] == [b"/page"] * count
-        browsers[0].send(get("/page"))
-        browsers[1].send(get("/page") * 5)
-        assert (await browsers[0].answer())[2] == b"/page"
-        browsers[1].writer.transport.abort()
-        await eventually(lambda: (server.buffered_bytes, server.active) == (0, 0), "nothing is left")
-
-
-def test_strangers_get_their_part_of_the_time_and_no_more():
-    turns = StrangersTurns(0.002, 0.2)
-    assert turns.pause_s(10.0) == 0.0
-    for _ in range(10):
-        turns.spent(10.0, 0.0002)
-    assert turns.pause_s(10.0) == pytest.approx(0.0)
-    turns.spent(10.0, 0.0002)
-    # A fifth of the time: 0.2 ms of work each millisecond.
-    assert turns.pause_s(10.0) == pytest.approx(0.001)
-    assert turns.pause_s(10.002) == 0.0
-    turns.spent(20.0, 0.002)
-    assert turns.pause_s(20.0) == pytest.approx(0.0)
 
 
 async def test_a_long_pipeline_is_parsed_as_its_requests_are_answered():

@@ -1,4 +1,4 @@
-"""Which connections a server keeps, which one it gives up, and how much of its time strangers get."""
+"""Which connections a server keeps, which one it gives up, and how often it lets one be refused."""
 
 from __future__ import annotations
 
@@ -141,29 +141,3 @@ class RefusalBudget:
         self._since, self._earned = now, earned
         self._tokens = min(limits.burst, self._tokens + gained) - 1.0
         return self._tokens >= 0.0
-
-
-class StrangersTurns:
-    """Time of an event loop for requests without a key: some at once, beyond that a part of the time.
-
-    Such requests are cheap, but a few connections may have sent thousands of them.
-
-    Args:
-        turn_s: time that they may take at once.
-        share: of the time.
-    """
-
-    __slots__ = ("_ahead_s", "_share", "_until")
-
-    def __init__(self, turn_s: float, share: float):
-        self._share = share
-        self._ahead_s = turn_s / share
-        self._until = 0.0
-
-    def spent(self, now: float, seconds: float) -> None:
-        """A request took ``seconds``."""
-        self._until = max(self._until, now) + seconds / self._share
-
-    def pause_s(self, now: float) -> float:
-        """Seconds until the next request may be handled."""
-        return max(0.0, self._until - now - self._ahead_s)

@@ -95,9 +95,6 @@ class Http1Limits:
     linger_s: float = 2.0
     #: on shutdown, wait for requests of connections that were just opened or have begun to send
     last_requests_s: float = 0.2
-    #: time for requests without a key at once, and the part of a server's time for those beyond
-    turn_s: float = 0.002
-    turns_share: float = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -222,9 +222,9 @@ class HttpConnection(asyncio.Protocol):
             return
         self._active = exchange
         self._server.active += 1
-        if self._handled or not head.remembered:
+        if self._handled:
             # One read may hold thousands of requests, and other connections need the event loop, too.
-            self._schedule(exchange)
+            asyncio.get_running_loop().call_soon(self._handle_later, exchange)
             return
         self._handled = True
         try:
@@ -259,7 +259,7 @@ class HttpConnection(asyncio.Protocol):
             if not self._waiting:
                 self._read_on()
             # From the event loop: a long pipeline of immediate responses would recurse.
-            self._schedule(exchange)
+            asyncio.get_running_loop().call_soon(self._handle_later, exchange)
         elif self._rejection is not None and not self._transport.is_closing():
             self._linger(self._rejection)
 
@@ -269,24 +269,14 @@ class HttpConnection(asyncio.Protocol):
         else:
             self._transport.resume_reading()
 
-    def _schedule(self, exchange: Exchange) -> None:
-        loop = asyncio.get_running_loop()
-        pause_s = 0.0 if exchange.head.remembered else self._server.strangers.pause_s(time.monotonic())
-        if pause_s:
-            loop.call_later(pause_s, self._handle_later, exchange)
-        else:
-            loop.call_soon(self._handle_later, exchange)
-
     def _handle_later(self, exchange: Exchange) -> None:
         if self._active is not exchange or exchange.done:
             return
-        exchange.read_at = began = time.monotonic()
+        exchange.read_at = time.monotonic()
         try:
             self._server.handle(exchange)
         except Exception as error:
             self._handler_failed(exchange, error)
-        if not exchange.head.remembered:
-            self._server.strangers.spent(began, time.monotonic() - began)
 
     def _handler_failed(self, exchange: Exchange, error: Exception) -> None:
         logger.error("http_handler_failed", exc_info=error)

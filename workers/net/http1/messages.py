@@ -34,7 +34,7 @@ class RequestHead:
         state: the application's own, set by :meth:`~.server.HttpHandler.preflight`.
         client: identifies the client (its API key), set likewise; empty: a stranger.
         body_bytes: the most that the body may have, set likewise; None: the server's limit.
-        remembered: accept equal heads without asking again, set likewise; not for strangers, whose requests take turns.
+        remembered: accept equal heads without asking again, set likewise; not worth its memory for strangers.
     """
 
     __slots__ = (

@@ -11,7 +11,7 @@ from email.utils import formatdate
 from operator import attrgetter
 from typing import Protocol
 
-from workers.net.admission import Connections, StrangersTurns, most_holding
+from workers.net.admission import Connections, most_holding
 from workers.net.limits import Http1Limits
 from workers.net.tls import listen
 
@@ -46,7 +46,6 @@ class HttpServer:
 
     Attributes:
         active: requests that are being handled.
-        strangers: turns of requests that have no key.
         buffered_bytes: of request bodies that are being read or wait, of all connections.
         unsent_bytes: of responses that clients have not read, of all connections.
         date, ok: header line of the present second, and the same behind the status line of 200.
@@ -59,7 +58,6 @@ class HttpServer:
         self.known_heads = KnownHeads(limits)
         self.connections: Connections[HttpConnection] = Connections(limits.connections, limits.address_connections)
         self.active = self.buffered_bytes = self.unsent_bytes = 0
-        self.strangers = StrangersTurns(limits.turn_s, limits.turns_share)
         self.stopping = False
         self._idle = asyncio.Event()
         self._server: asyncio.Server | None = None

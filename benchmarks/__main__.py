@@ -11,6 +11,7 @@ NAMES = (
     "demo",
     "pressure",
     "attack",
+    "complaints",
     "soak",
     "year",
     "copies",

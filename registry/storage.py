@@ -68,7 +68,8 @@ class Incoming:
         self.setting = setting
         self.size = 0
         self._hash = hashlib.sha256()
-        descriptor, name = tempfile.mkstemp(dir=_incoming_folder())
+        with _full_disk():
+            descriptor, name = tempfile.mkstemp(dir=_incoming_folder())
         self.path = Path(name)
         self._file = os.fdopen(descriptor, "wb")
 
@@ -119,9 +120,10 @@ class Incoming:
         if target.exists():
             self.discard()
             return
-        target.parent.mkdir(exist_ok=True)
-        self.path.chmod(0o600)
-        self.path.replace(target)
+        with _full_disk():
+            target.parent.mkdir(exist_ok=True)
+            self.path.chmod(0o600)
+            self.path.replace(target)
         for folder in (target.parent, root()):
             _sync_folder(folder)
 

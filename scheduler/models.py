@@ -40,6 +40,11 @@ class Plan(models.Model):
     def __str__(self) -> str:
         return f"plan {self.pk}"
 
+    @property
+    def refused(self) -> str:
+        """The rules that the strategy's own allocation broke, where this plan stands in for it; else empty."""
+        return self.allocation.get("refused", "")
+
 
 class Choice(models.Model):
     """An operator's choice for the control loop; a setting without a row is the environment's."""

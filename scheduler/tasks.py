@@ -24,12 +24,8 @@ def plan(trigger: str, detail: str = "", ticket: int | None = None) -> None:
         return
     number = superseded.start()
     observed = requests.started()
-    try:
+    with outcome.recorded():
         made = planner.make_plan(trigger, detail, observed)
-    except Exception as error:
-        outcome.failed(error)
-        raise
-    outcome.succeeded()
     superseded.finish(number)
     if made is not None:
         push.push_all()

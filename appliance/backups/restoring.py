@@ -19,6 +19,7 @@ from django.db import connection
 from django.db.migrations.loader import MigrationLoader
 
 from registry import storage
+from scheduler.control import versions
 from workers import disk
 
 from . import BackupError, archive, databases
@@ -26,6 +27,8 @@ from .archive import HOME_FOLDER, SECRETS, STORE_FOLDER, Manifest
 
 #: in the home folder
 STAGE, READY = "restore", "ready.json"
+#: tells homes apart
+KEY = "secret_key"
 #: where the database goes that a restore replaces
 COPIES = "backups"
 
@@ -71,6 +74,8 @@ def restore(source: Path) -> Manifest:
     except BaseException:
         shutil.rmtree(stage, ignore_errors=True)
         raise
+    if _of_another_home(stage, files, home):
+        versions.given_elsewhere()
     ready = _Ready(database, files, _free_name(home / COPIES))
     disk.sync_folder(stage)
     disk.write_private(stage / READY, msgspec.json.encode(ready))
@@ -106,6 +111,12 @@ def finish() -> bool:
     (stage / READY).unlink()
     shutil.rmtree(stage, ignore_errors=True)
     return True
+
+
+def _of_another_home(stage: Path, files: list[tuple[str, str]], home: Path) -> bool:
+    """Whether the home's secret key, if it has one, is not the backup's."""
+    key = next((name for name, place in files if place == KEY), None)
+    return key is None or disk.read(stage / key) != disk.read(home / KEY)
 
 
 def _check_fits(manifest: Manifest, home: Path) -> None:

@@ -19,6 +19,7 @@ from appliance import secrets
 from appliance.backups.upgrade import before_migrations
 from registry.access.roles import AccessRole
 from registry.models import ApiKey, ApiToken, Gateway, JoinToken, Node, hash_secret
+from scheduler.control import versions
 
 Credentials = dict[str, Any]
 #: what a secret's row is called, unless another home's is called so
@@ -33,6 +34,7 @@ def prepare() -> list[str]:
     """
     before_migrations()
     call_command("migrate", interactive=False, verbosity=0)
+    versions.reissue()
     values = secrets.make_credentials(settings.NEREUS.home)
     lines = _choose(values)
     # Written before the database changes: a start that is cut off here is completed by the next.

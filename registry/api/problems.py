@@ -7,10 +7,12 @@ lists what is wrong field by field.
 from __future__ import annotations
 
 import json
+import sys
 from http import HTTPStatus
 from typing import Any
 
 from django.core.exceptions import BadRequest, PermissionDenied, RequestDataTooBig, SuspiciousOperation
+from django.db import OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.multipartparser import MultiPartParserError
 from rest_framework import exceptions, serializers
@@ -58,6 +60,12 @@ def _invalid(faults: list[InputFault]) -> dict[str, Any]:
     return body(400, "; ".join(lines), "invalid-input", faults)
 
 
+DATABASE_FAILS = (
+    "The database cannot be used now: it is locked, read-only, full or away; the log says which. Nothing was changed, "
+    "and serving goes on. Try again."
+)
+
+
 def describe(error: Exception) -> tuple[dict[str, Any], dict[str, str]]:
     """A problem and the headers that go with it, for any exception."""
     match error:
@@ -74,6 +82,8 @@ def describe(error: Exception) -> tuple[dict[str, Any], dict[str, str]]:
             return body(503, error.detail, "busy"), {"Retry-After": str(error.retry_after_s)}
         case TooSlow():
             return body(408, f"The body came too slowly: {error}.", "too-slow"), {}
+        case OperationalError():
+            return body(503, DATABASE_FAILS, "database"), {"Retry-After": "5"}
         case NoSpace():
             return body(507, str(error), "no-space"), {}
         case Http404():
@@ -97,7 +107,7 @@ def describe(error: Exception) -> tuple[dict[str, Any], dict[str, str]]:
 def handle(error: Exception, context: dict[str, Any]) -> Response:
     """The REST framework's exception handler."""
     problem, headers = describe(error)
-    if problem["status"] == 500:
+    if problem["status"] == 500 or isinstance(error, OperationalError):
         request = context.get("request")
         logger.error("request_failed", path=getattr(request, "path", ""), exc_info=error)
     set_rollback()
@@ -142,6 +152,8 @@ def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 def server_error(request: HttpRequest) -> HttpResponse:
     """``handler500``, in the same way."""
     if request.path.startswith("/api/"):
+        if isinstance(sys.exc_info()[1], OperationalError):
+            return render(503, DATABASE_FAILS, "database")
         return render(500, "Something went wrong here; the log says what.")
     from django.views.defaults import server_error as page
 

@@ -6,10 +6,17 @@ applications do not compete once the counts are given (see :mod:`.device_counts`
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
 from .device_counts import DeviceCounts, SharedDevice
 from .group_options import SliceTable
+from .groups import IdenticalDevices
+from .time_slices import slice_budget_s
+
+#: Relative tolerance for sums of slices.
+ROUNDING = 1e-9
 
 
 def most_shared(counts: DeviceCounts, g: int, revisit_s: float) -> float:
@@ -25,10 +32,13 @@ def _gains(counts: DeviceCounts, table: SliceTable) -> np.ndarray:
     return (counts.table[table.owner] + table.earns).min(axis=1) - counts.table.min(axis=1)[table.owner]
 
 
-def best_shared(counts: DeviceCounts, g: int, revisit_s: float) -> tuple[float, SharedDevice | None]:
+def best_shared(
+    counts: DeviceCounts, g: int, revisit_s: float, only: Collection[str] | None = None
+) -> tuple[float, SharedDevice | None]:
     """The best content found for one more shared device of the group and class, and what it gains.
 
-    Greedy by gain for the scarcest resource's share, and by gain alone; the better of the two.
+    Greedy by gain for the scarcest resource's share, and by gain alone; the better of the two. ``only``: ids of the
+    variants that it may hold; None: any.
     """
     table = counts.options.slices(g, revisit_s)
     max_resident = counts.options.groups[g].one.max_resident
@@ -36,6 +46,8 @@ def best_shared(counts: DeviceCounts, g: int, revisit_s: float) -> tuple[float, 
         # A single resident serves more on a dedicated device.
         return 0.0, None
     gain = _gains(counts, table)
+    if only is not None:
+        gain[[slice_.variant.id not in only for slice_ in table.slices]] = 0.0
     if gain.max() <= 0:
         return 0.0, None
     queries = len(counts.table)
@@ -51,12 +63,22 @@ def best_shared(counts: DeviceCounts, g: int, revisit_s: float) -> tuple[float, 
     return best[0], SharedDevice(g, revisit_s, residents)
 
 
+def fits(device: SharedDevice, group: IdenticalDevices) -> bool:
+    """Whether its slices respect the slice budget, the memory and the residents allowed of the group's devices."""
+    slices, one = [slice_ for _, slice_, _ in device.residents], group.one
+    return (
+        sum(slice_.seconds for slice_ in slices) <= slice_budget_s(group, device.revisit_s) * (1 + ROUNDING)
+        and (one.memory_bytes is None or sum(slice_.memory_bytes for slice_ in slices) <= one.memory_bytes)
+        and (one.max_resident is None or len(slices) <= one.max_resident)
+    )
+
+
 def _greedy(table: SliceTable, gain: np.ndarray, max_resident: int, owners: int, by_cost: bool) -> list[int]:
     """Indices of slices: take the best, or exchange it for its application's, while any that gains fits."""
     owner, seconds, memory = table.owner, table.seconds, table.memory
     chosen = np.full(owners, -1)
     more, more_s, more_memory = gain.copy(), seconds.copy(), memory.copy()
-    time_left, memory_left, residents = 1.0 + 1e-9, 1.0, 0
+    time_left, memory_left, residents = 1.0 + ROUNDING, 1.0, 0
     while True:
         fits = (more > 0) & (more_s <= time_left) & (more_memory <= memory_left)
         if residents >= max_resident:

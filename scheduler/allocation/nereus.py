@@ -25,6 +25,7 @@ from .device_counts import DeviceCounts, SharedDevice
 from .disaggregation import use_idle_devices
 from .group_options import FLOOR, SERVED, GroupOptions
 from .groups import grouped
+from .knapsack import best_shared, fits
 from .local_search import hill_climb
 from .pins import contents_of, reservations
 from .problem import Allocation, DeviceResources, Problem
@@ -147,7 +148,10 @@ def _shareable(device: DeviceResources) -> bool:
 
 
 def _counts_in_force(options: GroupOptions, previous: Allocation) -> DeviceCounts:
-    """The counts of the plan in force, as far as its devices and variants still exist."""
+    """The counts of the plan in force, as far as its devices and variants still exist.
+
+    Its slices need not fit any more: latencies drift, and time is reserved for profiling. Such a device gets the best
+    slices of the variants that it holds."""
     group_of = {device.id: g for g, group in enumerate(options.groups) for device in group.devices}
     index = {a.id: q for q, a in enumerate(options.applications)}
     owner = {v.id: index[a.id] for a in options.applications for v in options.variants(a.id)}
@@ -156,7 +160,7 @@ def _counts_in_force(options: GroupOptions, previous: Allocation) -> DeviceCount
         if placement.rate > 0 and placement.device in group_of and placement.variant in owner:
             working.setdefault(placement.device, []).append(placement)
     dedicated = np.zeros((len(options.applications), len(options.groups)), dtype=int)
-    shared = []
+    shared, too_full = [], []
     for device, residents in working.items():
         g, revisit_s = group_of[device], previous.revisit_s.get(device, 0.0)
         if not revisit_s:
@@ -170,8 +174,13 @@ def _counts_in_force(options: GroupOptions, previous: Allocation) -> DeviceCount
             for q, slice_, earns in zip(table.owner, table.slices, table.earns, strict=True)
             if (slice_.variant.id, slice_.rows) in wanted
         ]
-        if slices:
-            shared.append(SharedDevice(g, revisit_s, tuple(slices)))
+        held = SharedDevice(g, revisit_s, tuple(slices))
+        (shared if fits(held, options.groups[g]) else too_full).append(held)
     counts = DeviceCounts(options)
-    counts.set(dedicated, shared)
+    counts.set(dedicated, [device for device in shared if device.residents])
+    for device in too_full:
+        variants = {slice_.variant.id for _, slice_, _ in device.residents}
+        _, smaller = best_shared(counts, device.group, device.revisit_s, variants)
+        if smaller is not None:
+            counts.share(smaller)
     return counts

@@ -117,7 +117,8 @@ class Allocation:
     ``prices``: by device type, the price of a second of a device's time (weighted items x normalised accuracy points;
     the duals of the relaxed problem); empty where the strategy has none. ``residents``: all variants to keep loaded
     by device, in the order of loading, those placed there among them; empty where the strategy keeps no others.
-    ``provided``: the demand (items/s by application) that these were chosen for.
+    ``provided``: the demand (items/s by application) that these were chosen for. ``refused``: the rules that the
+    strategy's own answer breaks, where this one stands in for it (:mod:`scheduler.allocation.fallback`).
     """
 
     placements: tuple[Placement, ...]
@@ -136,3 +137,4 @@ class Allocation:
     prices: Mapping[str, float] = field(default_factory=dict)
     residents: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     provided: Mapping[str, float] = field(default_factory=dict)
+    refused: str = ""

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+
+from redis import RedisError
 
 from registry import clock
 from scheduler import live
@@ -25,13 +29,20 @@ class PlanningOutcome:
     failing_since: datetime | None = None
 
 
-def succeeded() -> None:
-    """A plan was made, or there was nothing to plan."""
-    _write({"at": clock.stamp()})
+@contextmanager
+def recorded() -> Iterator[None]:
+    """Record how planning inside this ends; its error passes through. A plan counts though Redis fails."""
+    try:
+        yield
+    except Exception as error:
+        with suppress(RedisError):
+            _failed(error)
+        raise
+    with suppress(RedisError):
+        _write({"at": clock.stamp()})
 
 
-def failed(error: Exception) -> None:
-    """No plan was made; the one in force stays."""
+def _failed(error: Exception) -> None:
     before = latest()
     since = before.failing_since.timestamp() if before.failing_since else clock.wall()
     _write({"at": clock.stamp(), "error": f"{type(error).__name__}: {error}"[:LONGEST], "since": since})

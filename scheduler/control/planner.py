@@ -13,9 +13,8 @@ from registry import clock
 from registry import models as registry
 from scheduler import telemetry
 from scheduler.allocation import strategies
+from scheduler.allocation.fallback import verified
 from scheduler.allocation.problem import Allocation, Problem
-from scheduler.allocation.reasons import explained
-from scheduler.allocation.verification import violations
 from scheduler.control import choices, sizes, versions
 from scheduler.control.assemble import assemble, available_devices
 from scheduler.control.demand import HISTORY_S, estimate
@@ -26,16 +25,15 @@ from workers import log
 logger = log.get("planner")
 
 
-class BrokenPlan(Exception):
-    """The strategy's allocation fails verification; the plan in force stays."""
-
-
 def make_plan(trigger: str, detail: str = "", observed: dict[str, float] | None = None) -> Plan | None:
     """Estimate demand, solve, store. None where there is nothing to plan (no device or no ready variant): the plan in
     force stays, since a control plane that just started may not have received its nodes' reports yet.
 
+    The plan is one that passes verification, though the strategy's own answer may not (:attr:`Plan.refused`).
+
     Raises:
-        BrokenPlan: the strategy's answer breaks a constraint.
+        UnusableProblem: the problem has values out of range.
+        NoAllocation: no allocation passes verification; the plan in force stays.
     """
     devices = available_devices()
     names = registry.Application.objects.filter(state=registry.Application.State.ACTIVE).values_list("name", flat=True)
@@ -55,11 +53,8 @@ def make_plan(trigger: str, detail: str = "", observed: dict[str, float] | None 
         logger.info("nothing_to_plan", devices=len(problem.devices), applications=len(problem.applications))
         return None
     stack = choices.current()
-    allocation = strategies.get(stack.strategy)(dataclasses.replace(problem, previous=_in_force(stack.name)))
-    allocation = explained(problem, allocation)
-    broken = violations(problem, allocation)
-    if broken:
-        raise BrokenPlan("; ".join(broken[:5]))
+    with_previous = dataclasses.replace(problem, previous=_in_force(stack.name))
+    allocation = verified(with_previous, strategies.get(stack.strategy))
     plan = _store(trigger, detail, stack.name, problem, allocation, devices)
     logger.info(
         "plan",
@@ -73,6 +68,7 @@ def make_plan(trigger: str, detail: str = "", observed: dict[str, float] | None 
         solve_ms=round(plan.solve_s * 1000, 1),
         gap=plan.gap,
         moves=plan.moves,
+        refused=plan.refused,
     )
     return plan
 

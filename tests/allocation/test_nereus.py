@@ -30,7 +30,7 @@ from scheduler.allocation.strategies import get, names
 from scheduler.allocation.time_slices import revisit_periods
 from scheduler.allocation.verification import violations
 
-from .worlds import GIB, line, problems, published, variant, with_loaded
+from .worlds import GIB, line, problems, published, remeasured, slow_to_load, variant, with_loaded
 
 CPUS = tuple(DeviceResources(f"d{i}", "cpu") for i in range(4))
 
@@ -214,16 +214,6 @@ def test_prices_are_what_another_device_is_worth(total):
 # --- change ----------------------------------------------------------------------------------------------------------
 
 
-def slow_to_load(problem: Problem, load_s: float) -> Problem:
-    return replace(
-        problem,
-        variants=tuple(
-            replace(v, profiles={kind: replace(p, load_s=load_s) for kind, p in v.profiles.items()})
-            for v in problem.variants
-        ),
-    )
-
-
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(problems(resident=(None, 1, 2)), st.sampled_from((0.0, 2.0)))
 def test_a_plan_in_force_stays_while_nothing_changes(problem, load_s):
@@ -231,6 +221,28 @@ def test_a_plan_in_force_stays_while_nothing_changes(problem, load_s):
     first = nereus.solve(problem)
     again = nereus.solve(replace(with_loaded(problem, first), previous=first))
     assert again.moves == 0
+
+
+@pytest.mark.parametrize(("available", "factor"), [(0.95, 1.05), (1.0, 1.1), (0.95, 1.1)])
+@pytest.mark.parametrize("demand", [21.0, 36.0, 84.0])
+def test_slices_in_force_that_are_too_long_by_now_are_shortened(available, factor, demand):
+    """A profile job takes a share of the devices' time, and latencies drift: the slices that filled it are too long."""
+    kinds = (("good", 100, 12.0), ("poor", 90, 4.0))
+    variants = tuple(
+        variant(f"{q}-{name}", q, acc, cpu=line(4, ms, (1, 2, 4, 8, 16))) for q in "abc" for name, acc, ms in kinds
+    )
+    applications = tuple(ApplicationDemand(q, 0.2, demand) for q in "abc")
+    problem = slow_to_load(Problem(CPUS[:1], applications, variants), 2.0)
+    first = get("nereus")(problem)
+    assert first.revisit_s
+    later = with_loaded(problem, first)
+    slower = tuple(
+        replace(v, profiles={kind: remeasured(p, factor, 0) for kind, p in v.profiles.items()}) for v in later.variants
+    )
+    later = replace(later, previous=first, devices=(replace(later.devices[0], available=available),), variants=slower)
+    plan = get("nereus")(later)
+    assert violations(later, plan) == []
+    assert sum(plan.served.values()) >= 0.85 * sum(first.served.values())
 
 
 def test_a_small_change_of_demand_disturbs_no_device_that_works():

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pyscipopt import quicksum
 
 from scheduler.allocation import nereus
@@ -21,7 +22,7 @@ from scheduler.allocation.solver import maximise, new_model, watched
 from scheduler.allocation.strategies import UnknownStrategy, UnusableProblem, get, names, register
 from scheduler.allocation.verification import faults, violations
 
-from .worlds import GIB, line, problems, variant
+from .worlds import GIB, changed, line, problems, slow_to_load, variant, with_loaded
 
 
 @pytest.mark.parametrize("name", names())
@@ -41,6 +42,17 @@ def test_every_strategy_keeps_every_rule(name, problem):
         assert (missing > 0) == any(s.startswith(f"{application}: ") and "left out" in s for s in allocation.reasons)
     for device in problem.devices:
         assert any(sentence.startswith(f"{device.id}: ") for sentence in allocation.reasons)
+
+
+@pytest.mark.parametrize("name", names())
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data(), load_s=st.sampled_from((0.0, 2.0)))
+def test_a_plan_in_force_that_breaks_a_rule_by_now_is_not_kept(name, data, load_s):
+    """Time was reserved for profiling, latencies drifted, memory and limits changed since it was made."""
+    problem = slow_to_load(data.draw(problems(devices=3)), load_s)
+    first = get(name)(problem)
+    later = data.draw(changed(with_loaded(problem, first)))
+    assert violations(later, get(name)(replace(later, previous=first))) == []
 
 
 @pytest.mark.parametrize("name", names())

@@ -40,6 +40,16 @@ def with_loaded(problem: Problem, allocation: Allocation) -> Problem:
     return replace(problem, devices=tuple(devices))
 
 
+def slow_to_load(problem: Problem, load_s: float) -> Problem:
+    return replace(
+        problem,
+        variants=tuple(
+            replace(v, profiles={kind: replace(p, load_s=load_s) for kind, p in v.profiles.items()})
+            for v in problem.variants
+        ),
+    )
+
+
 def published(total: float, counts: Mapping[str, int] | None = None) -> Problem:
     """The 40-device world of the published simulator at ``total`` items/s, Zipf split over its 9 applications."""
     points: dict[tuple[str, str, float], dict[str, list[tuple[int, float]]]] = {}
@@ -104,3 +114,45 @@ def problems(draw, devices: int = 4, applications: int = 5, variants: int = 3, r
         tuple(found),
         time_limit_s=2.0,
     )
+
+
+@st.composite
+def changed(draw, problem: Problem) -> Problem:
+    """The problem some time later: time reserved, profiles remeasured, limits, demands and wishes changed."""
+    slower = {v.id: draw(st.sampled_from((1.0, 1.0, 0.8, 1.05, 1.4))) for v in problem.variants}
+    larger = {v.id: draw(st.sampled_from((0, 0, GIB))) for v in problem.variants}
+    wished = {v.id: draw(st.sampled_from(("", "", "pinned", "excluded"))) for v in problem.variants}
+    return replace(
+        problem,
+        devices=tuple(
+            replace(
+                d,
+                available=draw(st.sampled_from((1.0, 0.95, 0.95, 0.5))),
+                max_resident=draw(st.sampled_from((d.max_resident, d.max_resident, 1))),
+            )
+            for d in problem.devices
+            if draw(st.integers(0, 9)) > 0
+        ),
+        applications=tuple(
+            replace(
+                a,
+                demand=a.demand * draw(st.sampled_from((1.0, 1.0, 0.9, 1.3))),
+                slo_s=a.slo_s * draw(st.sampled_from((1.0, 1.0, 0.7))),
+            )
+            for a in problem.applications
+        ),
+        variants=tuple(
+            replace(
+                v,
+                profiles={kind: remeasured(p, slower[v.id], larger[v.id]) for kind, p in v.profiles.items()},
+                pinned=wished[v.id] == "pinned",
+                excluded=wished[v.id] == "excluded",
+            )
+            for v in problem.variants
+        ),
+    )
+
+
+def remeasured(profile: LatencyProfile, factor: float, more_bytes: int) -> LatencyProfile:
+    points = tuple((batch, seconds * factor) for batch, seconds in profile.points)
+    return replace(profile, points=points, memory_bytes=profile.memory_bytes + more_bytes)

@@ -129,6 +129,51 @@ def test_a_restore_fills_an_empty_home(original, tmp_path):
     assert (home.folder / "credentials.json").read_bytes() == (source.folder / "credentials.json").read_bytes()
 
 
+PLAN = """
+from scheduler.models import Plan
+from scheduler.control import versions
+for _ in range({count}):
+    version = versions.next_version()
+    Plan.objects.create(pk=version, stack="nereus", problem={{}}, allocation={{"placements": []}},
+        wire={{"version": version, "devices": []}}, status="optimal")
+"""
+NEWEST = """
+from appliance.local.firststart import prepare
+from scheduler.models import Plan
+prepare()
+plan = Plan.objects.first()
+prepare()
+print("plan", plan.pk, plan.wire["version"], Plan.objects.first().pk)
+"""
+
+
+def newest(home: Home) -> int:
+    """The newest plan's version once the appliance starts, and starts again."""
+    (line,) = [line for line in home.python(NEWEST).splitlines() if line.startswith("plan ")]
+    version, wire, again = map(int, line.split()[1:])
+    assert version == wire == again
+    return version
+
+
+def test_plans_go_on_above_those_that_members_hold(tmp_path):
+    home, file = Home(tmp_path / "home"), tmp_path / "backup.tar"
+    home.python(FILL + PLAN.format(count=8))
+    assert newest(home) == 8
+    home.run("backup", str(file))
+    # Until now members got plan 12.
+    home.python(PLAN.format(count=4))
+    home.run("restore", str(file))
+    assert newest(home) == 13
+    # A new box does not know which plans the lost one made after the backup; nor does another one.
+    other = Home(tmp_path / "other")
+    other.run("restore", str(file))
+    assert newest(other) > 1_000_000
+    another = Home(tmp_path / "another")
+    another.python(FILL + PLAN.format(count=2))
+    another.run("restore", str(file))
+    assert newest(another) > 1_000_000
+
+
 def spoil(file: Path, how: str) -> None:
     data = bytearray(file.read_bytes())
     if how == "cut off":

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 
 import msgspec
 import pytest
+from django.utils import timezone
 
 from registry.models import Application, Device, Node, ProfileJob, Variant
-from scheduler import telemetry
-from scheduler.control import choices, requests, upkeep
+from scheduler import tasks, telemetry
+from scheduler.allocation.strategies import UnusableProblem
+from scheduler.control import choices, outcome, requests, upkeep
 from scheduler.control.planner import make_plan, summary
 from scheduler.members import presence, push
 from scheduler.models import Plan
@@ -46,6 +49,28 @@ def test_without_demand_the_most_accurate_variant_is_kept_warm(digits):
     plan = make_plan("manual")
     assert "good" in planned(plan)
     assert plan.accuracy == pytest.approx(100)
+
+
+def test_a_plan_that_is_the_strategys_own_says_nothing_of_a_refusal(digits):
+    assert make_plan("manual").refused == ""
+    # Plans of earlier versions do not have the field.
+    assert Plan(allocation={"placements": []}).refused == ""
+
+
+def test_people_read_since_when_and_why_no_plan_can_be_made(digits):
+    _, quick, _ = digits
+    tasks.plan("manual")
+    assert outcome.latest().error == ""
+    quick.profiles.get().latencies.filter(batch=1).update(p95_ms=float("inf"))
+    for _ in range(2):
+        with pytest.raises(UnusableProblem):
+            tasks.plan("manual")
+    found = outcome.latest()
+    assert "profiles[cpu-test-1c].points[1]" in found.error
+    assert timedelta() <= timezone.now() - found.failing_since < timedelta(minutes=10)
+    quick.profiles.get().latencies.filter(batch=1).update(p95_ms=5)
+    tasks.plan("manual")
+    assert outcome.latest().error == ""
 
 
 def test_demand_beyond_the_best_variant_costs_accuracy_not_queries(digits):

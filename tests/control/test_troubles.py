@@ -16,13 +16,19 @@ from pathlib import Path
 import pytest
 from asgiref.sync import sync_to_async
 from channels.layers import channel_layers
-from django.db import connection
+from django.db import OperationalError, connection
+from redis import RedisError
+from rest_framework.test import APIClient
 
 from registry import members
 from registry.models import ApiKey, Gateway, Node
-from scheduler import live, telemetry, troubles
+from scheduler import live, tasks, telemetry, troubles
+from scheduler.control import outcome
 from scheduler.members import presence
+from scheduler.models import Plan
+from tests.control import world
 from tests.control.linked import cluster, until
+from tests.running import SIGNATURE
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
@@ -168,6 +174,91 @@ async def test_a_lock_of_the_database_ends_no_link(home, monkeypatch):
 @pytest.mark.long
 async def test_a_lock_that_outlasts_the_databases_patience_ends_no_link(home, monkeypatch):
     await survives_a_lock(home, monkeypatch, seconds=25, patience=20)
+
+
+@contextlib.contextmanager
+def read_only():
+    connection.cursor().execute("PRAGMA query_only = 1")
+    try:
+        yield
+    finally:
+        connection.cursor().execute("PRAGMA query_only = 0")
+
+
+@contextlib.contextmanager
+def full():
+    """No page more than there are (SQLITE_FULL, as with ENOSPC)."""
+    with connection.cursor() as cursor:
+        cursor.execute("VACUUM")
+        cursor.execute("PRAGMA max_page_count = 1")
+        try:
+            yield
+        finally:
+            cursor.execute("PRAGMA max_page_count = 1073741823")
+
+
+@contextlib.contextmanager
+def locked_for_long():
+    connection.cursor().execute("PRAGMA busy_timeout = 100")
+    try:
+        with locked(60):
+            yield
+    finally:
+        connection.cursor().execute("PRAGMA busy_timeout = 20000")
+
+
+DATABASE = {"locked": locked_for_long, "read-only": read_only, "full": full}
+
+
+@pytest.mark.parametrize("how", DATABASE)
+def test_the_web_says_that_a_change_is_not_stored_and_goes_on_afterwards(how, admin_user):
+    client = APIClient()
+    client.force_login(admin_user)
+    client.get("/api/v1/applications/")
+    made = {"name": "a", "slo_ms": 100, "signature": SIGNATURE, "description": "y" * 1000}
+    with DATABASE[how]():
+        answer = client.post("/api/v1/api-keys/", {"name": "k" * 60}, format="json")
+        large = client.post("/api/v1/applications/", made, format="json")
+        if how == "full":
+            # Small rows may fit into pages that are there.
+            assert large.status_code in (201, 503) and answer.status_code in (201, 503)
+        else:
+            assert (answer.status_code, large.status_code) == (503, 503)
+            assert "Nothing was changed, and serving goes on" in large.json()["detail"]
+            assert large.headers["Retry-After"]
+    assert client.post("/api/v1/api-keys/", {"name": "afterwards"}, format="json").status_code == 201
+
+
+@pytest.mark.parametrize("how", DATABASE)
+def test_planning_goes_on_above_after_a_fault_of_the_database(how, clean_redis):
+    world.listening(clean_redis)
+    world.node()
+    world.variant(world.application(), "quick", 90, 5)
+    tasks.plan("manual")
+    before = Plan.objects.first()
+    with DATABASE[how](), pytest.raises(OperationalError):
+        for _ in range(100):
+            # Plans take a page sooner or later.
+            tasks.plan("manual")
+    stored = Plan.objects.first()
+    assert stored.wire["version"] == stored.pk and outcome.latest().error.startswith("OperationalError")
+    tasks.plan("manual")
+    assert Plan.objects.first().pk > max(before.pk, stored.pk) and outcome.latest().error == ""
+
+
+@pytest.mark.parametrize("how", REDIS)
+def test_planning_goes_on_after_a_fault_of_redis(how, clean_redis, monkeypatch):
+    monkeypatch.setattr(live.client().connection_pool, "connection_kwargs", fast())
+    world.listening(clean_redis)
+    world.node()
+    world.variant(world.application(), "quick", 90, 5)
+    tasks.plan("manual")
+    before = Plan.objects.first().pk
+    with REDIS[how](clean_redis), contextlib.suppress(RedisError):
+        tasks.plan("manual")
+    world.listening(clean_redis)
+    tasks.plan("manual")
+    assert Plan.objects.first().pk > before and outcome.latest().error == ""
 
 
 def test_silence_does_not_count_while_messages_cannot_be_stored(clean_redis, later):

@@ -10,9 +10,11 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
+from tests.full_disks import full_disk
 from tests.net import wire as h2
 from tests.net.http2_client import HEAD, Peer, connected, eventually, prefixed
 from tests.pressure.wire import answer
+from workers.gateway import config_file
 from workers.gateway.config_file import ConfigFile
 from workers.gateway.gateway import FREE_DESCRIPTORS, FrontProcess, GatewayOptions
 from workers.protocol.control import GatewayConfig
@@ -123,6 +125,24 @@ async def test_the_latest_configuration_is_the_one_that_is_stored(tmp_path, coun
     await file.close()
     found: GatewayConfig = file.load()
     assert found.plan.version == count
+
+
+async def test_a_configuration_is_stored_once_the_disk_has_room(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(config_file, "RETRY_S", 0.05)
+    file = ConfigFile(tmp_path / "config.json")
+    file.store(config(plan(1, {}, {}), []))
+    while file._writer is not None:
+        await asyncio.sleep(0.01)
+    with full_disk(10):
+        file.store(config(plan(2, {}, {}), []))
+        while "config_not_stored" not in caplog.text:
+            await asyncio.sleep(0.01)
+        assert file.load().plan.version == 1
+    while file._writer is not None:
+        await asyncio.sleep(0.01)
+    assert file.load().plan.version == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+    await file.close()
 
 
 async def test_a_configuration_that_cannot_be_stored_is_no_fault(tmp_path, caplog):

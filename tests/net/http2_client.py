@@ -119,8 +119,9 @@ class Echo:
         if path not in endpoint:
             return Admitted(self.key, None, StatusError(Code.UNIMPLEMENTED, "method: not known"))
         encoding = headers.fields.get(b"grpc-encoding", b"identity")
+        key = headers.fields.get(b"authorization", b"a key").decode()
         seconds = None if timeout is None else parse_timeout(timeout)
-        return Admitted(self.key, endpoint[path], None, seconds, encoding, "" if path == b"/open" else "a key")
+        return Admitted(self.key, endpoint[path], None, seconds, encoding, "" if path == b"/open" else key)
 
     def current(self, admitted: Admitted) -> bool:
         return admitted.config is self.key

@@ -255,6 +255,43 @@ async def test_the_connection_with_most_calls_makes_room_for_others():
         assert (await three.until(h2.RST_STREAM))[1] == 11
 
 
+def of(key: str, path: str) -> list[tuple[str, str]]:
+    return [*to(path), ("authorization", key)]
+
+
+async def test_the_key_with_most_calls_makes_room_however_many_connections_it_has():
+    async with contextlib.AsyncExitStack() as stack:
+        server, echo = await stack.enter_async_context(serving(calls=12))
+        *crowd, other = [await stack.enter_async_context(connected(server.port)) for _ in range(5)]
+        for i in range(8):
+            crowd[i % 4].ask(1 + i // 4 * 2, b"x", of("crowd", "/hold"))
+        for number in range(1, 8, 2):
+            other.ask(number, b"x", of("other", "/hold"))
+        await eventually(lambda: len(echo.held) == 12, "all are taken")
+        # The other's connection has most calls already, but its key has fewer.
+        other.ask(9, b"x", of("other", "/hold"))
+        await eventually(lambda: len(echo.held) == 13 and len(echo.gone) == 1, "one of the crowd's makes room")
+        assert echo.gone[0].client == "crowd"
+        assert server.streams == 12
+
+
+async def test_of_messages_that_are_read_the_key_with_most_is_given_up():
+    frames = [h2.frame(h2.DATA, 0, 1, prefixed(bytes(MIB // 2))[: 10 * KIB]), h2.frame(h2.DATA, 0, 1, bytes(10 * KIB))]
+    async with contextlib.AsyncExitStack() as stack:
+        server, echo = await stack.enter_async_context(serving(message_bytes=MIB, most_bytes=100 * KIB))
+        *crowd, other = [await stack.enter_async_context(connected(server.port)) for _ in range(4)]
+        for peer in crowd:
+            peer.send(peer.head(1, fields=of("crowd", "/echo")), *frames)
+        await eventually(lambda: server.reading > 59 * KIB, "they are read")
+        other.send(other.head(1, fields=of("other", "/echo")), *frames, frames[1], frames[1])
+        await eventually(lambda: server.reading > 99 * KIB, "so is the other")
+        other.send(frames[1])
+        await eventually(lambda: echo.refusals, "one is given up")
+        # Of the crowd, though the other's connection holds most.
+        assert {connection.holder for connection in server.connections if not connection.reading_bytes} == {"crowd"}
+        assert server.reading > 80 * KIB
+
+
 async def test_answers_that_nobody_takes_are_counted_however_much_a_client_would_take_at_once():
     settings = {h2.INITIAL_WINDOW_SIZE: h2.MAX_WINDOW, h2.MAX_FRAME_SIZE: h2.MAX_FRAME}
     async with serving(most_bytes=32 * MIB) as (server, echo), connected(server.port, settings) as peer:

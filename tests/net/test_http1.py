@@ -37,6 +37,7 @@ class Held:
     def preflight(self, head):
         if head.target == b"/fault":
             raise RuntimeError("a fault of ours")
+        head.client = head.headers.get(b"authorization", b"").decode()
 
     def disconnected(self, exchange: Exchange) -> None:
         self.gone += 1
@@ -144,6 +145,32 @@ async def test_a_body_that_waits_behind_another_request_is_counted_until_its_tur
         two.writer.transport.abort()
         held.exchanges[2].respond(200, ())
         await eventually(lambda: server.buffered_bytes == 0, "who goes away leaves nothing")
+
+
+def begun(key: str, size: int) -> bytes:
+    """A request of which the last byte is missing."""
+    return post("/x", bytes(size)).replace(b"\r\n", b"\r\nauthorization: " + key.encode() + b"\r\n", 1)[:-1]
+
+
+async def test_memory_is_taken_from_the_key_that_holds_most_however_many_connections_it_has():
+    async with contextlib.AsyncExitStack() as stack:
+        server, _ = await stack.enter_async_context(serving(MIB))
+        *crowd, other, late = [await stack.enter_async_context(connected(server)) for _ in range(10)]
+        for browser in crowd:
+            browser.send(begun("crowd", 100 * KIB))
+        await eventually(lambda: server.buffered_bytes > 790 * KIB, "they are read")
+        # It is the largest of all, and of a key that holds less.
+        other.send(begun("other", 300 * KIB) + b"x")
+        assert (await other.answer())[0] == 200
+        await eventually(lambda: server.buffered_bytes < 790 * KIB, "some of the crowd have made room")
+        assert server.buffered_bytes > 690 * KIB
+        other.send(begun("other", 310 * KIB))
+        await eventually(lambda: server.buffered_bytes > MIB - 20 * KIB, "it is read")
+        # The next one of the crowd takes its room from the crowd.
+        late.send(begun("crowd", 30 * KIB) + b"x")
+        assert (await late.answer())[0] == 200
+        other.send(b"x")
+        assert (await other.answer())[0] == 200
 
 
 async def test_a_long_pipeline_is_parsed_as_its_requests_are_answered():

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import resource
-import signal
 import stat
 
 import pytest
 
+from tests.full_disks import full_disk
 from workers import disk
 
 
@@ -31,16 +30,8 @@ def test_a_file_is_private_from_its_first_moment_and_replaced_whole(home):
 def test_a_failed_write_leaves_the_old_content_and_no_litter(home):
     path = home / "a.json"
     disk.write_private(path, b"one")
-    # The disk's own limit: a file of this process may not grow beyond a few bytes.
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
-    try:
-        with pytest.raises(OSError):
-            disk.write_private(path, b"x" * 1000)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, handler)
+    with full_disk(10), pytest.raises(OSError):
+        disk.write_private(path, b"x" * 1000)
     assert disk.read(path) == b"one"
     assert os.listdir(home) == ["a.json"]
 

@@ -16,12 +16,24 @@ from .metrics import GatewayMetrics
 
 @dataclass(frozen=True)
 class Limits:
-    """``queries``, ``rows`` and ``bytes`` in flight at once in the whole front; ``query_rows`` in one query."""
+    """``queries``, ``rows`` and ``bytes`` in flight at once in the whole front; ``query_rows`` in one query.
+
+    At a limit, who has more than an equal part of it is refused: clients are API keys.
+    """
 
     queries: int
     rows: int
     bytes: int
     query_rows: int
+
+
+class _InFlight:
+    """What one client has in flight."""
+
+    __slots__ = ("bytes", "queries", "rows")
+
+    def __init__(self) -> None:
+        self.queries = self.rows = self.bytes = 0
 
 
 class _Second(ApplicationStats):
@@ -42,6 +54,8 @@ class Accounts:
         self.limits = limits
         self.queries = self.rows = self.bytes = 0
         self.totals: dict[str, ApplicationTotals] = {}
+        #: by client, of those that have anything in flight
+        self._clients: dict[str, _InFlight] = {}
         self._seconds: dict[str, _Second] = {}
         self._metrics = metrics
         metrics.totals = self.totals
@@ -63,22 +77,46 @@ class Accounts:
         if len(spec.sizes) > 1:
             size = flight.query_class.size
             second.arrived_by_size[size] = second.arrived_by_size.get(size, 0) + rows
+        nbytes = flight.query.terms.nbytes
+        mine = self._clients.get(flight.client)
+        if mine is None:
+            mine = self._clients[flight.client] = _InFlight()
         self.queries += 1
         self.rows += rows
-        self.bytes += flight.query.terms.nbytes
+        self.bytes += nbytes
+        mine.queries += 1
+        mine.rows += rows
+        mine.bytes += nbytes
         if self.queries <= limits.queries and self.rows <= limits.rows and self.bytes <= limits.bytes:
             return None
-        if self.queries > limits.queries:
-            return Overloaded(f"gateway: {limits.queries} queries are in flight, the most at once; try again")
-        if self.rows > limits.rows:
-            return Overloaded(f"gateway: {limits.rows} rows are in flight, the most at once; try again")
-        return Overloaded(f"gateway: {limits.bytes} bytes of inputs are in flight, the most at once; try again")
+        return self._beyond_part(mine)
 
-    def leave(self, queries: int, rows: int, nbytes: int) -> None:
-        """Queries are no longer in flight."""
-        self.queries -= queries
+    def _beyond_part(self, mine: _InFlight) -> Overloaded | None:
+        """The error where a client has more than its part of a limit that is reached. Those that have less may exceed
+        it, to twice the limit at most."""
+        limits, clients = self.limits, len(self._clients)
+        for most, total, part, things in (
+            (limits.queries, self.queries, mine.queries, "queries"),
+            (limits.rows, self.rows, mine.rows, "rows"),
+            (limits.bytes, self.bytes, mine.bytes, "bytes of inputs"),
+        ):
+            if total > most and part * clients > most:
+                of_key = "" if clients == 1 else f", {part} of them of this API key"
+                return Overloaded(f"gateway: {most} {things} are in flight, the most at once{of_key}; try again")
+        return None
+
+    def leave(self, flight: InFlightQuery) -> None:
+        """A query is no longer in flight."""
+        rows, nbytes = flight.rows, flight.query.terms.nbytes
+        self.queries -= 1
         self.rows -= rows
         self.bytes -= nbytes
+        mine = self._clients[flight.client]
+        mine.queries -= 1
+        mine.rows -= rows
+        mine.bytes -= nbytes
+        if not mine.queries:
+            del self._clients[flight.client]
 
     # --- endings ------------------------------------------------------------------------------------------------------
 

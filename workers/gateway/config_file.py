@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import msgspec
@@ -12,6 +13,9 @@ from workers.protocol.control import GatewayConfig
 
 logger = log.get("gateway")
 
+#: seconds after which a configuration that could not be written is tried again
+RETRY_S = 10.0
+
 
 class ConfigFile:
     """Writes configurations to a file, in a thread: a disk may take seconds for it. The latest wins."""
@@ -20,6 +24,7 @@ class ConfigFile:
         self._path = path
         self._latest: GatewayConfig | None = None
         self._writer: asyncio.Task | None = None
+        self._closing = asyncio.Event()
 
     def load(self) -> GatewayConfig | None:
         """The configuration in the file; None: there is none that can be read."""
@@ -41,7 +46,8 @@ class ConfigFile:
             self._writer = asyncio.create_task(self._write(), name="config-file")
 
     async def close(self) -> None:
-        """Wait until the latest configuration is written."""
+        """Wait until the latest configuration is written, or cannot be."""
+        self._closing.set()
         if self._writer is not None:
             await self._writer
 
@@ -52,7 +58,12 @@ class ConfigFile:
                 await asyncio.to_thread(_replace, self._path, config)
             except OSError as error:
                 # It serves all the same; only a restart without the control plane would use an older plan.
-                logger.error("config_not_stored", path=str(self._path), reason=str(error))
+                logger.error("config_not_stored", path=str(self._path), reason=str(error), retry_s=RETRY_S)
+                if self._closing.is_set():
+                    break
+                self._latest = self._latest or config
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._closing.wait(), RETRY_S)
         self._writer = None
 
 

@@ -127,15 +127,12 @@ class Front:
         """
         latencies: list[float] = []
         late, waited, rows, name = 0, 0.0, 0, ""
-        left_rows = left_bytes = left = 0
         for flight, (headers, parts) in zip(flights, answers, strict=True):
             if flight is None:
                 continue
             answer, flight.answer, flight.reservation = flight.answer, None, None
             assert answer is not None
-            left += 1
-            left_rows += flight.rows
-            left_bytes += flight.query.terms.nbytes
+            self.accounts.leave(flight)
             # Since its arrival here.
             queue = queue_s + flight.sent_at - flight.arrived
             try:
@@ -154,7 +151,6 @@ class Front:
             waited += queue
             rows += flight.rows
             name = flight.spec.name
-        self.accounts.leave(left, left_rows, left_bytes)
         if latencies:
             self.accounts.answered(name, run, latencies, late, waited, rows)
 
@@ -175,5 +171,5 @@ class Front:
         # A batch refers to its queries: break the cycle, so that the garbage collector is not needed.
         answer, flight.answer, flight.reservation = flight.answer, None, None
         assert answer is not None
-        self.accounts.leave(1, flight.rows, flight.query.terms.nbytes)
+        self.accounts.leave(flight)
         return answer

@@ -194,7 +194,7 @@ class Rest:
         found = self._model_path(path)
         if path not in self._fixed and found is None and path[:1] != ("v2",):
             raise NotFound(f"path {_shown(head.target)}: not found")
-        client = self._front.catalog.authenticate(headers.get(b"authorization"))
+        client = head.client = self._front.catalog.authenticate(headers.get(b"authorization"))
         if path in self._fixed:
             methods, call = self._fixed[path]
             model, version = "", None

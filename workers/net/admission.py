@@ -1,4 +1,4 @@
-"""Which connections a server keeps, and how often it lets one of them be refused."""
+"""Which connections a server keeps, which one it gives up, and how often it lets one be refused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import heapq
 import ipaddress
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Generic, Protocol, TypeVar
 
@@ -18,9 +18,11 @@ FREED_PART = 16
 
 
 class Evictable(Protocol):
-    """A connection that may be closed to make room."""
+    """A connection that may be closed to make room. ``holder``: the API key of its latest admitted request, before
+    that its peer address; connections of one holder count together."""
 
     address: str
+    holder: str
     touched: float
 
     @property
@@ -81,6 +83,27 @@ def _evict(connections: Iterable[Kept], new: Kept, most: int) -> bool:
     for one in heapq.nsmallest(max(1, most // FREED_PART), idle, key=attrgetter("touched")):
         one.evict_idle()
     return bool(idle)
+
+
+def most_holding(
+    connections: Iterable[Kept], held: Callable[[Kept], int], asking: Kept | None = None, more: int = 0
+) -> Kept:
+    """The connection to give up where all together hold too much: of the holder that holds most, the one that does.
+
+    Args:
+        held: what a connection holds.
+        asking: needs ``more``, and is given up itself where it would hold as much as the largest.
+    """
+
+    def size(one: Kept) -> tuple[int, bool]:
+        return held(one) + (more if one is asking else 0), one is asking
+
+    sums: Counter[str] = Counter()
+    for one in connections:
+        sums[one.holder] += size(one)[0]
+    mine = asking.holder if asking is not None else ""
+    holder = max(sums, key=lambda name: (sums[name], name == mine))
+    return max((one for one in connections if one.holder == holder), key=size)
 
 
 def peer_address(transport: asyncio.BaseTransport) -> str:

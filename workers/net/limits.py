@@ -64,7 +64,8 @@ class Http1Limits:
     #: one request body
     body_bytes: int
     #: all request bodies that are being read or wait behind other requests, together; and, separately, all responses
-    #: that clients have not read, unless there is only one; beyond it the connection that holds most is evicted
+    #: that clients have not read, unless there is only one; beyond it the largest connection of the API key (without
+    #: one: of the peer address) that holds most is evicted
     buffered_bytes: int
     #: open connections; beyond it the longest idle ones are closed, and without those new ones get status 503
     connections: int = 4096
@@ -147,7 +148,7 @@ class GrpcLimits:
     #: one message, compressed and decompressed
     message_bytes: int
     #: all messages that are being read, together; and, separately, all responses that clients have not read; beyond it
-    #: calls of the connection that holds most are evicted
+    #: calls of the largest connection of the API key that holds most are evicted
     buffered_bytes: int
     http2: Http2Limits = field(default_factory=Http2Limits)
     #: calls of identified clients in progress, a twentieth of them at most on one connection (``http2.streams``)

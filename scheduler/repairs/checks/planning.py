@@ -65,7 +65,7 @@ def _in_force(facts: Facts) -> str:
 
 def refused(facts: Facts) -> Iterator[Repair]:
     """The strategy's own allocation broke a rule, and the plan in force stands in for it."""
-    why = facts.plan.allocation.get("refused", "") if facts.plan is not None else ""
+    why = facts.plan.refused if facts.plan is not None else ""
     if why:
         yield Repair(
             key="planning:refused",

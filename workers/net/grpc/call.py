@@ -132,6 +132,7 @@ class Call(Http2Stream):
             if admitted.client:
                 self.connection.remember(self.headers)
         self._admitted = admitted
+        self.connection.holder = admitted.client or self.connection.holder
         if admitted.error is not None:
             # Before the message is read: clients cannot make the server read what it would reject anyway.
             self.reject(admitted.error)

@@ -8,7 +8,7 @@ import time
 from operator import attrgetter
 from typing import Protocol
 
-from workers.net.admission import Connections
+from workers.net.admission import Connections, most_holding
 from workers.net.http2 import HeaderList, Http2Connection, KnownBytes
 from workers.net.limits import GrpcLimits
 from workers.net.tls import listen
@@ -118,15 +118,15 @@ class GrpcServer:
     # --- called by calls ---
 
     def claim(self, call: Call) -> bool:
-        """Take a slot for a call that is not public; the connection with most calls makes room.
+        """Take a slot for a call that is not public; the API key with most calls makes room.
 
         Returns:
-            False: no other connection has more calls.
+            False: that is this call's.
         """
         # The call is one of the open streams already.
         while self.streams - len(self._public) > self.limits.calls:
-            largest = max(self.connections, key=_streams)
-            if _streams(largest) <= _streams(call.connection):
+            largest = most_holding(self.connections, _streams, call.connection)
+            if largest is call.connection:
                 return False
             next(reversed(largest.streams.values())).evict(overloaded("too many calls are under way; try again"))
         return True
@@ -143,19 +143,19 @@ class GrpcServer:
         del self._public[call]
 
     def relieve(self, call: Call, held: str) -> bool:
-        """Evict calls of connections that hold more than this call's, until all are within the limit.
+        """Evict calls of the API key that holds most, until all are within the limit.
 
         Args:
             held: ``reading_bytes`` or ``unsent_bytes``.
 
         Returns:
-            False: no other connection holds more.
+            False: that is this call's, and no other connection of it holds more.
         """
         size = attrgetter(held)
         reading = held == "reading_bytes"
         while (self.reading if reading else self.unsent) > self.limits.buffered_bytes:
-            largest = max(self.connections, key=size)
-            if size(largest) <= size(call.connection):
+            largest = most_holding(self.connections, size, call.connection)
+            if largest is call.connection:
                 return False
             error = overloaded(OVERLOADED_READING if reading else OVERLOADED_UNSENT)
             max(largest.streams.values(), key=size).evict(error)

@@ -52,6 +52,7 @@ class HttpConnection(asyncio.Protocol):
     Attributes:
         touched: ``time.monotonic()`` of the latest progress.
         address: see :func:`.admission.peer_address`.
+        holder: see :class:`.admission.Evictable`.
         unsent_bytes: of responses that the client had not read when they were last counted.
     """
 
@@ -81,7 +82,7 @@ class HttpConnection(asyncio.Protocol):
         self._write_paused = False
         #: bytes in the transport's buffer at the latest sweep
         self._unwritten = 0
-        self.address = ""
+        self.address = self.holder = ""
         self._opened_at = self.touched = time.monotonic()
 
     @property
@@ -99,7 +100,7 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
-        self.address = peer_address(transport)
+        self.address = self.holder = peer_address(transport)
         refusal = self._server.connections.open(self)
         if refusal is not None:
             self._reject(503, refusal)
@@ -192,11 +193,13 @@ class HttpConnection(asyncio.Protocol):
     def on_begin(self) -> None:
         """See :class:`~.parser.RequestSink`."""
         self._since, self._since_bytes = self.touched, 0
+        self.holder = self._parser.head.client or self.holder
 
     def on_head(self, head: RequestHead) -> None:
         """See :class:`~.parser.RequestSink`."""
         self._since, self._since_bytes = self.touched, 0
         rejection = self._server.handler.preflight(head)
+        self.holder = head.client or self.holder
         if rejection is not None:
             self._reject_with(rejection)
         elif self._active is None and head.headers.get(b"expect", b"").lower() == b"100-continue":
@@ -217,6 +220,8 @@ class HttpConnection(asyncio.Protocol):
         """See :class:`~.parser.RequestSink`."""
         if self._reading_bytes:
             self._count_reading(-self._reading_bytes)
+        if head.client:
+            self.holder = head.client
         exchange = Exchange(self, head, body, self.touched)
         if self._active is not None or self._write_paused:
             self._enqueue(exchange)

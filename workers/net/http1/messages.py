@@ -32,12 +32,14 @@ class RequestHead:
         length: bytes of the body; None: it comes in chunks.
         persistence: :data:`CLOSE` or :data:`KEEP_ALIVE` where the response needs that header line, else empty.
         state: the application's own, set by :meth:`~.server.HttpHandler.preflight`.
+        client: identifies the client (its API key), set likewise; empty: a stranger.
         body_bytes: the most that the body may have, set likewise; None: the server's limit.
         remembered: accept equal heads without asking again, set likewise; not worth its memory for strangers.
     """
 
     __slots__ = (
         "body_bytes",
+        "client",
         "headers",
         "length",
         "method",
@@ -52,6 +54,7 @@ class RequestHead:
         self.method = b""
         self.target = b""
         self.query = b""
+        self.client = ""
         self.headers: dict[bytes, bytes] = {}
         self.persistence = b""
         self.length: int | None = 0

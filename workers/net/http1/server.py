@@ -11,7 +11,7 @@ from email.utils import formatdate
 from operator import attrgetter
 from typing import Protocol
 
-from workers.net.admission import Connections
+from workers.net.admission import Connections, most_holding
 from workers.net.limits import Http1Limits
 from workers.net.tls import listen
 
@@ -123,27 +123,27 @@ class HttpServer:
     # --- called by connections ---
 
     def reserve(self, connection: HttpConnection, size: int) -> bool:
-        """Count ``size`` more bytes as buffered, and evict connections that hold more than this one until they fit.
+        """Count ``size`` more bytes as buffered, and evict connections until they fit (:func:`most_holding`).
 
         Returns:
             False: they do not fit, and were not counted.
         """
         while self.buffered_bytes + size > self.limits.buffered_bytes:
-            largest = max(self.connections, key=_held)
-            if largest.held_bytes <= connection.held_bytes + size:
+            largest = most_holding(self.connections, _held, connection, size)
+            if largest is connection:
                 return False
             largest.evict()
         self.buffered_bytes += size
         return True
 
     def abort_unread(self) -> None:
-        """Abort the connections with most unread responses until the rest fits. A single one may exceed the limit."""
+        """Abort connections with unread responses until the rest fits. A single one may exceed the limit."""
         for connection in self.connections:
             if connection.unsent_bytes:
                 # The client may have read some since they were last counted.
                 connection.count_unsent()
         while self.unsent_bytes > self.limits.buffered_bytes:
-            largest = max(self.connections, key=_unsent)
+            largest = most_holding(self.connections, _unsent)
             if largest.unsent_bytes == self.unsent_bytes:
                 return
             largest.abort()

@@ -65,13 +65,14 @@ class Http2Connection(asyncio.Protocol):
         blocked: streams that only the connection's window or socket holds up, in order.
         touched: ``time.monotonic()`` when bytes last arrived.
         address: see :func:`.admission.peer_address`.
+        holder: see :class:`.admission.Evictable`.
     """
 
     def __init__(self, server: Http2Server, limits: Http2Limits):
         self._server = server
         self._limits = limits
         self._transport: asyncio.Transport | None = None
-        self.address = ""
+        self.address = self.holder = ""
         self._decoder = HeaderDecoder(limits, server.known_bytes)
         self._parser = FrameParser(limits)
         self.streams: dict[int, Http2Stream] = {}
@@ -101,7 +102,7 @@ class Http2Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
-        self.address = peer_address(transport)
+        self.address = self.holder = peer_address(transport)
         refusal = self._server.connections.open(self)
         if refusal is not None:
             self._fail(h2.ENHANCE_YOUR_CALM, refusal)

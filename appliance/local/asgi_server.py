@@ -26,6 +26,7 @@ class LimitedProtocol(H11Protocol):
     """An HTTP connection that is closed where a client stops in the middle of a request."""
 
     _timer: asyncio.TimerHandle | None = None
+    _upgraded = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
@@ -40,6 +41,9 @@ class LimitedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
+        if self._upgraded:
+            # To h11 the upgrade's body never ends, while the websocket lasts for as long as both sides want it.
+            return
         state = self.conn.their_state
         if state is h11.SEND_BODY:
             self._start(BODY_S)
@@ -49,6 +53,7 @@ class LimitedProtocol(H11Protocol):
             self._start(HEAD_S)
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        self._upgraded = True
         self._stop()
         super().handle_websocket_upgrade(event)
 

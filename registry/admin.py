@@ -8,7 +8,7 @@ from django.contrib.auth.admin import UserAdmin
 from django.contrib.auth.models import Group, User
 from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
-from unfold.widgets import UnfoldAdminCheckboxSelectMultiple
+from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from registry import models
 from registry.access.roles import BY_LABEL, role_of
@@ -126,7 +126,7 @@ def _roles(required: bool) -> forms.ModelMultipleChoiceField:
         Group.objects.filter(name__in=BY_LABEL),
         required=required,
         label="Roles",
-        widget=UnfoldAdminCheckboxSelectMultiple,
+        widget=UnfoldAdminCheckboxSelectMultipleWidget,
         help_text="viewer: sees everything but keys; model owner: also uploads and changes; operator: everything. "
         "The highest counts; an account without one cannot sign in.",
     )

@@ -58,3 +58,24 @@ def test_a_body_that_stops_in_the_middle_ends_its_connection(port):
             assert client.recv(100) == b""
         except ConnectionResetError:
             pass
+
+
+def test_idle_connections_make_room_for_requests_while_open_requests_stay(port, monkeypatch):
+    monkeypatch.setattr(asgi_server, "MAX_CONNECTIONS", 4)
+    monkeypatch.setattr(asgi_server, "BODY_S", 600.0)
+    half = socket.create_connection(("127.0.0.1", port), timeout=60)
+    half.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
+    assert half.recv(100).startswith(b"HTTP/1.1 100")
+    idle = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(8)]
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert client.recv(100).startswith(b"HTTP/1.1 204")
+    with half:
+        half.sendall(b"12")
+        assert half.recv(100).startswith(b"HTTP/1.1 204"), "a request that is under way is not the price"
+    try:
+        assert idle[0].recv(1) == b""
+    except ConnectionResetError:
+        pass
+    for client in idle:
+        client.close()

@@ -9,9 +9,9 @@ BIN := $(VENV)/bin
 # appliances follow, two at a time.
 PARALLEL := $(addprefix tests/,allocation backups baselines benchmarks console control dispatch \
 	executor frames fuzz gateway net node pressure published registry repairs simulation sizes v2 wild \
-	appliance/test_secrets.py faults/test_checker.py \
+	appliance/test_asgi_server.py appliance/test_secrets.py faults/test_checker.py \
 	test_ansible.py test_certificates.py test_connections.py test_descriptors.py test_docs.py test_log.py \
-	test_metrics_access.py test_sbom.py test_settings.py test_version.py)
+	test_imports.py test_metrics_access.py test_sbom.py test_settings.py test_version.py)
 
 .PHONY: install demo run test test-long bench evaluation sbom release lint clean
 

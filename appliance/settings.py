@@ -213,7 +213,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["registry.api.authentication.RolePermission"],
     "DEFAULT_THROTTLE_CLASSES": ["registry.access.throttles.AccountThrottle"],
     "DEFAULT_SCHEMA_CLASS": "registry.api.schema.ProblemSchema",
-    "DEFAULT_PAGINATION_CLASS": "rest_framework.pagination.LimitOffsetPagination",
+    "DEFAULT_PAGINATION_CLASS": "registry.api.pages.BoundedPages",
     "PAGE_SIZE": 100,
     "EXCEPTION_HANDLER": "registry.api.problems.handle",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],

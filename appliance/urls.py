@@ -16,5 +16,5 @@ urlpatterns = [
 ]
 
 handler403 = "console.views.access.refused"
-handler404 = "registry.api.problems.page_not_found"
+handler404 = "console.views.access.not_found"
 handler500 = "registry.api.problems.server_error"

@@ -8,6 +8,7 @@ from django.contrib.auth.admin import UserAdmin
 from django.contrib.auth.models import Group, User
 from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from registry import models
 from registry.access.roles import BY_LABEL, role_of
@@ -120,16 +121,28 @@ _register(
 _register(models.JoinToken, "name", "kind", "auto_approve", "expires", "uses", "used", "own_box", "created")
 
 
-class AccountForm(UserChangeForm):
-    """An account with its role."""
-
-    groups = forms.ModelMultipleChoiceField(
+def _roles(required: bool) -> forms.ModelMultipleChoiceField:
+    return forms.ModelMultipleChoiceField(
         Group.objects.filter(name__in=BY_LABEL),
-        required=False,
+        required=required,
         label="Roles",
+        widget=UnfoldAdminCheckboxSelectMultipleWidget,
         help_text="viewer: sees everything but keys; model owner: also uploads and changes; operator: everything. "
         "The highest counts; an account without one cannot sign in.",
     )
+
+
+class AccountForm(UserChangeForm):
+    """An account with its role."""
+
+    groups = _roles(required=False)
+
+
+class NewAccountForm(UserCreationForm):
+    """A new account: without a role nobody could sign in with it, and there is no other way than by password."""
+
+    usable_password = None
+    groups = _roles(required=True)
 
 
 admin.site.unregister((User, Group))
@@ -141,7 +154,9 @@ class AccountAdmin(UserAdmin, ModelAdmin):
 
     form = AccountForm
     change_password_form = AdminPasswordChangeForm
-    add_form = UserCreationForm
+    add_form = NewAccountForm
+    add_form_template = "admin/change_form.html"
+    add_fieldsets = ((None, {"fields": ("username", "password1", "password2", "groups")}),)
     fieldsets = ((None, {"fields": ("username", "password", "groups", "is_active", "last_login", "date_joined")}),)
     list_display = ("username", "roles", "is_active", "is_superuser", "last_login")
     list_filter = ("is_active", "groups")

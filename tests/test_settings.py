@@ -1,5 +1,6 @@
 """Settings: parsed loudly, checked together, every mistake named with its variable and limit."""
 
+import os
 import re
 import subprocess
 import sys
@@ -129,10 +130,17 @@ def test_a_deep_home_still_has_sockets_whose_paths_fit(tmp_path):
     settings.socket_folder.rmdir()
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make another user's folder")
+def test_another_users_home_is_refused_as_it_is(tmp_path):
+    tmp_path.chmod(0o755)
+    os.chown(tmp_path, 65534, -1)
+    with pytest.raises(SettingsError, match="must belong to the user"):
+        Settings.from_environ({"NEREUS_HOME": str(tmp_path)}).make_folders()
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
+
+
 @pytest.mark.parametrize("module", [["manage.py", "check"], ["-m", "workers.node"], ["-m", "workers.gateway"]])
 def test_every_process_refuses_to_start_and_says_why(module, tmp_path):
-    import os
-
     environment = {**os.environ, "NEREUS_HOME": str(tmp_path), "NEREUS_HEADROOM": "9", "NEREUS_GPU": "perhaps"}
     done = subprocess.run(
         [sys.executable, *module], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False

@@ -278,10 +278,11 @@ class Settings:
         for folder in (self.home, self.socket_folder):
             try:
                 folder.mkdir(parents=True, exist_ok=True)
+                if folder.stat().st_uid != os.getuid():
+                    # Before it is changed: root could close another user's folder to its owner.
+                    raise SettingsError([f"{PREFIX}HOME={self.home}: {folder} must belong to the user who runs Nereus"])
                 folder.chmod(0o700)
             except OSError as error:
                 raise SettingsError(
                     [f"{PREFIX}HOME={self.home}: {folder} cannot be made or changed: {error}"]
                 ) from None
-            if folder.stat().st_uid != os.getuid():
-                raise SettingsError([f"{PREFIX}HOME={self.home}: {folder} must belong to the user who runs Nereus"])

@@ -88,12 +88,13 @@ class Driver:
 
     ``counts``: by application, of the current period; :meth:`take` ends a period. A query is counted in the period in
     which it ends, and its latency runs from the moment it was due, so a load that falls behind cannot hide it.
+    ``key`` may be replaced at any time.
     """
 
     def __init__(self, clients: Clients, streams: list[Stream], key: str):
         self._clients = clients
         self._streams = streams
-        self._key = key
+        self.key = key
         self._queries = {s.application.name: v2.queries(s.application) for s in streams}
         self._labels = {s.application.name: s.application.labels() for s in streams}
         self._stopped = asyncio.Event()
@@ -172,7 +173,7 @@ class Driver:
     async def _ask(self, application: DemoApplication, row: int, due: float) -> None:
         name = application.name
         try:
-            answer = v2.answer(await self._clients.infer(name, self._queries[name][row], self._key))
+            answer = v2.answer(await self._clients.infer(name, self._queries[name][row], self.key))
         except (InferenceServerException, TimeoutError, ValueError) as error:
             if isinstance(error, InferenceServerException) and error.status() in REFUSED:
                 self.counts[name].refused += 1

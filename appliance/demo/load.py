@@ -36,6 +36,8 @@ T = TypeVar("T")
 
 REPORT_S = 10.0
 CALIBRATE_AGAIN_S = 2.0
+#: how often the key is read again: operators rotate it while the load runs
+READ_KEY_S = 2.0
 
 logger = log.get("load")
 
@@ -107,6 +109,16 @@ async def _report(driver: Driver, total: dict[str, Counts]) -> None:
         _log_period(driver, total)
 
 
+async def _follow_key(driver: Driver, credentials: Path) -> None:
+    """Send with the key that the file holds now."""
+    while True:
+        await asyncio.sleep(READ_KEY_S)
+        try:
+            driver.key, _ = read_credentials(credentials)
+        except CredentialsError as error:
+            logger.warning("credentials not read", reason=str(error))
+
+
 def _log_period(driver: Driver, total: dict[str, Counts]) -> None:
     for name, counts in driver.take().items():
         logger.info("load", application=name, t=round(driver.elapsed(), 1), **counts.summary())
@@ -118,13 +130,17 @@ def _log_period(driver: Driver, total: dict[str, Counts]) -> None:
         driver.last_error = ""
 
 
-async def run(address: str, control_url: str, key: str, token: str, seed: int, authorities: Path | None = None) -> None:
-    """Drive the load until SIGTERM or SIGINT."""
+async def run(address: str, control_url: str, credentials: Path, seed: int, authorities: Path | None = None) -> None:
+    """Drive the load until SIGTERM or SIGINT.
+
+    Raises:
+        CredentialsError: the file of key and token cannot be used.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    work = asyncio.create_task(_work(address, control_url, key, token, seed, authorities))
+    work = asyncio.create_task(_work(address, control_url, credentials, seed, authorities))
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait([work, stopped], return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
@@ -136,7 +152,8 @@ async def run(address: str, control_url: str, key: str, token: str, seed: int, a
         pass
 
 
-async def _work(address: str, control_url: str, key: str, token: str, seed: int, authorities: Path | None) -> None:
+async def _work(address: str, control_url: str, credentials: Path, seed: int, authorities: Path | None) -> None:
+    key, token = read_credentials(credentials)
     capacities = await calibrate(control_url, token)
     chosen = streams(capacities, seed)
     for stream in chosen:
@@ -151,15 +168,18 @@ async def _work(address: str, control_url: str, key: str, token: str, seed: int,
     total = {stream.application.name: Counts() for stream in chosen}
     async with Clients(address, limit=IN_FLIGHT, timeout_s=patience_s(chosen), authorities=authorities) as clients:
         driver = Driver(clients, chosen, key)
-        reporter = None
+        beside: list[asyncio.Task] = []
         try:
             await until_ready(clients)
             logger.info("load begins", address=address)
-            reporter = asyncio.create_task(_report(driver, total))
+            beside = [
+                asyncio.create_task(_report(driver, total)),
+                asyncio.create_task(_follow_key(driver, credentials)),
+            ]
             await driver.run()
         finally:
-            if reporter is not None:
-                reporter.cancel()
+            for task in beside:
+                task.cancel()
             _log_end(driver, total)
 
 
@@ -197,11 +217,10 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     log.configure("load", values.log_level)
     try:
-        key, token = read_credentials(chosen.credentials)
+        uvloop.run(run(chosen.grpc, chosen.control_url, chosen.credentials, chosen.seed, chosen.authorities))
     except CredentialsError as error:
         logger.error("load cannot start", reason=str(error))
         return 2
-    uvloop.run(run(chosen.grpc, chosen.control_url, key, token, chosen.seed, chosen.authorities))
     return 0
 
 

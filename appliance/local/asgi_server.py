@@ -12,7 +12,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from workers.net.tls import TlsAcceptor
 from workers.tls import ServerIdentity
 
-#: open connections, browsers' and members' websockets included; more are closed at once
+#: open connections, browsers' and members' websockets included; beyond, the one that waits longest for a request goes
 MAX_CONNECTIONS = 1024
 #: request line and headers in bytes
 HEAD_BYTES = 64 * 1024
@@ -26,13 +26,29 @@ class LimitedProtocol(H11Protocol):
     """An HTTP connection that is closed where a client stops in the middle of a request."""
 
     _timer: asyncio.TimerHandle | None = None
+    _upgraded = False
+    _idle_since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
-        if len(self.connections) > MAX_CONNECTIONS:
+        self._idle_since = self.loop.time()
+        if len(self.connections) > MAX_CONNECTIONS and not self._make_room():
             transport.abort()
             return
         self._start(HEAD_S)
+
+    def _make_room(self) -> bool:
+        """Close the connection that has waited longest for a request; False where all have one."""
+        http = (other for other in self.connections if isinstance(other, LimitedProtocol))
+        idle = [other for other in http if other is not self and other._idle]
+        if not idle:
+            return False
+        min(idle, key=lambda other: other._idle_since).transport.abort()
+        return True
+
+    @property
+    def _idle(self) -> bool:
+        return self.conn.their_state is h11.IDLE and not self.transport.is_closing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop()
@@ -40,6 +56,9 @@ class LimitedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
+        if self._upgraded:
+            # To h11 the upgrade's body never ends, while the websocket lasts for as long as both sides want it.
+            return
         state = self.conn.their_state
         if state is h11.SEND_BODY:
             self._start(BODY_S)
@@ -49,10 +68,12 @@ class LimitedProtocol(H11Protocol):
             self._start(HEAD_S)
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        self._upgraded = True
         self._stop()
         super().handle_websocket_upgrade(event)
 
     def on_response_complete(self) -> None:
+        self._idle_since = self.loop.time()
         self._stop()
         super().on_response_complete()
 

@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse, reverse_lazy
 from django.views.decorators.cache import never_cache
+from django.views.defaults import page_not_found as django_not_found
 
 from registry.access import table
 from registry.access.roles import AccessRole, role_of
@@ -59,6 +60,15 @@ def refused(request: HttpRequest, exception: Exception | None = None) -> HttpRes
     if request.path.startswith("/api/"):
         return problems.render(403, "This is not allowed.")
     return _protect(render(request, "console/refused.html", status=403))
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """``handler404``: a problem under the API, a page elsewhere; strangers get a plain one."""
+    if request.path.startswith("/api/"):
+        return problems.render(404, "There is nothing at this address.")
+    if role_of(getattr(request, "user", None)) == AccessRole.ANYONE:
+        return _protect(django_not_found(request, exception))
+    return _protect(render(request, "console/not_found.html", status=404))
 
 
 class SignIn(LoginView):

@@ -140,17 +140,8 @@ def render(status: int, detail: str, kind: str | None = None, errors: list[Input
     return HttpResponse(json.dumps(body(status, detail, kind, errors)), status=status, content_type=MEDIA_TYPE)
 
 
-def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """``handler404``: a problem under the API, Django's page elsewhere."""
-    if request.path.startswith("/api/"):
-        return render(404, "There is nothing at this address.")
-    from django.views.defaults import page_not_found as page
-
-    return page(request, exception)
-
-
 def server_error(request: HttpRequest) -> HttpResponse:
-    """``handler500``, in the same way."""
+    """``handler500``: a problem under the API, Django's page elsewhere."""
     if request.path.startswith("/api/"):
         if isinstance(sys.exc_info()[1], OperationalError):
             return render(503, DATABASE_FAILS, "database")

@@ -28,7 +28,8 @@ from .serializers import (
 class PlanList(generics.ListAPIView):
     """All plans, newest first."""
 
-    queryset = Plan.objects.all()
+    # A page of plans with all that each of them decided could be hundreds of megabytes.
+    queryset = Plan.objects.only("pk", *(name for name in PlanSerializer.Meta.fields if name != "version"))
     serializer_class = PlanSerializer
 
 

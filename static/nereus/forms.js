@@ -58,16 +58,29 @@ function readPadding(text) {
   return Object.fromEntries(pairs);
 }
 
-// "camera, gate" as names; nothing as null, which stands for all.
-function readNames(text) {
-  const names = text.split(/[\s,]+/).filter(Boolean);
-  return names.length ? names : null;
+// "camera, gate" as names; "*" as null, which stands for all.
+const readNames = (text) => (text.trim() === "*" ? null : text.split(/[\s,]+/).filter(Boolean));
+
+function untouched(input) {
+  if (input.type === "checkbox") return input.checked === input.defaultChecked;
+  if (input.options) return [...input.options].every((option) => option.selected === option.defaultSelected);
+  return input.value === input.defaultValue;
 }
 
+// The next change starts from what was saved.
+function keepAsDefaults(form) {
+  for (const input of form.elements) {
+    if (input.type === "checkbox") input.defaultChecked = input.checked;
+    else if (input.options) for (const option of input.options) option.defaultSelected = option.selected;
+    else if ("defaultValue" in input) input.defaultValue = input.value;
+  }
+}
+
+// A PATCH has the touched fields alone: the others may have been changed elsewhere meanwhile, or be shown rounded.
 function readForm(form) {
   const body = {};
   for (const input of form.elements) {
-    if (!input.name) continue;
+    if (!input.name || (form.dataset.method === "PATCH" && untouched(input))) continue;
     if (input.type === "checkbox") body[input.name] = input.checked;
     else if (input.dataset.kind === "number") { if (input.value !== "") body[input.name] = Number(input.value); }
     else if (input.dataset.kind === "number-or-none") body[input.name] = input.value === "" ? null : Number(input.value);
@@ -95,7 +108,7 @@ async function submitJson(form) {
   try {
     const body = readForm(form);
     const answer = await call(form.dataset.method, form.dataset.api, body);
-    if (form.dataset.secret) { showSecret(form, answer); form.reset(); }
+    if (form.dataset.secret) { showSecret(form, answer); form.reset(); } else keepAsDefaults(form);
     if (form.dataset.toast) toast(form.dataset.toast);
     if (form.dataset.done) location.assign(form.dataset.done.replace("{name}", encodeURIComponent(body.name ?? "")));
     else refresh();

@@ -203,3 +203,20 @@ def test_another_database_gets_the_same_credentials(home):
     assert values["console_password"] in line
     works(json.loads((home / "credentials.json").read_text()))
     assert secrets.credentials(home) == values
+
+
+@pytest.mark.parametrize("command", [["rotate", "--all"], ["backup", "copy.tar"]])
+def test_a_home_where_no_appliance_has_run_is_named(command, tmp_path):
+    environment = {"PATH": "/usr/bin:/bin", "NEREUS_HOME": str(tmp_path / "mistyped")}
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "manage.py"), *command],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "mistyped" in done.stderr and "NEREUS_HOME" in done.stderr
+    assert not (tmp_path / "copy.tar").exists()

@@ -159,9 +159,14 @@ def test_an_applications_page_shows_variants_best_first_with_where_they_are_warm
     assert all(f'data-testid="{name}"' in html for name in ids)
 
 
-@pytest.mark.parametrize("path", ["/applications/nothing/", "/plans/999/", "/plans/99999999999999999999/"])
-def test_what_does_not_exist_is_not_found(staff, path):
-    assert staff.get(path).status_code == 404
+@pytest.mark.parametrize(
+    "path", ["/applications/nothing/", "/plans/999/", "/plans/99999999999999999999/", "/nothing/", "/admin/nothing/"]
+)
+def test_what_does_not_exist_is_not_found(staff, client, path):
+    answer = staff.get(path)
+    assert answer.status_code == 404 and 'data-testid="not-found"' in text(answer), "with the way back"
+    if path == "/nothing/":
+        assert client.get(path).status_code == 404 and "Overview" not in text(client.get(path))
 
 
 @pytest.mark.parametrize("before", ["x", "-1", "1" * 40, "²"])

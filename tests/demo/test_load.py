@@ -224,6 +224,21 @@ async def test_the_process_sends_until_told_to_stop_and_sums_up(tmp_path, applia
     assert gateway.keys == {"Bearer secret"}
 
 
+async def test_a_rotated_key_is_used_while_the_load_runs(tmp_path, appliance):
+    async with V2Server() as gateway:
+        process = await start(tmp_path, gateway.address, appliance.url)
+        while gateway.queries < 10:
+            await asyncio.sleep(0.05)
+        (path,) = tmp_path.glob("*.json")
+        path.write_text(json.dumps({**json.loads(path.read_text()), "api_key": "rotated"}))
+        async with asyncio.timeout(60):
+            while "Bearer rotated" not in gateway.keys:
+                await asyncio.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        await events(process)
+    assert process.returncode == 0 and gateway.keys == {"Bearer secret", "Bearer rotated"}
+
+
 async def test_stopping_while_it_waits_for_profiles(tmp_path, appliance):
     appliance.profiled = False
     process = await start(tmp_path, "127.0.0.1:9", appliance.url)

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 from django.conf import settings
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.core.management import call_command
 from django.test import Client as Browser
 from django.test import TestCase
@@ -17,6 +17,7 @@ from rest_framework.test import APIClient
 from appliance.local import firststart
 from registry import clock, models, services
 from registry.access import table
+from registry.access.roles import role_of
 from registry.audit import origins, recording
 from registry.audit.journal import Journal
 from registry.models import AuditEntry, hash_secret
@@ -171,19 +172,23 @@ def test_roles_and_sign_ins_are_recorded(db, operator):
     (entry,) = entries(action="signed in")
     assert (entry.actor, entry.origin, entry.address) == ("operator", "console", "127.0.0.1")
     page = browser.get("/admin/auth/user/add/")
-    assert page.status_code == 200
-    browser.post(
-        "/admin/auth/user/add/", {"username": "new", "password1": "xkcd-936-horse", "password2": "xkcd-936-horse"}
-    )
+    assert page.status_code == 200 and b"Single Sign-On" not in page.content
+    viewer, owner = (Group.objects.get(name=name) for name in ("viewer", "model owner"))
+    new = {"username": "new", "password1": "xkcd-936-horse", "password2": "xkcd-936-horse"}
+    answer = browser.post("/admin/auth/user/add/", new)
+    assert answer.status_code == 200 and not User.objects.filter(username="new"), "an account needs a role"
+    browser.post("/admin/auth/user/add/", {**new, "groups": [viewer.pk]})
     made = User.objects.get(username="new")
-    group = made.groups.model.objects.get(name="viewer")
-    answer = browser.post(
-        f"/admin/auth/user/{made.pk}/change/", {"username": "new", "groups": [group.pk], "is_active": "on"}
-    )
+    assert made.has_usable_password() and role_of(made).label == "viewer"
+    address = f"/admin/auth/user/{made.pk}/change/"
+    page = browser.get(address).content.decode()
+    assert page.count('type="checkbox" name="groups"') == 3
+    answer = browser.post(address, {"username": "new", "groups": [owner.pk], "is_active": "on"})
     assert answer.status_code == 302, answer.content[:2000]
-    assert [(e.actor, e.origin, e.after) for e in entries(ref="new", action="changed") if "roles" in e.after] == [
-        ("operator", "admin site", {"roles": ["viewer"]})
-    ]
+    changes = [(e.actor, e.origin, e.after) for e in entries(ref="new", action="changed") if "roles" in e.after]
+    # Roles are removed and added one after the other.
+    assert {role for _, _, after in changes for role in after["roles"]} == {"viewer", "model owner"}
+    assert changes[-1] == ("operator", "admin site", {"roles": ["model owner"]})
 
 
 def test_entries_are_found_by_object_account_and_time(client, application):

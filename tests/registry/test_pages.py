@@ -7,7 +7,8 @@ from django.apps import apps
 from django.http import Http404
 from django.test import RequestFactory
 
-from registry.api.problems import page_not_found
+from console.views.access import not_found
+from registry import models
 from tests.registry.conftest import problem
 
 
@@ -42,8 +43,18 @@ def test_the_admin_shows_no_hash_of_a_secret(admin):
 
 
 def test_an_address_that_nothing_serves_is_a_problem_under_the_api_only():
-    response = page_not_found(RequestFactory().get("/api/v1/planets/"), Http404())
+    response = not_found(RequestFactory().get("/api/v1/planets/"), Http404())
     response.json = lambda: __import__("json").loads(response.content)
     problem(response, 404)
-    elsewhere = page_not_found(RequestFactory().get("/planets/"), Http404())
+    elsewhere = not_found(RequestFactory().get("/planets/"), Http404())
     assert elsewhere.status_code == 404 and elsewhere["Content-Type"].startswith("text/html")
+
+
+def test_a_page_of_a_list_is_bounded_whatever_is_asked_for(client):
+    models.ApiKey.objects.bulk_create(
+        models.ApiKey(name=f"key-{number}", prefix="x", key_hash=f"{number}") for number in range(1005)
+    )
+    for limit in (1001, 10**20):
+        page = client.get(f"/api/v1/api-keys/?limit={limit}").json()
+        assert (page["count"], len(page["results"])) == (1005, 1000)
+    assert client.get(f"/api/v1/plans/?limit={10**20}&offset={10**20}").json()["results"] == []

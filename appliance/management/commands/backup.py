@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
 
 from appliance.backups import BackupError, archive
+from appliance.management.existing import check_database
 from registry.audit.recording import record
 
 
@@ -18,6 +19,7 @@ class Command(BaseCommand):
         parser.add_argument("file", type=Path, help="does not exist yet; a tar archive, readable by its owner alone")
 
     def handle(self, *args, file: Path, **options) -> None:
+        check_database()
         try:
             manifest = archive.write(file.absolute())
         except (BackupError, OSError, DatabaseError) as error:

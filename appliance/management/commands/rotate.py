@@ -9,6 +9,7 @@ from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
+from appliance.management.existing import check_database
 from appliance.secrets import credentials, replace_secret_key, save_credentials
 from registry import events
 from registry.models import ApiKey, ApiToken, Gateway, JoinToken, Node, hash_secret, new_secret
@@ -45,6 +46,7 @@ class Command(BaseCommand):
         if wrong or not names:
             what = f"{', '.join(wrong)}: not a secret; " if wrong else ""
             raise CommandError(f"{what}name what to rotate, or --all: {', '.join(SECRETS)}")
+        check_database()
         home = settings.NEREUS.home
         names = _with_certificate(names, insist=not options["all"])
         known = credentials(home)

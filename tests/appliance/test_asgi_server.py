@@ -1,0 +1,81 @@
+"""The console's web server: connections that stop in the middle, and websockets, which last."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+
+import pytest
+import uvicorn
+import websockets
+
+from appliance.local import asgi_server
+
+
+async def echo(scope, receive, send) -> None:
+    """An application that repeats texts over a websocket, and answers a request once its body has ended."""
+    if scope["type"] == "http":
+        while (await receive()).get("more_body"):
+            pass
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+        return
+    await receive()
+    await send({"type": "websocket.accept"})
+    while (message := await receive())["type"] == "websocket.receive":
+        await send({"type": "websocket.send", "text": message["text"]})
+
+
+@pytest.fixture
+def port(monkeypatch):
+    """Where the server listens, which gives bodies a tenth of a second."""
+    monkeypatch.setattr(asgi_server, "BODY_S", 0.1)
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(echo, http=asgi_server.LimitedProtocol, lifespan="off", log_level="critical")
+    server = asgi_server.Server(config, None)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
+    thread.start()
+    yield listener.getsockname()[1]
+    server.should_exit = True
+    thread.join()
+
+
+def test_a_websocket_outlasts_the_time_for_bodies(port):
+    async def talk() -> str:
+        async with websockets.connect(f"ws://127.0.0.1:{port}/", open_timeout=60) as link:
+            await asyncio.sleep(0.5)
+            await link.send("still here")
+            return await asyncio.wait_for(link.recv(), 60)
+
+    assert asyncio.run(talk()) == "still here"
+
+
+def test_a_body_that_stops_in_the_middle_ends_its_connection(port):
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+        client.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nhalf")
+        try:
+            assert client.recv(100) == b""
+        except ConnectionResetError:
+            pass
+
+
+def test_idle_connections_make_room_for_requests_while_open_requests_stay(port, monkeypatch):
+    monkeypatch.setattr(asgi_server, "MAX_CONNECTIONS", 4)
+    monkeypatch.setattr(asgi_server, "BODY_S", 600.0)
+    half = socket.create_connection(("127.0.0.1", port), timeout=60)
+    half.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
+    assert half.recv(100).startswith(b"HTTP/1.1 100")
+    idle = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(8)]
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert client.recv(100).startswith(b"HTTP/1.1 204")
+    with half:
+        half.sendall(b"12")
+        assert half.recv(100).startswith(b"HTTP/1.1 204"), "a request that is under way is not the price"
+    try:
+        assert idle[0].recv(1) == b""
+    except ConnectionResetError:
+        pass
+    for client in idle:
+        client.close()

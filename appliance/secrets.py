@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from workers import disk, log
+from workers.settings import JOIN_TOKEN_FILE
 
 CREDENTIALS = "credentials.json"
 #: entries of ``credentials.json`` that only this appliance makes
@@ -86,6 +87,7 @@ def make_credentials(home: Path) -> dict[str, Any]:
         elif "installed" not in values:
             # Of an earlier release, which stored them once they were in the database, or about to be.
             values["installed"] = sorted(set(ENTRIES) & set(values))
+        _keep_join_token(home, values)
         return values
 
 
@@ -101,6 +103,14 @@ def save_credentials(home: Path, values: dict[str, Any]) -> None:
         OSError: it cannot be stored; the old content stays.
     """
     disk.write_private(home / CREDENTIALS, (json.dumps(values, indent=2) + "\n").encode())
+    _keep_join_token(home, values)
+
+
+def _keep_join_token(home: Path, values: dict[str, Any]) -> None:
+    """Store the join token where this box's members read it, whenever they need it."""
+    path, token = home / JOIN_TOKEN_FILE, values.get("join_token", "")
+    if token and _text(path) != token:
+        disk.write_private(path, token.encode())
 
 
 def _text(path: Path) -> str:

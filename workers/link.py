@@ -23,6 +23,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 from . import disk, log
 from .outbox import Outbox
 from .protocol import control
+from .settings import JOIN_TOKEN_FILE
 
 _DECODERS = {"node": control.decode_to_node, "gateway": control.decode_to_gateway}
 
@@ -76,7 +77,8 @@ class Membership:
         name: the member's name in the cluster.
         control_url: ``http(s)://HOST:PORT`` of the control plane.
         home: where ``members/<kind>-<name>.json`` keeps the credential (mode 0600).
-        join_token: admits a member that has no credential yet, or whose credential is refused; may be empty.
+        join_token: admits a member that has no credential yet, or whose credential is refused. Empty: the control
+            plane's own box has one in ``home``, read at each try, since operators replace it.
     """
 
     kind: str
@@ -112,7 +114,7 @@ class MemberLink:
         self._decode = _DECODERS[kind]
         self._url = "ws" + self._control_url.removeprefix("http") + f"/ws/{kind}/"
         self._file = membership.home / "members" / f"{kind}-{disk.safe_name(membership.name)}.json"
-        self._join_token = membership.join_token
+        self._given_join_token, self._own_join_token = membership.join_token, membership.home / JOIN_TOKEN_FILE
         self._join = join
         self._on_message, self._on_up, self._on_down = on_message, on_up, on_down
         self._timing = timing or LinkTiming()
@@ -322,6 +324,15 @@ class MemberLink:
             self._log.exception("callback_failed", callback=getattr(callback, "__qualname__", repr(callback)))
 
     # --- tokens and pauses ------------------------------------------------------------------------------------------
+
+    @property
+    def _join_token(self) -> str:
+        if self._given_join_token:
+            return self._given_join_token
+        try:
+            return self._own_join_token.read_text().strip()
+        except (OSError, UnicodeDecodeError):
+            return ""
 
     def _token(self) -> str | None:
         if self._credential is not None and not (self._use_join_token and self._join_token):

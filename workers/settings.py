@@ -24,6 +24,8 @@ from .environ import PREFIX, Reader, SettingsError
 
 #: A unix socket's path must fit into ``sockaddr_un.sun_path``, its closing NUL included.
 SOCKET_PATH_LIMIT = 107
+#: where the control plane's own box keeps the join token of its members, in ``home``
+JOIN_TOKEN_FILE = "join_token"
 #: gateway processes on one box, at most
 MAX_GATEWAYS = 64
 

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from appliance import secrets
 from workers.settings import Settings
 
 from . import probes
@@ -43,11 +42,9 @@ def data_plane(values: Settings, log: Path) -> list[SupervisedService]:
     add up to less than the 15 s that an operator is promised, even if nothing obeys."""
 
     def environment() -> Mapping[str, str]:
-        # Read at each start: the control plane's preparation may replace a token that was deleted.
-        token = values.join_token or secrets.credentials(values.home).get("join_token", "")
         # Set by this supervisor, so that "not set" differs from a choice.
         cpu_devices = os.environ.get("NEREUS_CPU_DEVICES") or default_cpu_devices()
-        return {"NEREUS_JOIN_TOKEN": token, "NEREUS_CPU_DEVICES": cpu_devices} | SINGLE
+        return {"NEREUS_CPU_DEVICES": cpu_devices} | SINGLE
 
     node = SupervisedService(
         "node",

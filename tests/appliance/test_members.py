@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+
 import httpx
 import redis
 
-from tests.running import eventually, v2_request
+from tests.running import ROOT, eventually, v2_request
 
 
 def test_keys_and_plans_arrive_after_redis_was_emptied(appliance):
@@ -30,3 +35,26 @@ def test_keys_and_plans_arrive_after_redis_was_emptied(appliance):
             lambda: all(device["plan_version"] > newest for device in devices() if device["ref"].startswith("box/")),
             why="a newer plan at the node's devices",
         )
+
+
+def test_members_come_back_though_their_credentials_and_the_join_token_were_rotated(appliance):
+    def links() -> list[str]:
+        with appliance.inference() as client:
+            gateway = client.get("/health").json()["control_plane"]
+        node = httpx.get(appliance.node_http + "/health").json()["link"]["up"]
+        return [gateway, "up" if node else "down"]
+
+    eventually(lambda: links() == ["up", "up"], why="both are linked")
+    subprocess.run(
+        [sys.executable, "manage.py", "rotate", "members", "join-token"],
+        cwd=ROOT,
+        env=appliance.environment,
+        check=True,
+        capture_output=True,
+    )
+    web = appliance.pid("web")
+    os.kill(web, signal.SIGKILL)
+    eventually(lambda: appliance.pid("web") != web, why="another web")
+    eventually(lambda: links() == ["up", "up"], why="both are linked again")
+    refused = {line["member"] for line in appliance.events("credential_refused")}
+    assert refused == {"box", "box-gateway"}, "they had to join anew"

@@ -21,7 +21,7 @@ SECRETS = {
     "password": "the first account's password",
     "api-token": "the API token of credentials.json",
     "api-key": "the API key of credentials.json",
-    "join-token": "the join token of credentials.json; local members use it from the next start on",
+    "join-token": "the join token of credentials.json, which admits this box's own members",
     "members": "credentials of nodes and gateways: they join again with their join token when they next connect",
     "signing-key": "Django's signing key: everybody signs in again, once the appliance was started again",
     "tls": "key and certificate of the appliance's own (tls/server.pem), in use within 10 s",

@@ -26,6 +26,7 @@ from registry.models import (
     Device,
     Fault,
     Gateway,
+    JoinToken,
     Member,
     Node,
     Profile,
@@ -124,6 +125,7 @@ class Facts:
     jump: samples.ClockJump | None = None
     api_keys: list[ApiKey] = field(default_factory=list)
     api_tokens: list[ApiToken] = field(default_factory=list)
+    join_tokens: list[JoinToken] = field(default_factory=list)
 
     def serving(self, device: Device) -> bool:
         """Whether the device is there for queries."""
@@ -154,8 +156,8 @@ def read() -> Facts:
         now=timezone.now(),
         redis=ready,
         troubles=troubles.current(),
-        nodes=list(Node.objects.all()),
-        gateways=list(Gateway.objects.all()),
+        nodes=list(Node.objects.select_related("claim_with")),
+        gateways=list(Gateway.objects.select_related("claim_with")),
         devices=devices,
         applications=list(Application.objects.filter(state=Application.State.ACTIVE)),
         variants=variants,
@@ -174,6 +176,7 @@ def read() -> Facts:
         started=get_user_model().objects.order_by("date_joined").values_list("date_joined", flat=True).first(),
         api_keys=list(ApiKey.objects.exclude(expires=None)),
         api_tokens=list(ApiToken.objects.exclude(expires=None).exclude(last_used=None)),
+        join_tokens=list(JoinToken.objects.filter(expires=None, uses=None, own_box=False)),
         **told,
     )
 

@@ -27,7 +27,8 @@ def keep_alive() -> None:
     """Have members be seen now, and plans be tried, whatever the clock."""
     for kind in (Node, Gateway):
         kind.objects.exclude(channel="").update(seen_s=clock.steady())
-    outcome.succeeded()
+    with outcome.recorded():
+        pass
 
 
 def plan(**more) -> Plan:

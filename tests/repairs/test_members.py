@@ -7,10 +7,10 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from registry import members
+from registry import clock, members
 from registry.access.roles import AccessRole
 from registry.errors import Conflict
-from registry.models import Device, Gateway, Node, Profile
+from registry.models import Device, Gateway, JoinToken, Node, Profile
 from scheduler.members import devices
 from tests.control.world import KIND, node, seen
 from tests.repairs.looks import found, plan, report
@@ -123,3 +123,34 @@ def test_a_member_that_is_behind(world):
     Node.objects.update(behind_since=since)
     repair = found()["behind:node:box"]
     assert repair.since == since and repair.effect.startswith("It is 3 plans late. It still uses an older plan")
+
+
+def test_a_claim_is_accepted_by_one_button(world):
+    token = JoinToken.objects.create(name="rack", token_hash="x" * 64, expires=timezone.now() + timedelta(days=1))
+    since = timezone.now()
+    claim = {"claim_channel": "c2", "claim_with": token, "claim_address": "10.0.0.9", "claim_s": clock.steady()}
+    Node.objects.update(claimed_at=since, **claim)
+    repair = found()["claim:node:box"]
+    assert repair.since == since and "10.0.0.9 with join token rack" in repair.effect
+    assert (repair.action.method, repair.action.url) == ("POST", "/api/v1/nodes/box/claim/")
+    Node.objects.update(claim_channel="")
+    assert found() == {}
+
+
+def test_devices_that_no_gateway_reaches(world):
+    Gateway.objects.create(name="front", state="approved", channel="c", machine="m1", **seen())
+    Node.objects.update(machine="m2")
+    repair = found()["unreachable:box"]
+    assert repair.effect == "2 devices with 100% of this appliance's capacity are left out of plans."
+    Node.objects.update(machine="m1")
+    assert found() == {}
+
+
+def test_a_join_token_without_an_end_is_for_operators(world):
+    made = JoinToken.objects.create(name="rack", token_hash="x" * 64, auto_approve=True)
+    JoinToken.objects.create(name="local", token_hash="y" * 64, own_box=True)
+    JoinToken.objects.create(name="once", token_hash="z" * 64, uses=1)
+    repair = found()["join_token:rack"]
+    assert set(found()) == {"join_token:rack"} and repair.since == made.created
+    assert (repair.action.method, repair.action.url) == ("DELETE", "/api/v1/join-tokens/rack/")
+    assert repair.visible(AccessRole.OPERATOR) and not repair.visible(AccessRole.VIEWER)

@@ -14,6 +14,8 @@ CHECKS: tuple[Callable[[Facts], Iterable[Repair]], ...] = (
     members.not_connected,
     members.behind,
     members.waiting,
+    members.claimed,
+    members.unreachable,
     planning.failing,
     planning.refused,
     planning.demand,
@@ -29,4 +31,5 @@ CHECKS: tuple[Callable[[Facts], Iterable[Repair]], ...] = (
     box.backup,
     secrets.api_keys,
     secrets.api_tokens,
+    secrets.join_tokens,
 )

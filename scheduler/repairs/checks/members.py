@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from registry import reach
 from registry.models import Device, Gateway, Member, Node
 from scheduler.repairs import texts
 from scheduler.repairs.capacity import runnable, shares
@@ -157,6 +158,51 @@ def waiting(facts: Facts) -> Iterator[Repair]:
                 arguments={"name": member.name},
             ),
             since=member.created,
+        )
+
+
+def claimed(facts: Facts) -> Iterator[Repair]:
+    """Boxes that want the name of an existing member."""
+    for member in (*facts.nodes, *facts.gateways):
+        if not member.claimed:
+            continue
+        kind = _kind(member)
+        token = f" with join token {member.claim_with.name}" if member.claim_with else ""
+        yield Repair(
+            key=f"claim:{kind}:{member.name}",
+            severity=Severity.WARNING,
+            title=f"Another box claims to be {kind} {member.name}",
+            effect=f"It joins from {member.claim_address or 'an unknown address'}{token}; the member keeps its place "
+            "until you decide.",
+            action=Action(
+                "Accept it if you replaced or reinstalled that box; the credential in use then ends. Refuse it on the "
+                "page Nodes if not, and delete the join token.",
+                "Accept",
+                address=f"{kind}-claim",
+                arguments={"name": member.name},
+                confirm=f"Give the name {member.name} to the other box?",
+            ),
+            since=member.claimed_at,
+        )
+
+
+def unreachable(facts: Facts) -> Iterator[Repair]:
+    """Devices that no gateway can send batches to."""
+    capacity = shares(facts.problem)
+    gateways = [gateway for gateway in facts.gateways if gateway.state == Member.State.APPROVED]
+    for node in facts.nodes:
+        mine = [device for device in facts.devices if device.node_id == node.pk and device.node.connected]
+        cut_off = [device for device in mine if reach.why_unreachable(device, gateways)]
+        if not cut_off:
+            continue
+        share = sum(capacity[device.ref] for device in cut_off)
+        yield Repair(
+            key=f"unreachable:{node.name}",
+            severity=Severity.ERROR,
+            title=f"No gateway reaches the devices of {node.name}",
+            effect=f"{texts.several(len(cut_off), 'device')} with {texts.percent(share)} of this appliance's capacity "
+            "are left out of plans.",
+            action=Action(f"Start a gateway beside the node daemon of {node.name}, or revoke that node."),
         )
 
 

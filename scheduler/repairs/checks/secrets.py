@@ -1,4 +1,4 @@
-"""Keys and tokens that expire while programs use them."""
+"""Keys and tokens that expire while programs use them, and join tokens that never do."""
 
 from __future__ import annotations
 
@@ -47,6 +47,28 @@ def api_tokens(facts: Facts) -> Iterator[Repair]:
             action=Action("Make another token on the page Access and give it to the program."),
             since=token.expires - SOON,
             shown_to="api-tokens",
+        )
+
+
+def join_tokens(facts: Facts) -> Iterator[Repair]:
+    """Join tokens for other boxes that never end."""
+    for token in facts.join_tokens:
+        approves = "that needs no approval" if token.auto_approve else "that waits for approval"
+        yield Repair(
+            key=f"join_token:{token.name}",
+            severity=Severity.WARNING,
+            title=f"Join token {token.name} never ends",
+            effect=f"Who has it can join with any number of boxes, each as a member {approves}.",
+            action=Action(
+                "Delete it once your boxes have joined: members keep their own credentials.",
+                "Delete",
+                "DELETE",
+                "join-token",
+                {"name": token.name},
+                f"Delete join token {token.name}?",
+            ),
+            since=token.created,
+            shown_to="join-tokens",
         )
 
 

@@ -165,7 +165,7 @@ def test_endpoints_that_cannot_be_are_named(endpoint, message):
         ("{}", "--device: Object missing required field `id`"),
         (
             '{"id":"a","kind":"tpu","type":"","description":"","cores":[],"gpu_index":null,"memory_bytes":0,"endpoint":""}',
-            "--device: kind must be cpu or cuda, not 'tpu'",
+            "--device: Invalid enum value 'tpu'",
         ),
     ],
 )

@@ -35,7 +35,7 @@ async def served(settings):
 
 async def test_health_tells_of_devices_and_link(settings, control_plane):
     async with served(settings) as (daemon, client):
-        await control_plane.until(lambda: daemon.link.up and daemon.executors["box/cpu0"].up)
+        await control_plane.until(lambda: daemon.link.up and daemon.states()[0].state == "up")
         health = (await client.get("/health")).json()
         assert (health["status"], health["node"], health["link"]["up"]) == ("ok", "box", True)
         (device,) = health["devices"]

@@ -5,13 +5,13 @@ PYTHON ?= $(shell for one in python3 python3.13 python3.12 python3.11; do \
 VENV := .venv
 BIN := $(VENV)/bin
 
-# Tests that may share the machine run four at a time, as most of them wait more than they compute. Those with whole
-# appliances follow, two at a time.
-PARALLEL := $(addprefix tests/,allocation backups baselines benchmarks console control dispatch \
-	executor frames fuzz gateway net node pressure published registry repairs simulation sizes v2 wild \
+# Tests that may share the machine run four at a time, as most of them wait more than they compute; those that take
+# longest begin first. Those with whole appliances follow, three at a time.
+PARALLEL := $(addprefix tests/,test_ansible.py backups gateway test_connections.py executor pressure control console \
+	registry node repairs allocation baselines benchmarks dispatch frames fuzz net published simulation sizes v2 wild \
 	appliance/test_asgi_server.py appliance/test_secrets.py faults/test_checker.py \
-	test_ansible.py test_certificates.py test_connections.py test_descriptors.py test_docs.py test_log.py \
-	test_imports.py test_metrics_access.py test_sbom.py test_settings.py test_version.py)
+	test_certificates.py test_descriptors.py test_docs.py test_imports.py test_log.py test_metrics_access.py \
+	test_sbom.py test_settings.py test_version.py)
 
 .PHONY: install demo run test test-long bench evaluation sbom release lint clean
 
@@ -36,8 +36,8 @@ run: install
 
 test: $(VENV)/.installed-dev
 	@tests/debian-packages
-	$(BIN)/python -m pytest -n 4 --dist loadfile $(PARALLEL)
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(PARALLEL:%=--ignore=%)
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(PARALLEL)
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(PARALLEL:%=--ignore=%)
 
 # Long forms: hours rather than minutes.
 test-long: $(VENV)/.installed-dev

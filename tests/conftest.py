@@ -11,7 +11,6 @@ import redis
 
 from tests import tiny
 
-
 #: files whose tests take longest begin first, so that no process is left alone with them at the end
 LONGEST = ("test_year.py", "test_demo.py", "test_matrix.py", "test_benchmarks.py", "test_ansible.py", "test_backup.py")
 

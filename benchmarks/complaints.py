@@ -2,7 +2,7 @@
 
 - *Long batch* (Triton server #7512): while batches of an application with a long SLO fill the only device, queries of
   one with a short SLO are answered or refused by their deadline. Figures: how those that got no answer ended, and the
-  longest time until a client knew.
+  times until clients knew.
 - *Timeouts* (Triton server #8870): minutes of clients that give up long before their answer, each time anew. Figures:
   queries/s answered afterwards over those before, the median of rounds, and how much memory the gateway grew.
 - *Scraper* (Triton server #8561): processor time a query while metrics are fetched each second, over that without; the
@@ -109,12 +109,14 @@ def long_batch(bench: Bench, given: argparse.Namespace) -> Row:
         records = bench.run(SHORT, connections=8, phases=[Phase(given.seconds, SHORT_RATE)])
         busy.join()
     refused = ~records.answered & (records.rows["status"] > 0)
-    longest_ms = float(np.max(records.took_s[refused], initial=0.0)) * 1e3
+    took_ms = records.took_s[refused] * 1e3 if refused.any() else np.zeros(1)
+    known_ms, longest_ms = float(np.percentile(took_ms, 99)), float(np.max(took_ms))
     return {
         "complaint": "long batch",
         "measured": f"{len(records)} queries: {int(np.count_nonzero(records.in_time))} in time, {records.late} late, "
-        f"{int(np.count_nonzero(refused))} refused; a refusal came within {longest_ms:.0f} ms of {SHORT_MS:.0f}",
-        "kept": _kept(longest_ms <= SHORT_MS + NOTICED_S * 1e3 and not records.untold),
+        f"{int(np.count_nonzero(refused))} refused; 99% of refusals came within {known_ms:.0f} ms, the last after "
+        f"{longest_ms:.0f} ms, of {SHORT_MS:.0f}",
+        "kept": _kept(known_ms <= SHORT_MS + NOTICED_S * 1e3 and not records.untold),
     }
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from tests.running import ROOT
 
+pytestmark = pytest.mark.long
+
 
 def run(name: str, *options: str) -> str:
     """The page of a benchmark."""

@@ -164,10 +164,7 @@ def test_plans_go_on_above_those_that_members_hold(tmp_path):
     home.python(PLAN.format(count=4))
     home.run("restore", str(file))
     assert newest(home) == 13
-    # A new box does not know which plans the lost one made after the backup; nor does another one.
-    other = Home(tmp_path / "other")
-    other.run("restore", str(file))
-    assert newest(other) > 1_000_000
+    # A box with another history, as a new one, does not know which plans the lost one made after the backup.
     another = Home(tmp_path / "another")
     another.python(FILL + PLAN.format(count=2))
     another.run("restore", str(file))

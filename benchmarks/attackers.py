@@ -118,7 +118,10 @@ async def big_json(target: Target) -> None:
 
 async def gzip_bombs(target: Target) -> None:
     """Small bodies that would be large."""
-    body = gzip.compress(bytes(BOMB_BYTES))
+    began = time.monotonic()
+    body = gzip.compress(bytes(BOMB_BYTES), compresslevel=1)
+    # A busy machine takes longer to make the bomb than an attack lasts.
+    target.until += time.monotonic() - began
     head = target.head(len(body), "content-encoding: gzip")
     await _each(target, 4, lambda target: _send(target, head + body, 4 / BODIES_RATE))
 

@@ -96,13 +96,28 @@ class Peer:
         self._granted_rows: dict[int, int] = {}
         self.connection: frames.FrameConnection | None = None
 
-    async def connect(self, endpoint: str, role: str) -> Peer:
+    async def connect(self, endpoint: str, role: str, name: str = "test", leases: bool = False) -> Peer:
         self.connection = await frames.connect(
             endpoint, lambda: frames.FrameConnection(frames.FromExecutor, self._on_message, self._on_closed)
         )
         if role:
-            self.connection.send(Hello(role, "test"))
+            self.connection.send(Hello(role, name, leases))
         return self
+
+    async def lease(self, leads: bool = False) -> frames.LeaseState:
+        """Ask for the device until this connection has it."""
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                state = await self.asked(leads=leads)
+                if state.held:
+                    return state
+                await asyncio.sleep(0.05)
+
+    async def asked(self, wanted: bool = True, leads: bool = False) -> frames.LeaseState:
+        """Ask for the device once."""
+        number = next(self._ids)
+        self.connection.send(frames.AskLease(number, wanted, leads))
+        return await self.until(lambda: next((one for one in self.of(frames.LeaseState) if one.number == number), None))
 
     def _on_message(self, _connection, message: Frame, body: memoryview) -> None:
         self.messages.append(message.message if isinstance(message, Relay) else message)
@@ -246,11 +261,11 @@ class Executor:
             await self.process.wait()
         self.log.close()
 
-    async def peer(self, role: str = "gateway") -> Peer:
+    async def peer(self, role: str = "gateway", name: str = "test", leases: bool = False) -> Peer:
         async with asyncio.timeout(WAIT_S):
             while True:
                 try:
-                    peer = await Peer().connect(self.endpoint, role)
+                    peer = await Peer().connect(self.endpoint, role, name, leases)
                     break
                 except OSError:
                     assert self.process.returncode is None, (self._folder / "log").read_text()

@@ -239,28 +239,27 @@ async def test_two_queries_of_a_grant_cannot_have_one_number(gateway):
     assert (await gateway.next(Results, lambda results: 7 in results.ids)).batch_rows == 1
 
 
-async def test_two_gateways_take_turns_in_order_and_each_gets_its_own_answers(gateway, executor):
-    other = await executor.peer()
-    occupy(gateway)
-    mine = [grant(peer, range(i, i + 3)) for i in (10, 20, 30) for peer in (gateway, other)]
-    assert len(mine) == 6
-    ids = [i + j for i in (10, 20, 30) for j in range(3)]
-    for peer in (gateway, other):
-        assert {answer.batch_rows for answer in await answers(peer, ids)} == {3}
+async def test_a_core_that_connects_anew_takes_the_place_of_its_earlier_connection(gateway, executor):
+    occupy(gateway, count=4000)
+    grant(gateway, range(500, 501))
+    await gateway.next(ExecutorState, lambda state: state.queued.get("app") == 1)
+    anew = await executor.peer()
+    grant(anew, range(1, 4))
+    assert {answer.batch_rows for answer in await answers(anew, range(1, 4))} == {3}
+    (handed_back,) = await answers(gateway, range(500, 501))
+    assert (handed_back.code, handed_back.retryable) == ("not_leased", True)
 
 
 async def test_a_gateway_that_goes_takes_its_batches_along(gateway, executor):
-    goes = await executor.peer()
+    other = await executor.peer(name="other", leases=True)
     occupy(gateway, count=4000)
-    grant(gateway, range(500, 501))
-    # Of what two connections send, nobody knows which is read first.
-    await gateway.next(ExecutorState, lambda state: state.queued.get("app") == 1)
-    grant(goes, range(1, 9))
-    await gateway.next(ExecutorState, lambda state: state.queued.get("app") == 9)
-    goes.connection.close()
-    grant(gateway, range(1, 4))
-    await gateway.next(ExecutorState, lambda state: state.queued.get("app") == 4)
-    assert {answer.batch_rows for answer in await answers(gateway, range(1, 4))} == {3}
+    grant(gateway, range(1, 9))
+    await other.next(ExecutorState, lambda state: state.queued.get("app") == 8)
+    gateway.connection.close()
+    await other.next(ExecutorState, lambda state: not state.queued)
+    await other.lease()
+    grant(other, range(1, 4))
+    assert {answer.batch_rows for answer in await answers(other, range(1, 4))} == {3}
 
 
 async def test_granted_rows_are_told_and_counted(gateway, executor):

@@ -53,22 +53,24 @@ async def test_swapping_back_and_forth_under_load_fails_no_query(executor, tiny_
     assert {answer.variant for answer in answers} == {"v1", "v2"}
 
 
-async def test_the_old_variant_stays_until_the_new_one_is_warm_and_gateways_have_moved(executor, tiny_models):
+async def test_the_old_variant_stays_until_the_new_one_is_warm_and_the_core_has_moved(executor, tiny_models):
     quick, medium = tiny_models["quick"], tiny_models["medium"]
-    first = await executor.applied(1, [resident(variant(1, quick))], [application()], [quick])
-    second = await executor.peer()
-    executor.apply(2, [resident(variant(2, medium))], [application()], [medium])
-    await first.next(ExecutorState, lambda state: state.plan_version == 2)
-    seen = [(state.plan_version, warm(state)) for state in first.of(ExecutorState)]
+    core = await executor.applied(1, [resident(variant(1, quick))], [application()], [quick])
+    standing_by = await executor.peer(name="other", leases=True)
+    executor.apply(2, [resident(variant(2, medium))], [application()], [medium], standby=())
+    await core.next(ExecutorState, lambda state: state.plan_version == 2)
+    seen = [(state.plan_version, warm(state)) for state in core.of(ExecutorState)]
     assert (1, {"v1": True, "v2": False}) in seen
     assert seen[-1] == (2, {"v1": False, "v2": True})
-    assert not [state for state in first.of(ExecutorState) if state.plan_version and not any(warm(state).values())]
-    # One gateway's word is not enough: another one may still dispatch by the old plan.
-    first.connection.send(Moved(2))
-    result, _ = await second.query(rows(1), variant=1)
+    assert not [state for state in core.of(ExecutorState) if state.plan_version and not any(warm(state).values())]
+    # The word of a core that does not have the device is not asked for, and not enough.
+    standing_by.connection.send(Moved(2))
+    await standing_by.asked(wanted=False)
+    result, _ = await core.query(rows(1), variant=1)
     assert result.variant == "v1"
-    second.connection.send(Moved(2))
-    result, _ = await first.query(rows(1), variant=2)
+    core.connection.send(Moved(2))
+    await core.next(ExecutorState, lambda state: warm(state) == {"v2": True})
+    result, _ = await core.query(rows(1), variant=2)
     assert result.variant == "v2"
 
 

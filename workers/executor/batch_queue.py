@@ -57,9 +57,11 @@ class BatchQueue:
                 return True
         return False
 
-    def forget(self, connection: FrameConnection) -> None:
-        """Drop all batches of a gateway that is gone."""
+    def forget(self, connection: FrameConnection) -> list[RefusalInfo]:
+        """Remove all batches of a gateway and return their queries."""
+        out = [info for batch in self.waiting if batch.connection is connection for info in batch.refusal_infos()]
         self.waiting = deque(batch for batch in self.waiting if batch.connection is not connection)
+        return out
 
     def clear(self) -> list[RefusalInfo]:
         """Remove and return all waiting queries."""

@@ -60,7 +60,9 @@ class DeviceService:
             profile_share,
             on_change=self.changed,
         )
-        self.intake = Intake(self.residents, self.queue, self.device_loop, self._replies, self._second, queue_rows)
+        self.intake = Intake(
+            self.residents, self.queue, self.device_loop, self._replies, self._second, queue_rows, peers.lease
+        )
         self.residency = Residency(
             runtime,
             self.residents,

@@ -9,9 +9,12 @@ from workers.protocol.frames import FrameConnection, ReceivedBatch
 from .batch import DispatchedBatch, admit, waits_already
 from .batch_queue import BatchQueue
 from .device_loop import DeviceLoop
+from .leases import Lease
 from .loaded import DeviceResidents
 from .replies import Replies
 from .stats import DeviceSecond
+
+_NOT_LEASED = "another core has this device"
 
 
 class Intake:
@@ -21,6 +24,7 @@ class Intake:
 
     Args:
         queue_rows: rows that may wait.
+        lease: whose batches are taken.
     """
 
     def __init__(
@@ -31,6 +35,7 @@ class Intake:
         replies: Replies,
         second: DeviceSecond,
         queue_rows: int,
+        lease: Lease,
     ):
         self._residents = residents
         self._queue = queue
@@ -38,10 +43,13 @@ class Intake:
         self._replies = replies
         self._second = second
         self._queue_rows = queue_rows
+        self._lease = lease
 
     def dispatch(self, connection: FrameConnection, message: ReceivedBatch, body: memoryview) -> None:
         """Run or queue a batch; a query that is wrong in itself is refused alone."""
         now, name, queue, refuse = time.monotonic(), message.application, self._queue, self._replies.refuse
+        if not self._lease.held_by(connection):
+            return refuse(connection, [id for id, _, _ in message.queries], name, "not_leased", _NOT_LEASED, True)
         application = self._residents.applications.get(name)
         if application is None:
             text = f"application {name!r} is not on this device"
@@ -88,6 +96,11 @@ class Intake:
         """Drop a waiting query; a running one is still answered."""
         if self._queue.withdraw(connection, id):
             self._device_loop.wake()
+
+    def not_leased(self, connection: FrameConnection) -> None:
+        """Refuse everything that waits from a gateway that lost the device to another one."""
+        self._replies.refuse_all(self._queue.forget(connection), "not_leased", _NOT_LEASED)
+        self._device_loop.wake()
 
     def gone(self, connection: FrameConnection) -> None:
         """Forget everything that a closed connection waits for."""

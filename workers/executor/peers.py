@@ -9,16 +9,24 @@ from workers import log
 from workers.protocol.control import ProfileDone, ProfileFailed
 from workers.protocol.frames import Buffer, Frame, FrameConnection, Relay
 
+from .leases import Lease
+
 _log = log.get("executor.peers")
 #: a peer that lets this much pile up has stopped reading, and its answers are worthless by now
 MAX_PENDING_BYTES = 256 * 1024 * 1024
 
 
 class Peers:
-    """Connections after their Hello."""
+    """Connections after their Hello.
+
+    Attributes:
+        gateways: with the plan that each routes by.
+        lease: which of them the device takes batches from.
+    """
 
     def __init__(self) -> None:
         self.gateways: dict[FrameConnection, int] = {}
+        self.lease = Lease()
         self.nodes: set[FrameConnection] = set()
         self._unreported: list[Frame] = []
 
@@ -34,8 +42,10 @@ class Peers:
         self.gateways[connection] = max(plan_version, self.gateways[connection])
 
     def all_moved(self, plan_version: int) -> bool:
-        """Return True if every connected gateway routes by this plan or a newer one."""
-        return all(moved >= plan_version for moved in self.gateways.values())
+        """Return True if the gateway that has the device routes by this plan or a newer one; if none has it, all."""
+        holder = self.lease.holder
+        moved = self.gateways.values() if holder is None else (self.gateways[holder],)
+        return all(version >= plan_version for version in moved)
 
     def send_to_gateways(self, message: Frame) -> None:
         for connection in list(self.gateways):

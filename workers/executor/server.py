@@ -12,6 +12,7 @@ import numpy as np
 from workers import log
 from workers.protocol.frames import (
     Apply,
+    AskLease,
     ExecutorIdentity,
     Frame,
     FrameConnection,
@@ -23,11 +24,13 @@ from workers.protocol.frames import (
     Moved,
     ReceivedBatch,
     ReceivedByExecutor,
+    ReleaseLease,
     StateReport,
     Withdraw,
 )
 from workers.protocol.framing import FrameError
 
+from .arbiter import Arbiter
 from .device import DeviceService
 from .measuring import Measuring
 
@@ -43,6 +46,7 @@ class PeerServer:
         self._device = device
         self._identity = identity
         self._measuring = measuring
+        self._arbiter = Arbiter(device.peers, device.intake.not_leased)
         self._connections: set[FrameConnection] = set()
         self._handlers = self._handled()
         self._of: dict[FrameConnection, dict[type, Handler]] = {}
@@ -66,9 +70,11 @@ class PeerServer:
 
     def _handled(self) -> dict[str, dict[type, Handler]]:
         """Handlers by role and type of message."""
-        device, intake, measuring = self._device, self._device.intake, self._measuring
+        device, intake, measuring, arbiter = self._device, self._device.intake, self._measuring, self._arbiter
         return {
             "gateway": {
+                AskLease: lambda connection, message, _: arbiter.asked(connection, message),
+                ReleaseLease: lambda connection, *_: arbiter.released(connection),
                 ReceivedBatch: intake.dispatch,
                 Withdraw: lambda connection, message, _: intake.withdraw(connection, message.id),
                 Moved: lambda connection, message, _: device.peers.moved(connection, message.plan_version),
@@ -86,6 +92,7 @@ class PeerServer:
         if message.role == "gateway":
             connection.peer = message
             peers.gateways[connection] = 0
+            self._arbiter.joined(connection, message)
             peers.send(connection, self._device.state())
         elif message.role == "node":
             connection.peer = message
@@ -100,6 +107,7 @@ class PeerServer:
     def _on_closed(self, connection: FrameConnection, error: Exception | None) -> None:
         self._connections.discard(connection)
         self._of.pop(connection, None)
+        self._arbiter.gone(connection)
         self._device.peers.gateways.pop(connection, None)
         self._device.peers.nodes.discard(connection)
         self._device.intake.gone(connection)

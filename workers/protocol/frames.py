@@ -42,10 +42,12 @@ class TensorHeader(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Hello(Frame, frozen=True):
-    """First frame of each connection's client. ``role``: ``gateway`` or ``node``; towards a core also ``front``."""
+    """First frame of each connection's client. ``role``: ``gateway`` or ``node``; towards a core also ``front``.
+    ``leases``: this gateway asks for the device by :class:`AskLease`; one of older code holds it while connected."""
 
-    role: str
-    name: str
+    role: Name
+    name: Name
+    leases: bool = False
 
 
 class WarmVariant(msgspec.Struct, frozen=True, array_like=True):
@@ -128,6 +130,19 @@ class ReceivedBatch(Frame, frozen=True, tag="RunBatch"):
     queries: tuple[tuple[int, int, float], ...]
 
 
+class AskLease(Frame, frozen=True):
+    """Asks what the lease of the device is, answered by :class:`LeaseState`, and, if ``wanted``, for the lease itself.
+    ``number``: returned in the answer. ``leads``: this core holds another device."""
+
+    number: Count
+    wanted: bool
+    leads: bool
+
+
+class ReleaseLease(Frame, frozen=True):
+    """This core dispatches nothing more here, and nothing of it is under way."""
+
+
 class Withdraw(Frame, frozen=True):
     """The client left; a query that still waits is dropped and not answered."""
 
@@ -141,6 +156,25 @@ class Moved(Frame, frozen=True):
 
 
 # --- executor to gateway --------------------------------------------------------------------------------------------
+
+
+class LeaseState(Frame, frozen=True):
+    """Which core the device takes batches from. Sent on Hello of a gateway that asks for leases, before
+    :class:`ExecutorState`; in answer to each :class:`AskLease`; and at each change.
+
+    Attributes:
+        number: of the question; 0: this is no answer.
+        epoch: number of the lease; another core's has another one.
+        held: by this connection: batches of no other one are taken.
+        holder: name of the core that holds it; empty: none does.
+        reclaimed: a core of a higher rank is back: drain the device, then send :class:`ReleaseLease`.
+    """
+
+    number: Count
+    epoch: Count
+    held: bool
+    holder: Name
+    reclaimed: bool
 
 
 class ResultTensor(msgspec.Struct, frozen=True, array_like=True):
@@ -182,9 +216,9 @@ class Results(Frame, frozen=True):
 
 class Refusal(Frame, frozen=True):
     """No answer from this device. ``code``: ``late`` (cannot be in time), ``overloaded`` (queue full),
-    ``not_resident``, ``draining``, ``failed`` (the model raised), ``stopped`` (its run exceeded the watchdog's limit)
-    or ``invalid`` (the client's fault). ``retryable``: another device may do better; of a stopped run: it had several
-    queries, any of which may be the one that did not end."""
+    ``not_resident``, ``not_leased`` (another core has the device), ``draining``, ``failed`` (the model raised),
+    ``stopped`` (its run exceeded the watchdog's limit) or ``invalid`` (the client's fault). ``retryable``: another
+    device may do better; of a stopped run: it had several queries, any of which may be the one that did not end."""
 
     id: int
     code: Name
@@ -257,10 +291,13 @@ class Metrics(Frame, frozen=True):
     text: Annotated[str, msgspec.Meta(max_length=4 * 2**20)]
 
 
-ToExecutor = Hello | RunBatch | Withdraw | Moved | Apply | Measure | MeasureCancel | MetricsRequest
+FromGateway = Hello | AskLease | ReleaseLease | Withdraw | Moved
+FromNodeDaemon = Hello | Apply | Measure | MeasureCancel | MetricsRequest
+ToExecutor = FromGateway | RunBatch | FromNodeDaemon
 #: the same messages as an executor reads them
-ReceivedByExecutor = Hello | ReceivedBatch | Withdraw | Moved | Apply | Measure | MeasureCancel | MetricsRequest
-FromExecutor = ExecutorState | Results | Refusal | ExecutorIdentity | StateReport | StatsReport | Relay | Metrics
+ReceivedByExecutor = FromGateway | ReceivedBatch | FromNodeDaemon
+ToGateway = LeaseState | ExecutorState | Results | Refusal
+FromExecutor = ToGateway | ExecutorIdentity | StateReport | StatsReport | Relay | Metrics
 
 _encoder = msgspec.msgpack.Encoder()
 _shapes = msgspec.msgpack.Decoder(tuple[RequestShape, ...])

@@ -1,0 +1,140 @@
+"""The lease of a device: one core at a time has it, whatever happens, and it never stays without one."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from tests.executor.harness import Executor, application, resident, rows, variant
+from workers.executor.leases import AWAY_S, LEASE_S, RECLAIM_S, Lease
+from workers.protocol.frames import LeaseState, Refusal, ReleaseLease, Results
+
+NAMES = ("one", "two", "three")
+
+
+class Leases(RuleBasedStateMachine):
+    """Cores that come, ask, release and go, at any time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lease = Lease()
+        self.lease.ranks = {name: rank for rank, name in enumerate(NAMES, 1)}
+        self.now, self.connections, self.count = 100.0, {}, 0
+        #: by connection: until when it was told that it has the device
+        self.told: dict[str, float] = {}
+        self.epochs: dict[int, str] = {}
+
+    @rule(name=st.sampled_from(NAMES))
+    def connect(self, name):
+        self.count += 1
+        self.connections[f"{name}-{self.count}"] = name
+
+    @precondition(lambda self: self.connections)
+    @rule(data=st.data(), leads=st.booleans())
+    def ask(self, data, leads):
+        core = data.draw(st.sampled_from(sorted(self.connections)))
+        before = self.lease.holder
+        name, until = self.connections[core], self.told.get(before, -math.inf)
+        self.lease.ask(core, name, leads, self.now)
+        terms = self.lease.terms(core, self.now)
+        assert terms.held == (self.lease.holder == core)
+        if terms.held:
+            if before is not None and before != core:
+                # Taken only from the same core, from one that let its time pass, or one that did not drain in time.
+                same = self.connections.get(before) == name
+                assert same or self.now >= until or NAMES.index(name) < NAMES.index(self.connections[before])
+            assert self.epochs.setdefault(terms.epoch, core) == core
+            self.told[core] = self.now + LEASE_S
+        else:
+            # Somebody has it, or will have run out of time soon.
+            assert terms.holder
+
+    @precondition(lambda self: self.connections)
+    @rule(data=st.data())
+    def release(self, data):
+        core = data.draw(st.sampled_from(sorted(self.connections)))
+        held = self.lease.held_by(core)
+        self.lease.release(core)
+        assert not self.lease.held_by(core)
+        if held:
+            assert not self.lease.terms(core, self.now).holder
+
+    @precondition(lambda self: self.connections)
+    @rule(data=st.data())
+    def close(self, data):
+        core = data.draw(st.sampled_from(sorted(self.connections)))
+        self.lease.gone(core, self.now)
+        del self.connections[core]
+        assert not self.lease.held_by(core)
+
+    @rule(seconds=st.sampled_from((0.1, AWAY_S, LEASE_S, RECLAIM_S)))
+    def wait(self, seconds):
+        self.now += seconds
+
+    @invariant()
+    def at_most_one_core_has_the_device(self):
+        assert sum(self.lease.held_by(core) for core in self.connections) <= 1
+
+    @invariant()
+    def a_device_without_a_holder_is_free_soon(self):
+        if self.lease.holder is None:
+            assert not self.lease.terms("nobody", self.now + AWAY_S).holder
+
+
+TestLeases = Leases.TestCase
+TestLeases.settings = settings(deadline=None, max_examples=150, stateful_step_count=40)
+
+
+def test_a_core_that_leads_elsewhere_gets_the_device_back_by_rank():
+    lease = Lease()
+    lease.ranks = {"one": 1, "two": 2}
+    lease.ask("b", "two", False, 0.0)
+    lease.ask("a", "one", False, 0.5)
+    assert not lease.terms("b", 0.5).reclaimed, "a core that has nothing waits for its turn"
+    lease.ask("a", "one", True, 1.0)
+    assert lease.terms("b", 1.0).reclaimed and not lease.terms("a", 1.0).held
+    # A holder that does not drain keeps it no longer than that.
+    for step in range(1, 12):
+        lease.ask("b", "two", True, 1.0 + step / 2)
+        lease.ask("a", "one", True, 1.0 + step / 2)
+        assert lease.held_by("a") == (step / 2 >= RECLAIM_S), step
+    lease.ask("b", "two", True, 7.0)
+    assert not lease.terms("a", 7.0).reclaimed
+
+
+async def served(core) -> str:
+    """How the device answers a query of this core."""
+    answer, _ = await core.query(rows(1))
+    return "answered" if isinstance(answer, Results) else answer.code if isinstance(answer, Refusal) else "?"
+
+
+async def test_a_device_takes_batches_of_one_core_alone(tmp_path, tiny_models):
+    path = tiny_models["quick"]
+    async with Executor(tmp_path) as executor:
+        older = await executor.applied(1, [resident(variant(1, path))], [application()], [path])
+        assert await served(older) == "answered", "a gateway that cannot ask has the device"
+        one = await executor.peer(name="one", leases=True)
+        two = await executor.peer(name="two", leases=True)
+        assert one.of(LeaseState)[0].holder == "test"
+        assert await served(one) == "not_leased"
+        older.connection.close()
+        await one.lease()
+        assert (await two.asked()).holder == "one"
+        assert (await served(one), await served(two)) == ("answered", "not_leased")
+
+        one.connection.send(ReleaseLease())
+        # The others hear of it without asking.
+        await two.next(LeaseState, lambda state: not state.holder and not state.number)
+        assert (await two.asked()).held
+        assert (await served(one), await served(two)) == ("not_leased", "answered")
+        assert (await one.asked(wanted=False)).holder == "two"
+
+        again = await executor.peer(name="two", leases=True)
+        assert (await again.asked()).held, "a core that connects anew is the same one"
+        assert (await served(two), await served(again)) == ("not_leased", "answered")
+        again.connection.close()
+        assert (await one.lease()).epoch > 3
+        assert await served(one) == "answered"

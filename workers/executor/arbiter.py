@@ -1,0 +1,74 @@
+"""Speaks with gateways about the lease of the device."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+from workers import log
+from workers.protocol.frames import AskLease, FrameConnection, Hello, LeaseState
+
+from .peers import Peers
+
+_log = log.get("executor.arbiter")
+
+
+class Arbiter:
+    """Asks, releases and lost connections become the device's one lease, and gateways learn of its changes.
+
+    Args:
+        on_taken: called with a connection that lost the lease while it was open.
+    """
+
+    def __init__(self, peers: Peers, on_taken: Callable[[FrameConnection], None]) -> None:
+        self._peers, self._lease, self._on_taken = peers, peers.lease, on_taken
+        self._asking: set[FrameConnection] = set()
+
+    def joined(self, connection: FrameConnection, hello: Hello) -> None:
+        """A gateway connected. One of older code cannot ask, and holds the device for as long as nobody else does."""
+        if hello.leases:
+            self._asking.add(connection)
+            self._tell(connection)
+        else:
+            self._ask(connection, False, math.inf)
+
+    def asked(self, connection: FrameConnection, message: AskLease) -> None:
+        """A gateway asks for the lease, or how it is."""
+        if message.wanted:
+            self._ask(connection, message.leads)
+        self._tell(connection, message.number)
+
+    def released(self, connection: FrameConnection) -> None:
+        """A gateway gives the device back."""
+        if self._lease.held_by(connection):
+            self._lease.release(connection)
+            self._changed(None)
+
+    def gone(self, connection: FrameConnection) -> None:
+        """A gateway's connection was closed."""
+        self._asking.discard(connection)
+        self._lease.gone(connection, time.monotonic())
+
+    def _ask(self, connection: FrameConnection, leads: bool, lasts_s: float | None = None) -> None:
+        lease, now, name = self._lease, time.monotonic(), connection.peer.name
+        before, mark = lease.holder, lease.mark
+        if lasts_s is None:
+            lease.ask(connection, name, leads, now)
+        else:
+            lease.ask(connection, name, leads, now, lasts_s)
+        if lease.mark == mark:
+            return
+        if lease.holder is not before:
+            _log.info("lease_granted", core=name, epoch=lease.terms(connection, now).epoch)
+            if before is not None:
+                self._on_taken(before)
+        self._changed(connection)
+
+    def _changed(self, asking: FrameConnection | None) -> None:
+        for connection in self._asking:
+            if connection is not asking:
+                self._tell(connection)
+
+    def _tell(self, connection: FrameConnection, number: int = 0) -> None:
+        self._peers.send(connection, LeaseState(number, *self._lease.terms(connection, time.monotonic())))

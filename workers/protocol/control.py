@@ -29,6 +29,7 @@ from .specs import (
     Line,
     Name,
     Part,
+    PeerSpec,
     PlanSpec,
     ProfilePoint,
     Ratio,
@@ -245,11 +246,13 @@ class Configuration(ToMember, frozen=True, kw_only=True):
     Attributes:
         hash: digest of all else in it, set by :func:`with_hash`. The member reports it back as it came and computes
             nothing: code of another version would encode the same configuration otherwise.
+        peers: the members that this one may connect with over TLS; a revoked one is no longer among them.
     """
 
     applications: tuple[ApplicationSpec, ...]
     plan: PlanSpec
     hash: str = ""
+    peers: Annotated[tuple[PeerSpec, ...], msgspec.Meta(max_length=MOST_NAMES)] = ()
 
 
 class NodeConfig(Configuration, tag="node_config", frozen=True, kw_only=True):

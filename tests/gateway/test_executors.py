@@ -8,6 +8,7 @@ import pytest
 
 from workers.gateway.executors import Executors
 from workers.protocol.frames import ExecutorState, FrameConnection, ToExecutor
+from workers.transport.endpoints import Endpoint
 
 
 class Listener:
@@ -37,14 +38,14 @@ async def test_connections_that_end_while_they_are_closed_are_closed(tmp_path, t
     )
     listener = Listener()
     executors = Executors("box-gateway", listener)
-    executors.keep({"d0": f"unix:{path}"})
+    executors.keep({"d0": Endpoint(f"unix:{path}")})
     await asyncio.wait_for(listener.reported.wait(), 60)
     # The connection's end is noticed some turns of the loop before the connection is closed.
     executors.get("d0")._closed.set()
     for _ in range(turns):
         await asyncio.sleep(0)
     await asyncio.wait_for(executors.close(), 60)
-    executors.keep({"d0": f"unix:{path}"})
+    executors.keep({"d0": Endpoint(f"unix:{path}")})
     assert executors.states() == {}
     server.close()
     others = asyncio.all_tasks() - {asyncio.current_task()}

@@ -161,9 +161,11 @@ class Core:
     # --- decisions carried out ----------------------------------------------------------------------------------------
 
     def usable(self, device: str) -> bool:
-        """Return True if the device is connected and not reserved for a trial."""
+        """Return True if this core has the device, keeps it, and has not reserved it for a trial."""
         executor = self._executors.get(device)
-        return executor is not None and executor.state is not None and device not in self._trials.reserved
+        if executor is None or executor.state is None or device in self._trials.reserved:
+            return False
+        return executor.lease is None or not executor.lease.reclaimed
 
     def refused_by_binding(self, flight: InFlightQuery) -> None:
         """End a held query that no device can answer in time, or probe a device with it."""
@@ -235,6 +237,18 @@ class Core:
             flight.front.finish(flight, ModelFailed(f"device {device}: broken answer: {error}"))
             if flight.incident:
                 self._trials.undecided(device, flight, now)
+
+    def reclaimed(self, device: str) -> None:
+        """Dispatch nothing more to a device that another core gets."""
+        self._driver.refresh(device, time.monotonic())
+
+    def echoed(self, device: str, around_s: float) -> None:
+        """Learn how far away a device is, also while no query goes there."""
+        estimator = self._sent.rtt(device)
+        before = estimator.seconds
+        estimator.begin(around_s)
+        if estimator.seconds != before:
+            self._driver.set_rtt(device, estimator.seconds)
 
     def _returned(self, device: str, around_s: float) -> None:
         """Learn a round trip, without the executor's time."""
@@ -384,7 +398,7 @@ def _from_refusal(device: str, refusal: Refusal) -> GatewayError:
     match refusal.code:
         case "late" | "overloaded":
             return Overloaded(message)
-        case "not_resident" | "draining":
+        case "not_resident" | "not_leased" | "draining":
             return Unavailable(message)
         case "invalid":
             return Invalid(refusal.message)

@@ -5,14 +5,19 @@ Connects the core to the reports of its executors and to the configuration of th
 
 from __future__ import annotations
 
+import ssl
 import time
+from collections.abc import Callable
 
-from workers import log
+from workers import log, machine
 from workers.dispatch.bindings import UnknownStack
 from workers.protocol.control import GatewayConfig
 from workers.protocol.endings import Ending
 from workers.protocol.frames import ExecutorState, Moved
 from workers.protocol.gateways import CoreStatus, DeviceStatus
+from workers.protocol.specs import DevicePlan, PeerSpec
+from workers.transport.endpoints import Endpoint
+from workers.transport.identity import PeerIdentity
 
 from .adoption import Adoption
 from .bursts import BurstDetector
@@ -31,15 +36,28 @@ class Rollout:
     Args:
         name: the gateway's, for executors.
         queue_rows: the most rows that one batch may have.
+        context: for TLS to devices of other boxes, as of a :class:`~.executor_connection.Caller`.
     """
 
-    def __init__(self, name: str, queue_rows: int, adopt_limit_s: float, metrics: GatewayMetrics) -> None:
+    def __init__(
+        self,
+        name: str,
+        queue_rows: int,
+        adopt_limit_s: float,
+        metrics: GatewayMetrics,
+        context: Callable[[], ssl.SSLContext] | None = None,
+    ) -> None:
         self.bursts = BurstDetector()
-        self.executors = Executors(name, self)
+        self.executors = Executors(name, self, context)
         self.core = Core(self.executors, self.bursts, metrics)
         self.executor_results = self.core.results
         self.executor_refusal = self.core.refused_by_device
+        self.executor_reclaimed = self.core.reclaimed
+        self.executor_echo = self.core.echoed
         self.config: GatewayConfig | None = None
+        self._name = name
+        self._machine = machine.identity()
+        self._nodes: dict[str, PeerSpec] = {}
         self._queue_rows = queue_rows
         self._adoption = Adoption(adopt_limit_s)
         self._options = DeviceOptions()
@@ -52,6 +70,9 @@ class Rollout:
         """Replace applications and plan; applications move to it as devices get warm."""
         now = time.monotonic()
         before, self.config = self.config, config
+        self._nodes = {peer.name: peer for peer in config.peers if peer.role == "node"}
+        ranks = {peer.name: peer.rank for peer in config.peers if peer.role == "gateway"}
+        self.executors.first = ranks.get(self._name, 0) <= min(ranks.values(), default=0)
         catalog = Catalog(config)
         self._options.configure(catalog.applications, self._queue_rows)
         self.core.configure(catalog, now)
@@ -72,6 +93,7 @@ class Rollout:
     def tick(self, now: float) -> None:
         """Apply time limits of queries and adoption; called several times a second."""
         self.core.sweep(now)
+        self.executors.look_after_leases(now, self.core.outstanding)
         if now >= self._adoption.due():
             self._step(now)
 
@@ -79,13 +101,23 @@ class Rollout:
         """Connect to the plan's devices, and to those that old routes or queries need."""
         if self.config is None:
             return
-        wanted = {device.device: device.endpoint for device in self.config.plan.devices if device.endpoint}
+        found = {device.device: self._endpoint(device) for device in self.config.plan.devices}
+        wanted = {device: endpoint for device, endpoint in found.items() if endpoint is not None}
         needed = self._adoption.devices() | {device for device, count in self.core.outstanding.items() if count}
         for device in needed - wanted.keys():
             executor = self.executors.get(device)
             if executor is not None:
                 wanted[device] = executor.endpoint
         self.executors.keep(wanted)
+
+    def _endpoint(self, device: DevicePlan) -> Endpoint | None:
+        """Where this core reaches the device; None: nowhere."""
+        node = self._nodes.get(device.node)
+        if node is None or not node.machine or node.machine == self._machine:
+            return Endpoint(device.endpoint) if device.endpoint else None
+        if not device.address:
+            return None
+        return Endpoint(f"tls:{device.address}", PeerIdentity("node", node.name, node.key_hash))
 
     def status(self) -> CoreStatus:
         """The core's state for operators and clients."""
@@ -96,6 +128,7 @@ class Rollout:
             adopted=adoption.adopted,
             newest=adoption.target.version,
             cold=tuple(adoption.cold),
+            leads=self.executors.leads,
             routes=adoption.routes,
             held=core.held,
             suspect_inputs=core.suspect_inputs,

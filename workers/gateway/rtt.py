@@ -27,7 +27,7 @@ class RttEstimator:
         window: int = 256,
         every: int = 16,
         initial_s: float = 0.002,
-        longest_s: float = 0.05,
+        longest_s: float = 0.2,
     ):
         self._quantile = quantile
         self._samples: deque[float] = deque(maxlen=window)
@@ -36,6 +36,13 @@ class RttEstimator:
         self._new = 0
         self._longest_s = longest_s
         self.seconds = initial_s
+
+    def begin(self, sample_s: float) -> None:
+        """Add a sample which, as the first one, raises the estimate at once: a device far away is not to get queries
+        that must come back late."""
+        if not self._samples:
+            self.seconds = min(self._longest_s, max(self.seconds, sample_s))
+        self.add(sample_s)
 
     def add(self, sample_s: float) -> None:
         """Add a sample.

@@ -369,8 +369,8 @@ class FrameConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
         made = transport.get_extra_info("socket")
-        if made is not None:
-            # The system may silently allow less.
+        if made is not None and made.family == socket.AF_UNIX:
+            # The system may silently allow less. TCP sizes its own buffers.
             made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         if self._on_connected is not None:
             self._on_connected(self)
@@ -406,6 +406,12 @@ class FrameConnection(asyncio.BufferedProtocol):
         if self.transport is not None:
             self.transport.close()
 
+    def fail(self, error: Exception) -> None:
+        """Cut the connection, and have ``on_closed`` called with the error."""
+        self._error = error
+        if self.transport is not None:
+            self.transport.abort()
+
     def pause_writing(self) -> None:
         self.backed_up = True
 
@@ -421,9 +427,7 @@ class FrameConnection(asyncio.BufferedProtocol):
             for header, body in self._framing.filled(nbytes):
                 self._on_message(self, self._decoder.decode(header), body)
         except Exception as error:
-            self._error = error
-            if self.transport is not None:
-                self.transport.abort()
+            self.fail(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._on_closed(self, self._error or exc)
@@ -435,7 +439,7 @@ def _decoder(types) -> msgspec.msgpack.Decoder:
 
 
 async def connect(endpoint: str, connection: Callable[[], FrameConnection]) -> FrameConnection:
-    """Open a client connection to ``unix:/path`` (between boxes, TLS joins here).
+    """Open a client connection to ``unix:/path``; :mod:`workers.transport.endpoints` also connects to other boxes.
 
     Raises:
         OSError: no process listens there.

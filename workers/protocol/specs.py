@@ -119,6 +119,8 @@ class DevicePlan(msgspec.Struct, frozen=True):
     revisit_s: float = 0.0
     standby: tuple[int, ...] | None = None
     relief: tuple[Resident, ...] = ()
+    node: str = ""
+    address: str = ""
 
 
 class Route(msgspec.Struct, frozen=True):

@@ -1,0 +1,68 @@
+"""When a core asks for devices. Pure.
+
+A core that has devices asks for every free one at once; one that has none while another core has some stands by, and
+asks for a device only once it has stayed free for a moment (docs/decisions/0040-one-core-decides-for-all-boxes.md).
+"""
+
+from __future__ import annotations
+
+import math
+
+from workers.protocol.frames import AskLease, LeaseState
+
+#: seconds between two questions about one device: several fit into a lease (:data:`workers.executor.leases.LEASE_S`)
+ASK_EVERY_S = 0.4
+#: the same of a core that does not have the device
+LOOK_EVERY_S = 0.2
+#: how long a device has to be free before a core that stands by asks for it
+PATIENCE_S = 0.3
+
+
+class DeviceLease:
+    """What one connection to an executor knows of the device's lease. Times in seconds on the monotonic clock.
+
+    Attributes:
+        held: this core may dispatch there.
+        reclaimed: this core is to drain the device, and to release it.
+        elsewhere: another core holds it.
+    """
+
+    def __init__(self) -> None:
+        self.held = self.reclaimed = self.elsewhere = False
+        self._free_since = math.inf
+        self._number = 0
+        self._asked_at = -math.inf
+        self._next_at = -math.inf
+
+    def reported(self, state: LeaseState, now: float) -> float | None:
+        """Handle what the executor says.
+
+        Returns:
+            Seconds since the question that it answers, if it is the answer to the latest one.
+        """
+        self.held, self.reclaimed = state.held, state.held and state.reclaimed
+        self.elsewhere = bool(state.holder) and not state.held
+        self._free_since = math.inf if state.holder else min(self._free_since, now)
+        if not state.holder or state.reclaimed:
+            self._next_at = now
+        return now - self._asked_at if state.number and state.number == self._number else None
+
+    def question(self, leads: bool, stands_by: bool, now: float) -> AskLease | None:
+        """What to ask now, if anything.
+
+        Args:
+            leads: this core has another device.
+            stands_by: another core has devices, or is expected to have them soon.
+        """
+        if now < self._next_at:
+            return None
+        if self.held:
+            wanted = not self.reclaimed
+        elif self.elsewhere:
+            wanted = leads
+        else:
+            wanted = leads or not stands_by or now - self._free_since >= PATIENCE_S
+        self._number += 1
+        self._asked_at = now
+        self._next_at = now + (ASK_EVERY_S if self.held else LOOK_EVERY_S)
+        return AskLease(self._number, wanted, leads)

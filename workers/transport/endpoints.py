@@ -1,0 +1,221 @@
+"""Frames to another process: over its unix socket on this box, over mutual TLS on another one."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from workers import log
+from workers.protocol import frames
+from workers.protocol.frames import FrameConnection, Hello
+from workers.protocol.framing import FrameError
+
+from .identity import PeerIdentity, peer_of, server_context
+
+logger = log.get("transport")
+
+#: how long a handshake, and a peer's first frame after it, may take
+HANDSHAKE_S = 3.0
+HELLO_S = 5.0
+#: time without an acknowledgement of what was sent, or of a keepalive, after which a connection is dead
+DEAD_MS = 2000
+_KEEPALIVE_IDLE_S, _KEEPALIVE_EVERY_S, _KEEPALIVE_MISSES = 2, 1, 2
+#: connections of one member to one listener: fronts of a gateway have one each, and its core one more
+MOST_CONNECTIONS = 80
+#: connections that are being accepted
+_BACKLOG = 128
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a process listens.
+
+    Attributes:
+        address: ``unix:/path``, or ``tls:HOST:PORT``.
+        member: whom to find at the other end of TLS.
+    """
+
+    address: str
+    member: PeerIdentity | None = None
+
+    @property
+    def local(self) -> bool:
+        """Whether it is a unix socket."""
+        return self.address.startswith("unix:")
+
+
+class MemberConnection(FrameConnection):
+    """Frames over mutual TLS. The other end is a member that ``admit`` accepts, or the connection is cut at once.
+
+    Args:
+        args, named: as of a :class:`FrameConnection`.
+        admit: raises :class:`FrameError` for members that may not connect.
+    """
+
+    def __init__(self, *args, admit: Callable[[PeerIdentity], None], **named) -> None:
+        super().__init__(*args, **named)
+        self._admit = admit
+        self.identity: PeerIdentity | None = None
+        """the member at the other end, once it is accepted"""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        try:
+            identity = peer_of(transport.get_extra_info("ssl_object"))
+            self._admit(identity)
+        except Exception as error:
+            self.transport = transport  # type: ignore[assignment]
+            self.fail(error)
+            return
+        self.identity = identity
+        _keep_alive(transport.get_extra_info("socket"))
+        super().connection_made(transport)
+
+    def check_hello(self, message: Hello, *roles: str) -> None:
+        """Raises :class:`FrameError` where a peer says to be another one than its certificate says.
+
+        Args:
+            roles: those that a member of the certificate's role may have here.
+        """
+        identity = self.identity
+        if identity is None or message.name != identity.name or message.role not in roles:
+            said = f"{message.role} {message.name!r}"
+            raise FrameError(f"said to be {said}, but its certificate is of {identity.role} {identity.name!r}")
+
+
+async def connect(
+    endpoint: Endpoint, make: Callable[..., FrameConnection], context: Callable[[], ssl.SSLContext] | None = None
+) -> FrameConnection:
+    """Open a connection.
+
+    Args:
+        make: makes the protocol; called with the class to make, and the arguments that it needs beside the others.
+        context: of this member, for TLS.
+
+    Raises:
+        OSError: no process listens there, or TLS failed.
+        ValueError: the endpoint needs TLS, and there is no context; or it is no endpoint.
+        CertificateError: this member has no certificate yet.
+    """
+    if endpoint.local:
+        return await frames.connect(endpoint.address, make)
+    host, _, port = endpoint.address.removeprefix("tls:").rpartition(":")
+    if not endpoint.address.startswith("tls:") or not port.isdigit() or endpoint.member is None or context is None:
+        raise ValueError(f"endpoint {endpoint.address!r}: must be unix:/path, or tls:HOST:PORT of a member")
+
+    def admit(identity: PeerIdentity) -> None:
+        if identity != endpoint.member:
+            raise FrameError(f"{identity.role} {identity.name!r} is there, not {endpoint.member.name!r}, or its key")
+
+    _, protocol = await asyncio.get_running_loop().create_connection(
+        lambda: make(MemberConnection, admit=admit),
+        host.strip("[]"),
+        int(port),
+        ssl=context(),
+        ssl_handshake_timeout=HANDSHAKE_S,
+    )
+    return protocol
+
+
+class MemberListener:
+    """Accepts members over mutual TLS.
+
+    Args:
+        listener: a bound TCP socket, which lives as long as this.
+        make: makes a connection's protocol, as of :func:`connect`.
+        listed: says whether a member may connect; asked for each connection.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        make: Callable[..., MemberConnection],
+        listed: Callable[[PeerIdentity], bool],
+    ) -> None:
+        self._listener, self._make, self._listed = listener, make, listed
+        self._connections: set[MemberConnection] = set()
+        self._server: asyncio.Server | None = None
+        self._pem = b""
+
+    async def use(self, pem: bytes) -> None:
+        """Listen as the member whose key and certificates these are, from now on; connections stay.
+
+        Raises:
+            CertificateError: they cannot be used; what was used before stays.
+        """
+        if pem == self._pem:
+            return
+        context = server_context(pem)
+        server = await asyncio.get_running_loop().create_server(
+            self._accepted,
+            # uvloop closes the socket together with its server.
+            sock=self._listener.dup(),
+            backlog=_BACKLOG,
+            ssl=context,
+            ssl_handshake_timeout=HANDSHAKE_S,
+        )
+        before, self._server, self._pem = self._server, server, pem
+        if before is not None:
+            before.close()
+
+    def cut_unlisted(self) -> None:
+        """Cut the connections of members that are no longer listed."""
+        for connection in list(self._connections):
+            if connection.identity is not None and not self._listed(connection.identity):
+                logger.warning("member_cut", name=connection.identity.name, reason="not listed any more")
+                connection.transport.abort()
+
+    def close(self) -> None:
+        """Stop listening; connections stay."""
+        if self._server is not None:
+            self._server.close()
+        self._listener.close()
+
+    def _accepted(self) -> MemberConnection:
+        connection = self._make(partial(_Accepted, listener=self), admit=self._check)
+        asyncio.get_running_loop().call_later(HANDSHAKE_S + HELLO_S, _expect_hello, connection)
+        return connection
+
+    def _check(self, identity: PeerIdentity) -> None:
+        if not self._listed(identity):
+            raise FrameError(f"{identity.role} {identity.name!r} is not listed as a peer, or with another key")
+        if sum(one.identity == identity for one in self._connections) >= MOST_CONNECTIONS:
+            raise FrameError(
+                f"{identity.role} {identity.name!r} has {MOST_CONNECTIONS} connections here, which is most"
+            )
+
+
+class _Accepted(MemberConnection):
+    def __init__(self, *args, listener: MemberListener, **named) -> None:
+        super().__init__(*args, **named)
+        self._listener = listener
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if self.identity is not None:
+            self._listener._connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._listener._connections.discard(self)
+        super().connection_lost(exc)
+
+
+def _expect_hello(connection: FrameConnection) -> None:
+    if connection.open and connection.peer is None:
+        connection.fail(FrameError(f"no Hello within {HELLO_S:g} s"))
+
+
+def _keep_alive(connected: socket.socket) -> None:
+    """Notice a box that is gone: nobody closes its connections."""
+    for option, value in (
+        (socket.TCP_NODELAY, 1),
+        (socket.TCP_KEEPIDLE, _KEEPALIVE_IDLE_S),
+        (socket.TCP_KEEPINTVL, _KEEPALIVE_EVERY_S),
+        (socket.TCP_KEEPCNT, _KEEPALIVE_MISSES),
+        (socket.TCP_USER_TIMEOUT, DEAD_MS),
+    ):
+        connected.setsockopt(socket.IPPROTO_TCP, option, value)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

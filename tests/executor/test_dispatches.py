@@ -239,17 +239,6 @@ async def test_two_queries_of_a_grant_cannot_have_one_number(gateway):
     assert (await gateway.next(Results, lambda results: 7 in results.ids)).batch_rows == 1
 
 
-async def test_a_core_that_connects_anew_takes_the_place_of_its_earlier_connection(gateway, executor):
-    occupy(gateway, count=4000)
-    grant(gateway, range(500, 501))
-    await gateway.next(ExecutorState, lambda state: state.queued.get("app") == 1)
-    anew = await executor.peer()
-    grant(anew, range(1, 4))
-    assert {answer.batch_rows for answer in await answers(anew, range(1, 4))} == {3}
-    (handed_back,) = await answers(gateway, range(500, 501))
-    assert (handed_back.code, handed_back.retryable) == ("not_leased", True)
-
-
 async def test_a_gateway_that_goes_takes_its_batches_along(gateway, executor):
     other = await executor.peer(name="other", leases=True)
     occupy(gateway, count=4000)

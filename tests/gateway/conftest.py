@@ -197,7 +197,8 @@ class GatewayProcess:
         self.url = f"http{'s' * (settings.get('NEREUS_TLS') == 'on')}://127.0.0.1:{self.port}"
         members = home / "members"
         members.mkdir(parents=True, exist_ok=True)
-        self.name = "box-gateway" if number == 1 else f"box-gateway-{number}"
+        box = settings.get("NEREUS_NODE_NAME", "box")
+        self.name = f"{box}-gateway" if number == 1 else f"{box}-gateway-{number}"
         paths = Settings.from_environ({"NEREUS_HOME": str(home)})
         self.admin_socket = paths.gateway_core_socket if core else paths.gateway_socket(number)
         self.file = members / f"gateway-{self.name}-config.json"

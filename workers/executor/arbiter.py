@@ -48,7 +48,9 @@ class Arbiter:
     def gone(self, connection: FrameConnection) -> None:
         """A gateway's connection was closed."""
         self._asking.discard(connection)
-        self._lease.gone(connection, time.monotonic())
+        if self._lease.held_by(connection):
+            self._lease.gone(connection, time.monotonic())
+            self._changed(None)
 
     def _ask(self, connection: FrameConnection, leads: bool, lasts_s: float | None = None) -> None:
         lease, now, name = self._lease, time.monotonic(), connection.peer.name

@@ -77,8 +77,8 @@ class Lease:
             self._reclaimed_at = now
 
     def _takes(self, name: str, now: float) -> bool:
-        # A core that lost its connection is the same one: its earlier connection is dead.
-        if name == self._name or now >= self._until:
+        # A core that lost its connection and is back is the same one.
+        if now >= self._until or (self._holder is None and name == self._name):
             return True
         reclaimed = self._reclaimed_at is not None and now >= self._reclaimed_at + RECLAIM_S
         return reclaimed and self._rank(name) < self._rank(self._name)

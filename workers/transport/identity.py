@@ -117,7 +117,8 @@ class MemberIdentity:
             return
         self._certificates = pem
         self._write()
-        logger.info("certificate_stored", member=self._name, until=self._leaf().not_valid_after_utc.isoformat())
+        until = self._leaf().not_valid_after_utc.isoformat()
+        logger.info("certificate_stored", member=self._name, until=until, key=self.key_hash)
         for listener in self._listeners:
             listener()
 

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workers.certificates import PEM, CertificateError
-from workers.transport.authority import MOST_REQUEST, ClusterAuthority
+from workers.protocol.control import MOST_REQUEST
+from workers.transport.authority import ClusterAuthority
 from workers.transport.identity import MemberIdentity, member_uri
 
 from .worlds import DAY, NOW, handshake, member, renew

@@ -24,11 +24,10 @@ from workers.certificates import (
     private_pem,
     public_pem,
 )
+from workers.protocol.control import MOST_REQUEST
 
 from .identity import UNREADABLE, VALIDITY, key_hash, member_of, member_uri
 
-#: characters of a request: one of ours has less than 1,000, beside a name of 200 letters that need 12 each
-MOST_REQUEST = 8_000
 #: a certificate begins earlier than its issue, for members whose clocks are behind
 SKEW = datetime.timedelta(days=1)
 #: earliest and latest issue that certificates can express, with their validity

@@ -47,6 +47,11 @@ _URI = re.compile(r"nereus:(node|gateway)/([A-Za-z0-9_.~%-]+)")
 logger = log.get("identity")
 
 
+def identity_file(home: Path, role: str, name: str) -> Path:
+    """Where a member keeps its key and certificate."""
+    return home / "members" / f"{role}-{disk.safe_name(name)}.pem"
+
+
 class PeerIdentity(NamedTuple):
     """A member at the other end of a connection. ``key_hash``: sha256 (hex) of its SubjectPublicKeyInfo."""
 
@@ -112,7 +117,8 @@ class MemberIdentity:
             return
         self._certificates = pem
         self._write()
-        logger.info("certificate_stored", member=self._name, until=self._leaf().not_valid_after_utc.isoformat())
+        until = self._leaf().not_valid_after_utc.isoformat()
+        logger.info("certificate_stored", member=self._name, until=until, key=self.key_hash)
         for listener in self._listeners:
             listener()
 

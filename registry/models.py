@@ -282,6 +282,7 @@ class Device(models.Model):
     cores = models.JSONField(default=list)
     memory_bytes = models.BigIntegerField(default=0)
     endpoint = models.CharField(max_length=200, blank=True, default="")
+    address = models.CharField(max_length=200, blank=True, default="")
     state = models.CharField(max_length=8, choices=State.choices, default=State.DOWN)
     detail = models.TextField(blank=True, default="")
     #: ids of variants that could run now, and the version of the plan that the device follows

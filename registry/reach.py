@@ -1,7 +1,7 @@
 """Which gateways reach which devices: the fact that plans go by.
 
-An executor that listens on a unix socket is reached by gateways of its own box. Another transport between boxes needs
-another line in :func:`_reaches`, and nothing else.
+An executor is reached by gateways of its own box over its unix socket, and by those of other boxes over TLS, where it
+listens for them and both have a certificate of the cluster.
 """
 
 from __future__ import annotations
@@ -32,15 +32,25 @@ def why_unreachable(device: Device, gateways: Sequence[Gateway]) -> str:
     """Why no gateway reaches the device, and what to do; empty where one does, or no gateway has joined yet."""
     if not gateways or reaching(device, gateways):
         return ""
+    node = device.node.name
+    if device.address:
+        return (
+            f"not reachable from any gateway: node {node} or the gateways have no certificate of the cluster that is "
+            "in force. Plans leave the device out; connect them to the control plane, which issues one."
+        )
     return (
-        "not reachable from any gateway: its executor listens on a unix socket, and no gateway runs on its box. "
-        f"Plans leave it out; start a gateway beside the node daemon of {device.node.name}, or revoke that node."
+        "not reachable from any gateway: its executor listens for this box alone, and no gateway runs here. Plans "
+        f"leave it out; set NEREUS_EXECUTORS on node {node}, start a gateway beside it, or revoke the node."
     )
 
 
 def _reaches(gateway: Gateway, device: Device) -> bool:
-    if device.endpoint and not device.endpoint.startswith(UNIX):
-        return False  # no gateway has a transport for it
     ours, theirs = gateway.machine, device.node.machine
     # Members of an earlier release do not report their box.
-    return not ours or not theirs or ours == theirs
+    if not ours or not theirs or ours == theirs:
+        return not device.endpoint or device.endpoint.startswith(UNIX)
+    return bool(device.address) and _certified(gateway) and _certified(device.node)
+
+
+def _certified(member: Member) -> bool:
+    return bool(member.key_hash) and not member.certificate_lapsed

@@ -22,8 +22,8 @@ from .protocol.specs import DeviceInfo
 #: the settings that an executor reads
 SETTINGS = ("NEREUS_CONFINE_EXECUTORS", "NEREUS_LOG_LEVEL", "NEREUS_PROFILE_SHARE", "NEREUS_QUEUE_ROWS")
 #: folders of this package whose code an executor runs
-_FOLDERS = (".", "confinement", "executor", "protocol", "dispatch")
-_LIBRARIES = ("msgspec", "numpy", "onnxruntime", "onnxruntime-gpu", "uvloop")
+_FOLDERS = (".", "confinement", "executor", "protocol", "dispatch", "transport")
+_LIBRARIES = ("cryptography", "msgspec", "numpy", "onnxruntime", "onnxruntime-gpu", "uvloop")
 
 
 def of(device: DeviceInfo, environ: Mapping[str, str] | None = None) -> ExecutorIdentity:

@@ -1,8 +1,12 @@
-"""The identity of the running box, by which members that share it are recognised."""
+"""The running box: its identity, by which members that share it are recognised, and its address for others."""
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
+from urllib.parse import urlsplit
+
+from .settings import Settings
 
 #: the kernel's name for this boot, while copies of a disk image share /etc/machine-id
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -17,3 +21,28 @@ def identity(path: Path = _BOOT_ID, network: Path = _NETWORK) -> str:
         return f"{boot}-{network.stat().st_ino}"
     except OSError:
         return ""
+
+
+def own_host(settings: Settings) -> str:
+    """Where other boxes reach this one: as it is set, else the local address of the link to the control plane."""
+    return settings.address or address_towards(settings.control_url)
+
+
+def address_towards(url: str) -> str:
+    """The local address of connections to a URL's host; empty where there is no way to it now. Sends nothing."""
+    parts = urlsplit(url)
+    try:
+        found = socket.getaddrinfo(parts.hostname, parts.port or 443, type=socket.SOCK_DGRAM)
+        family, kind, protocol, _, address = found[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(address)
+            return probe.getsockname()[0]
+    except OSError:
+        return ""
+
+
+def host_and_port(host: str, port: int) -> str:
+    """``HOST:PORT``, of an IPv6 address with brackets; empty without a host."""
+    if not host:
+        return ""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

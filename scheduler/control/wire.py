@@ -94,6 +94,8 @@ def wire_plan(
             specs.DevicePlan(
                 device=device.ref,
                 endpoint=device.endpoint,
+                node=device.node.name,
+                address=device.address,
                 residents=tuple(
                     _resident(
                         by_id[p.variant],

@@ -28,6 +28,7 @@ def sync(node: Node, infos: Iterable[DeviceInfo]) -> None:
             "cores": list(info.cores),
             "memory_bytes": info.memory_bytes,
             "endpoint": info.endpoint,
+            "address": info.address,
         }
         # Its ``changed`` stays.
         if not Device.objects.filter(ref=info.id, node=node).update(**facts):

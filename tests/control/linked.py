@@ -15,7 +15,8 @@ from asgiref.sync import sync_to_async
 from registry.models import JoinToken, hash_secret
 from tests.node.conftest import QUICK_RESTART, STAND_IN
 from tests.running import free_ports
-from workers.gateway.gateway import FrontProcess, GatewayOptions
+from workers.gateway.gateway import FrontProcess
+from workers.gateway.options import GatewayOptions
 from workers.link import LinkTiming, MemberLink, Membership
 from workers.node import devices
 from workers.node.daemon import NodeDaemon

@@ -12,7 +12,8 @@ from types import FrameType
 import numpy as np
 
 from tests.pressure.wire import answer, post
-from workers.gateway.gateway import FrontProcess, GatewayOptions
+from workers.gateway.gateway import FrontProcess
+from workers.gateway.options import GatewayOptions
 
 from .conftest import AUTH, application, config, free_port, plan
 from .test_failures import PATH

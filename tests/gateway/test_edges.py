@@ -16,7 +16,8 @@ from tests.net.http2_client import HEAD, Peer, connected, eventually, prefixed
 from tests.pressure.wire import answer
 from workers.gateway import config_file
 from workers.gateway.config_file import ConfigFile
-from workers.gateway.gateway import FREE_DESCRIPTORS, FrontProcess, GatewayOptions
+from workers.gateway.gateway import FREE_DESCRIPTORS, FrontProcess
+from workers.gateway.options import GatewayOptions
 from workers.protocol.control import GatewayConfig
 
 from .conftest import KEY, application, config, free_port, plan

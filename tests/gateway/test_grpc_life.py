@@ -21,7 +21,8 @@ import tritonclient.grpc as triton
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.utils import InferenceServerException
 
-from workers.gateway.gateway import FrontProcess, GatewayOptions
+from workers.gateway.gateway import FrontProcess
+from workers.gateway.options import GatewayOptions
 
 from .conftest import AUTH, GatewayProcess, application, config, free_port, plan, wait_for
 from .test_failures import BODY, PATH, X, start

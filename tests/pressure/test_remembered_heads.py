@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from tests.gateway.conftest import application, config, free_port, plan
-from workers.gateway.gateway import FrontProcess, GatewayOptions
+from workers.gateway.gateway import FrontProcess
+from workers.gateway.options import GatewayOptions
 
 from .conftest import COLUMNS
 from .wire import Client, post, request

@@ -28,6 +28,7 @@ from workers.settings import Settings, SettingsError
 
 from .process import (
     End,
+    bind,
     bind_cores,
     confine,
     die_with_parent,
@@ -69,11 +70,12 @@ def main(arguments: list[str] | None = None) -> None:
         bind_cores(device)
         limit_memory(device)
         listener = listening_socket(device.endpoint)
+        remote = bind(device.address) if device.address else None
         record = run_record.create(run_record.record_path(device.endpoint))
         confine(device, settings, given.models or settings.model_cache)
     except (ValueError, OSError) as error:
         end(1, f"executor: {error}")
-    uvloop.run(serve(device, settings, record, listener, end))
+    uvloop.run(serve(device, settings, record, (listener, remote), end))
 
 
 def read_device(text: str) -> DeviceInfo:
@@ -91,8 +93,19 @@ def read_device(text: str) -> DeviceInfo:
         raise ValueError(f"--device: {error}") from None
 
 
-async def serve(info: DeviceInfo, settings: Settings, record: memoryview, listener: socket.socket, end: End) -> None:
-    """Serve ``info``'s device on ``listener`` until SIGTERM or SIGINT. ``end``: of :func:`.process.note_faults`."""
+async def serve(
+    info: DeviceInfo,
+    settings: Settings,
+    record: memoryview,
+    listeners: tuple[socket.socket, socket.socket | None],
+    end: End,
+) -> None:
+    """Serve ``info``'s device until SIGTERM or SIGINT.
+
+    Args:
+        listeners: for this box, and for others if it is to listen to them.
+        end: of :func:`.process.note_faults`.
+    """
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(1, "imports") as thread:
         await loop.run_in_executor(thread, _import_parts)
@@ -122,7 +135,10 @@ async def serve(info: DeviceInfo, settings: Settings, record: memoryview, listen
     ticking = loop.create_task(device.tick())
     stopping = loop.create_task(stop.wait())
     orphaned = loop.create_task(device.peers.orphaned(ORPHANED_S))
-    listening = await loop.create_unix_server(server.connection, sock=listener, backlog=128)
+    here, remote = listeners
+    listening = await loop.create_unix_server(server.connection, sock=here, backlog=128)
+    if remote is not None:
+        server.listen_to_cores(remote)
     logger.info("executor_started", endpoint=info.endpoint, cores=list(info.cores), kind=info.kind)
     # The loop ends by itself only through a fault; without it the process must not go on looking alive.
     await asyncio.wait([running, ticking, stopping, orphaned], return_when=asyncio.FIRST_COMPLETED)

@@ -156,3 +156,14 @@ def listening_socket(endpoint: str) -> socket.socket:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     listener.setblocking(False)
     return listener
+
+
+def bind(address: str) -> socket.socket | None:
+    """A socket bound to ``host:port``; None, with a line in the log, where that is impossible: this box is served."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    try:
+        return socket.create_server((host, int(port)), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except (OSError, ValueError) as error:
+        log.get("executor").error("cannot_listen", setting="NEREUS_EXECUTORS", address=address, reason=str(error))
+        return None

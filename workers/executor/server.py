@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import socket
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from workers import log
 from workers.protocol.frames import (
     Apply,
     AskLease,
+    Cluster,
     ExecutorIdentity,
     Frame,
     FrameConnection,
@@ -34,6 +36,9 @@ from .arbiter import Arbiter
 from .device import DeviceService
 from .measuring import Measuring
 
+if TYPE_CHECKING:
+    from .remote import RemoteCores
+
 _log = log.get("executor.server")
 _memory = functools.partial(np.empty, dtype=np.uint8)
 Handler = Callable[[FrameConnection, Any, memoryview], None]
@@ -47,13 +52,27 @@ class PeerServer:
         self._identity = identity
         self._measuring = measuring
         self._arbiter = Arbiter(device.peers, device.intake.not_leased)
+        self._remote: RemoteCores | None = None
         self._connections: set[FrameConnection] = set()
         self._handlers = self._handled()
         self._of: dict[FrameConnection, dict[type, Handler]] = {}
 
-    def connection(self) -> FrameConnection:
+    def connection(self, kind: type[FrameConnection] = FrameConnection, **named) -> FrameConnection:
         """A protocol for one more peer."""
-        return FrameConnection(ReceivedByExecutor, self._on_message, self._on_closed, self._connections.add, _memory)
+        made = self._on_message, self._on_closed, self._connections.add
+        return kind(ReceivedByExecutor, *made, _memory, **named)
+
+    def listen_to_cores(self, bound: socket.socket) -> None:
+        """Listen to cores of other boxes, once the node daemon has said which."""
+        # Imported where there may be some: it takes memory in each executor.
+        from .remote import RemoteCores
+
+        self._remote = RemoteCores(bound, self.connection)
+
+    def _cluster(self, message: Cluster) -> None:
+        self._device.peers.lease.ranks = {name: rank for name, _, rank in message.cores}
+        if self._remote is not None:
+            self._remote.configure(message)
 
     def _on_message(self, connection: FrameConnection, message: Frame, body: memoryview) -> None:
         handlers = self._of.get(connection)
@@ -80,6 +99,7 @@ class PeerServer:
                 Moved: lambda connection, message, _: device.peers.moved(connection, message.plan_version),
             },
             "node": {
+                Cluster: lambda _, message, __: self._cluster(message),
                 Apply: lambda _, message, __: device.residency.apply(message),
                 Measure: lambda _, message, __: measuring.order(message),
                 MeasureCancel: lambda _, message, __: measuring.cancel(message.job),
@@ -88,6 +108,7 @@ class PeerServer:
         }
 
     def _hello(self, connection: FrameConnection, message: Hello) -> None:
+        connection.check_hello(message, "gateway")
         peers = self._device.peers
         if message.role == "gateway":
             connection.peer = message
@@ -117,6 +138,8 @@ class PeerServer:
 
     async def close(self, within_s: float = 1.0) -> None:
         """Close all connections after pending writes, or after ``within_s`` seconds."""
+        if self._remote is not None:
+            self._remote.close()
         loop = asyncio.get_running_loop()
         until = loop.time() + within_s
         for connection in list(self._connections):

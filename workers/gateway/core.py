@@ -118,6 +118,11 @@ class Core:
         return [*self._driver.held, *self._suspects.waiting(), *self._sent.flights(), *lost]
 
     @property
+    def waiting(self) -> list[InFlightQuery]:
+        """Held queries, in order of arrival."""
+        return self._driver.held
+
+    @property
     def outstanding(self) -> dict[str, int]:
         """Queries sent and not yet answered, by device."""
         return self._sent.outstanding

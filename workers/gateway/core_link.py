@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections import deque
 from collections.abc import Callable
 
 from workers import log
+from workers.certificates import CertificateError
 from workers.protocol.control import GatewayConfig
-from workers.protocol.frames import Frame, FrameConnection, Hello, RequestShape, connect
+from workers.protocol.frames import Frame, FrameConnection, Hello, RequestShape
 from workers.protocol.framing import FrameError
 from workers.protocol.fronts import (
     Answered,
@@ -21,7 +23,8 @@ from workers.protocol.fronts import (
     SubmitQueries,
     WithdrawQueries,
 )
-from workers.protocol.gateways import CoreStatus
+from workers.protocol.gateways import CoreStatus, Ping
+from workers.transport.endpoints import Endpoint, connect
 
 from . import errors
 from .errors import Unavailable
@@ -34,6 +37,8 @@ logger = log.get("gateway.core_link")
 RETRY_S = 0.05
 #: attempts to reach the core of which the first is logged
 LOG_EVERY = 200
+#: seconds between two signs of life of a core on another box, and without one until it is considered lost
+PING_EVERY_S, LOST_S = 0.4, 1.5
 #: losses of the core that a query survives
 MAX_LOSSES = 1
 #: seconds of statistics that are kept while the core is away
@@ -48,15 +53,27 @@ class CoreLink:
     While the core is away, queries wait for it as long as they have time. Those that were sent are sent once more.
 
     Args:
-        configure: called with each configuration that the core sends.
+        endpoint: where the core listens for fronts.
+        hello: what this front says of itself.
+        configure: called with each configuration that the core sends; None: this front has it from elsewhere.
+        context: for TLS.
     """
 
-    def __init__(self, endpoint: str, name: str, front: Front, configure: Callable[[GatewayConfig], None]) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        hello: Hello,
+        front: Front,
+        configure: Callable[[GatewayConfig], None] | None = None,
+        context: Callable[[], ssl.SSLContext] | None = None,
+    ) -> None:
         self._endpoint = endpoint
-        self._name = name
+        self._hello = hello
         self._front = front
         self._configure = configure
-        self._status = CoreStatus()
+        self._context = context
+        self._heard_at = self._pinged_at = 0.0
+        self._status = CoreStatus(leads=False)
         self._unanswered: dict[int, InFlightQuery] = {}
         self._queued: list[InFlightQuery] = []
         self._unreported: deque[FrontStats] = deque(maxlen=REPORTS)
@@ -69,9 +86,27 @@ class CoreLink:
         """Connect, and again whenever the link is lost."""
         self._task = self._loop.create_task(self._run(), name="core-link")
 
+    @property
+    def name(self) -> str:
+        """The core's, for people."""
+        member = self._endpoint.member
+        return self._endpoint.address if member is None else member.name
+
     def status(self) -> CoreStatus:
         """The core's latest status."""
         return self._status
+
+    @property
+    def leads(self) -> bool:
+        """Whether the core can be reached and has devices."""
+        return self._connection is not None and self._status.leads
+
+    def hand_over(self) -> list[InFlightQuery]:
+        """Remove and return what another core may answer: all, if this one is lost."""
+        if self._connection is not None:
+            return []
+        flights, self._unanswered, self._queued = self.flights, {}, []
+        return flights
 
     def report(self, stats: FrontStats) -> None:
         """Queue a second's statistics for the core."""
@@ -105,10 +140,20 @@ class CoreLink:
     def sweep(self, now: float) -> None:
         """Give up expired queries; while the core is away, those past their deadline."""
         away = self._connection is None
+        if not away and not self._endpoint.local:
+            self._look_alive(now)
         for flight in self.flights:
             if now >= (flight.due if away and flight.spec.late != "serve" else flight.expires + 1.0):
                 del self._unanswered[flight.id]
                 self._front.finish(flight, Unavailable("the gateway's core cannot be reached now; try again"))
+
+    def _look_alive(self, now: float) -> None:
+        # A box that is gone closes no connection.
+        if now - self._heard_at >= LOST_S:
+            self._connection.fail(TimeoutError(f"silent for {LOST_S:g} s"))
+        elif now - self._pinged_at >= PING_EVERY_S:
+            self._pinged_at = now
+            self._connection.send(Ping())
 
     async def close(self) -> None:
         """Disconnect for good."""
@@ -136,23 +181,24 @@ class CoreLink:
         failures = 0
         while True:
             try:
-                await connect(self._endpoint, self._make)
+                await connect(self._endpoint, self._make, self._context)
                 failures = 0
                 await self._closed.wait()
                 logger.warning("core_lost", queries=len(self._unanswered))
                 self._lost()
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, CertificateError) as error:
                 failures += 1
                 if failures % LOG_EVERY == 1:
                     logger.warning("core_unreachable", reason=str(error) or repr(error), tries=failures)
             await asyncio.sleep(RETRY_S)
 
-    def _make(self) -> FrameConnection:
+    def _make(self, kind: type[FrameConnection] = FrameConnection, **named) -> FrameConnection:
         self._closed = asyncio.Event()
-        return FrameConnection(FromCore, self._on_message, lambda *_: self._closed.set(), self._on_connected)
+        return kind(FromCore, self._on_message, lambda *_: self._closed.set(), self._on_connected, **named)
 
     def _on_connected(self, connection: FrameConnection) -> None:
-        connection.send(Hello("front", self._name))
+        connection.send(self._hello)
+        self._heard_at = time.monotonic()
         self._connection = connection
         self._queued = self.flights
         self._flush()
@@ -160,7 +206,7 @@ class CoreLink:
 
     def _lost(self) -> None:
         self._connection = None
-        self._status = CoreStatus(newest=self._status.newest)
+        self._status = CoreStatus(newest=self._status.newest, leads=False)
         queued = {flight.id for flight in self._queued}
         self._queued = []
         for flight in self.flights:
@@ -173,16 +219,27 @@ class CoreLink:
     # --- from the core ------------------------------------------------------------------------------------------------
 
     def _on_message(self, connection: FrameConnection, message: Frame, body: memoryview) -> None:
+        self._heard_at = time.monotonic()
         if type(message) is Answered:
             self._answered(message, body)
         elif isinstance(message, Failed):
             flight = self._unanswered.pop(message.number, None)
             if flight is not None:
-                self._front.finish(flight, errors.of_name(message.error, message.message, message.retry_after_s))
+                self._failed(flight, errors.of_name(message.error, message.message, message.retry_after_s))
         elif isinstance(message, Status):
             self._status = message.status
-        elif isinstance(message, Configure):
+        elif isinstance(message, Configure) and self._configure is not None:
             self._configure(message.config)
+
+    def _failed(self, flight: InFlightQuery, error: errors.GatewayError) -> None:
+        core = self._front.core
+        if core is not self and isinstance(error, Unavailable) and flight.losses < MAX_LOSSES:
+            # This core gave its devices to the one that the front uses by now.
+            flight.losses += 1
+            flight.core = core
+            core.submit(flight)
+        else:
+            self._front.finish(flight, error)
 
     def _answered(self, message: Answered, body: memoryview) -> None:
         flights, answers, at = [], [], 0

@@ -52,7 +52,7 @@ class Front:
     Attributes:
         catalog: what clients may ask for; replaced whole.
         keys: API keys with limits.
-        core: decides about queries; set once, before the first one.
+        core: decides about the queries that come from now on.
     """
 
     def __init__(self, accounts: Accounts) -> None:
@@ -96,7 +96,8 @@ class Front:
         if key is not None:
             error = key.beyond_share(spec.name, flight.rows) or error
         if error is None:
-            self.core.submit(flight)
+            core = flight.core = self.core
+            core.submit(flight)
         else:
             self.finish(flight, error)
         return flight
@@ -107,14 +108,14 @@ class Front:
             return
         now = time.monotonic()
         self.accounts.cancelled(flight, now)
-        self.core.withdraw(flight, now)
+        flight.core.withdraw(flight, now)
         self._forget(flight)
 
     def give_up(self, flights: Sequence[InFlightQuery], why: str) -> None:
         """Withdraw queries and end them in an error."""
         now = time.monotonic()
         for flight in flights:
-            self.core.withdraw(flight, now)
+            flight.core.withdraw(flight, now)
             self.finish(flight, Unavailable(why))
 
     def deliver(

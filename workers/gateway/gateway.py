@@ -1,4 +1,4 @@
-"""A gateway put together: edges, a front, and its core, in this process or another one."""
+"""A front put together: edges, what they ask, and the cores that may decide."""
 
 from __future__ import annotations
 
@@ -7,44 +7,39 @@ import resource
 import ssl
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 
 from workers import log
-from workers.metrics_access import LOOPBACK, MetricsAccess
 from workers.net.grpc import GrpcServer
 from workers.net.http1 import HttpServer
 from workers.net.limits import GrpcLimits, Http1Limits, Http2Limits
 from workers.protocol.control import FromMember, GatewayConfig
+from workers.protocol.frames import Hello
 from workers.protocol.fronts import FrontStats
 from workers.protocol.gateways import CoreStatus
+from workers.transport.endpoints import Endpoint
 
 from .accounts import Accounts, Limits
 from .admin_socket import AdminSocket
 from .body_sizes import BodySizes
 from .bursts import BurstDetector
 from .catalog import Catalog
-from .config_file import ConfigFile
 from .core_link import CoreLink
+from .core_process import AFTER_S, LocalCore, prepared
+from .cores import Cores, OwnCore
 from .front import Front
 from .metadata import Metadata
 from .metrics import GatewayMetrics
 from .open_pages import OpenPages
+from .options import CannotListen, GatewayOptions, member_socket
 from .parsing import Parsing
 from .remote_front import Fronts
-from .reports import Reports, merged
+from .reports import merged
 from .rest import Rest
-from .rollout import Rollout
 from .rpc import Rpc
 from .shared_stats import SharedStats
 
 logger = log.get("gateway")
 
-#: seconds between the end of a slot of arrivals and its tick, since an event loop's timers count milliseconds
-AFTER_S = 0.002
-#: seconds after which one of several fronts accepts connections, and their core fronts, even if it cannot serve yet;
-#: and seconds between two checks whether it can
-PREPARE_S, LOOK_EVERY_S = 1.0, 0.01
 #: queries in flight at once in one front, whatever their size
 MAX_QUERIES = 20_000
 #: bytes of inputs that may be in flight at once, at least
@@ -55,56 +50,6 @@ MAX_CONNECTIONS, FREE_DESCRIPTORS = 4096, 64
 MIN_BUFFERED_BYTES = 256 * 1024 * 1024
 
 
-class CannotListen(OSError):
-    """An address that ``setting`` names cannot be used."""
-
-    def __init__(self, setting: str, address: str, reason: str):
-        super().__init__(f"{setting}={address}: {reason}")
-        self.setting, self.address, self.reason = setting, address, reason
-
-
-@dataclass(frozen=True)
-class Siblings:
-    """One of several fronts on a box, whose core is a process of its own.
-
-    Attributes:
-        core: the core's unix socket.
-        totals: files of all fronts, the one at ``own`` being its own.
-    """
-
-    core: Path
-    totals: tuple[Path, ...]
-    own: int
-
-
-@dataclass(frozen=True)
-class GatewayOptions:
-    """Settings of a gateway. ``host``, ``port``: V2 HTTP; ``grpc_host``, ``grpc_port``: V2 gRPC;
-    ``file``: where the configuration is kept; ``queue_rows``: rows that may wait for a device, and the most that one
-    query may have; ``max_body_bytes``: the largest HTTP body or gRPC message; ``max_json_bytes``: of its
-    JSON; ``address_connections``: of one peer address to each port; ``siblings``: None where front and
-    core are one process; ``admin_socket``: where this process alone is asked for metrics and pinged;
-    ``http_tls``, ``grpc_tls``: contexts of the two addresses, None: without TLS; ``access``: who may read
-    operating figures."""
-
-    name: str
-    host: str
-    port: int
-    grpc_host: str
-    grpc_port: int
-    file: Path
-    queue_rows: int = 512
-    max_body_bytes: int = 16 * 1024 * 1024
-    max_json_bytes: int = 8 * 1024 * 1024
-    address_connections: int = 1024
-    adopt_limit_s: float = 5.0
-    siblings: Siblings | None = None
-    admin_socket: Path | None = None
-    http_tls: ssl.SSLContext | None = None
-    grpc_tls: ssl.SSLContext | None = None
-    access: MetricsAccess = LOOPBACK
-
-
 async def _listen(
     setting: str, server: HttpServer | GrpcServer, host: str, port: int, shared: bool, tls: ssl.SSLContext | None
 ) -> None:
@@ -112,39 +57,6 @@ async def _listen(
         await server.start(host, port, shared, tls)
     except OSError as error:
         raise CannotListen(setting, f"{host}:{port}", str(error)) from None
-
-
-class LocalCore:
-    """A core with its configuration file and its reports. With a configuration in its file, it serves at once.
-
-    Args:
-        send: takes messages for the control plane and never blocks.
-    """
-
-    def __init__(self, options: GatewayOptions, metrics: GatewayMetrics, send: Callable[[FromMember], None]) -> None:
-        self.rollout = Rollout(options.name, options.queue_rows, options.adopt_limit_s, metrics)
-        self.reports = Reports(self.rollout, send)
-        self._file = ConfigFile(options.file)
-
-    def load(self) -> GatewayConfig | None:
-        """Use the configuration in the file, if there is one."""
-        config = self._file.load()
-        if config is not None:
-            self.rollout.configure(config)
-        return config
-
-    def configure(self, config: GatewayConfig) -> bool:
-        """Replace the configuration, also in the file; False where it is the present one."""
-        if config == self.rollout.config:
-            return False
-        self.rollout.configure(config)
-        self._file.store(config)
-        return True
-
-    async def close(self) -> None:
-        """Close connections to executors, and finish writing the file."""
-        await self.rollout.close()
-        await self._file.close()
 
 
 class FrontProcess:
@@ -168,11 +80,17 @@ class FrontProcess:
         self._front = Front(accounts)
         self._local = LocalCore(options, self._metrics, send) if siblings is None else None
         self._link = None
+        self._fronts = None
         if self._local is not None:
-            self._front.core = self._local.rollout.core
+            rollout = self._local.rollout
+            own = OwnCore(rollout, self._front)
+            if options.core_address is not None:
+                self._fronts = Fronts(rollout.core, rollout.status, self._page)
         else:
-            self._link = CoreLink(f"unix:{siblings.core}", options.name, self._front, self._adopt)
-            self._front.core = self._link
+            here = Endpoint(f"unix:{siblings.core}")
+            own = self._link = CoreLink(here, Hello("front", options.name), self._front, self._adopt)
+        self._cores = Cores(self._front, options.member, own, self._link_to)
+        self._linking: set[asyncio.Task] = set()
         self._metadata = Metadata(
             options.name,
             self._front,
@@ -200,13 +118,15 @@ class FrontProcess:
             CannotListen: an address cannot be used.
         """
         options = self._options
+        if self._fronts is not None:
+            self._fronts.listen_to_members(member_socket(options.core_address))
         if self._local is not None:
             config = self._local.load()
             if config is not None:
                 self._adopt(config)
         else:
             self._link.start()
-            await _prepared(lambda: self.ready)
+            await prepared(lambda: self.ready)
         shared = self._link is not None
         await _listen("NEREUS_HTTP", self._http, options.host, options.port, shared, options.http_tls)
         await _listen("NEREUS_GRPC", self._rpc, options.grpc_host, options.grpc_port, shared, options.grpc_tls)
@@ -220,7 +140,7 @@ class FrontProcess:
         """Stop accepting, finish queries for up to ``grace_s``, close all; returns how many were cut off."""
         await asyncio.gather(self._http.drain(grace_s), self._rpc.drain(grace_s))
         left = self._front.accounts.queries
-        self._front.give_up(self._front.core.flights, "the gateway is stopping; try another or try again")
+        self._front.give_up(self._cores.flights, "the gateway is stopping; try another or try again")
         await self._parsing.close()
         self._http.close()
         await self._rpc.close()
@@ -231,7 +151,12 @@ class FrontProcess:
             await self._admin.close()
         if self._shared is not None:
             self._shared.write(self._front.keys.asked)
+        await asyncio.gather(*self._linking, return_exceptions=True)
+        await self._cores.close()
+        # Its devices first, so that fronts of other boxes have another core before they lose this one.
         await (self._link.close() if self._link is not None else self._local.close())
+        if self._fronts is not None:
+            await self._fronts.close()
         logger.info("gateway_stopped", cut_off=left)
         return left
 
@@ -261,9 +186,27 @@ class FrontProcess:
         self._front.keys.configure(config.key_limits)
         self._front.accounts.forget(before.applications.keys() - self._front.catalog.applications.keys())
         self._rpc.readmit()
+        if self._fronts is not None:
+            self._fronts.configure(config)
+        linking = asyncio.get_running_loop().create_task(self._cores.configure(config), name="link-cores")
+        self._linking.add(linking)
+        linking.add_done_callback(self._linking.discard)
+
+    async def certified(self, pem: bytes) -> None:
+        """Show fronts of other boxes this key and certificate.
+
+        Raises:
+            CertificateError: they cannot be used.
+        """
+        if self._fronts is not None:
+            await self._fronts.certified(pem)
+
+    def _link_to(self, endpoint: Endpoint) -> CoreLink:
+        hello = Hello("front", self._options.member)
+        return CoreLink(endpoint, hello, self._front, context=self._options.client_context)
 
     def _status(self) -> CoreStatus:
-        return self._link.status() if self._link is not None else self._local.rollout.status()
+        return self._cores.chosen.status()
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -278,8 +221,10 @@ class FrontProcess:
                     self._local.rollout.tick(now)
                     self._local.reports.slot(now)
                 else:
-                    self._link.sweep(now)
                     self._shared.write(self._front.keys.asked)
+                self._cores.sweep(now)
+                if self._fronts is not None:
+                    self._fronts.report()
                 if now >= second:
                     second = max(second + 1.0, now)
                     self._second()
@@ -291,85 +236,20 @@ class FrontProcess:
         siblings = self._options.siblings
         keys, fronts = ({}, 1) if self._shared is None else (self._shared.keys_elsewhere(), len(siblings.totals))
         self._front.keys.second(self._front.accounts.totals, keys, fronts)
-        if self._local is not None:
-            self._local.reports.second(stats)
-            self._local.rollout.keep_executors()
+        chosen = self._cores.chosen
+        parts = self._fronts.take_stats() if self._fronts is not None else []
+        if isinstance(chosen, CoreLink):
+            # Demand counts where it is decided on.
+            chosen.report(FrontStats(stats))
         else:
-            self._link.report(FrontStats(stats))
+            parts.append(stats)
+        if self._local is not None:
+            self._local.reports.second(merged(parts), chosen.status())
+            self._local.rollout.keep_executors()
 
     def _page(self) -> bytes:
         self._metadata.refresh_metrics()
         return self._metrics.text()
-
-
-class CoreProcess:
-    """A core in a process of its own, with the fronts that connect to it.
-
-    Args:
-        socket: where it listens for fronts.
-    """
-
-    def __init__(self, options: GatewayOptions, socket: Path, send: Callable[[FromMember], None]) -> None:
-        self._metrics = GatewayMetrics(f"{options.name}-core")
-        self._core = LocalCore(options, self._metrics, send)
-        self._fronts = Fronts(socket, self._core.rollout.core, self._core.rollout.status, self._page)
-        self._ticker: asyncio.Task | None = None
-
-    async def start(self) -> None:
-        """Load the last configuration, connect to executors, listen for fronts."""
-        config = self._core.load()
-        if config is not None:
-            self._fronts.configure(config)
-            await _prepared(lambda: not self._core.rollout.status().cold)
-        await self._fronts.start()
-        self._ticker = asyncio.create_task(self._tick(), name="core-tick")
-        logger.info("core_started")
-
-    def configure(self, config: GatewayConfig) -> None:
-        """Replace the configuration of core and fronts."""
-        if self._core.configure(config):
-            self._fronts.configure(config)
-            self._fronts.report()
-
-    async def stop(self, grace_s: float = 3.0) -> int:
-        """Close all; fronts end their queries themselves."""
-        left = len(self._core.rollout.core.flights)
-        if self._ticker is not None:
-            self._ticker.cancel()
-        self._core.reports.second(merged(self._fronts.take_stats()))
-        await self._fronts.close()
-        await self._core.close()
-        logger.info("core_stopped", cut_off=left)
-        return left
-
-    async def _tick(self) -> None:
-        """At the end of each slot of arrivals: time limits, bursts, status; once a second: statistics."""
-        second = time.monotonic() + 1.0
-        while True:
-            await asyncio.sleep(BurstDetector.slot_ends_in(time.monotonic()) + AFTER_S)
-            try:
-                now = time.monotonic()
-                self._core.rollout.tick(now)
-                self._core.reports.slot(now)
-                self._fronts.report()
-                if now >= second:
-                    second = max(second + 1.0, now)
-                    self._core.reports.second(merged(self._fronts.take_stats()))
-                    self._core.rollout.keep_executors()
-            except Exception:
-                logger.exception("tick_failed")
-
-    def _page(self) -> bytes:
-        status = self._core.rollout.status()
-        self._metrics.refresh(status, status.adopted is not None and not status.cold, core_here=True)
-        return self._metrics.text()
-
-
-async def _prepared(ready: Callable[[], bool]) -> None:
-    """Wait until this process can serve, or :data:`PREPARE_S`: until then, clients reach other fronts, or wait."""
-    end = time.monotonic() + PREPARE_S
-    while not ready() and time.monotonic() < end:
-        await asyncio.sleep(LOOK_EVERY_S)
 
 
 def _connections() -> int:

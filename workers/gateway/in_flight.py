@@ -129,6 +129,7 @@ class InFlightQuery:
         batch: the :class:`~.binding_driver.BindingDriver`'s.
         key: equal for queries of the application that may run in one batch.
         front: receives its answer.
+        core: decides about it.
         tried: devices that it was sent to; ``tries``: how often it was sent.
         losses: how often the link to its device was lost.
         incident: 0, or the number of the crash that makes it a suspect (see :mod:`.suspects`).
@@ -140,6 +141,7 @@ class InFlightQuery:
     batch: InFlightBatch | None = None
     reservation: Any = None
     front: Any = None
+    core: Any = None
     client: str = ""
     device: str | None = None
     error: GatewayError | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import socket
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,6 +26,8 @@ from workers.protocol.fronts import (
 from workers.protocol.gateways import CoreStatus, Ping, Pong
 from workers.protocol.results import Answer as PackedAnswer
 from workers.protocol.specs import ApplicationStats
+from workers.transport.endpoints import MemberListener
+from workers.transport.identity import PeerIdentity
 from workers.v2.query import MOST, Terms, V2Query
 
 from .core import Core
@@ -34,7 +37,8 @@ from .in_flight import InFlightQuery, Run
 
 logger = log.get("gateway.remote_front")
 
-_ids = itertools.count(1)
+#: a front in the core's own process counts from 1
+_ids = itertools.count(2**48)
 
 
 class RemoteFront:
@@ -158,40 +162,67 @@ class Fronts:
     """All fronts that are connected.
 
     Args:
-        path: of the unix socket to listen at.
         status: gives what is reported to fronts.
         page: renders the core's Prometheus text.
     """
 
-    def __init__(self, path: Path, core: Core, status: Callable[[], CoreStatus], page: Callable[[], bytes]) -> None:
+    def __init__(self, core: Core, status: Callable[[], CoreStatus], page: Callable[[], bytes]) -> None:
         self._page = page
-        self._path = path
+        self._path: Path | None = None
+        self._members: MemberListener | None = None
         self._core = core
         self._status = status
         self._config: GatewayConfig | None = None
+        self._gateways: set[PeerIdentity] = set()
         self._reported = CoreStatus()
         self._fronts: dict[FrameConnection, RemoteFront] = {}
         self._stats: list[dict[str, ApplicationStats]] = []
         self._server: asyncio.Server | None = None
 
-    async def start(self) -> None:
-        """Listen, in place of an earlier process that was killed.
+    async def listen(self, path: Path) -> None:
+        """Listen to fronts of this box, in place of an earlier process that was killed.
+
+        Args:
+            path: of a unix socket.
 
         Raises:
             OSError: the folder cannot be written.
         """
-        self._path.unlink(missing_ok=True)
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(
-            lambda: FrameConnection(ToCore, self._on_message, self._on_closed), str(self._path)
-        )
+        path.unlink(missing_ok=True)
+        self._path = path
+        self._server = await asyncio.get_running_loop().create_unix_server(self._connection, str(path))
+
+    def listen_to_members(self, listener: socket.socket) -> None:
+        """Listen to fronts of other boxes once this member has a certificate (:meth:`certified`)."""
+        self._members = MemberListener(listener, self._connection, self._listed)
+
+    async def certified(self, pem: bytes) -> None:
+        """Show fronts of other boxes this key and certificate.
+
+        Raises:
+            CertificateError: they cannot be used.
+        """
+        if self._members is not None:
+            await self._members.use(pem)
+
+    def _connection(self, kind: type[FrameConnection] = FrameConnection, **named) -> FrameConnection:
+        return kind(ToCore, self._on_message, self._on_closed, **named)
+
+    def _listed(self, identity: PeerIdentity) -> bool:
+        return identity in self._gateways
 
     def configure(self, config: GatewayConfig) -> None:
         """Send fronts a new configuration."""
         self._config = config
-        for front in self._fronts.values():
+        self._gateways = {
+            PeerIdentity(one.role, one.name, one.key_hash) for one in config.peers if one.role == "gateway"
+        }
+        if self._members is not None:
+            self._members.cut_unlisted()
+        for connection, front in self._fronts.items():
             front.forget_terms()
-            front.send(Configure(config))
+            if not connection.remote:
+                front.send(Configure(config))
 
     def report(self) -> None:
         """Send fronts the core's status, if it has changed."""
@@ -210,9 +241,11 @@ class Fronts:
         """Stop listening, and disconnect."""
         if self._server is not None:
             self._server.close()
+            self._path.unlink(missing_ok=True)
+        if self._members is not None:
+            self._members.close()
         for connection in list(self._fronts):
             connection.close()
-        self._path.unlink(missing_ok=True)
 
     def _on_message(self, connection: FrameConnection, message: Frame, body: memoryview) -> None:
         front = self._fronts.get(connection)
@@ -223,11 +256,12 @@ class Fronts:
         elif isinstance(message, FrontStats) and front is not None:
             self._stats.append(message.applications)
         elif isinstance(message, Hello) and front is None:
+            connection.check_hello(message, "front")
             connection.peer = message
             if message.role != "front":
                 return
             front = self._fronts[connection] = RemoteFront(connection, self._core)
-            if self._config is not None:
+            if self._config is not None and not connection.remote:
                 front.send(Configure(self._config))
             front.send(Status(self._status()))
             logger.info("front_joined", name=message.name)

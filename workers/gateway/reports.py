@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from workers import log
 from workers.protocol.control import FromMember, GatewayStats, Overload
+from workers.protocol.gateways import CoreStatus
 from workers.protocol.specs import ApplicationStats
 
 from .rollout import Rollout
@@ -40,9 +41,14 @@ class Reports:
             logger.info("burst", application=burst.application, rate=round(burst.rate, 2), plan=burst.plan_version)
             self._send(burst)
 
-    def second(self, stats: dict[str, ApplicationStats]) -> None:
-        """Report the second that ends now; ``stats`` by application."""
-        status, config = self._rollout.status(), self._rollout.config
+    def second(self, stats: dict[str, ApplicationStats], status: CoreStatus) -> None:
+        """Report the second that ends now.
+
+        Args:
+            stats: by application.
+            status: of the core that the gateway's queries go to.
+        """
+        config = self._rollout.config
         stats = {**{name: ApplicationStats() for name in self._rollout.core.catalog.applications}, **stats}
         self._send(
             GatewayStats(

@@ -15,7 +15,9 @@ from workers.settings import Settings
 from workers.tls import ServerIdentity, client_context
 from workers.transport.identity import MemberIdentity, identity_file
 
-from .gateway import CannotListen, CoreProcess, FrontProcess, GatewayOptions, Siblings
+from .core_process import CoreProcess
+from .gateway import FrontProcess
+from .options import CannotListen, GatewayOptions, Siblings
 
 #: seconds for queries in flight to end on shutdown
 GRACE_S = 3.0
@@ -55,10 +57,10 @@ async def serve(settings: Settings, number: int = 1, core: bool = False) -> int:
         gateway = FrontProcess(options, send, control_state=lambda: link.state if link is not None else "by the core")
     if member:
         # For connections with members on other boxes; its ``on_replaced`` says when its certificate is another one.
-        identity = MemberIdentity(identity_file(settings.home, "gateway", options.name), "gateway", options.name)
+        identity = MemberIdentity(options.identity, "gateway", options.name)
         link = MemberLink(
             Membership("gateway", options.name, settings.control_url, settings.home, settings.join_token),
-            join=lambda: JoinGateway(name=options.name, machine=machine.identity(), address=settings.http.url),
+            join=lambda: _join(settings, options.name),
             on_message=on_message,
             context=lambda: client_context(settings, settings.control_url),
             identity=identity,
@@ -78,17 +80,41 @@ async def serve(settings: Settings, number: int = 1, core: bool = False) -> int:
     gc.collect()
     gc.freeze()
     gc.set_threshold(5_000, 20, 50)
+    certifying = asyncio.create_task(_certify(identity, gateway)) if member else None
     # Linked once it listens: a second start must not take over the link of the first.
     linking = _keep_linked(link) if link is not None else None
     watching = [asyncio.create_task(identity.watch()) for identity in (http_tls, grpc_tls) if identity is not None]
     await stop.wait()
-    for task in watching:
+    for task in (*watching, *([certifying] if certifying is not None else [])):
         task.cancel()
     await gateway.stop(GRACE_S)
     if linking is not None:
         linking.cancel()
         await asyncio.gather(linking, return_exceptions=True)
     return 0
+
+
+def _join(settings: Settings, name: str) -> JoinGateway:
+    core, core_address = settings.core, ""
+    if core is not None:
+        core_address = machine.host_and_port(
+            settings.address or machine.address_towards(settings.control_url), core.port
+        )
+    return JoinGateway(name=name, machine=machine.identity(), address=settings.http.url, core=core_address)
+
+
+async def _certify(identity: MemberIdentity, gateway: FrontProcess | CoreProcess) -> None:
+    """Show members of other boxes this gateway's certificate, and each later one."""
+    replaced = asyncio.Event()
+    identity.on_replaced(replaced.set)
+    while True:
+        replaced.clear()
+        if identity.issued:
+            try:
+                await gateway.certified(identity.pem)
+            except (CertificateError, OSError) as error:
+                logger.error("certificate_unusable", reason=str(error))
+        await replaced.wait()
 
 
 def _options(
@@ -115,6 +141,9 @@ def _options(
         http_tls=http_tls.context if http_tls is not None else None,
         grpc_tls=grpc_tls.context if grpc_tls is not None else None,
         access=MetricsAccess.of(settings),
+        member=first,
+        identity=identity_file(settings.home, "gateway", first),
+        core_address=settings.core,
     )
 
 

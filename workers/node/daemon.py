@@ -20,7 +20,7 @@ from ..protocol.specs import DeviceInfo, DeviceState, DeviceStats
 from ..settings import Settings
 from ..tls import client_context
 from ..transport.identity import MemberIdentity, identity_file
-from . import devices
+from . import addresses, devices
 from .backoff import RestartTiming
 from .cache import FetchError, ModelCache
 from .executor_process import end_leftovers
@@ -63,7 +63,7 @@ class NodeDaemon:
         """sockets of this box's fronts and their core by name; a gateway of one process serves its metrics itself"""
         if several:
             self.gateways[f"{several[0]}-core"] = settings.gateway_core_socket
-        self.devices = tuple(present)
+        self.devices = tuple(addresses.listening(settings, present))
         self._log = log.get("daemon").bind(node=self.name)
         self._config_file = settings.home / "members" / f"node-{disk.safe_name(self.name)}-config.json"
         self.config: control.NodeConfig | None = None
@@ -72,7 +72,7 @@ class NodeDaemon:
         """for connections with members on other boxes; its ``on_replaced`` says when its certificate is another one"""
         self.link = MemberLink(
             Membership("node", self.name, settings.control_url, settings.home, settings.join_token),
-            join=lambda: control.JoinNode(name=self.name, machine=machine.identity(), devices=self.devices),
+            join=self._join,
             on_message=self._ordered,
             on_up=self._link_up,
             timing=link_timing,
@@ -96,6 +96,11 @@ class NodeDaemon:
         for device in self.devices:
             self._add(device)
         self.jobs = ProfileJobs(self.cache, self.executors, self.link.send)
+        self.identity.on_replaced(self._send_cluster)
+
+    def _join(self) -> control.JoinNode:
+        announced = addresses.announced(self._settings, self.devices)
+        return control.JoinNode(name=self.name, machine=machine.identity(), devices=announced)
 
     def _add(self, device: DeviceInfo) -> None:
         ref = device.id
@@ -143,6 +148,7 @@ class NodeDaemon:
         while True:
             await asyncio.sleep(self._restart_timing.probe)
             found = await devices.appeared(self._settings, self.executors)
+            found = addresses.listening(self._settings, found, len(self.devices))
             for device in found:
                 self._add(device)
                 running.create_task(self.executors[device.id].run(), name=f"executor-{device.id}")
@@ -209,8 +215,10 @@ class NodeDaemon:
                 self.jobs.cancel(message.job)
 
     def _configure(self, config: control.NodeConfig) -> None:
-        same = config == self.config
+        same, before = config == self.config, self.config
         self.config = config
+        if before is None or before.peers != config.peers:
+            self._send_cluster()
         for plan in config.plan.devices:
             if plan.device not in self.executors:
                 self._log.error("unknown_device_in_plan", device=plan.device, plan=config.plan.version)
@@ -246,9 +254,20 @@ class NodeDaemon:
     def _executor_up(self, ref: str) -> None:
         if self._states[ref].state == "down":
             self._set_state(ref, DeviceState(device=ref, state="starting"))
+        self.executors[ref].send(self._cluster())
         apply = self._rollouts[ref].current
         if apply is not None:
             self.executors[ref].send(apply)
+
+    def _cluster(self) -> frames.Cluster:
+        """Who may connect to executors from other boxes; they listen once there is a certificate."""
+        peers = self.config.peers if self.config is not None else ()
+        cores = tuple((peer.name, peer.key_hash, peer.rank) for peer in peers if peer.role == "gateway")
+        return frames.Cluster(self.identity.pem if self.identity.issued else b"", cores)
+
+    def _send_cluster(self) -> None:
+        for executor in self.executors.values():
+            executor.send(self._cluster())
 
     def _executor_lost(self, ref: str, loss: Loss) -> None:
         state = "down" if self.executors[ref].crash_looping else "starting"

@@ -252,6 +252,19 @@ class MeasureCancel(Frame, frozen=True):
     job: int
 
 
+class Cluster(Frame, frozen=True):
+    """Who this node is to cores on other boxes, and who these are, from best to worst rank. Sent on Hello and at each
+    change.
+
+    Attributes:
+        pem: the node's key, certificate chain and authorities; empty: it has no certificate yet.
+        cores: (name, key hash, rank) of the gateways that may connect, as in :class:`.specs.PeerSpec`.
+    """
+
+    pem: bytes
+    cores: tuple[tuple[str, str, int], ...]
+
+
 class MetricsRequest(Frame, frozen=True):
     """Asks for :class:`Metrics`."""
 
@@ -292,7 +305,7 @@ class Metrics(Frame, frozen=True):
 
 
 FromGateway = Hello | AskLease | ReleaseLease | Withdraw | Moved
-FromNodeDaemon = Hello | Apply | Measure | MeasureCancel | MetricsRequest
+FromNodeDaemon = Hello | Cluster | Apply | Measure | MeasureCancel | MetricsRequest
 ToExecutor = FromGateway | RunBatch | FromNodeDaemon
 #: the same messages as an executor reads them
 ReceivedByExecutor = FromGateway | ReceivedBatch | FromNodeDaemon
@@ -362,9 +375,16 @@ class FrameConnection(asyncio.BufferedProtocol):
         self.reads = 0
         """how often the socket was read: messages that come with the same number came in one piece"""
 
+    remote = False
+    """whether the other end is on another box"""
+
     @property
     def open(self) -> bool:
         return self.transport is not None and not self.transport.is_closing()
+
+    def check_hello(self, message: Hello, *roles: str) -> None:
+        """Raises :class:`FrameError` where the other end is not the peer that it says to be. Who may open a unix socket
+        may say anything."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]

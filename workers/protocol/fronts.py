@@ -1,4 +1,4 @@
-"""Between the fronts of a gateway and its core, over a unix socket: frames as in :mod:`.frames`.
+"""Between fronts and a core, over its unix socket or, on another box, over TLS: frames as in :mod:`.frames`.
 
 A front sends :class:`~.frames.Hello` with the role ``front``, and then queries in the order of arrival, those of one
 turn of its event loop in one frame an application. The core sends configuration and status on Hello and at each change,
@@ -11,7 +11,7 @@ from __future__ import annotations
 from . import frames
 from .control import GatewayConfig
 from .frames import Frame, RequestShape, TensorHeader
-from .gateways import CoreStatus, Ping
+from .gateways import CoreStatus, Ping, Pong
 from .specs import ApplicationStats
 
 
@@ -78,4 +78,4 @@ class Failed(Frame, frozen=True):
 
 #: the node daemon asks for metrics on the same socket, and the supervisor whether the core still runs
 ToCore = frames.Hello | frames.MetricsRequest | Ping | SubmitQueries | WithdrawQueries | FrontStats
-FromCore = Configure | Status | Answered | Failed
+FromCore = Configure | Status | Answered | Failed | Pong

@@ -170,6 +170,8 @@ class DeviceInfo(msgspec.Struct, frozen=True):
     memory_bytes: Count
     endpoint: Line
     """``unix:/path``"""
+    address: Line = ""
+    """``host:port`` for cores on other boxes; empty: none reach it"""
 
 
 class PeerSpec(msgspec.Struct, frozen=True):

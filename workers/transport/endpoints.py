@@ -56,6 +56,8 @@ class MemberConnection(FrameConnection):
         admit: raises :class:`FrameError` for members that may not connect.
     """
 
+    remote = True
+
     def __init__(self, *args, admit: Callable[[PeerIdentity], None], **named) -> None:
         super().__init__(*args, **named)
         self._admit = admit

@@ -1,0 +1,51 @@
+"""Where cores on other boxes reach this executor: a TCP socket, mutual TLS, and who may connect."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+from workers import log
+from workers.certificates import CertificateError
+from workers.protocol.frames import Cluster, FrameConnection
+from workers.transport.endpoints import MemberListener
+from workers.transport.identity import PeerIdentity
+
+_log = log.get("executor.remote")
+
+
+class RemoteCores:
+    """Cores of other boxes, as the node daemon lists them.
+
+    Args:
+        make: makes a connection's protocol, as of :func:`workers.transport.endpoints.connect`.
+    """
+
+    def __init__(self, bound: socket.socket, make: Callable[..., FrameConnection]) -> None:
+        self._listed: frozenset[PeerIdentity] = frozenset()
+        self._listener = MemberListener(bound, make, lambda identity: identity in self._listed)
+        self._using: asyncio.Task | None = None
+        self._pem = b""
+
+    def configure(self, message: Cluster) -> None:
+        """Accept these cores and no others, under this node's certificate."""
+        self._listed = frozenset(PeerIdentity("gateway", name, key_hash) for name, key_hash, _ in message.cores)
+        self._listener.cut_unlisted()
+        self._pem = message.pem
+        if self._pem and (self._using is None or self._using.done()):
+            self._using = asyncio.get_running_loop().create_task(self._use(), name="remote-cores")
+
+    async def _use(self) -> None:
+        pem = b""
+        while pem != self._pem:
+            pem = self._pem
+            try:
+                await self._listener.use(pem)
+                _log.info("listens_to_cores")
+            except (CertificateError, OSError) as error:
+                _log.error("certificate_unusable", reason=str(error))
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._listener.close()

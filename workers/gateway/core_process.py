@@ -1,0 +1,141 @@
+"""A core with what the control plane wants of it; and one in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from workers import log
+from workers.protocol.control import FromMember, GatewayConfig
+
+from .bursts import BurstDetector
+from .config_file import ConfigFile
+from .metrics import GatewayMetrics
+from .options import GatewayOptions, member_socket
+from .remote_front import Fronts
+from .reports import Reports, merged
+from .rollout import Rollout
+
+logger = log.get("gateway")
+
+#: seconds between the end of a slot of arrivals and its tick, since an event loop's timers count milliseconds
+AFTER_S = 0.002
+#: seconds after which one of several fronts accepts connections, and their core fronts, even if it cannot serve yet;
+#: and seconds between two checks whether it can
+PREPARE_S, LOOK_EVERY_S = 1.0, 0.01
+
+
+class LocalCore:
+    """A core with its configuration file and its reports. With a configuration in its file, it serves at once.
+
+    Args:
+        send: takes messages for the control plane and never blocks.
+    """
+
+    def __init__(self, options: GatewayOptions, metrics: GatewayMetrics, send: Callable[[FromMember], None]) -> None:
+        name, context = options.member or options.name, options.client_context
+        self.rollout = Rollout(name, options.queue_rows, options.adopt_limit_s, metrics, context)
+        self.reports = Reports(self.rollout, send)
+        self._file = ConfigFile(options.file)
+
+    def load(self) -> GatewayConfig | None:
+        """Use the configuration in the file, if there is one."""
+        config = self._file.load()
+        if config is not None:
+            self.rollout.configure(config)
+        return config
+
+    def configure(self, config: GatewayConfig) -> bool:
+        """Replace the configuration, also in the file; False where it is the present one."""
+        if config == self.rollout.config:
+            return False
+        self.rollout.configure(config)
+        self._file.store(config)
+        return True
+
+    async def close(self) -> None:
+        """Close connections to executors, and finish writing the file."""
+        await self.rollout.close()
+        await self._file.close()
+
+
+class CoreProcess:
+    """A core in a process of its own, with the fronts that connect to it.
+
+    Args:
+        path: where it listens for fronts.
+    """
+
+    def __init__(self, options: GatewayOptions, path: Path, send: Callable[[FromMember], None]) -> None:
+        self._metrics = GatewayMetrics(f"{options.name}-core")
+        self._core = LocalCore(options, self._metrics, send)
+        self._path, self._address = path, options.core_address
+        self._fronts = Fronts(self._core.rollout.core, self._core.rollout.status, self._page)
+        self._ticker: asyncio.Task | None = None
+
+    async def start(self) -> None:
+        """Load the last configuration, connect to executors, listen for fronts."""
+        config = self._core.load()
+        if config is not None:
+            self._fronts.configure(config)
+            await prepared(lambda: not self._core.rollout.status().cold)
+        if self._address is not None:
+            self._fronts.listen_to_members(member_socket(self._address))
+        await self._fronts.listen(self._path)
+        self._ticker = asyncio.create_task(self._tick(), name="core-tick")
+        logger.info("core_started")
+
+    def configure(self, config: GatewayConfig) -> None:
+        """Replace the configuration of core and fronts."""
+        if self._core.configure(config):
+            self._fronts.configure(config)
+            self._fronts.report()
+
+    async def certified(self, pem: bytes) -> None:
+        """See :meth:`FrontProcess.certified`."""
+        await self._fronts.certified(pem)
+
+    async def stop(self, grace_s: float = 3.0) -> int:
+        """Close all; fronts end their queries themselves."""
+        left = len(self._core.rollout.core.flights)
+        if self._ticker is not None:
+            self._ticker.cancel()
+        self._second()
+        await self._core.close()
+        await self._fronts.close()
+        logger.info("core_stopped", cut_off=left)
+        return left
+
+    async def _tick(self) -> None:
+        """At the end of each slot of arrivals: time limits, bursts, status; once a second: statistics."""
+        second = time.monotonic() + 1.0
+        while True:
+            await asyncio.sleep(BurstDetector.slot_ends_in(time.monotonic()) + AFTER_S)
+            try:
+                now = time.monotonic()
+                self._core.rollout.tick(now)
+                self._core.reports.slot(now)
+                self._fronts.report()
+                if now >= second:
+                    second = max(second + 1.0, now)
+                    self._second()
+                    self._core.rollout.keep_executors()
+            except Exception:
+                logger.exception("tick_failed")
+
+    def _second(self) -> None:
+        self._core.reports.second(merged(self._fronts.take_stats()), self._core.rollout.status())
+
+    def _page(self) -> bytes:
+        status = self._core.rollout.status()
+        self._metrics.refresh(status, status.adopted is not None and not status.cold, core_here=True)
+        return self._metrics.text()
+
+
+async def prepared(ready: Callable[[], bool]) -> None:
+    """Wait until this process can serve, or :data:`PREPARE_S`: until then, clients reach other fronts, or wait."""
+    end = time.monotonic() + PREPARE_S
+    while not ready() and time.monotonic() < end:
+        await asyncio.sleep(LOOK_EVERY_S)

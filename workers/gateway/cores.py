@@ -1,0 +1,150 @@
+"""Which core a front gives its queries to: its own gateway's, or, while that stands by, another gateway's.
+
+Of the cores that lead, the one of the best rank that can be reached; while none does, the one before. A cluster has one
+that leads, but for moments in which it is divided (docs/decisions/0040-one-core-decides-for-all-boxes.md).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from workers import log
+from workers.protocol.control import GatewayConfig
+from workers.protocol.gateways import CoreStatus
+from workers.transport.endpoints import Endpoint
+from workers.transport.identity import PeerIdentity
+
+from .core import Core
+from .core_link import MAX_LOSSES, CoreLink
+from .front import Front
+from .in_flight import InFlightQuery
+from .rollout import Rollout
+
+logger = log.get("gateway.cores")
+
+
+class UsableCore(Protocol):
+    """A core that a front may use."""
+
+    def status(self) -> CoreStatus:
+        """Its latest status."""
+
+    def hand_over(self) -> list[InFlightQuery]:
+        """Remove and return the queries that another core can still answer."""
+
+    def sweep(self, now: float) -> None:
+        """Give up expired queries; called several times a second."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether it can be reached and has devices."""
+
+
+class OwnCore:
+    """The core in this process, as a :class:`UsableCore`."""
+
+    def __init__(self, rollout: Rollout, front: Front) -> None:
+        self.decides: Core = rollout.core
+        self._rollout, self._front = rollout, front
+        self.status = rollout.status
+
+    @property
+    def leads(self) -> bool:
+        """See :class:`UsableCore`."""
+        return self._rollout.executors.leads
+
+    def hand_over(self) -> list[InFlightQuery]:
+        """See :class:`UsableCore`; what runs already is answered."""
+        now, held = time.monotonic(), [one for one in self.decides.waiting if one.front is self._front]
+        for flight in held:
+            self.decides.withdraw(flight, now)
+            flight.reservation = None
+        return held
+
+    def sweep(self, now: float) -> None:
+        """See :class:`UsableCore`; its rollout does this."""
+
+
+class Cores:
+    """The core that a front uses, among its own and those of other gateways.
+
+    Args:
+        own: this gateway's, whatever its rank.
+        link: makes a link to another gateway's core.
+    """
+
+    def __init__(self, front: Front, name: str, own: OwnCore | CoreLink, link: Callable[[Endpoint], CoreLink]) -> None:
+        self._front, self._name, self._own, self._link = front, name, own, link
+        self._others: dict[Endpoint, CoreLink] = {}
+        #: by rank, the best first
+        self._ranked: list[OwnCore | CoreLink] = [own]
+        self.chosen: OwnCore | CoreLink = own
+        """the core that gets the queries from now on"""
+        front.core = self._deciding(own)
+
+    async def configure(self, config: GatewayConfig) -> None:
+        """Link to the cores of the gateways that are this one's peers now, and to no other one."""
+        ranks: dict[OwnCore | CoreLink, float] = {self._own: math.inf}
+        wanted: dict[Endpoint, CoreLink] = {}
+        gone = dict(self._others)
+        for peer in config.peers:
+            if peer.role == "gateway" and peer.name == self._name:
+                ranks[self._own] = peer.rank
+            elif peer.role == "gateway" and peer.address:
+                endpoint = Endpoint(f"tls:{peer.address}", PeerIdentity("gateway", peer.name, peer.key_hash))
+                link = gone.pop(endpoint, None)
+                if link is None:
+                    link = self._link(endpoint)
+                    link.start()
+                wanted[endpoint] = link
+                ranks[link] = peer.rank
+        self._others = wanted
+        self._ranked = sorted(ranks, key=ranks.__getitem__)
+        if self.chosen not in ranks:
+            self._use(self._own)
+        self.choose()
+        for link in gone.values():
+            await link.close()
+
+    def choose(self) -> None:
+        """Use the best core that leads."""
+        if self._others:
+            best = next((core for core in self._ranked if core.leads), self.chosen)
+            if best is not self.chosen:
+                self._use(best)
+
+    def sweep(self, now: float) -> None:
+        """Give up expired queries, and look which core leads; called several times a second."""
+        for core in self._ranked:
+            core.sweep(now)
+        self.choose()
+
+    @property
+    def flights(self) -> list[InFlightQuery]:
+        """The unanswered queries of this front."""
+        return [
+            flight for core in self._ranked for flight in self._deciding(core).flights if flight.front is self._front
+        ]
+
+    async def close(self) -> None:
+        """Close the links to other gateways."""
+        for link in self._others.values():
+            await link.close()
+
+    @staticmethod
+    def _deciding(core: OwnCore | CoreLink) -> Core | CoreLink:
+        return core.decides if isinstance(core, OwnCore) else core
+
+    def _use(self, core: OwnCore | CoreLink) -> None:
+        before, self.chosen = self.chosen, core
+        deciding = self._front.core = self._deciding(core)
+        moved = before.hand_over()
+        name = "own" if core is self._own else core.name
+        logger.info("core_chosen", core=name, queries=len(moved))
+        for flight in moved:
+            if flight.answer is not None and flight.losses <= MAX_LOSSES:
+                flight.core = deciding
+                deciding.submit(flight)

@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
@@ -28,6 +29,10 @@ APPLICATION = "numbers"
 SLO_MS = 30_000.0
 PLAN_PERIOD_S = 5.0
 START_S, READY_S = 240.0, 300.0
+#: seconds until each member has a valid certificate again once the clock was set
+CERTIFIED_S = 90.0
+#: a certificate's time from its issue, and days within which it is renewed once more than enough
+LONGEST, RENEWED_DAYS = timedelta(days=30, hours=1), 25
 
 
 @dataclass
@@ -38,6 +43,8 @@ class Found:
         late: (day, what was not at every member within the time allowed).
         plans: regular plans that were made each day.
         waits: the longest that a plan or key took to be everywhere, in seconds, by what it was.
+        certificates: ends of the certificates that each member had at the end of a day.
+        refused: what the audit log says of certificates that were refused or ended.
     """
 
     late: list[tuple[int, str]] = field(default_factory=list)
@@ -47,6 +54,8 @@ class Found:
     sent: int = 0
     slowest_s: float = 0.0
     failed: dict[tuple[int, str], int] = field(default_factory=dict)
+    certificates: dict[str, set[str]] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
 
     def took(self, what: str, seconds: float) -> None:
         self.waits[what] = max(self.waits.get(what, 0.0), seconds)
@@ -91,6 +100,7 @@ class Year:
                     load.day = step.day
                     self._live(step, load)
             found.sent, found.slowest_s, found.failed = load.sent, load.slowest_s, dict(load.failed)
+            found.refused = self._refused()
         finally:
             appliance.stop()
         return found
@@ -131,6 +141,7 @@ class Year:
         if step.week:
             self._week(step.day)
         self._plan_everywhere(step.day)
+        self._certified(step.day)
         time.sleep(max(0.0, ends - time.monotonic()))
         # A plan is due each period; the day before last saw the end of one, perhaps.
         self.found.plans[step.day] = self._newest() - before
@@ -153,6 +164,7 @@ class Year:
         load.resume()
         time.sleep(max(self.seconds, 2 * PLAN_PERIOD_S))
         self._plan_everywhere(load.day)
+        self._certified(load.day)
         self._clock.move_to(right)
 
     def _newest(self) -> int:
@@ -169,6 +181,38 @@ class Year:
     def _plan_everywhere(self, day: int) -> None:
         newest = self._newest()
         self._soon(day, "plan", lambda: self._held() >= newest)
+
+    def _certified(self, day: int) -> None:
+        """Every member has a certificate that is valid by the control plane's clock, or soon gets one."""
+        try:
+            eventually(self._valid, CERTIFIED_S, every=0.5, why="valid certificates")
+        except TimeoutError:
+            self.found.late.append((day, "a member's certificate: never valid"))
+
+    def _valid(self) -> bool:
+        now = datetime.fromtimestamp(time.time() + self._clock.offset, UTC)
+        with self._rest() as rest:
+            answers = [expect(rest.get(f"/{kind}/"), f"reading {kind}", 200).json() for kind in ("nodes", "gateways")]
+        members = [member for answer in answers for member in answer["results"]]
+        for member in members:
+            certificate = member["certificate"]
+            if certificate is None or certificate["lapsed"]:
+                return False
+            if not now < datetime.fromisoformat(certificate["until"]) <= now + LONGEST:
+                return False
+        for member in members:
+            self.found.certificates.setdefault(member["name"], set()).add(member["certificate"]["until"])
+        return len(members) == 2
+
+    def _refused(self) -> list[str]:
+        """What the audit log says of certificates beyond their issue."""
+        with self._rest() as rest:
+            entries = []
+            for kind in ("node", "gateway"):
+                answer = expect(rest.get("/audit/", params={"kind": kind}), "reading the audit log", 200)
+                entries += answer.json()["results"]
+        wrong = ("refused a certificate", "certificate ended")
+        return [f"{each['ref']}: {each['action']}: {each['after']}" for each in entries if each["action"] in wrong]
 
     def _soon(self, day: int, what: str, holds) -> None:
         started = time.monotonic()
@@ -211,6 +255,9 @@ def complaints(found: Found, days: int) -> list[str]:
     """What does not hold, each in a line; empty: all does."""
     lines = [f"day {day}: {count} queries failed: {how}" for (day, how), count in sorted(found.failed.items())]
     lines += [f"day {day}: {what}" for day, what in found.late]
+    lines += found.refused
+    if days > RENEWED_DAYS and min(map(len, found.certificates.values()), default=0) < days // RENEWED_DAYS:
+        lines.append(f"certificates were not renewed: {found.certificates}")
     lines += [
         f"{one.name} grew by {one.grown:.1f} MiB from day {_flat_from(days)} on, at most {one.allowed:.1f} are allowed"
         for one in sizes.growths(found.samples, _flat_from(days))
@@ -234,6 +281,9 @@ def page(found: Found, days: int, seconds: float) -> str:
     parts = [
         f"{days} days of {seconds:g} s; {found.sent} queries, {sum(found.failed.values())} failed; "
         f"slowest {found.slowest_s:.2f} s. {sum(found.plans.values())} plans. Longest until at every member: {waits}.",
+        "Certificates at days' ends: "
+        + "; ".join(f"{name}: {len(ends)} different ones" for name, ends in sorted(found.certificates.items()))
+        + f"; {len(found.refused)} refused or ended.",
         markdown(sizes.table(found.samples)),
         *([f"From day {_flat_from(days)} on:", markdown(grown)] if grown else []),
         "holds" if not wrong else "**does not hold**:\n\n" + "\n".join(f"- {line}" for line in wrong),

@@ -28,19 +28,26 @@ logger = log.get("members")
 
 #: requests of one connection at once, and each second after it
 BURST, PER_SECOND = 5.0, 1 / 60
-#: refusals of one member that the audit log shows at once, and each second after it
-SHOWN, SHOWN_PER_SECOND = 5.0, 1 / 3600
+#: refusals of one member that the audit log shows, and keys that it may have, at once and each second after it. A key
+#: is lost with a disk, and all other members are told of the next one
+SHOWN, KEYS, PER_MEMBER_SECOND = 5.0, 5.0, 1 / 3600
+#: characters of a reason, which may quote what a request says
+_REASON = 500
 #: seconds between two prompts of one member to renew
 PROMPT_EVERY_S = 60.0
 #: a certificate that ends later was issued before the clock was set back
 _LATEST = VALIDITY + timedelta(hours=1)
 
-#: which refusals the audit log shows, by member
-_shown: dict[tuple[type, int], Bucket] = {}
+#: by member, whose id another database may give again: refusals that the audit log shows, and keys
+_shown: dict[tuple[type, int, datetime], Bucket] = {}
+_keys: dict[tuple[type, int, datetime], Bucket] = {}
 
 
-def issue(member: Node | Gateway, request: str, peer: Peer) -> IssuedCertificate:
+def issue(member: Node | Gateway, request: str, peer: Peer, channel: str) -> IssuedCertificate:
     """Answer an approved member's request; an empty one takes it off the other members' peers.
+
+    Args:
+        channel: of the connection that asks; where another one is the member meanwhile, nothing is issued.
 
     Raises:
         DatabaseError: nothing was issued.
@@ -48,17 +55,24 @@ def issue(member: Node | Gateway, request: str, peer: Peer) -> IssuedCertificate
     kind = _kind(member)
     with origins.acting(f"{kind} {member.name}", "its certificate request", peer.address):
         try:
-            return _issue(member, kind, request)
+            return _issue(member, kind, request, channel)
         except CertificateError as error:
-            logger.warning("certificate_refused", kind=kind, name=member.name, reason=str(error))
-            if _shown.setdefault((type(member), member.pk), Bucket(SHOWN, SHOWN_PER_SECOND)).takes(clock.steady()):
-                record("refused a certificate", kind, member.name, after={"reason": str(error)})
-            return IssuedCertificate(refused=str(error))
+            reason = str(error)[:_REASON]
+            logger.warning("certificate_refused", kind=kind, name=member.name, reason=reason)
+            if _takes(_shown, member, SHOWN):
+                record("refused a certificate", kind, member.name, after={"reason": reason})
+            return IssuedCertificate(refused=reason)
+
+
+def _takes(buckets: dict[tuple[type, int, datetime], Bucket], member: Node | Gateway, burst: float) -> bool:
+    key = (type(member), member.pk, member.created)
+    return buckets.setdefault(key, Bucket(burst, PER_MEMBER_SECOND)).takes(clock.steady())
 
 
 @transaction.atomic
-def _issue(member: Node | Gateway, kind: str, request: str) -> IssuedCertificate:
-    rows = type(member).objects.filter(pk=member.pk)
+def _issue(member: Node | Gateway, kind: str, request: str, channel: str) -> IssuedCertificate:
+    # Without a channel the member was written off, and its next message brings it back.
+    rows = type(member).objects.filter(pk=member.pk, channel__in=("", channel))
     if not request:
         # A member of an earlier release.
         rows.exclude(key_hash="").update(key_hash="", certificate_until=None, certificate_issuer="")
@@ -66,7 +80,7 @@ def _issue(member: Node | Gateway, kind: str, request: str) -> IssuedCertificate
     issuer = authority.locked()
     row = rows.select_for_update().filter(state=Member.State.APPROVED).first()
     if row is None:
-        raise CertificateError(f"{kind} {member.name!r} is not approved")
+        raise CertificateError(f"{kind} {member.name!r} is not approved, or another connection is the member now")
     issued = issuer.issue(request, kind, member.name, timezone.now())
     if holder := _holder(issued.key_hash, row):
         raise CertificateError(
@@ -74,6 +88,8 @@ def _issue(member: Node | Gateway, kind: str, request: str) -> IssuedCertificate
             "NEREUS_HOME/members, and start it again"
         )
     if issued.key_hash != row.key_hash:
+        if not _takes(_keys, member, KEYS):
+            raise CertificateError("certificate request refused: another key each time; the next one in an hour")
         record("certified", kind, row.name, {"key": row.key_hash}, {"key": issued.key_hash})
     rows.update(
         key_hash=issued.key_hash,

@@ -272,7 +272,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
         if not self.requests.takes(time.monotonic()):
             await self.say(control.IssuedCertificate(refused="too many certificate requests; the next one in a minute"))
             return
-        await self.say(await in_thread(certificates.issue)(self.member, request, self.peer))
+        await self.say(await in_thread(certificates.issue)(self.member, request, self.peer, self.channel_name))
 
     def _standing(self, row: standing.Row | None) -> Standing:
         return standing.standing(row, self.channel_name, self.claims)
@@ -292,7 +292,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
         elif now is Standing.APPROVED and not self.approved:
             self.standing, self.claims = now, False
             request = self.join_message.certificate_request
-            issued = await in_thread(certificates.issue)(self.member, request, self.peer)
+            issued = await in_thread(certificates.issue)(self.member, request, self.peer, self.channel_name)
             credential = await in_thread(admission.issue_credential)(self.member, self.peer)
             await self.say(control.Joined(member=self.member.pk, credential=credential, issued=issued))
             await self.admitted()

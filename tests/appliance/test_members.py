@@ -11,6 +11,9 @@ import httpx
 import redis
 
 from tests.running import ROOT, eventually, v2_request
+from tests.transport.worlds import handshake
+from workers.protocol import control
+from workers.transport.identity import client_context, server_context
 
 
 def test_keys_and_plans_arrive_after_redis_was_emptied(appliance):
@@ -58,3 +61,42 @@ def test_members_come_back_though_their_credentials_and_the_join_token_were_rota
     eventually(lambda: links() == ["up", "up"], why="both are linked again")
     refused = {line["member"] for line in appliance.events("credential_refused")}
     assert refused == {"box", "box-gateway"}, "they had to join anew"
+
+
+def test_the_authority_of_members_certificates_is_replaced_while_queries_go_on(appliance):
+    files = {name: appliance.home / "members" / f"{name}.pem" for name in ("node-box", "gateway-box-gateway")}
+    with appliance.rest() as client:
+        keys = {
+            f"{kind}-{member['name']}": member["certificate"]["key"]
+            for kind in ("node", "gateway")
+            for member in client.get(f"/{kind}s/").json()["results"]
+        }
+    assert set(keys) == set(files)
+    assert all(file.stat().st_mode & 0o777 == 0o600 for file in files.values())
+
+    def listed() -> set[str]:
+        config = (appliance.home / "members" / "gateway-box-gateway-config.json").read_bytes()
+        return {peer.key_hash for peer in control.decode_to_gateway(config).peers}
+
+    eventually(lambda: listed() == set(keys.values()), why="both members are the gateway's peers")
+    before = {name: file.read_bytes() for name, file in files.items()}
+    subprocess.run(
+        [sys.executable, "manage.py", "rotate", "members-authority"],
+        cwd=ROOT,
+        env=appliance.environment,
+        check=True,
+        capture_output=True,
+    )
+
+    def renewed() -> bool:
+        now = {name: file.read_bytes() for name, file in files.items()}
+        for server in (before["node-box"], now["node-box"]):
+            for client in (before["gateway-box-gateway"], now["gateway-box-gateway"]):
+                node, gateway = handshake(server_context(server), client_context(client))
+                assert (node.key_hash, gateway.key_hash) == (keys["node-box"], keys["gateway-box-gateway"])
+        with appliance.inference() as client:
+            assert client.post("/v2/models/tiny/infer", json=v2_request()).status_code == 200
+        return all(now[name] != before[name] for name in files)
+
+    eventually(renewed, why="certificates of the next authority")
+    assert listed() == set(keys.values())

@@ -16,6 +16,7 @@ from registry.errors import Conflict
 from registry.models import Gateway, Node
 from scheduler.control import upkeep
 from scheduler.members import certificates, push
+from scheduler.members.peers import Peer
 from tests.control.connections import Connection, token
 from tests.control.linked import cluster, until
 from tests.control.world import listening, seen
@@ -179,6 +180,30 @@ async def test_requests_are_answered_now_and_then_and_refusals_do_not_fill_the_a
     assert sum("too many" in refused for refused in refusals) == 12 - certificates.BURST
     assert len(await objects(shown)("refused a certificate")) <= certificates.SHOWN
     await connection.leave()
+
+
+async def test_a_connection_that_was_replaced_gets_no_certificate(tmp_path):
+    old, new = (MemberIdentity(tmp_path / name, "node", "box") for name in ("old", "new"))
+    connection = await joined("box", await token(), "node", old)
+    await objects(Node.objects.update)(channel="another")
+    row = await objects(Node.objects.get)()
+    answer = await objects(certificates.issue)(row, new.request(), Peer(), "not the member's")
+    assert "another connection is the member now" in answer.refused
+    assert (await objects(Node.objects.get)()).key_hash == old.key_hash
+    await connection.leave()
+
+
+async def test_a_member_may_have_another_key_now_and_then(tmp_path):
+    secret, answers = await token(), []
+    for number in range(8):
+        await objects(Node.objects.update)(credential_hash="")
+        connection = Connection("node", secret)
+        identity = MemberIdentity(tmp_path / str(number), "node", "box")
+        answers.append((await connection.join("box", certificate_request=identity.request())).issued)
+        await connection.leave()
+    assert [bool(answer.certificate) for answer in answers] == [True] * 5 + [False] * 3
+    assert "another key each time" in answers[-1].refused
+    assert len(await objects(shown)("certified")) == 5
 
 
 async def test_a_member_that_waits_gets_no_certificate_before_it_is_approved(tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-TARGETS = ["v2_json", "tensors", "http1", "http2", "control"]
+TARGETS = ["v2_json", "tensors", "http1", "http2", "control", "certificate_requests"]
 
 
 def fuzz(target: str, runs: int, folder: Path) -> None:

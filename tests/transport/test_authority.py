@@ -142,6 +142,9 @@ def test_any_name_travels(name):
 def test_any_clock_issues(year):
     now = datetime.datetime(year, 12, 31, tzinfo=datetime.UTC)
     assert CLUSTER.issue(GOOD, "node", "a", now).until
+    if 1950 < year < 9999:
+        first = now.replace(month=1, day=1)
+        assert CLUSTER.issue(GOOD, "node", "a", first).until == first + 30 * DAY
 
 
 def test_members_of_two_successive_authorities_accept_each_other_all_along(tmp_path):

@@ -31,7 +31,7 @@ from .identity import UNREADABLE, VALIDITY, key_hash, member_of, member_uri
 #: a certificate begins earlier than its issue, for members whose clocks are behind
 SKEW = datetime.timedelta(days=1)
 #: earliest and latest issue that certificates can express, with their validity
-_EARLIEST = datetime.datetime(1970, 1, 2, tzinfo=datetime.UTC)
+_EARLIEST = datetime.datetime(1950, 1, 3, tzinfo=datetime.UTC)
 _LATEST = datetime.datetime(9999, 11, 1, tzinfo=datetime.UTC)
 
 

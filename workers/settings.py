@@ -308,6 +308,10 @@ class Settings:
         """Where gateway ``number`` (from 1) of several keeps its totals, for as long as the appliance runs."""
         return self.socket_folder / f"gateway-{number}.totals"
 
+    def link_status(self, kind: str) -> Path:
+        """Where a member of this box (``node``, ``gateway``) keeps how its link is, for the supervisor."""
+        return self.socket_folder / f"{kind}.link"
+
     def heartbeat(self, service: str) -> Path:
         """A file that a service touches each time that it did something."""
         return self.socket_folder / f"{service}.heartbeat"

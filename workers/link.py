@@ -11,7 +11,7 @@ import contextlib
 import random
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -21,6 +21,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from . import disk, log
+from .control_trust import TrustError
 from .outbox import Outbox
 from .protocol import control
 from .settings import JOIN_TOKEN_FILE
@@ -89,6 +90,10 @@ class Membership:
     status_file: Path | None = None
 
 
+async def _no_context() -> None:
+    """Of a control plane that is asked without TLS."""
+
+
 class MemberLink:
     """A member's connection, for as long as :meth:`run` runs.
 
@@ -97,7 +102,8 @@ class MemberLink:
         on_message: called with each understood message except Joined and Pending; an exception is logged.
         on_up: called once admitted (after each reconnect too).
         on_down: called when an admitted connection ends.
-        context: whom to trust, asked at each connection; None where the URL uses no TLS.
+        context: whom to trust, asked at each connection; None where the URL uses no TLS. Raises TrustError where the
+            control plane is not the one that it should be.
     """
 
     def __init__(
@@ -109,7 +115,7 @@ class MemberLink:
         on_up: Callable[[], None] = lambda: None,
         on_down: Callable[[], None] = lambda: None,
         timing: LinkTiming | None = None,
-        context: Callable[[], ssl.SSLContext | None] = lambda: None,
+        context: Callable[[], Awaitable[ssl.SSLContext | None]] = _no_context,
     ):
         kind, self._control_url = membership.kind, membership.control_url
         self._decode = _DECODERS[kind]
@@ -129,7 +135,7 @@ class MemberLink:
         self.up = False
         """admitted and connected"""
         self.state = "connecting"
-        """``connecting``, ``pending``, ``up``, ``down``, ``unauthorized``, ``version``, ``replaced``"""
+        """``connecting``, ``pending``, ``up``, ``down``, ``untrusted``, ``unauthorized``, ``version``, ``replaced``"""
         self.detail = ""
         """why the link is not up, in words"""
         self._elsewhere = ""
@@ -190,9 +196,14 @@ class MemberLink:
         """One connection from connect to close; True when it was admitted."""
         timing = self._timing
         try:
+            # Before anything of ours is sent.
+            context = await self._context()
+        except TrustError as error:
+            raise _Refused("untrusted", str(error)) from error
+        try:
             async with connect(
                 self._url,
-                ssl=self._context(),
+                ssl=context,
                 additional_headers={"Authorization": f"Bearer {token}"},
                 open_timeout=timing.connect,
                 close_timeout=1.0,

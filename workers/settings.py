@@ -97,6 +97,10 @@ class Settings:
     (``NEREUS_EXECUTORS``): ``auto`` is ``0.0.0.0:8100`` where this box is part of a cluster; ``off`` nowhere."""
     control_url: str
     """Where nodes and gateways find the control plane (``NEREUS_CONTROL_URL``); default: the console's address."""
+    control_fingerprint: str
+    """SHA-256 fingerprint of the authority behind the control plane's certificate, as ``manage.py join-command`` prints
+    it (``NEREUS_CONTROL_FINGERPRINT``): a member fetches that authority once, trusts it alone, and sends nothing
+    before; empty: it trusts those of ``NEREUS_CA_FILE`` or the system."""
     tls: str
     """Where the gateway and the console use TLS (``NEREUS_TLS``): ``auto`` beyond loopback, and everywhere with a
     certificate of yours; ``on`` everywhere; ``off`` nowhere, for networks that encrypt by themselves."""
@@ -208,6 +212,7 @@ class Settings:
             core=read.cluster_address("CORE", 8002, clustered),
             executors=read.cluster_address("EXECUTORS", 8100, clustered),
             control_url=control_url,
+            control_fingerprint=read.fingerprint("CONTROL_FINGERPRINT", control_url),
             tls=tls,
             tls_cert=tls_cert,
             tls_key=tls_key,
@@ -283,10 +288,11 @@ class Settings:
 
     @property
     def host_names(self) -> tuple[str, ...]:
-        """Names under which operators expect this box: public URL, allowed hosts, addresses to listen on."""
+        """Names under which this box is expected: public URL, its address, allowed hosts, addresses to listen on."""
         public = urlsplit(self.public_url).hostname
         listening = (self.console.host, self.http.host, self.grpc.host)
-        return (*([public] if public else ()), *self.allowed_hosts, *listening)
+        others = [name for name in (public, self.address) if name]
+        return (*others, *self.allowed_hosts, *listening)
 
     @property
     def gateway_core_socket(self) -> Path:

@@ -20,6 +20,7 @@ _PATIENCE_S = 5.0
 _WHY = {
     "pending": "waits for approval at {url}",
     "down": "cannot reach {url}, and tries again",
+    "untrusted": "does not trust {url}",
     "connecting": "has not reached {url} yet",
 }
 

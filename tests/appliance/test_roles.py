@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import socket
 import subprocess
 import sys
@@ -110,19 +111,36 @@ def test_a_whole_box_finds_executors_in_the_way_of_another_port(tmp_path):
         check_ports(tight, 0.0, roles.parse("node"))
 
 
+def join_command(control: RunningAppliance, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "manage.py", "join-command", *arguments],
+        cwd=ROOT,
+        env=control.environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 @pytest.fixture(scope="module")
 def boxes(tmp_path_factory):
     """Homes of the three roles, on one machine, side by side."""
     folder = tmp_path_factory.mktemp("roles")
-    control = RunningAppliance(folder / "control", "--only", "control", environment={"NEREUS_PLAN_PERIOD_S": "5"})
-    members = {"NEREUS_CONTROL_URL": control.console}
-    gateway = RunningAppliance(folder / "gateway", "--only", "gateway", environment=members)
-    node = RunningAppliance(folder / "node", "--only", "node", environment=members)
+    environment = {"NEREUS_PLAN_PERIOD_S": "5", "NEREUS_TLS": "on"}
+    control = RunningAppliance(folder / "control", "--only", "control", environment=environment)
+    gateway = RunningAppliance(folder / "gateway", "--only", "gateway")
+    node = RunningAppliance(folder / "node", "--only", "node")
     running = [control, gateway, node]
     try:
         control.start()
-        for member in (gateway, node):
-            member.environment["NEREUS_JOIN_TOKEN"] = control.credentials["join_token"]
+        for role, member in (("gateway", gateway), ("node", node)):
+            line = join_command(control, "--role", role, "--control", control.console).splitlines()[-1]
+            *assignments, make, verb, chosen = shlex.split(line)
+            assert (make, verb, chosen) == ("make", "run", f"ROLE={role}")
+            member.environment.update(one.split("=", 1) for one in assignments)
             member.start()
         yield running
     finally:
@@ -160,10 +178,65 @@ def test_a_role_makes_and_says_what_it_needs_and_nothing_else(boxes):
     for member in (gateway, node):
         made = {path.name for path in member.home.iterdir()}
         assert made <= {"lock", "logs", "members", "run", "cache"}, "no secrets, no database, no certificates"
-    assert {path.name for path in control.home.iterdir()}.isdisjoint({"members", "cache", "tls"})
+    assert {path.name for path in control.home.iterdir()}.isdisjoint({"members", "cache"})
     refused = RunningAppliance(gateway.home, "--only", "node", environment=gateway.environment)
     with pytest.raises(RuntimeError, match="roles that share a home run in one process"):
         refused.start()
+
+
+def test_members_join_by_the_line_of_join_command_which_works_once(boxes):
+    control, gateway, node = boxes
+    with control.rest() as client:
+        tokens = client.get("/join-tokens/").json()["results"]
+    made = {token["kind"]: token for token in tokens if token["name"].startswith("join-")}
+    assert {kind: (token["uses"], token["used"]) for kind, token in made.items()} == {"node": (1, 1), "gateway": (1, 1)}
+    for member in (gateway, node):
+        assert (member.home / "members" / "control-authority.pem").exists()
+        assert not member.events("link_refused")
+    other = RunningAppliance(
+        node.home.parent / "other",
+        "--only",
+        "node",
+        environment={
+            name: node.environment[name]
+            for name in ("NEREUS_CONTROL_URL", "NEREUS_CONTROL_FINGERPRINT", "NEREUS_JOIN_TOKEN")
+        }
+        | {"NEREUS_NODE_NAME": "other"},
+    )
+    try:
+        other.start()
+        other.wait_for(f"Node other is not admitted by {control.console}")
+    finally:
+        other.stop()
+
+
+def test_join_command_explains_what_it_cannot_do(boxes):
+    control, *_ = boxes
+
+    def refused(*arguments: str, **variables: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "manage.py", "join-command", *arguments],
+            cwd=ROOT,
+            env=control.environment | variables,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode != 0 and "Traceback" not in done.stderr, done.stderr
+        return done.stderr
+
+    port = control.console.rpartition(":")[2]
+    said = refused("--role", "node")
+    assert f"NEREUS_CONSOLE=127.0.0.1:{port}: other boxes cannot reach this console" in said
+    assert f"NEREUS_CONSOLE=0.0.0.0:{port}" in said and "--control URL" in said
+    assert "from 1m to 30d" in refused("--role", "node", "--ttl", "0h")
+    assert "invalid choice: 'control'" in refused("--role", "control")
+    assert "must be http(s)://HOST" in refused("--role", "node", "--control", "https://box/console")
+    assert "must be https://" in refused("--role", "node", "--control", "http://10.0.0.5:8080")
+    assert "no appliance has run" in refused("--role", "node", NEREUS_HOME=str(control.home.parent / "none"))
+    wrong = join_command(control, "--role", "node", "--control", f"https://127.1:{port}", "--ttl", "2m")
+    assert "Warning: the other box will not trust" in wrong and "NEREUS_ALLOWED_HOSTS" in wrong
 
 
 def test_a_role_that_stops_leaves_the_others_alone(boxes):

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from .. import disk, log, machine
+from .. import control_trust, disk, log, machine
 from ..link import LinkTiming, MemberLink, Membership
 from ..protocol import control, frames
 from ..protocol.specs import DeviceInfo, DeviceState, DeviceStats
 from ..settings import Settings
-from ..tls import client_context
+from ..tls import client_context, control_context
 from . import devices
 from .backoff import RestartTiming
 from .cache import FetchError, ModelCache
@@ -80,7 +80,7 @@ class NodeDaemon:
             on_message=self._ordered,
             on_up=self._link_up,
             timing=link_timing,
-            context=lambda: client_context(settings, settings.control_url),
+            context=lambda: control_context(settings),
         )
         self.cache = ModelCache(
             settings.model_cache,
@@ -135,6 +135,7 @@ class NodeDaemon:
                 running.create_task(self._tick(), name="stats")
                 running.create_task(self._look_for_devices(running), name="devices")
                 running.create_task(self._verify_files(), name="verify")
+                running.create_task(control_trust.follow(self._settings), name="trust")
         finally:
             await self.jobs.close()
             for placement in self._rollouts.values():

@@ -121,7 +121,9 @@ class Settings:
     """Who may read `/metrics` and all of `/health` without a key (``NEREUS_METRICS_FROM``), at gateway, node and
     console: addresses or networks, comma separated. Others get one word of `/health`."""
     cpu_devices: str
-    """How CPU cores become devices (``NEREUS_CPU_DEVICES``): ``auto``, ``none``, ``2x1`` or ``0-1;2,3``."""
+    """How CPU cores become devices (``NEREUS_CPU_DEVICES``): ``auto`` (all usable cores, in equal devices of 1, 2, 4 or
+    8 that span no two NUMA nodes; beside a control plane or gateway, a box with more than four cores leaves one to
+    them), ``none``, ``2x1`` or ``0-1;2,3``."""
     device_memory_share: float
     """Share of main memory that this box's CPU devices may take together (``NEREUS_DEVICE_MEMORY_SHARE``); each
     device's part is a limit that its process cannot exceed."""

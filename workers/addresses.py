@@ -15,7 +15,7 @@ class Address(msgspec.Struct, frozen=True):
     tls: bool = False
 
     def __str__(self) -> str:
-        return f"{_bracketed(self.host)}:{self.port}"
+        return f"{bracketed(self.host)}:{self.port}"
 
     @property
     def url(self) -> str:
@@ -31,7 +31,7 @@ class Address(msgspec.Struct, frozen=True):
     def local(self) -> str:
         """HOST:PORT for clients on this box (a wildcard host becomes loopback)."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
-        return f"{_bracketed(host)}:{self.port}"
+        return f"{bracketed(host)}:{self.port}"
 
 
 def is_loopback(host: str) -> bool:
@@ -42,5 +42,6 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def _bracketed(host: str) -> str:
+def bracketed(host: str) -> str:
+    """A host as it stands in front of a port."""
     return f"[{host}]" if ":" in host else host

@@ -91,6 +91,11 @@ class OwnCertificate:
             self._issue_server(wanted, now)
         return True
 
+    def shown_authority(self) -> bytes:
+        """The authority's certificate, and the same by the authority before it, as PEM; empty before it is made."""
+        authority = disk.read(self.authority_file)
+        return b"" if authority is None else authority + (disk.read(self._cross_file) or b"")
+
     def rotate(self, names: Iterable[str], authority: bool = False) -> None:
         """Replace the server certificate with its key; servers use the new one within 10 s.
 
@@ -234,6 +239,31 @@ def box_names() -> list[str]:
             if not address.is_link_local:
                 names.append(str(address))
     return names
+
+
+def top_of_chain(chain: bytes, more: bytes = b"") -> bytes:
+    """The certificate that signs itself and stands above a server's chain (PEM); empty where it is not there.
+
+    Args:
+        chain: the server's certificate, then those above it.
+        more: authorities that may be above the chain.
+
+    Raises:
+        CertificateError: they are not certificates.
+    """
+    try:
+        top, *others = x509.load_pem_x509_certificates(chain)
+        others += x509.load_pem_x509_certificates(more) if more else []
+    except ValueError as error:
+        raise CertificateError(f"the certificate's chain cannot be read: {error}") from None
+    while not _issued_by(top, _public(top)):
+        issuer = next((one for one in others if _issued_by(top, _public(one))), None)
+        if issuer is None:
+            return b""
+        # Each is used once, so that authorities that certify each other end the search.
+        others.remove(issuer)
+        top = issuer
+    return _public(top)
 
 
 def names_of(certificate: x509.Certificate) -> list[str]:

@@ -177,6 +177,16 @@ class Reader:
             )
         return url
 
+    def fingerprint(self, name: str, url: str) -> str:
+        """A SHA-256 fingerprint as 64 lower-case digits, for a server that uses TLS; empty where it is not set."""
+        value = self.text(name, "").lower().removeprefix("sha256:").replace(":", "")
+        if value and not re.fullmatch("[0-9a-f]{64}", value):
+            self.wrong(name, "sha256: and 64 hexadecimal digits")
+            return ""
+        if value and not url.startswith("https://"):
+            self.wrong(name, "empty where NEREUS_CONTROL_URL is not https://, since nothing verifies it there")
+        return value
+
     def public_url(self) -> str:
         url = self.url("PUBLIC_URL", "", ("http", "https"))
         try:

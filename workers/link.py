@@ -10,7 +10,7 @@ import asyncio
 import random
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -20,6 +20,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from . import disk, log
+from .control_trust import TrustError
 from .outbox import Outbox
 from .protocol import control
 from .settings import JOIN_TOKEN_FILE
@@ -87,6 +88,11 @@ class Membership:
     control_url: str
     home: Path
     join_token: str
+    status_file: Path | None = None
+
+
+async def _no_context() -> None:
+    """Of a control plane that is asked without TLS."""
 
 
 class MemberLink:
@@ -98,7 +104,8 @@ class MemberLink:
             logged.
         on_up: called once admitted (after each reconnect too).
         on_down: called when an admitted connection ends.
-        context: whom to trust, asked at each connection; None where the URL uses no TLS.
+        context: whom to trust, asked at each connection; None where the URL uses no TLS. Raises TrustError where the
+            control plane is not the one that it should be.
         identity: the member's key and certificate, kept up to date; None: it has none.
     """
 
@@ -111,13 +118,14 @@ class MemberLink:
         on_up: Callable[[], None] = lambda: None,
         on_down: Callable[[], None] = lambda: None,
         timing: LinkTiming | None = None,
-        context: Callable[[], ssl.SSLContext | None] = lambda: None,
+        context: Callable[[], Awaitable[ssl.SSLContext | None]] = _no_context,
         identity: MemberIdentity | None = None,
     ):
         kind, self._control_url = membership.kind, membership.control_url
         self._decode = _DECODERS[kind]
         self._url = "ws" + self._control_url.removeprefix("http") + f"/ws/{kind}/"
         self._file = membership.home / "members" / f"{kind}-{disk.safe_name(membership.name)}.json"
+        self._status_file = membership.status_file
         self._given_join_token, self._own_join_token = membership.join_token, membership.home / JOIN_TOKEN_FILE
         self._renewal = Renewal(identity, self.send) if identity is not None else None
         self._join = join
@@ -132,7 +140,7 @@ class MemberLink:
         self.up = False
         """admitted and connected"""
         self.state = "connecting"
-        """``connecting``, ``pending``, ``up``, ``down``, ``unauthorized``, ``version``, ``replaced``"""
+        """``connecting``, ``pending``, ``up``, ``down``, ``untrusted``, ``unauthorized``, ``version``, ``replaced``"""
         self.detail = ""
         """why the link is not up, in words"""
         self._elsewhere = ""
@@ -193,9 +201,14 @@ class MemberLink:
         """One connection from connect to close; True when it was admitted."""
         timing = self._timing
         try:
+            # Before anything of ours is sent.
+            context = await self._context()
+        except TrustError as error:
+            raise _Refused("untrusted", str(error)) from error
+        try:
             async with connect(
                 self._url,
-                ssl=self._context(),
+                ssl=context,
                 additional_headers={"Authorization": f"Bearer {token}"},
                 open_timeout=timing.connect,
                 close_timeout=1.0,
@@ -368,7 +381,10 @@ class MemberLink:
                 f"the credential on disk is for {self._elsewhere}, and NEREUS_CONTROL_URL is {self._control_url}: "
                 "set NEREUS_JOIN_TOKEN to join there"
             )
-        return "NEREUS_JOIN_TOKEN is not set, and no credential is on disk"
+        return (
+            "NEREUS_JOIN_TOKEN is not set, and no credential is on disk: manage.py join-command on the control plane's "
+            "box makes a token"
+        )
 
     def _try_other_token(self, refused: _Refused, token: str | None) -> bool:
         """After a refusal: whether there is another token that is worth a try at once."""
@@ -396,6 +412,11 @@ class MemberLink:
 
     def _set_state(self, state: str, detail: str) -> None:
         self.state, self.detail = state, detail
+        if self._status_file is not None:
+            try:
+                self._status_file.write_text(f"{state}\n{detail}")
+            except OSError as error:
+                self._log.warning("link_status_not_stored", path=str(self._status_file), reason=str(error))
 
     def _load(self) -> Credential | None:
         try:

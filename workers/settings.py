@@ -97,6 +97,10 @@ class Settings:
     (``NEREUS_EXECUTORS``): ``auto`` is ``0.0.0.0:8100`` where this box is part of a cluster; ``off`` nowhere."""
     control_url: str
     """Where nodes and gateways find the control plane (``NEREUS_CONTROL_URL``); default: the console's address."""
+    control_fingerprint: str
+    """SHA-256 fingerprint of the authority behind the control plane's certificate, as ``manage.py join-command`` prints
+    it (``NEREUS_CONTROL_FINGERPRINT``): a member fetches that authority once, trusts it alone, and sends nothing
+    before; empty: it trusts those of ``NEREUS_CA_FILE`` or the system."""
     tls: str
     """Where the gateway and the console use TLS (``NEREUS_TLS``): ``auto`` beyond loopback, and everywhere with a
     certificate of yours; ``on`` everywhere; ``off`` nowhere, for networks that encrypt by themselves."""
@@ -117,7 +121,9 @@ class Settings:
     """Who may read `/metrics` and all of `/health` without a key (``NEREUS_METRICS_FROM``), at gateway, node and
     console: addresses or networks, comma separated. Others get one word of `/health`."""
     cpu_devices: str
-    """How CPU cores become devices (``NEREUS_CPU_DEVICES``): ``auto``, ``none``, ``2x1`` or ``0-1;2,3``."""
+    """How CPU cores become devices (``NEREUS_CPU_DEVICES``): ``auto`` (all usable cores, in equal devices of 1, 2, 4 or
+    8 that span no two NUMA nodes; beside a control plane or gateway, a box with more than four cores leaves one to
+    them), ``none``, ``2x1`` or ``0-1;2,3``."""
     device_memory_share: float
     """Share of main memory that this box's CPU devices may take together (``NEREUS_DEVICE_MEMORY_SHARE``); each
     device's part is a limit that its process cannot exceed."""
@@ -208,6 +214,7 @@ class Settings:
             core=read.cluster_address("CORE", 8002, clustered),
             executors=read.cluster_address("EXECUTORS", 8100, clustered),
             control_url=control_url,
+            control_fingerprint=read.fingerprint("CONTROL_FINGERPRINT", control_url),
             tls=tls,
             tls_cert=tls_cert,
             tls_key=tls_key,
@@ -283,10 +290,11 @@ class Settings:
 
     @property
     def host_names(self) -> tuple[str, ...]:
-        """Names under which operators expect this box: public URL, allowed hosts, addresses to listen on."""
+        """Names under which this box is expected: public URL, its address, allowed hosts, addresses to listen on."""
         public = urlsplit(self.public_url).hostname
         listening = (self.console.host, self.http.host, self.grpc.host)
-        return (*([public] if public else ()), *self.allowed_hosts, *listening)
+        others = [name for name in (public, self.address) if name]
+        return (*others, *self.allowed_hosts, *listening)
 
     @property
     def gateway_core_socket(self) -> Path:
@@ -307,6 +315,10 @@ class Settings:
     def gateway_totals(self, number: int) -> Path:
         """Where gateway ``number`` (from 1) of several keeps its totals, for as long as the appliance runs."""
         return self.socket_folder / f"gateway-{number}.totals"
+
+    def link_status(self, kind: str) -> Path:
+        """Where a member of this box (``node``, ``gateway``) keeps how its link is, for the supervisor."""
+        return self.socket_folder / f"{kind}.link"
 
     def heartbeat(self, service: str) -> Path:
         """A file that a service touches each time that it did something."""

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from . import log
-from .certificates import CertificateError, OwnCertificate, box_names
+from . import control_trust, log
+from .certificates import CertificateError, OwnCertificate, box_names, top_of_chain
 from .settings import Settings
 
 #: seconds between two looks at the certificate's files
@@ -88,6 +88,17 @@ def rotate_own(settings: Settings, authority: bool) -> None:
     own(settings).rotate([*settings.host_names, *box_names()], authority)
 
 
+def shown_authority(settings: Settings) -> bytes:
+    """The authority by which others trust this box's servers (PEM), then by which earlier one it is certified.
+
+    Empty where there is no certificate, and where a certificate of yours comes without its authority.
+    """
+    if settings.tls_cert is None:
+        return own(settings).shown_authority()
+    ca_file = settings.ca_file.read_bytes() if settings.ca_file is not None else b""
+    return top_of_chain(settings.tls_cert.read_bytes(), ca_file)
+
+
 def prepare(settings: Settings) -> None:
     """Make the own certificate if one is needed, and check that the one in use can be used.
 
@@ -116,9 +127,22 @@ def client_context(settings: Settings, url: str) -> ssl.SSLContext | None:
     parts = urlsplit(url)
     if parts.scheme not in ("https", "wss"):
         return None
+    if settings.control_fingerprint:
+        return control_trust.context(settings)
     if settings.console.tls and parts.netloc == settings.console.local:
         return _own_console(settings)
     return ssl.create_default_context(cafile=settings.ca_file)
+
+
+async def control_context(settings: Settings) -> ssl.SSLContext | None:
+    """Whom to trust as the control plane; its authority is fetched where it is pinned and not here yet.
+
+    Raises:
+        TrustError: the control plane shows another authority than the pinned one.
+        OSError: the authorities cannot be had.
+    """
+    await control_trust.obtain(settings)
+    return client_context(settings, settings.control_url)
 
 
 def _own_console(settings: Settings) -> ssl.SSLContext:

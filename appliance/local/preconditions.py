@@ -8,11 +8,15 @@ import socket
 import time
 from pathlib import Path
 
+from workers import topology
 from workers.addresses import Address
-from workers.node import devices
-from workers.settings import Settings
+from workers.environ import SettingsError
+from workers.node import devices, division
+from workers.settings import Settings, executor_port_problems
 
+from . import roles as box_roles
 from .guard import GRACE_S
+from .roles import BoxRole, Roles
 
 #: seconds that the guard of a killed supervisor may take until the last of its processes is gone
 LEFTOVERS_S = GRACE_S + 1.0
@@ -45,7 +49,8 @@ class HomeLock:
             self._file.seek(0)
             raise StartError(
                 f"another appliance (process {self._file.read().strip() or 'unknown'}) runs in {self._path.parent}; "
-                "stop it, or set NEREUS_HOME to another folder"
+                "stop it, or set NEREUS_HOME to another folder; roles that share a home run in one process, by "
+                "manage.py up --only ROLE,ROLE"
             ) from None
         try:
             self._file.truncate(0)
@@ -64,22 +69,26 @@ class HomeLock:
                 pass
 
 
-def check_ports(values: Settings, patience_s: float = 0.0) -> None:
-    """Check that nothing else listens on this appliance's ports.
+def check_ports(values: Settings, patience_s: float = 0.0, roles: Roles = box_roles.ALL) -> None:
+    """Check that nothing else listens on the ports of this box's roles.
 
     Raises:
+        SettingsError: two of them are the same.
         StartError: something does, ``patience_s`` seconds from now at the latest; names every variable.
     """
+    count = 0
+    if BoxRole.NODE in roles and values.executors is not None:
+        count = devices.expected(values)
+    wanted = box_roles.listening(values, roles, count)
+    if count:
+        others = {address.port: name for name, address in wanted if name != "EXECUTORS"}
+        if problems := executor_port_problems(values.executors, count, others):
+            raise SettingsError(problems)
     deadline = time.monotonic() + patience_s
     while True:
         taken = [
             f"NEREUS_{name}={address}: another program listens there; set NEREUS_{name} to a free address"
-            for name, address in (
-                ("CONSOLE", values.console),
-                ("HTTP", values.http),
-                ("GRPC", values.grpc),
-                ("NODE_HTTP", values.node_http),
-            )
+            for name, address in wanted
             if _taken(address)
         ]
         if not taken:
@@ -100,9 +109,20 @@ def _taken(address: Address) -> bool:
     return False
 
 
-def default_cpu_devices() -> str:
-    """Two one-core devices, or one on a box with a single usable core."""
-    return "2x1" if len(os.sched_getaffinity(0)) > 1 else "1x1"
+def cpu_devices(values: Settings, roles: Roles, demo: bool) -> tuple[str, str]:
+    """``NEREUS_CPU_DEVICES`` as this box's node gets it, and a line on it for the operator (empty: nothing to say).
+
+    The demo has two one-core devices, or one on a box with a single usable core, whatever else there is.
+    """
+    if values.cpu_devices != "auto" or BoxRole.NODE not in roles:
+        return values.cpu_devices, ""
+    box = topology.read()
+    if demo and "NEREUS_CPU_DEVICES" not in os.environ:
+        return ("2x1" if len(box.usable) > 1 else "1x1"), ""
+    others = roles & {BoxRole.CONTROL, BoxRole.GATEWAY}
+    found = division.divide(box, keep=bool(others))
+    line = division.told(found, box_roles.named(others) if others else "")
+    return ";".join(map(devices.ranges, found.devices)), line
 
 
 def check_devices(values: Settings) -> None:

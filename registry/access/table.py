@@ -72,6 +72,7 @@ PAGES: dict[str, dict[str, AccessRole]] = {
     "console:audit": {"GET": OPERATOR},
     "favicon": {"GET": ANYONE},
     "health": {"GET": ANYONE},
+    "authority": {"GET": ANYONE},
     "metrics": {"GET": VIEWER},
 }
 
@@ -122,6 +123,7 @@ MEMBER_ADDRESSES: dict[str, str] = {"blob": "approved node", "ws/node/": "node",
 #: remarks for the documentation
 NOTES: dict[str, str] = {
     "health": "whether it works, no more; checks one by one for viewers",
+    "authority": "the certificate by which clients and members trust this box",
     "metrics": "also without a token from the box itself (loopback)",
     "repairs": "those about keys and tokens are for operators",
     "console:access": "accounts are made and changed at /admin/auth/user/",

@@ -18,6 +18,7 @@ from workers.protocol.endings import EXIT_GPU_FAULT
 from workers.protocol.run_record import LOADING
 from workers.protocol.shapes import OPEN_SIZES
 from workers.protocol.specs import DeviceInfo, Signature, TensorSpec
+from workers.topology import physical
 
 from . import bfloat16, codec, gpu
 from .gpu import GpuError, GpuMemory
@@ -159,7 +160,8 @@ class Runtime:
     def __init__(self, device: DeviceInfo, watchdog: Watchdog):
         self.device = device
         self.watchdog = watchdog
-        self.cores = max(1, len(device.cores)) if device.kind == "cpu" else 1
+        # Threads that share a core share its arithmetic units: one of them computes.
+        self.cores = max(1, physical(device.cores)) if device.kind == "cpu" else 1
         _share_arena(memory_limit(device))
         try:
             self._gpu = GpuMemory(device, watchdog.end_process) if device.kind == "cuda" else None

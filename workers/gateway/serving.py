@@ -6,13 +6,13 @@ import asyncio
 import gc
 import signal
 
-from workers import disk, log, machine
+from workers import control_trust, disk, log, machine
 from workers.certificates import CertificateError
 from workers.link import MemberLink, Membership
 from workers.metrics_access import MetricsAccess
 from workers.protocol.control import GatewayConfig, JoinGateway, ToMember
 from workers.settings import Settings
-from workers.tls import ServerIdentity, client_context
+from workers.tls import ServerIdentity, control_context
 from workers.transport.identity import MemberIdentity, identity_file
 
 from .core_process import CoreProcess
@@ -59,10 +59,17 @@ async def serve(settings: Settings, number: int = 1, core: bool = False) -> int:
         # For connections with members on other boxes; its ``on_replaced`` says when its certificate is another one.
         identity = MemberIdentity(options.identity, "gateway", options.name)
         link = MemberLink(
-            Membership("gateway", options.name, settings.control_url, settings.home, settings.join_token),
+            Membership(
+                "gateway",
+                options.name,
+                settings.control_url,
+                settings.home,
+                settings.join_token,
+                settings.link_status("gateway"),
+            ),
             join=lambda: _join(settings, options.name),
             on_message=on_message,
-            context=lambda: client_context(settings, settings.control_url),
+            context=lambda: control_context(settings),
             identity=identity,
         )
     stop = asyncio.Event()
@@ -84,6 +91,8 @@ async def serve(settings: Settings, number: int = 1, core: bool = False) -> int:
     # Linked once it listens: a second start must not take over the link of the first.
     linking = _keep_linked(link) if link is not None else None
     watching = [asyncio.create_task(identity.watch()) for identity in (http_tls, grpc_tls) if identity is not None]
+    if member:
+        watching.append(asyncio.create_task(control_trust.follow(settings)))
     await stop.wait()
     for task in (*watching, *([certifying] if certifying is not None else [])):
         task.cancel()

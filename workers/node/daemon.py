@@ -13,12 +13,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from .. import disk, log, machine
+from .. import control_trust, disk, log, machine
 from ..link import LinkTiming, MemberLink, Membership
 from ..protocol import control, frames
 from ..protocol.specs import DeviceInfo, DeviceState, DeviceStats
 from ..settings import Settings
-from ..tls import client_context
+from ..tls import client_context, control_context
 from ..transport.identity import MemberIdentity, identity_file
 from . import addresses, devices
 from .backoff import RestartTiming
@@ -71,12 +71,19 @@ class NodeDaemon:
         self.identity = MemberIdentity(identity_file(settings.home, "node", self.name), "node", self.name)
         """for connections with members on other boxes; its ``on_replaced`` says when its certificate is another one"""
         self.link = MemberLink(
-            Membership("node", self.name, settings.control_url, settings.home, settings.join_token),
+            Membership(
+                "node",
+                self.name,
+                settings.control_url,
+                settings.home,
+                settings.join_token,
+                settings.link_status("node"),
+            ),
             join=self._join,
             on_message=self._ordered,
             on_up=self._link_up,
             timing=link_timing,
-            context=lambda: client_context(settings, settings.control_url),
+            context=lambda: control_context(settings),
             identity=self.identity,
         )
         self.cache = ModelCache(
@@ -137,6 +144,7 @@ class NodeDaemon:
                 running.create_task(self._tick(), name="stats")
                 running.create_task(self._look_for_devices(running), name="devices")
                 running.create_task(self._verify_files(), name="verify")
+                running.create_task(control_trust.follow(self._settings), name="trust")
         finally:
             await self.jobs.close()
             for placement in self._rollouts.values():

@@ -8,15 +8,17 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import psutil
 
-from .. import disk, log
+from .. import disk, log, topology
 from ..protocol.specs import DeviceInfo
 from ..settings import SOCKET_PATH_LIMIT, Settings, SettingsError
+from ..topology import Topology
 from . import gpus
+from .division import divide
 
 VARIABLE = "NEREUS_CPU_DEVICES"
 
@@ -27,16 +29,31 @@ def find(settings: Settings) -> tuple[DeviceInfo, ...]:
     Raises:
         SettingsError: more cores are asked for than this process may use, or there is nothing to serve on.
     """
-    usable = sorted(os.sched_getaffinity(0))
+    box = topology.read()
     found = [
-        _cpu_device(settings, number, cores, len(usable))
-        for number, cores in enumerate(partition(settings.cpu_devices, usable, packages(usable)))
+        _cpu_device(settings, number, cores, box) for number, cores in enumerate(_parts(settings.cpu_devices, box))
     ]
     if settings.gpu:
         found += [_gpu_device(settings, number, gpu) for number, gpu in enumerate(gpus.find())]
     if not found:
         raise SettingsError([f"{VARIABLE}={settings.cpu_devices!r}: leaves this node without a device; no GPU is used"])
     return tuple(found)
+
+
+def expected(settings: Settings) -> int:
+    """How many devices :func:`find` finds at most, without asking a driver, which may hang.
+
+    Raises:
+        SettingsError: as :func:`find`, for cores.
+    """
+    gpu_files = Path("/dev").glob("nvidia[0-9]*") if settings.gpu else ()
+    return len(_parts(settings.cpu_devices, topology.read())) + len(list(gpu_files))
+
+
+def _parts(spec: str, box: Topology) -> Sequence[tuple[int, ...]]:
+    if spec == "auto":
+        return divide(box, keep=False).devices
+    return partition(spec, box.usable, packages(box.usable))
 
 
 async def appeared(settings: Settings, present: Collection[str]) -> tuple[DeviceInfo, ...]:
@@ -53,8 +70,7 @@ def partition(spec: str, usable: Sequence[int], package_of: Mapping[int, int]) -
     """CPU cores by device.
 
     Args:
-        spec: ``auto`` (one device per physical package, with all its usable cores), ``none``, ``COUNTxCORES``, or core
-            lists such as ``0-1;2,3``, one a device.
+        spec: ``none``, ``COUNTxCORES``, or core lists such as ``0-1;2,3``, one a device; not ``auto``.
         usable: the cores that this process may run on, best first (``COUNTxCORES`` takes them in this order, one
             package after the other, so that no device spans two packages unless it must).
         package_of: physical package by core.
@@ -67,8 +83,6 @@ def partition(spec: str, usable: Sequence[int], package_of: Mapping[int, int]) -
     by_package: dict[int, list[int]] = {}
     for core in usable:
         by_package.setdefault(package_of.get(core, 0), []).append(core)
-    if spec == "auto":
-        return [tuple(sorted(cores)) for _, cores in sorted(by_package.items())]
     if match := re.fullmatch(r"(\d+)x(\d+)", spec):
         return _equal_parts(spec, int(match[1]), int(match[2]), [cores for _, cores in sorted(by_package.items())])
     return _listed(spec, set(usable))
@@ -105,11 +119,11 @@ def _listed(spec: str, usable: set[int]) -> list[tuple[int, ...]]:
                 continue
             if high > max(usable):
                 # Said without walking through the range, which may be absurdly long.
-                problems.append(f"{VARIABLE}={spec!r}: core {high} is not among the usable cores {_ranges(usable)}")
+                problems.append(f"{VARIABLE}={spec!r}: core {high} is not among the usable cores {ranges(usable)}")
                 continue
             cores |= set(range(low, high + 1))
         problems += [
-            f"{VARIABLE}={spec!r}: core {core} is not among the usable cores {_ranges(usable)}"
+            f"{VARIABLE}={spec!r}: core {core} is not among the usable cores {ranges(usable)}"
             for core in sorted(cores - usable)
         ]
         problems += [f"{VARIABLE}={spec!r}: core {core} is in two devices" for core in sorted(cores & taken)]
@@ -132,16 +146,19 @@ def packages(cores: Sequence[int], root: Path = Path("/sys/devices/system/cpu"))
     return found
 
 
-def _cpu_device(settings: Settings, number: int, cores: tuple[int, ...], usable: int) -> DeviceInfo:
-    model = cpu_model()
+def _cpu_device(settings: Settings, number: int, cores: tuple[int, ...], box: Topology) -> DeviceInfo:
+    # Cores of two models in one device are as fast as neither.
+    model = " and ".join(sorted({box.model_of[core] for core in cores}))
+    physical = len({box.core_of[core] for core in cores})
+    threads = f"{len(cores)}t" if len(cores) > physical else ""
     return DeviceInfo(
         id=f"{settings.node_name}/cpu{number}",
         kind="cpu",
-        type=f"cpu-{slug(model)}-{len(cores)}c",
-        description=f"{len(cores)} {'core' if len(cores) == 1 else 'cores'} ({_ranges(cores)}) of {model}"[:200],
+        type=f"cpu-{slug(model)}-{physical}c{threads}",
+        description=f"{physical} {'core' if physical == 1 else 'cores'} ({ranges(cores)}) of {model}"[:200],
         cores=cores,
         gpu_index=None,
-        memory_bytes=int(memory_bytes() * settings.device_memory_share) * len(cores) // usable,
+        memory_bytes=int(memory_bytes() * settings.device_memory_share) * len(cores) // len(box.usable),
         endpoint=endpoint(settings, f"cpu{number}"),
     )
 
@@ -171,15 +188,6 @@ def endpoint(settings: Settings, short: str) -> str:
     return f"unix:{path}"
 
 
-def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """The CPU's marketing name, as the kernel reports it."""
-    try:
-        match = re.search(r"^model name\s*:\s*(.+)$", cpuinfo.read_text(), re.MULTILINE)
-    except OSError:
-        match = None
-    return match[1].strip() if match else os.uname().machine
-
-
 def memory_bytes(limit: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
     """Main memory that this process may use: the box's, or its control group's limit where that is smaller."""
     total = psutil.virtual_memory().total
@@ -196,7 +204,7 @@ def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", text).strip("-.")[:60].rstrip("-.") or "unknown"
 
 
-def _ranges(cores) -> str:
+def ranges(cores: Iterable[int]) -> str:
     """Cores as an operator writes them: 0-3,6."""
     runs: list[list[int]] = []
     for core in sorted(cores):

@@ -1,0 +1,25 @@
+"""The page with the authority that other boxes trust; it is public, and members compare it with a fingerprint."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.urls import path
+
+from registry.api import problems
+from workers import control_trust, tls
+from workers.certificates import CertificateError
+
+
+def authority(request: HttpRequest) -> HttpResponse:
+    """The authority as PEM, then by which earlier one it is certified."""
+    try:
+        shown = tls.shown_authority(settings.NEREUS) if settings.NEREUS.tls_used else b""
+    except (CertificateError, OSError):
+        shown = b""
+    if not shown:
+        return problems.render(404, "This console has no certificate whose authority it could show.")
+    return HttpResponse(shown, content_type="application/x-pem-file")
+
+
+urlpatterns = [path(control_trust.PATH.removeprefix("/"), authority, name="authority")]

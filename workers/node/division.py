@@ -1,0 +1,115 @@
+"""Divides a box's cores into CPU devices (``NEREUS_CPU_DEVICES=auto``): a pure function of its topology.
+
+All devices have the same number of physical cores, 1, 2, 4 or 8, so that few device types have to be profiled and the
+same ones recur on other boxes. A device has whole cores, all of one NUMA node and one model. The reasons for the sizes
+are in ``docs/decisions/0042-roles-of-boxes.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from ..topology import Topology
+
+#: physical cores of a device: beyond eight, runs of small batches gain little from another one
+SIZES = (8, 4, 2, 1)
+#: devices that a box should have at least, so that several variants can be served at once
+FEWEST = 4
+#: part of the cores that may be in no device, beside those that are kept, so that all devices are equal
+MOST_IDLE = 1 / 8
+#: boxes with more cores than this keep one for what is not a device
+KEEP_BEYOND = 4
+
+
+class Division(msgspec.Struct, frozen=True):
+    """CPU devices, and what is left.
+
+    Attributes:
+        devices: processors by device.
+        size: physical cores of each device.
+        cores: physical cores that may be used, within the quota.
+        present: physical cores that may be used without the quota.
+    """
+
+    devices: tuple[tuple[int, ...], ...]
+    size: int
+    cores: int
+    present: int
+
+    @property
+    def left(self) -> int:
+        """Physical cores that are in no device."""
+        return self.cores - self.size * len(self.devices)
+
+
+def divide(topology: Topology, keep: bool) -> Division:
+    """Equal devices on all cores.
+
+    Args:
+        keep: leave a core to other processes of the box, where it has more than :data:`KEEP_BEYOND`.
+    """
+    groups, present = _groups(topology), len(topology.cores())
+    if topology.quota is not None:
+        groups = _first(groups, max(1, math.floor(topology.quota)))
+    cores = sum(map(len, groups))
+    kept = int(keep and cores > KEEP_BEYOND)
+    for size in SIZES:
+        count = sum(len(group) // size for group in groups)
+        if cores - count * size < kept:
+            count -= 1
+        idle = cores - count * size - kept
+        if size == 1 or (count >= FEWEST and idle <= MOST_IDLE * cores):
+            break
+    return Division(tuple(_devices(groups, size, count)), size, cores, present)
+
+
+def _groups(topology: Topology) -> list[list[tuple[int, ...]]]:
+    """Physical cores that a device may combine: of one node, one model, and as many threads each."""
+    found: dict[tuple[int, str, int], list[tuple[int, ...]]] = {}
+    for threads in topology.cores():
+        first = threads[0]
+        key = (topology.node_of[first], topology.model_of[first], len(threads))
+        found.setdefault(key, []).append(threads)
+    return [found[key] for key in sorted(found)]
+
+
+def _first(groups: Sequence[list[tuple[int, ...]]], limit: int) -> list[list[tuple[int, ...]]]:
+    """The first ``limit`` cores, from as few groups as possible."""
+    chosen = []
+    for group in sorted(groups, key=len, reverse=True):
+        chosen.append(group[:limit])
+        limit -= len(chosen[-1])
+    return [group for group in chosen if group]
+
+
+def _devices(groups: Sequence[list[tuple[int, ...]]], size: int, count: int) -> list[tuple[int, ...]]:
+    """The last ``count`` devices: the lowest cores, which serve most interrupts, are left first."""
+    found = []
+    for group in groups:
+        skip = len(group) % size
+        for start in range(skip, len(group), size):
+            found.append(tuple(sorted(thread for core in group[start : start + size] for thread in core)))
+    return found[len(found) - count :]
+
+
+def told(division: Division, others: str) -> str:
+    """The division in one line for the operator.
+
+    Args:
+        others: who has the cores that are left, as in ``control plane and gateway``; empty: nobody.
+    """
+    line = _cores(division.present)
+    if division.cores < division.present:
+        line += f", {division.cores} by the control group's quota"
+    count = len(division.devices)
+    line += f": {count} {'device' if count == 1 else 'devices'} of {_cores(division.size)}"
+    if division.left:
+        line += f", {_cores(division.left)} " + (f"for {others}" if others else "left over")
+    return line
+
+
+def _cores(number: int) -> str:
+    return f"{number} core" if number == 1 else f"{number} cores"

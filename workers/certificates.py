@@ -256,14 +256,14 @@ def top_of_chain(chain: bytes, more: bytes = b"") -> bytes:
         others += x509.load_pem_x509_certificates(more) if more else []
     except ValueError as error:
         raise CertificateError(f"the certificate's chain cannot be read: {error}") from None
-    while not _issued_by(top, _public(top)):
-        issuer = next((one for one in others if _issued_by(top, _public(one))), None)
+    while not _issued_by(top, public_pem(top)):
+        issuer = next((one for one in others if _issued_by(top, public_pem(one))), None)
         if issuer is None:
             return b""
         # Each is used once, so that authorities that certify each other end the search.
         others.remove(issuer)
         top = issuer
-    return _public(top)
+    return public_pem(top)
 
 
 def names_of(certificate: x509.Certificate) -> list[str]:

@@ -223,9 +223,11 @@ def _apart(message: Results, body: memoryview, rows: dict[int, int]):
 class Executor:
     """An executor subprocess; ``async with`` starts and ends it."""
 
-    def __init__(self, folder: Path, memory_bytes: int = 0, device: str = "box/cpu0", **settings: str):
+    def __init__(
+        self, folder: Path, memory_bytes: int = 0, device: str = "box/cpu0", address: str = "", **settings: str
+    ):
         self.endpoint = f"unix:{folder}/executor.sock"
-        self.info = DeviceInfo(device, "cpu", "test", "", (CORE,), None, memory_bytes, self.endpoint)
+        self.info = DeviceInfo(device, "cpu", "test", "", (CORE,), None, memory_bytes, self.endpoint, address)
         self._folder = folder
         self._environ = {**os.environ, **{f"NEREUS_{name.upper()}": value for name, value in settings.items()}}
         #: the only folder that the executor reads models from

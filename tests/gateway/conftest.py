@@ -321,8 +321,8 @@ def gateways(tmp_path):
     """Starts gateway processes."""
     made: list[GatewayProcess] = []
 
-    def start(*args, **kwargs) -> GatewayProcess:
-        made.append(GatewayProcess(tmp_path / f"home{len(made)}", *args, **kwargs))
+    def start(*args, home: Path | None = None, **kwargs) -> GatewayProcess:
+        made.append(GatewayProcess(home or tmp_path / f"home{len(made)}", *args, **kwargs))
         return made[-1]
 
     yield start

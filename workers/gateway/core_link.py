@@ -33,8 +33,8 @@ from .in_flight import InFlightQuery, Run
 
 logger = log.get("gateway.core_link")
 
-#: seconds between two attempts to reach the core
-RETRY_S = 0.05
+#: seconds between two attempts to reach the core, and one on another box
+RETRY_S, RETRY_FAR_S = 0.05, 0.5
 #: attempts to reach the core of which the first is logged
 LOG_EVERY = 200
 #: seconds between two signs of life of a core on another box, and without one until it is considered lost
@@ -79,6 +79,8 @@ class CoreLink:
         self._unreported: deque[FrontStats] = deque(maxlen=REPORTS)
         self._connection: FrameConnection | None = None
         self._closed = asyncio.Event()
+        #: the core has taken this front, and why the connection ended
+        self._joined, self._reason = False, ""
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task | None = None
 
@@ -182,19 +184,29 @@ class CoreLink:
         while True:
             try:
                 await connect(self._endpoint, self._make, self._context)
-                failures = 0
                 await self._closed.wait()
-                logger.warning("core_lost", queries=len(self._unanswered))
+                if not self._joined:
+                    # A core that does not list this gateway yet, or any more, closes the connection.
+                    self._connection = None
+                    raise ConnectionError(self._reason or "it closed the connection")
+                failures = 0
+                logger.warning("core_lost", core=self.name, reason=self._reason, queries=len(self._unanswered))
                 self._lost()
             except (OSError, ValueError, CertificateError) as error:
                 failures += 1
                 if failures % LOG_EVERY == 1:
-                    logger.warning("core_unreachable", reason=str(error) or repr(error), tries=failures)
-            await asyncio.sleep(RETRY_S)
+                    reason = str(error) or repr(error)
+                    logger.warning("core_unreachable", core=self.name, reason=reason, tries=failures)
+            await asyncio.sleep(RETRY_S if self._endpoint.local or not failures else RETRY_FAR_S)
 
     def _make(self, kind: type[FrameConnection] = FrameConnection, **named) -> FrameConnection:
         self._closed = asyncio.Event()
-        return kind(FromCore, self._on_message, lambda *_: self._closed.set(), self._on_connected, **named)
+        self._joined, self._reason = False, ""
+        return kind(FromCore, self._on_message, self._on_closed, self._on_connected, **named)
+
+    def _on_closed(self, _connection: FrameConnection, error: Exception | None) -> None:
+        self._reason = "" if error is None else str(error) or repr(error)
+        self._closed.set()
 
     def _on_connected(self, connection: FrameConnection) -> None:
         connection.send(self._hello)
@@ -227,6 +239,7 @@ class CoreLink:
             if flight is not None:
                 self._failed(flight, errors.of_name(message.error, message.message, message.retry_after_s))
         elif isinstance(message, Status):
+            self._joined = True
             self._status = message.status
         elif isinstance(message, Configure) and self._configure is not None:
             self._configure(message.config)

@@ -1,0 +1,1 @@
+"""A cluster on one machine: each box a network namespace, with its own address, delays and losses."""

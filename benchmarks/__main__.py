@@ -20,8 +20,9 @@ NAMES = (
     "fidelity",
     "evaluation",
     "faults",
+    "cluster",
 )
-PACKAGES = ("evaluation", "faults")
+PACKAGES = ("cluster", "evaluation", "faults")
 #: run by ``make bench``, in about ten minutes
 USUAL = {
     "query": ["--rounds", "3", "--idle", "0", "1992"],

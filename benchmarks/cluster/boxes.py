@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from .network import ROOT, Network, Place
+from .router import SUBNET
 
 #: seconds that a box may take to do what is waited for
 PATIENCE_S = 300.0
@@ -125,6 +126,7 @@ class Cluster:
             NEREUS_HTTP=f"{place.address}:{HTTP_PORT}",
             NEREUS_GRPC=f"{place.address}:{HTTP_PORT + 1}",
             NEREUS_TLS="off",
+            NEREUS_METRICS_FROM=f"127.0.0.1,{SUBNET}.0/24",
         )
         self.gateways.append(box)
         return self._join(box, "gateway")

@@ -197,7 +197,7 @@ def restarted(site: Site, seconds: float) -> Figures:
         else:
             gateway = site.cluster.gateways[0]
             wait_for(
-                lambda box=box: any(one.startswith(f"{box.name}/") for one in site.connected(gateway)),
+                lambda box=box, gateway=gateway: any(one.startswith(f"{box.name}/") for one in site.connected(gateway)),
                 f"{box.name} serves",
                 box,
             )

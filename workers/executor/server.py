@@ -32,8 +32,8 @@ from workers.protocol.frames import (
 )
 from workers.protocol.framing import FrameError
 
-from .arbiter import Arbiter
 from .device import DeviceService
+from .lease_service import LeaseService
 from .measuring import Measuring
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class PeerServer:
         self._device = device
         self._identity = identity
         self._measuring = measuring
-        self._arbiter = Arbiter(device.peers, device.intake.not_leased)
+        self._leases = LeaseService(device.peers, device.intake.not_leased)
         self._remote: RemoteCores | None = None
         self._connections: set[FrameConnection] = set()
         self._handlers = self._handled()
@@ -89,11 +89,11 @@ class PeerServer:
 
     def _handled(self) -> dict[str, dict[type, Handler]]:
         """Handlers by role and type of message."""
-        device, intake, measuring, arbiter = self._device, self._device.intake, self._measuring, self._arbiter
+        device, intake, measuring, leases = self._device, self._device.intake, self._measuring, self._leases
         return {
             "gateway": {
-                AskLease: lambda connection, message, _: arbiter.asked(connection, message),
-                ReleaseLease: lambda connection, *_: arbiter.released(connection),
+                AskLease: lambda connection, message, _: leases.asked(connection, message),
+                ReleaseLease: lambda connection, *_: leases.released(connection),
                 ReceivedBatch: intake.dispatch,
                 Withdraw: lambda connection, message, _: intake.withdraw(connection, message.id),
                 Moved: lambda connection, message, _: device.peers.moved(connection, message.plan_version),
@@ -113,7 +113,7 @@ class PeerServer:
         if message.role == "gateway":
             connection.peer = message
             peers.gateways[connection] = 0
-            self._arbiter.joined(connection, message)
+            self._leases.joined(connection, message)
             peers.send(connection, self._device.state())
         elif message.role == "node":
             connection.peer = message
@@ -128,7 +128,7 @@ class PeerServer:
     def _on_closed(self, connection: FrameConnection, error: Exception | None) -> None:
         self._connections.discard(connection)
         self._of.pop(connection, None)
-        self._arbiter.gone(connection)
+        self._leases.gone(connection)
         self._device.peers.gateways.pop(connection, None)
         self._device.peers.nodes.discard(connection)
         self._device.intake.gone(connection)

@@ -11,10 +11,10 @@ from workers.protocol.frames import AskLease, FrameConnection, Hello, LeaseState
 
 from .peers import Peers
 
-_log = log.get("executor.arbiter")
+_log = log.get("executor.leases")
 
 
-class Arbiter:
+class LeaseService:
     """Asks, releases and lost connections become the device's one lease, and gateways learn of its changes.
 
     Args:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import httpx
+import numpy as np
 import psutil
 import redis
 
@@ -37,6 +38,8 @@ ROLES = {
 }
 #: widths of :func:`benchmarks.models.convolutions`, and accuracies, percent, by variant
 VARIANTS = {"quick": (0.25, 76.0), "medium": (0.4, 84.0), "heavy": (0.6, 90.0)}
+#: copies of one of these, which a row uploads; queries of later rows on its site are answered by them, too
+MORE, MORE_OF = tuple(f"more{number}" for number in range(20)), "heavy"
 SLO_S = 0.4
 #: queries/s of each application over each protocol
 RATE = 20.0
@@ -177,10 +180,6 @@ class Site:
         """The clients' load: each application over both protocols."""
         model = self._models["quick"]
         rows = [model.rows(1, seed=number) for number in range(INPUTS)]
-        outputs = {}
-        for name, one in self._models.items():
-            session = one.session()
-            outputs[name] = [session.run(["y"], {"x": row})[0].tobytes() for row in rows]
         return Work(
             file=str(file),
             http=self.box.ports[1],
@@ -189,7 +188,7 @@ class Site:
             streams=[Stream(name, protocol, RATE) for name in self.applications for protocol in ("http", "grpc")],
             columns=list(model.row),
             rows=[row.tobytes() for row in rows],
-            outputs=outputs,
+            outputs=outputs(self._models, rows),
             seed=seed,
         )
 
@@ -229,6 +228,15 @@ class SmallSite(Site):
 
 class Skipped(Exception):
     """This machine cannot do it; the text says why."""
+
+
+def outputs(models: Mapping[str, Model], rows: Sequence[np.ndarray]) -> dict[str, list[bytes]]:
+    """The outputs of each row, by every variant that a site may come to have."""
+    found = {}
+    for name, model in models.items():
+        session = model.session()
+        found[name] = [session.run(["y"], {"x": row})[0].tobytes() for row in rows]
+    return found | dict.fromkeys(MORE, found[MORE_OF])
 
 
 _ENDED = re.compile(r"^nereus_gateway_queries_total\{(.*)\} (\S+)$", re.MULTILINE)

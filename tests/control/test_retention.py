@@ -11,7 +11,6 @@ from django.contrib.sessions.models import Session
 from django.db import connection
 from django.utils import timezone
 
-from appliance.backups import upgrade
 from registry import profiling
 from registry.models import Member, Node, ProfileJob
 from scheduler import retention, tasks
@@ -102,7 +101,6 @@ def test_strangers_go_that_no_longer_wait(later):
 
 
 def test_free_pages_are_given_back():
-    upgrade.vacuum_incrementally()
     with connection.cursor() as cursor:
         (mode,) = cursor.execute("PRAGMA auto_vacuum").fetchone()
         assert mode == 2

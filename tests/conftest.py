@@ -41,11 +41,18 @@ def django_db_modify_db_settings(django_db_modify_db_settings):
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup, django_db_blocker):
-    """As a start leaves a new database."""
+    """As a start leaves a new database. Django's permissions, which nothing here asks for, are not made again each time
+    that a test's rows are deleted."""
+    from django.contrib.auth.management import create_permissions
+    from django.contrib.contenttypes.management import create_contenttypes
+    from django.db.models.signals import post_migrate
+
     from appliance.backups import upgrade
 
     with django_db_blocker.unblock():
         upgrade.vacuum_incrementally()
+    assert post_migrate.disconnect(dispatch_uid=f"{create_permissions.__module__}.{create_permissions.__name__}")
+    assert post_migrate.disconnect(create_contenttypes)
 
 
 @pytest.fixture(scope="session")

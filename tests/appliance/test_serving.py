@@ -229,7 +229,7 @@ def test_every_process_shows_metrics_and_health(appliance):
         (f"{appliance.http}/metrics", "nereus_"),
         (f"{appliance.node_http}/metrics", 'device="box/cpu0"'),
     ):
-        answer = httpx.get(url)
+        answer = httpx.get(url, timeout=60)
         assert answer.status_code == 200 and metric in answer.text, url
-    assert httpx.get(f"{appliance.console}/health/").json()["status"] == "ok"
-    assert httpx.get(f"{appliance.node_http}/health").status_code == 200
+    assert httpx.get(f"{appliance.console}/health/", timeout=60).json()["status"] == "ok"
+    assert httpx.get(f"{appliance.node_http}/health", timeout=60).status_code == 200

@@ -56,6 +56,8 @@ class Site:
     applications: Mapping[str, Sequence[str]] = {"left": ("quick", "medium", "heavy"), "right": ("quick", "medium")}
     #: where the home folder is, below the site's
     home = "home"
+    #: seconds that applications promise, and queries/s of each over each protocol
+    slo_s, rate = SLO_S, RATE
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -99,7 +101,7 @@ class Site:
         with client(self.box.console, self.box.credentials["api_token"]) as rest:
             for application, variants in self.applications.items():
                 signature = self._models["quick"].signature
-                body = {"name": application, "slo_ms": SLO_S * 1e3, "signature": signature}
+                body = {"name": application, "slo_ms": self.slo_s * 1e3, "signature": signature}
                 expect(rest.post("/applications/", json=body), f"registering {application}", 201)
                 for variant in variants:
                     self.upload(rest, application, variant)
@@ -185,10 +187,11 @@ class Site:
             http=self.box.ports[1],
             grpc=self.box.grpc,
             key=self.box.credentials["api_key"],
-            streams=[Stream(name, protocol, RATE) for name in self.applications for protocol in ("http", "grpc")],
+            streams=[Stream(name, protocol, self.rate) for name in self.applications for protocol in ("http", "grpc")],
             columns=list(model.row),
             rows=[row.tobytes() for row in rows],
             outputs=outputs(self._models, rows),
+            patience_s=max(20.0, 3 * self.slo_s),
             seed=seed,
         )
 
@@ -196,13 +199,13 @@ class Site:
 
     def versions(self) -> dict[str, int]:
         """Plan versions that gateway and executors follow, by member. Raises httpx.HTTPError, ValueError."""
-        health = httpx.get(self.box.http + "/health", timeout=1).json()
+        health = httpx.get(self.box.http + "/health", timeout=5).json()
         devices = {name: one["plan_version"] or 0 for name, one in health["devices"].items()}
         return {"gateway": health["plan"]["adopted"] or 0, **devices}
 
     def counters(self) -> list[Counted]:
         """Queries that ended, by process. Raises httpx.HTTPError."""
-        return counted(httpx.get(self.box.http + "/metrics", timeout=1).text)
+        return counted(httpx.get(self.box.http + "/metrics", timeout=5).text)
 
 
 class TwoFronts(Site):
@@ -211,18 +214,19 @@ class TwoFronts(Site):
     environment = {"NEREUS_GATEWAYS": "2"}
 
     def versions(self) -> dict[str, int]:
-        text = httpx.get(self.box.node_http + "/metrics", timeout=1).text
+        text = httpx.get(self.box.node_http + "/metrics", timeout=5).text
         found = re.findall(r'^nereus_gateway_plan_version\{.*?gateway="([^"]+)".*?\} (\S+)$', text, re.MULTILINE)
         # The core decides, so that its version is the gateway's.
         return {"gateway" if name.endswith("-core") else name: int(float(value)) for name, value in found}
 
     def counters(self) -> list[Counted]:
-        return counted(httpx.get(self.box.node_http + "/metrics", timeout=1).text)
+        return counted(httpx.get(self.box.node_http + "/metrics", timeout=5).text)
 
 
 class SmallSite(Site):
-    """Fewer variants, which are profiled sooner."""
+    """Fewer variants, which are profiled sooner, and a load that a busy machine serves in time, too."""
 
+    slo_s, rate = 20.0, 10.0
     applications = {"left": ("quick", "medium"), "right": ("quick",)}
 
 

@@ -125,11 +125,8 @@ def _database() -> dict:
             "transaction_mode": "IMMEDIATE",
             "timeout": 20,
             # FULL: a commit is on the disk before anybody learns of it. A key that was deleted stays deleted.
-            "init_command": (
-                # First, since it can be chosen only while the file is empty.
-                "PRAGMA auto_vacuum=INCREMENTAL; "
-                "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA journal_size_limit=67108864;"
-            ),
+            # None may take the write lock: a connection that only reads would wait for writers (auto_vacuum does).
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA journal_size_limit=67108864;",
         },
         # Tests use a file too, because several processes and threads of a real appliance share it.
         "TEST": {"NAME": NEREUS.home / "test.sqlite3"},

@@ -20,6 +20,42 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _quick_passwords():
+    """Of Django's hashers one that does not slow tests down on purpose, and the default for passwords that have it."""
+    from django.conf import settings
+    from django.test import override_settings
+
+    quick = "django.contrib.auth.hashers.MD5PasswordHasher"
+    with override_settings(PASSWORD_HASHERS=[quick, *settings.PASSWORD_HASHERS]):
+        yield
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(django_db_modify_db_settings):
+    """No test's own database has to outlive a power cut: homes of other processes have theirs."""
+    from django.conf import settings
+
+    options = settings.DATABASES["default"]["OPTIONS"]
+    options["init_command"] = options["init_command"].replace("synchronous=FULL", "synchronous=OFF")
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup, django_db_blocker):
+    """As a start leaves a new database. Django's permissions, which nothing here asks for, are not made again each time
+    that a test's rows are deleted."""
+    from django.contrib.auth.management import create_permissions
+    from django.contrib.contenttypes.management import create_contenttypes
+    from django.db.models.signals import post_migrate
+
+    from appliance.backups import upgrade
+
+    with django_db_blocker.unblock():
+        upgrade.vacuum_incrementally()
+    assert post_migrate.disconnect(dispatch_uid=f"{create_permissions.__module__}.{create_permissions.__name__}")
+    assert post_migrate.disconnect(create_contenttypes)
+
+
 @pytest.fixture(scope="session")
 def redis_server():
     """A real Redis where the settings expect it (the private socket); flushed by :func:`clean_redis`."""

@@ -47,13 +47,13 @@ class Load:
 
     def stop(self) -> Report:
         self._stop.set()
-        self._thread.join(60)
+        self._thread.join(300)
         return self.report
 
     async def _run(self) -> None:
         async with httpx.AsyncClient(
             headers={"Authorization": f"Bearer {self._key}"},
-            timeout=20,
+            timeout=120,
             limits=httpx.Limits(max_connections=200, max_keepalive_connections=50),
         ) as client:
             tasks = set()
@@ -63,7 +63,7 @@ class Load:
                 task.add_done_callback(tasks.discard)
                 await asyncio.sleep(1 / self._rate)
             if tasks:
-                await asyncio.wait(tasks, timeout=30)
+                await asyncio.wait(tasks, timeout=150)
             self.report.unanswered += len(tasks)
 
     async def _one(self, client: httpx.AsyncClient) -> None:

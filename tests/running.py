@@ -33,7 +33,7 @@ def register(client: httpx.Client, name: str, models: dict[str, Path], slo_ms: f
     wait_ready(client, name)
 
 
-def wait_ready(client: httpx.Client, name: str, timeout: float = 240) -> list[dict]:
+def wait_ready(client: httpx.Client, name: str, timeout: float = 500) -> list[dict]:
     """The application's variants once all of them are ready."""
 
     def ready():

@@ -32,7 +32,7 @@ def before_migrations() -> None:
     folder = settings.NEREUS.home / restoring.COPIES
     if MigrationRecorder(connection).has_table():
         _copy_if_behind(folder)
-        _vacuum_incrementally()
+    vacuum_incrementally()
     for kind in ("before", "replaced"):
         _keep_newest(folder, kind)
 
@@ -73,8 +73,8 @@ def _keep_newest(folder: Path, kind: str) -> None:
         path.unlink()
 
 
-def _vacuum_incrementally() -> None:
-    """Let SQLite give back free pages; a file of an earlier release must be written anew once."""
+def vacuum_incrementally() -> None:
+    """Let SQLite give back free pages; a file that does not is written anew once, a new one while it is empty."""
     if connection.vendor != "sqlite":
         return
     with connection.cursor() as cursor:

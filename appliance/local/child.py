@@ -85,7 +85,7 @@ class RunningAppliance:
         self.process: subprocess.Popen | None = None
         self.output = ""
 
-    def start(self, timeout: float = 240, until: str = READY) -> RunningAppliance:
+    def start(self, timeout: float = 500, until: str = READY) -> RunningAppliance:
         """Start it, and wait until it has printed ``until``."""
         self.process = subprocess.Popen(
             [sys.executable, "manage.py", "up", *self.arguments],
@@ -99,7 +99,7 @@ class RunningAppliance:
         self.wait_for(until, timeout)
         return self
 
-    def wait_for(self, text: str, timeout: float = 240) -> None:
+    def wait_for(self, text: str, timeout: float = 500) -> None:
         """Wait until it has printed ``text``."""
         eventually(lambda: self._printed(text), timeout, why=f"{text!r} printed")
 

@@ -87,7 +87,7 @@ def _answers(queries: dict[str, Query], cut_from: float, cut_to: float) -> list[
         if end.end == "ok" and end.answer_id != id:
             found.append(Violation("one answer", f"{id} got the answer of {end.answer_id!r}"))
         if end.end == "ok" and not end.right:
-            found.append(Violation("one answer", f"{id} got another output than {end.variant} gives"))
+            found.append(Violation("one answer", f"{id} {end.note or f'got another output than {end.variant} gives'}"))
         if end.end == "unknown" and not (end.at >= cut_from and query.sent.at <= cut_to):
             found.append(Violation("one answer", f"{id} got no answer: {end.note}"))
     return found

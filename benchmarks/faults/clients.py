@@ -118,6 +118,8 @@ class _Clients:
     def _record(self, id: str, reply: Reply, place: int | None) -> None:
         end, status, answer_id, variant, device, accuracy, output, note = reply
         right = end != "ok" or place is None or self._is_right(variant, place, output)
+        if not right and variant not in self._work.outputs:
+            note = f"was answered by {variant!r}, whose outputs are not known"
         self._file.write(
             line(Ended(id, time.monotonic(), end, status, answer_id, variant, device, accuracy, right, note))
         )

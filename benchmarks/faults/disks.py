@@ -25,7 +25,7 @@ from appliance.demo.rest import client, expect, pages
 from appliance.local.child import ROOT
 
 from .breaking import Fault
-from .site import Site, Skipped
+from .site import MORE, MORE_OF, Site, Skipped
 
 #: _IOR('X', 125, __u32) and EXT4_GOING_FLAGS_NOLOGFLUSH (fs/ext4/ext4.h)
 EXT4_IOC_SHUTDOWN, NO_LOG_FLUSH = 0x8004587D, 2
@@ -147,8 +147,8 @@ def _quietly(during: Callable[[OwnDisk], None], site: OwnDisk) -> None:
 def uploads(site: OwnDisk) -> None:
     """Uploads of variants, one after the other."""
     with client(site.box.console, site.box.credentials["api_token"]) as rest:
-        for number in range(20):
-            site.upload(rest, "right", "heavy", f"more{number}")
+        for name in MORE:
+            site.upload(rest, "right", MORE_OF, name)
 
 
 def plans(site: OwnDisk) -> None:

@@ -95,16 +95,16 @@ class Observer:
 
     def _new_plans(self) -> None:
         with self._site.box.rest() as rest:
-            listed = [plan["version"] for plan in rest.get("/plans/", timeout=3).json()["results"]]
+            listed = [plan["version"] for plan in rest.get("/plans/", timeout=10).json()["results"]]
             for version in sorted(listed if self._plans else listed[:EARLIER]):
                 if version not in self._plans and version >= min(self._plans, default=0):
-                    self._add(planned(rest.get(f"/plans/{version}/", timeout=3).json()))
+                    self._add(planned(rest.get(f"/plans/{version}/", timeout=10).json()))
                     self._plans.add(version)
 
     def _same_plans(self) -> None:
         with self._site.box.rest() as rest:
             for version in sorted(self._plans)[-5:]:
-                answer = rest.get(f"/plans/{version}/", timeout=3)
+                answer = rest.get(f"/plans/{version}/", timeout=10)
                 if answer.status_code == 200:
                     self._add(planned(answer.json()))
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import httpx
+import numpy as np
 import psutil
 import redis
 
@@ -37,6 +38,8 @@ ROLES = {
 }
 #: widths of :func:`benchmarks.models.convolutions`, and accuracies, percent, by variant
 VARIANTS = {"quick": (0.25, 76.0), "medium": (0.4, 84.0), "heavy": (0.6, 90.0)}
+#: copies of one of these, which a row uploads; queries of later rows on its site are answered by them, too
+MORE, MORE_OF = tuple(f"more{number}" for number in range(20)), "heavy"
 SLO_S = 0.4
 #: queries/s of each application over each protocol
 RATE = 20.0
@@ -53,6 +56,8 @@ class Site:
     applications: Mapping[str, Sequence[str]] = {"left": ("quick", "medium", "heavy"), "right": ("quick", "medium")}
     #: where the home folder is, below the site's
     home = "home"
+    #: seconds that applications promise, and queries/s of each over each protocol
+    slo_s, rate = SLO_S, RATE
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -96,7 +101,7 @@ class Site:
         with client(self.box.console, self.box.credentials["api_token"]) as rest:
             for application, variants in self.applications.items():
                 signature = self._models["quick"].signature
-                body = {"name": application, "slo_ms": SLO_S * 1e3, "signature": signature}
+                body = {"name": application, "slo_ms": self.slo_s * 1e3, "signature": signature}
                 expect(rest.post("/applications/", json=body), f"registering {application}", 201)
                 for variant in variants:
                     self.upload(rest, application, variant)
@@ -177,19 +182,16 @@ class Site:
         """The clients' load: each application over both protocols."""
         model = self._models["quick"]
         rows = [model.rows(1, seed=number) for number in range(INPUTS)]
-        outputs = {}
-        for name, one in self._models.items():
-            session = one.session()
-            outputs[name] = [session.run(["y"], {"x": row})[0].tobytes() for row in rows]
         return Work(
             file=str(file),
             http=self.box.ports[1],
             grpc=self.box.grpc,
             key=self.box.credentials["api_key"],
-            streams=[Stream(name, protocol, RATE) for name in self.applications for protocol in ("http", "grpc")],
+            streams=[Stream(name, protocol, self.rate) for name in self.applications for protocol in ("http", "grpc")],
             columns=list(model.row),
             rows=[row.tobytes() for row in rows],
-            outputs=outputs,
+            outputs=outputs(self._models, rows),
+            patience_s=max(20.0, 3 * self.slo_s),
             seed=seed,
         )
 
@@ -197,13 +199,13 @@ class Site:
 
     def versions(self) -> dict[str, int]:
         """Plan versions that gateway and executors follow, by member. Raises httpx.HTTPError, ValueError."""
-        health = httpx.get(self.box.http + "/health", timeout=1).json()
+        health = httpx.get(self.box.http + "/health", timeout=5).json()
         devices = {name: one["plan_version"] or 0 for name, one in health["devices"].items()}
         return {"gateway": health["plan"]["adopted"] or 0, **devices}
 
     def counters(self) -> list[Counted]:
         """Queries that ended, by process. Raises httpx.HTTPError."""
-        return counted(httpx.get(self.box.http + "/metrics", timeout=1).text)
+        return counted(httpx.get(self.box.http + "/metrics", timeout=5).text)
 
 
 class TwoFronts(Site):
@@ -212,23 +214,33 @@ class TwoFronts(Site):
     environment = {"NEREUS_GATEWAYS": "2"}
 
     def versions(self) -> dict[str, int]:
-        text = httpx.get(self.box.node_http + "/metrics", timeout=1).text
+        text = httpx.get(self.box.node_http + "/metrics", timeout=5).text
         found = re.findall(r'^nereus_gateway_plan_version\{.*?gateway="([^"]+)".*?\} (\S+)$', text, re.MULTILINE)
         # The core decides, so that its version is the gateway's.
         return {"gateway" if name.endswith("-core") else name: int(float(value)) for name, value in found}
 
     def counters(self) -> list[Counted]:
-        return counted(httpx.get(self.box.node_http + "/metrics", timeout=1).text)
+        return counted(httpx.get(self.box.node_http + "/metrics", timeout=5).text)
 
 
 class SmallSite(Site):
-    """Fewer variants, which are profiled sooner."""
+    """Fewer variants, which are profiled sooner, and a load that a busy machine serves in time, too."""
 
+    slo_s, rate = 20.0, 10.0
     applications = {"left": ("quick", "medium"), "right": ("quick",)}
 
 
 class Skipped(Exception):
     """This machine cannot do it; the text says why."""
+
+
+def outputs(models: Mapping[str, Model], rows: Sequence[np.ndarray]) -> dict[str, list[bytes]]:
+    """The outputs of each row, by every variant that a site may come to have."""
+    found = {}
+    for name, model in models.items():
+        session = model.session()
+        found[name] = [session.run(["y"], {"x": row})[0].tobytes() for row in rows]
+    return found | dict.fromkeys(MORE, found[MORE_OF])
 
 
 _ENDED = re.compile(r"^nereus_gateway_queries_total\{(.*)\} (\S+)$", re.MULTILINE)

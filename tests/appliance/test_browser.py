@@ -56,7 +56,7 @@ def fill(field, text: str) -> None:
     field.send_keys(text)
 
 
-def wait(browser, condition, seconds: float = 120):
+def wait(browser, condition, seconds: float = 300):
     return WebDriverWait(browser, seconds, 0.2, ignored_exceptions=(Exception,)).until(lambda _: condition())
 
 
@@ -185,16 +185,16 @@ def test_a_node_that_takes_nothing_over_is_warned_of_until_it_does(appliance, si
         return [element.text for element in found]
 
     with laggard(appliance) as obeys:
-        (text,) = wait(browser, needs, 60)
+        (text,) = wait(browser, needs)
         assert "Node laggard does not adopt its configuration" in text
         browser.get(appliance.console + "/nodes/")
         wait(browser, lambda: "behind since" in by_testid(browser, "behind-laggard").text)
         by_testid(browser, "behind-laggard").click()
         wait(browser, lambda: "older plan" in by_testid(browser, "repair-behind:node:laggard").text)
         browser.get(appliance.console + "/")
-        wait(browser, needs, 60)
+        wait(browser, needs)
         obeys.set()
-        wait(browser, lambda: not needs(), 60)
+        wait(browser, lambda: not needs())
     with appliance.rest() as client:
         assert client.post("/nodes/laggard/revoke/").status_code == 200
         eventually(lambda: client.delete("/nodes/laggard/").status_code == 204, why="the node deleted")
@@ -235,7 +235,7 @@ def test_a_lost_device_is_a_repair_until_it_is_back(appliance, signed_in):
     killer = Killer(device["endpoint"])
     killer.start()
     try:
-        (text,) = wait(browser, shown, 120)
+        (text,) = wait(browser, shown)
         assert "of this appliance's capacity is lost" in text and "since" in text
         number = int(by_testid(browser, "repairs-count").text)
         assert number >= 1
@@ -243,7 +243,7 @@ def test_a_lost_device_is_a_repair_until_it_is_back(appliance, signed_in):
     finally:
         killer.stop()
     # Nobody reloads the page.
-    wait(browser, lambda: not shown(), 120)
+    wait(browser, lambda: not shown())
     with appliance.rest() as client:
         repairs = client.get("/repairs/").json()["results"]
         assert key not in [repair["key"] for repair in repairs]

@@ -43,7 +43,7 @@ def appliance(tmp_path_factory, tiny_models):
 def page(appliance) -> dict[tuple[str, str], float]:
     """The node's metrics of gateways: values by sample and gateway, summed over other labels."""
     found: Counter = Counter()
-    for family in text_string_to_metric_families(httpx.get(appliance.node_http + "/metrics").text):
+    for family in text_string_to_metric_families(httpx.get(appliance.node_http + "/metrics", timeout=60).text):
         for sample in family.samples:
             if "gateway" in sample.labels:
                 found[sample.name, sample.labels["gateway"]] += sample.value

@@ -20,7 +20,7 @@ def test_keys_and_plans_arrive_after_redis_was_emptied(appliance):
     def status(key: str) -> int:
         headers = {"Authorization": f"Bearer {key}"}
         return httpx.post(
-            appliance.http + "/v2/models/tiny/infer", json=v2_request(), headers=headers, timeout=30
+            appliance.http + "/v2/models/tiny/infer", json=v2_request(), headers=headers, timeout=60
         ).status_code
 
     with appliance.rest() as client:
@@ -44,7 +44,7 @@ def test_members_come_back_though_their_credentials_and_the_join_token_were_rota
     def links() -> list[str]:
         with appliance.inference() as client:
             gateway = client.get("/health").json()["control_plane"]
-        node = httpx.get(appliance.node_http + "/health").json()["link"]["up"]
+        node = httpx.get(appliance.node_http + "/health", timeout=60).json()["link"]["up"]
         return [gateway, "up" if node else "down"]
 
     eventually(lambda: links() == ["up", "up"], why="both are linked")

@@ -23,8 +23,6 @@ from workers.settings import Settings, SettingsError
 def home(tmp_path, settings):
     """A home of its own, on the tests' database."""
     settings.NEREUS = Settings.from_environ({"NEREUS_HOME": str(tmp_path)})
-    # Of those that Django has, one that does not slow the tests down on purpose.
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     return tmp_path
 
 

@@ -81,7 +81,7 @@ def test_heads_without_end_are_refused_and_half_ones_are_closed(encrypted):
         began = time.monotonic()
         assert half.recv(1000) == b"" and silent.recv(1000) == b""
         assert time.monotonic() - began > 1
-    assert httpx.get(f"{encrypted.console}/health/", verify=encrypted.trust()).status_code == 200
+    assert httpx.get(f"{encrypted.console}/health/", verify=encrypted.trust(), timeout=60).status_code == 200
 
 
 def test_the_scanner_objects_to_nothing_but_the_life_of_an_own_certificate(encrypted):
@@ -98,7 +98,7 @@ def test_one_command_rotates_the_certificate_and_its_authority(encrypted):
     assert said.returncode == 0 and "give clients the new tls/authority.pem" in said.stdout, said.stderr
     eventually(lambda: serial(encrypted, before) != first, why="the console uses the new certificate")
     assert serial(encrypted, encrypted.trust()) == serial(encrypted, before)
-    assert httpx.get(f"{encrypted.console}/health/", verify=encrypted.trust()).status_code == 200
+    assert httpx.get(f"{encrypted.console}/health/", verify=encrypted.trust(), timeout=60).status_code == 200
     with encrypted.inference() as client:
         assert client.post("/v2/models/tiny/infer", json=v2_request(rows=1)).status_code == 200
     eventually(lambda: linked(encrypted), why="the node is linked, still or again")
@@ -110,7 +110,7 @@ def test_django_finds_nothing_to_object_to_in_a_deployment(encrypted):
 
 
 def linked(appliance) -> bool:
-    return httpx.get(f"{appliance.node_http}/health", trust_env=False).json()["link"]["up"]
+    return httpx.get(f"{appliance.node_http}/health", trust_env=False, timeout=60).json()["link"]["up"]
 
 
 def manage(appliance, *arguments: str) -> subprocess.CompletedProcess:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -84,10 +85,24 @@ NAMES = "from registry.models import Application; print(*Application.objects.val
 
 
 @pytest.fixture(scope="module")
-def original(tmp_path_factory) -> tuple[Home, Path]:
-    """A filled home, and its backup."""
-    home = Home(tmp_path_factory.mktemp("original") / "home")
+def filled(tmp_path_factory) -> Path:
+    """A filled home's folder, to be copied (:func:`copied`)."""
+    home = Home(tmp_path_factory.mktemp("filled") / "home")
     home.python(FILL)
+    return home.folder
+
+
+def copied(filled: Path, folder: Path) -> Home:
+    """A filled home with secrets of its own."""
+    shutil.copytree(filled, folder)
+    (folder / "secret_key").unlink()
+    return Home(folder)
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory, filled) -> tuple[Home, Path]:
+    """A filled home, and its backup."""
+    home = copied(filled, tmp_path_factory.mktemp("original") / "home")
     file = home.folder.parent / "backup.tar"
     assert "0" * 64 + " is not in the store" in home.run("backup", str(file))
     return home, file
@@ -106,10 +121,10 @@ def test_a_backup_has_all_and_is_private(original):
     assert "exists" in home.run("backup", str(file), code=1)
 
 
-def test_a_restore_brings_all_back_in_the_same_home(original, tmp_path):
+def test_a_restore_brings_all_back_in_the_same_home(original, filled, tmp_path):
     _, file = original
-    home = Home(tmp_path / "home")
-    home.python(FILL + CHANGE)
+    home = copied(filled, tmp_path / "home")
+    home.python(CHANGE)
     secrets = (home.folder / "secret_key").read_text()
     assert "Restored" in home.run("restore", str(file))
     assert home.python(NAMES).split() == ["kept"]
@@ -147,26 +162,25 @@ print("plan", plan.pk, plan.wire["version"], Plan.objects.first().pk)
 """
 
 
-def newest(home: Home) -> int:
-    """The newest plan's version once the appliance starts, and starts again."""
-    (line,) = [line for line in home.python(NEWEST).splitlines() if line.startswith("plan ")]
+def newest(home: Home, before: str = "") -> int:
+    """The newest plan's version once the appliance starts, and starts again, ``before`` having run."""
+    (line,) = [line for line in home.python(before + NEWEST).splitlines() if line.startswith("plan ")]
     version, wire, again = map(int, line.split()[1:])
     assert version == wire == again
     return version
 
 
-def test_plans_go_on_above_those_that_members_hold(tmp_path):
-    home, file = Home(tmp_path / "home"), tmp_path / "backup.tar"
-    home.python(FILL + PLAN.format(count=8))
-    assert newest(home) == 8
+def test_plans_go_on_above_those_that_members_hold(filled, tmp_path):
+    home, file = copied(filled, tmp_path / "home"), tmp_path / "backup.tar"
+    assert newest(home, PLAN.format(count=8)) == 8
     home.run("backup", str(file))
     # Until now members got plan 12.
     home.python(PLAN.format(count=4))
     home.run("restore", str(file))
     assert newest(home) == 13
     # A box with another history, as a new one, does not know which plans the lost one made after the backup.
-    another = Home(tmp_path / "another")
-    another.python(FILL + PLAN.format(count=2))
+    another = copied(filled, tmp_path / "another")
+    another.python(PLAN.format(count=2))
     another.run("restore", str(file))
     assert newest(another) > 1_000_000
 
@@ -295,18 +309,16 @@ print("complete")
 """
 
 
-def test_a_restore_that_is_cut_off_is_completed_by_the_next_start(original, tmp_path):
+def test_a_restore_that_is_cut_off_is_completed_by_the_next_start(original, filled, tmp_path):
     source, file = original
-    home = Home(tmp_path / "home")
-    home.python(FILL + CHANGE)
+    home = copied(filled, tmp_path / "home")
     code = INTERRUPT.format(home=str(home.folder), file=str(file), source=str(source.folder))
-    assert "complete" in home.python(code)
+    assert "complete" in home.python(CHANGE + code)
 
 
-def test_a_backup_while_others_write_is_one_moment(tmp_path):
+def test_a_backup_while_others_write_is_one_moment(filled, tmp_path):
     """Pairs of rows that are written together are both in the copy, or neither."""
-    home = Home(tmp_path / "home")
-    home.python(FILL)
+    home = copied(filled, tmp_path / "home")
     writer = subprocess.Popen(
         [
             sys.executable,

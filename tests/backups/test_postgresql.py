@@ -103,8 +103,7 @@ def test_backup_and_restore_and_a_server_that_is_gone_and_back(server, home, tmp
     home.run("backup", str(file))
     with tarfile.open(file) as tar:
         assert "database.dump" in tar.getnames() and sum(name.startswith("models/") for name in tar.getnames()) == 1
-    home.python(CHANGE)
-    assert home.python(NAMES).split() == ["later"]
+    assert home.python(CHANGE + NAMES).split() == ["later"]
     home.run("restore", str(file))
     assert home.python(NAMES).split() == ["kept"]
     assert [path.read_bytes() for path in (home.folder / "models").glob("??/*")] == [b"a model"]

@@ -113,17 +113,11 @@ def test_rest_answers_roles_as_the_table_says(caller):
 
 @pytest.mark.parametrize("caller", CALLERS)
 def test_pages_answer_roles_as_the_table_says(caller):
-    role = role_of(caller)
+    client, role = session(caller), role_of(caller)
     for name, methods in table.PAGES.items():
         if methods.get("GET") == AccessRole.ANYONE or name in ("console:logout", "metrics"):
             continue
         for method in METHODS:
-            client = Client()
-            if caller is not None:
-                from django.contrib.auth.models import User
-
-                user = User.objects.filter(username="someone").first()
-                client.force_login(user or account("someone", None if caller == "none" else caller))
             answer = client.generic(method, path(name))
             shown = f"{method} {name} as {caller}: {answer.status_code}"
             if role == AccessRole.ANYONE:

@@ -28,7 +28,7 @@ from workers.transport.identity import MemberIdentity, identity_file
 TIMING = LinkTiming(first=0.05, refused_first=0.1, refused_longest=0.2, ping_every=60.0, ping_answer=60.0)
 
 
-async def until(what: Callable[[], Any], why: str, seconds: float = 60.0) -> Any:
+async def until(what: Callable[[], Any], why: str, seconds: float = 300.0) -> Any:
     """The first true answer of ``what``, which may be a coroutine function."""
     end = time.monotonic() + seconds
     while True:

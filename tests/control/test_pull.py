@@ -86,7 +86,10 @@ def wire(version: int, *devices: str) -> dict:
 
 
 def make_plan() -> int:
-    plan = Plan.objects.create(trigger="manual", stack="nereus", problem={}, allocation={}, wire={}, status="optimal")
+    problem = {"devices": [{"id": "box/cpu0"}]}
+    plan = Plan.objects.create(
+        trigger="manual", stack="nereus", problem=problem, allocation={}, wire={}, status="optimal"
+    )
     Plan.objects.filter(pk=plan.pk).update(wire=wire(plan.pk, "box/cpu0"))
     return plan.pk
 

@@ -21,14 +21,36 @@ BEFORE = (("registry", "0011"), ("scheduler", "0003"))
 WIRE = {"version": 7, "devices": [], "routes": [{"application": "tiny", "device": "d", "share": 1.0}], "bands": {}}
 
 
-def migrate(home: Path, *target: str) -> None:
+#: in one process, since its start takes longer than most migrations
+MIGRATE = """
+from django.core.management import call_command
+from django.db import connection
+for path in {paths!r}:
+    connection.close()
+    connection.settings_dict["NAME"] = path
+    for target in {targets!r}:
+        call_command("migrate", *target, verbosity=0)
+"""
+#: what operators had chosen, and what becomes of it
+CHOICES = {
+    "a live stack": ({"strategy": "proteus", "routing": "shares"}, [("stack", "proteus")]),
+    "not for serving": ({"strategy": "proteus-wo-qa", "routing": "uniform"}, []),
+    "unknown": ({"strategy": "somebody's"}, []),
+    "routing alone": ({"routing": "least-completion"}, []),
+    "none": ({}, []),
+}
+
+
+def migrate(home: Path, paths: list[Path], targets: tuple[tuple[str, ...], ...] = ((),)) -> None:
+    """Bring databases to each of these states in turn; (): this release's."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("NEREUS_")}
+    code = MIGRATE.format(paths=list(map(str, paths)), targets=targets)
     subprocess.run(
-        [sys.executable, "manage.py", "migrate", "--verbosity", "0", *target],
+        [sys.executable, "manage.py", "shell", "-v", "0", "-c", code],
         cwd=ROOT,
         env={**environ, "NEREUS_HOME": str(home)},
         check=True,
-        timeout=120,
+        timeout=900,
     )
 
 
@@ -41,9 +63,8 @@ def insert(database: sqlite3.Connection, table: str, **values: object) -> None:
 def before(tmp_path_factory) -> Path:
     """A database in the state of the release before, with an application and a plan."""
     home = tmp_path_factory.mktemp("before")
-    for target in BEFORE:
-        migrate(home, *target)
-    (path,) = home.glob("*.sqlite3")
+    path = home / "before.sqlite3"
+    migrate(home, [path], BEFORE)
     with sqlite3.connect(path) as database:
         insert(
             database,
@@ -62,35 +83,28 @@ def before(tmp_path_factory) -> Path:
     return path
 
 
-def upgraded(before: Path, home: Path, **choices: str) -> sqlite3.Connection:
-    """A copy of the database with these choices of operators, brought to this release."""
-    home.mkdir()
-    path = home / before.name
-    with sqlite3.connect(before) as source, sqlite3.connect(path) as copy:
-        source.backup(copy)
-        for setting, value in choices.items():
-            insert(copy, "scheduler_choice", setting=setting, value=value, changed="2026-01-01")
-    migrate(home)
-    return sqlite3.connect(path)
+@pytest.fixture(scope="module")
+def upgraded(before, tmp_path_factory) -> dict[str, sqlite3.Connection]:
+    """Copies of the database with each of :data:`CHOICES`, brought to this release."""
+    home = tmp_path_factory.mktemp("upgraded")
+    paths = {name: home / f"{number}.sqlite3" for number, name in enumerate(CHOICES)}
+    for name, path in paths.items():
+        with sqlite3.connect(before) as source, sqlite3.connect(path) as copy:
+            source.backup(copy)
+            for setting, value in CHOICES[name][0].items():
+                insert(copy, "scheduler_choice", setting=setting, value=value, changed="2026-01-01")
+    migrate(home, list(paths.values()))
+    return {name: sqlite3.connect(path) for name, path in paths.items()}
 
 
-@pytest.mark.parametrize(
-    ("choices", "after"),
-    [
-        ({"strategy": "proteus", "routing": "shares"}, [("stack", "proteus")]),
-        ({"strategy": "proteus-wo-qa", "routing": "uniform"}, []),
-        ({"strategy": "somebody's"}, []),
-        ({"routing": "least-completion"}, []),
-    ],
-    ids=["a live stack", "not for serving", "unknown", "routing alone"],
-)
-def test_a_chosen_strategy_becomes_the_stack_of_its_name_else_the_default(choices, after, before, tmp_path):
-    database = upgraded(before, tmp_path / "home", **choices)
-    assert database.execute("SELECT setting, value FROM scheduler_choice").fetchall() == after
+@pytest.mark.parametrize("name", CHOICES)
+def test_a_chosen_strategy_becomes_the_stack_of_its_name_else_the_default(name, upgraded):
+    rows = upgraded[name].execute("SELECT setting, value FROM scheduler_choice").fetchall()
+    assert rows == CHOICES[name][1]
 
 
-def test_applications_and_plans_stay_and_batch_policies_go(before, tmp_path):
-    database = upgraded(before, tmp_path / "home")
+def test_applications_and_plans_stay_and_batch_policies_go(upgraded):
+    database = upgraded["none"]
     assert database.execute("SELECT name, slo_ms FROM registry_application").fetchall() == [("tiny", 200.0)]
     columns = {row[1] for row in database.execute("PRAGMA table_info(registry_application)")}
     assert not columns & {"batch_policy", "batch_options"}

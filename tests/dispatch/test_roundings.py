@@ -53,7 +53,7 @@ def test_a_query_that_fits_an_idle_device_but_for_a_rounding_is_not_scheduled_th
     ("busy_s", "due"),
     [(0.009301727699722661, 0.05930172669972266), (0.005018903856198156, 0.055018902856198156)],
 )
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(120)
 def test_a_query_whose_device_is_free_too_late_by_a_rounding_does_not_stay_there_for_ever(busy_s, due):
     run_s = 0.05
     world = World({"q": 1.0}, {"cpu": {"q": menu(option("only", 90, {1: run_s}))}})

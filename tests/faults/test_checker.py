@@ -13,6 +13,8 @@ from benchmarks.faults import history
 from benchmarks.faults.checker import check, queries_of
 from benchmarks.faults.figures import back_s, costs
 from benchmarks.faults.history import Arrived, Counted, Ended, Event, Follows, Planned, Sent
+from benchmarks.faults.site import MORE, MORE_OF, VARIANTS, outputs
+from benchmarks.models import convolutions
 
 APPLICATIONS, DEVICES = ("left", "right"), ("cpu0", "cpu1")
 ACCURACY = {f"{name}/{variant}": 70.0 + 10 * i for name in APPLICATIONS for i, variant in enumerate("abc")}
@@ -199,6 +201,15 @@ def test_a_planted_fault_is_found(plant, rule, server):
 
 def test_a_version_of_zero_is_no_plan():
     assert check([Follows("gateway", 5, 1.0), Follows("gateway", 0, 2.0), Follows("gateway", 5, 3.0)]) == []
+
+
+def test_outputs_of_all_variants_that_a_row_uploads_are_known(tmp_path):
+    models = {name: convolutions(tmp_path, name, width) for name, (width, _) in VARIANTS.items()}
+    rows = [models["quick"].rows(1, seed=number) for number in range(2)]
+    known = outputs(models, rows)
+    assert known.keys() == {*VARIANTS, *MORE}
+    assert all(known[name] == known[MORE_OF] for name in MORE)
+    assert len({tuple(known[name]) for name in VARIANTS}) == len(VARIANTS)
 
 
 # --- figures ----------------------------------------------------------------------------------------------------------

@@ -176,7 +176,7 @@ def test_operating_figures_are_not_for_strangers(served, stranger):
 
 def raw(served, data: bytes) -> bytes:
     """What comes back for bytes that no client library would send."""
-    with socket.create_connection(("127.0.0.1", served.port), 5) as connection:
+    with socket.create_connection(("127.0.0.1", served.port), 60) as connection:
         connection.sendall(data)
         received = b""
         while True:
@@ -229,7 +229,7 @@ def test_a_chunked_body_that_is_too_large_is_refused(served):
 def test_a_client_that_asks_first_is_told_to_go_on(served):
     body = json.dumps(request()).encode()
     head = b"POST %s HTTP/1.1\r\nhost: x\r\nauthorization: %s\r\nexpect: 100-continue\r\ncontent-length: %d\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", served.port), 5) as connection:
+    with socket.create_connection(("127.0.0.1", served.port), 60) as connection:
         connection.sendall(head % (PATH.encode(), AUTH["Authorization"].encode(), len(body)))
         assert connection.recv(100).startswith(b"HTTP/1.1 100 Continue")
         connection.sendall(body)

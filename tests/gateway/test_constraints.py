@@ -70,11 +70,11 @@ def test_over_http_and_grpc_alike_the_nearest_is_named_and_what_can_be_had_is_gi
         with pytest.raises(InferenceServerException) as error:
             client.infer("numbers", [x], headers=KEYED, parameters=insists)
         assert error.value.status() == "StatusCode.UNAVAILABLE" and expected in error.value.message()
-        answer = client.infer("numbers", [x], headers=KEYED, parameters=insists | {"latency_ms": 500})
+        answer = client.infer("numbers", [x], headers=KEYED, parameters=insists | {"latency_ms": 30_000})
         assert answer.get_response().model_version == "big"
     # Nothing is kept of what was so once.
     big.kill()
     wait_for(lambda: not gateway.health()["devices"]["d0"]["connected"], "d0 is gone")
-    gone = gateway.infer(X, min_accuracy=90, latency_ms=500)
+    gone = gateway.infer(X, min_accuracy=90, latency_ms=30_000)
     assert gone.status_code == 503
     assert "min_accuracy: 90 cannot be met; the best available now is 80" in gone.json()["error"]

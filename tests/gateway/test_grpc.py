@@ -151,7 +151,7 @@ def test_infers_asynchronously(client):
         )
     found = {}
     for _ in range(20):
-        result, error = answers.get(timeout=10)
+        result, error = answers.get(timeout=60)
         assert error is None
         found[int(result.get_response().id)] = result.as_numpy("y")
     assert sorted(found) == list(range(20))
@@ -165,7 +165,7 @@ def test_a_stream_answers_in_order_and_goes_on_after_errors(client):
     for i in range(100):
         client.async_stream_infer("nothing" if i == 50 else "numbers", numbers(X * i), request_id=str(i))
     for i in range(100):
-        result, error = answers.get(timeout=10)
+        result, error = answers.get(timeout=60)
         if i == 50:
             assert "model 'nothing': no such application" in str(error)
         else:

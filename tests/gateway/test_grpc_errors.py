@@ -32,7 +32,7 @@ def request(x=((1, 2, 3, 4),), model="numbers", version="", **parameters) -> pb.
     return message
 
 
-def call(channel: grpc.Channel, message, method="ModelInfer", metadata=KEYED, timeout=20, **given) -> bytes:
+def call(channel: grpc.Channel, message, method="ModelInfer", metadata=KEYED, timeout=120, **given) -> bytes:
     """Call a method with whatever bytes; no stub stands between."""
     data = message if isinstance(message, bytes) else message.SerializeToString()
     return channel.unary_unary(SERVICE + method)(data, metadata=metadata, timeout=timeout, **given)
@@ -114,7 +114,7 @@ def test_everything_but_health_needs_a_key(channel, metadata, words, method):
 
 
 def test_a_stream_needs_a_key_too(channel):
-    answers = channel.stream_stream(SERVICE + "ModelStreamInfer")(iter([b""]), timeout=10)
+    answers = channel.stream_stream(SERVICE + "ModelStreamInfer")(iter([b""]), timeout=60)
     with pytest.raises(grpc.RpcError) as caught:
         next(answers)
     assert caught.value.code() is CODE.UNAUTHENTICATED
@@ -191,7 +191,7 @@ def test_what_is_not_grpc_is_hung_up_on(served, channel, data):
     host, port = served.grpc.split(":")
     with socket.create_connection((host, int(port)), 5) as connection:
         connection.sendall(data)
-        connection.settimeout(10)
+        connection.settimeout(60)
         try:
             while connection.recv(65536):
                 pass

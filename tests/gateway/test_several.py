@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -79,10 +80,11 @@ def settled(gateway: GatewayProcess) -> int:
     return wait_for(lambda: len(set(said := counts(gateway))) == 1 and said, "both say the same")[0]
 
 
-def done(two: Pair) -> dict[str, float]:
-    """Queries that each process has done, by its own metrics."""
+def done(two: Pair, *also: str) -> dict[str, float]:
+    """Queries that each process has done, by its own metrics; ``also``: metrics that are added."""
     pages_of = {g.name: samples(asyncio.run(pages.metrics(g.admin_socket, "box", PAGE_S))) for g in two}
-    return {name: page["nereus_gateway_queries_total", name] for name, page in pages_of.items()}
+    names = ("nereus_gateway_queries_total", *also)
+    return {name: sum(page[metric, name] for metric in names) for name, page in pages_of.items()}
 
 
 def samples(text: str) -> dict[tuple[str, str], float]:
@@ -270,11 +272,16 @@ def test_one_killed_leaves_the_other_serving_and_its_totals_behind(two):
 
 
 def test_queries_of_both_fronts_share_batches(two):
-    two.device.tell(delay_s=0.3)
-    before = len(two.device.heard("grant"))
+    two.device.tell(delay_s=2.0)
+    before, known = len(two.device.heard("grant")), sum(done(two).values())
     try:
         with ThreadPoolExecutor(24) as pool:
-            list(pool.map(lambda _: infer(two.first, 1), range(24)))
+            asked = [pool.submit(infer, two.first, 1) for _ in range(24)]
+            arrived = partial(done, two, "nereus_gateway_in_flight")
+            wait_for(lambda: sum(arrived().values()) >= known + 24, "all are there")
+            two.device.tell(delay_s=0.0)
+            for one in asked:
+                one.result()
     finally:
         two.device.tell(delay_s=0.0)
     # The first batches start with what is there; behind them the queries of both wait in one queue.

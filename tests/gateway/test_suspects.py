@@ -105,8 +105,9 @@ async def test_the_last_device_is_not_risked(gateways, devices):
 async def test_a_device_that_was_killed_is_no_crash(gateways, devices):
     """Two devices: the queries of the killed one go to the application's last, and nothing is refused."""
     gateway, (first, second) = poisoned(gateways, devices, 2, batch=4, row_s=0.01)
-    for device in (first, second):
-        device.tell(delay_s=1.0)
+    # Nothing is answered by the first before it is killed.
+    first.tell(delay_s=60.0)
+    second.tell(delay_s=0.3)
     async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=100) as http:
         waiting = [asyncio.create_task(http.post(PATH, content=BODY)) for _ in range(12)]
         await asyncio.to_thread(wait_for, lambda: first.heard("grant") and second.heard("grant"), "both are at work")
@@ -210,7 +211,7 @@ async def test_suspects_of_two_applications_leave_both_a_device(gateways, device
 async def test_nobody_is_tried_where_another_query_may_be_the_cause(gateways, devices):
     gateway, all = two_applications(gateways, devices, 3)
     for device in all:
-        device.tell(crash_on=666.0, delay_s=3.0)
+        device.tell(crash_on=666.0, delay_s=6.0)
 
     def at_work() -> list:
         return [device for device in all if device.heard("grant")]

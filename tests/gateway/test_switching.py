@@ -70,7 +70,7 @@ def test_a_device_that_is_lost_after_a_switch_has_its_queries_answered_elsewhere
     wait_for(lambda: any("stack_switched" in line and "nereus" in line for line in gateway.log), "it switches")
     one.kill()
     for client in clients:
-        client.join(20)
+        client.join(120)
     assert answers == [200, 200]
     one.start()
     one.warm(("numbers", "big"))

@@ -79,13 +79,13 @@ def test_clients_infer_with_the_appliances_own_authority(encrypted):
         assert '"data":[2.0,4.0,6.0,8.0]' in done.stdout.replace(" ", ""), done.stderr
     # Strangers to the authority do not connect, nor do clients without TLS or with an old version.
     with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{gateway.url}/v2/health/live", verify=ssl.create_default_context())
+        httpx.get(f"{gateway.url}/v2/health/live", verify=ssl.create_default_context(), timeout=60)
     with pytest.raises(httpx.HTTPError):
-        httpx.get(f"http://127.0.0.1:{gateway.port}/v2/health/live")
+        httpx.get(f"http://127.0.0.1:{gateway.port}/v2/health/live", timeout=60)
     old = ssl.create_default_context(cafile=authority)
     old.maximum_version = ssl.TLSVersion.TLSv1_1
     with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{gateway.url}/v2/health/live", verify=old)
+        httpx.get(f"{gateway.url}/v2/health/live", verify=old, timeout=60)
 
 
 def test_a_replaced_certificate_is_used_and_connections_go_on(encrypted, tmp_path):

@@ -314,7 +314,7 @@ async def test_a_server_that_stops_waits_for_the_last_one_though_it_was_idle_bef
     async with serving() as (server, held), connected(server) as one, connected(server) as two:
         one.send(get("/hold"))
         await eventually(lambda: len(held.exchanges) == 1 and len(server.connections) == 2, "both are there")
-        stopping = asyncio.create_task(server.drain(5.0))
+        stopping = asyncio.create_task(server.drain(120.0))
         await asyncio.sleep(0)
         held.exchanges[0].respond(200, ())
         assert (await one.answer())[0] == 200
@@ -341,7 +341,7 @@ async def test_a_server_that_stops_waits_for_answers_to_be_taken():
         hurry_none(server)
         # One is answered before, one while it stops.
         held.exchanges[0].respond(200, (), (b"a" * (8 * MIB),))
-        stopping = asyncio.create_task(server.drain(5.0))
+        stopping = asyncio.create_task(server.drain(120.0))
         await asyncio.sleep(0)
         held.exchanges[1].respond(200, (), (b"a" * (8 * MIB),))
         await asyncio.sleep(0.1)

@@ -66,7 +66,10 @@ async def test_a_node_serves_survives_a_killed_executor_profiles_and_leaves_clea
     digest = control_plane.add_blob(tiny_models["quick"].read_bytes())
     spec = msgspec.structs.replace(variant(1, digest), accuracy=90.0, accuracy_normalized=100.0)
     control_plane.greeting = [control.encode(real_config(5, spec))]
-    async with node(settings), httpx.AsyncClient(base_url=settings.node_http.url, trust_env=False) as client:
+    async with (
+        node(settings),
+        httpx.AsyncClient(base_url=settings.node_http.url, trust_env=False, timeout=60) as client,
+    ):
         await control_plane.told(control.DeviceStates, warm(1, 5))
         health = (await client.get("/health")).json()
         assert (health["status"], health["plan_version"]) == ("ok", 5)

@@ -45,7 +45,7 @@ class Load:
 
 
 async def pid_of_executor(settings) -> int:
-    async with httpx.AsyncClient(base_url=settings.node_http.url, trust_env=False) as client:
+    async with httpx.AsyncClient(base_url=settings.node_http.url, trust_env=False, timeout=60) as client:
         return (await client.get("/health")).json()["devices"][0]["pid"]
 
 

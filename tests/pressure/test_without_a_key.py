@@ -157,7 +157,7 @@ async def test_open_calls_of_20_connections_leave_the_slots_for_calls_with_a_key
             # Nor have those who ask whether it lives to wait for one.
             for _ in range(5):
                 live = channel.unary_unary(SERVICE + "ServerLive")
-                assert pb.ServerLiveResponse.FromString(live(b"", timeout=20)).live
+                assert pb.ServerLiveResponse.FromString(live(b"", timeout=60)).live
 
 
 async def test_calls_that_are_refused_at_their_head_hold_nothing(served):

@@ -191,8 +191,13 @@ class Year:
 
     def _valid(self) -> bool:
         now = datetime.fromtimestamp(time.time() + self._clock.offset, UTC)
-        with self._rest() as rest:
-            answers = [expect(rest.get(f"/{kind}/"), f"reading {kind}", 200).json() for kind in ("nodes", "gateways")]
+        try:
+            with self._rest() as rest:
+                answers = [
+                    expect(rest.get(f"/{kind}/"), f"reading {kind}", 200).json() for kind in ("nodes", "gateways")
+                ]
+        except (RestError, httpx.HTTPError):
+            return False
         members = [member for answer in answers for member in answer["results"]]
         for member in members:
             certificate = member["certificate"]

@@ -21,7 +21,16 @@ def admin(db, django_user_model, settings):
     return client
 
 
-@pytest.mark.parametrize("model", [model._meta.model_name for model in apps.get_app_config("registry").get_models()])
+#: a row with a private key
+HIDDEN = "membersauthority"
+MODELS = [model._meta.model_name for model in apps.get_app_config("registry").get_models()]
+
+
+def test_the_admin_does_not_show_the_key_of_members_certificates(admin):
+    assert HIDDEN in MODELS and admin.get(f"/admin/registry/{HIDDEN}/").status_code == 404
+
+
+@pytest.mark.parametrize("model", [model for model in MODELS if model != HIDDEN])
 def test_the_admin_shows_every_model_and_changes_none(model, admin):
     assert admin.get(f"/admin/registry/{model}/").status_code == 200
     assert admin.get(f"/admin/registry/{model}/add/").status_code == 403

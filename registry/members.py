@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db import IntegrityError, models, transaction
 
-from registry import events
+from registry import authority, events
 from registry.audit.recording import record
 from registry.errors import Conflict
 from registry.models import ApiKey, ApiToken, Device, Gateway, JoinToken, Member, Node, hash_secret, new_secret
@@ -42,6 +42,8 @@ def accept_claim(member: Node | Gateway) -> Node | Gateway:
         record("accepted a claim", kind, row.name, after=_claim(row))
         row.channel, row.credential_hash, row.joined_with = row.claim_channel, "", row.claim_with
         row.state, row.seen_s = Member.State.APPROVED, row.claim_s
+        # The box that was the member so far is no longer among other members' peers.
+        row.key_hash, row.certificate_until = "", None
         _end_claim(row)
         row.save()
         events.changed(kind, row.name)
@@ -73,6 +75,44 @@ def _claim(row: Node | Gateway) -> dict[str, str]:
 
 def _end_claim(row: Node | Gateway) -> None:
     row.claim_channel, row.claimed_at, row.claim_s = "", None, None
+
+
+def lapse(member: Node | Gateway) -> bool:
+    """Other members no longer connect with this one, until it gets another certificate; whether that is new."""
+    with transaction.atomic():
+        rows = type(member).objects.filter(pk=member.pk, certificate_lapsed=False)
+        if not rows.filter(certificate_until=member.certificate_until).update(certificate_lapsed=True):
+            return False
+        until = member.certificate_until.isoformat(timespec="seconds")
+        record("certificate ended", _kind(member), member.name, after={"until": until})
+        events.changed(_kind(member), member.name)
+    return True
+
+
+def replace_authority() -> None:
+    """Make the next authority of members' certificates. Members get certificates of it within seconds, while those in
+    use go on.
+
+    Raises:
+        Conflict: some members have not renewed since the last time, and would be cut off.
+        CertificateError: the authority's row is damaged.
+    """
+    with transaction.atomic():
+        before = authority.locked()
+        late = [
+            name
+            for kind in (Node, Gateway)
+            for name in kind.objects.filter(state=Member.State.APPROVED, certificate_lapsed=False)
+            .exclude(key_hash="")
+            .exclude(certificate_issuer=before.key_hash)
+            .values_list("name", flat=True)
+        ]
+        if late:
+            raise Conflict(
+                f"{', '.join(late)}: still with a certificate of the authority before; members renew within a minute "
+                "once they are connected. Wait for them, or revoke them"
+            )
+        authority.replace(before)
 
 
 def use_token(token: JoinToken) -> bool:

@@ -18,6 +18,7 @@ from registry import clock
 from registry.access.roles import BY_LABEL
 from registry.audit.entries import AuditEntry as AuditEntry
 from registry.audit.tracking import AuditedQuerySet
+from registry.authority import Certified
 
 name_validator = RegexValidator(
     r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z",
@@ -177,7 +178,7 @@ class JoinToken(models.Model):
         return self.uses is not None and self.used >= self.uses
 
 
-class Member(models.Model):
+class Member(Certified):
     """A process that joins the control plane over a websocket with its own credential."""
 
     class State(models.TextChoices):
@@ -249,9 +250,11 @@ class Node(Member):
 
 
 class Gateway(Member):
-    """A gateway process; ``address`` is where clients reach it."""
+    """A gateway process; ``address`` is where clients reach it, ``core_address`` where members on other boxes reach its
+    core."""
 
     address = models.CharField(max_length=200, blank=True, default="")
+    core_address = models.CharField(max_length=200, blank=True, default="")
 
     objects = AuditedQuerySet.as_manager()
 

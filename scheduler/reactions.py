@@ -9,8 +9,8 @@ from scheduler.members import push
 
 #: kinds of change after which another allocation may be better
 REPLAN = {"application", "variant"}
-#: kinds of changes that are pushed to members
-PUSH = {"application", "api_key"}
+#: kinds of changes that are pushed to members; a member that was revoked leaves the others' peers
+PUSH = {"application", "api_key", "node", "gateway"}
 
 
 def on_change(sender, kind: str, ref: str, replan: bool, **_) -> None:

@@ -61,6 +61,7 @@ def tend() -> None:
 
     for step in (
         upkeep.write_off_silent_devices,
+        upkeep.lapse_ended_certificates,
         finish_drains,
         requeue_silent,
         dispatch,

@@ -39,7 +39,8 @@ SERVER_VALIDITY, RENEW_BEFORE = datetime.timedelta(days=3653), datetime.timedelt
 MAX_NAMES = 64
 
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-_PEM = re.compile(rb"-----BEGIN [A-Z ]+-----.+?-----END [A-Z ]+-----\n", re.DOTALL)
+#: blocks of a PEM file, as this module writes it
+PEM = re.compile(rb"-----BEGIN [A-Z ]+-----.+?-----END [A-Z ]+-----\n", re.DOTALL)
 _DNS_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 
 
@@ -48,7 +49,9 @@ class CertificateError(Exception):
 
 
 @dataclass(frozen=True)
-class _Authority:
+class Authority:
+    """Key and certificate of an authority."""
+
     key: ec.EllipticCurvePrivateKey
     certificate: x509.Certificate
 
@@ -114,24 +117,31 @@ class OwnCertificate:
         authority = self._authority()
         earlier = [name for name in self._names() if name not in wanted]
         key = ec.generate_private_key(ec.SECP256R1())
-        certificate = _issue(authority, key, (wanted + earlier)[:MAX_NAMES], max(now, RELEASED) + SERVER_VALIDITY)
-        chain = _public(certificate) + (disk.read(self._cross_file) or b"")
-        disk.write_private(self.server_file, _private(key) + chain)
+        certificate = issue(
+            authority,
+            key.public_key(),
+            [_general_name(name) for name in (wanted + earlier)[:MAX_NAMES]],
+            (START, max(now, RELEASED) + SERVER_VALIDITY),
+            (ExtendedKeyUsageOID.SERVER_AUTH,),
+            os.uname().nodename[:64] or "nereus",
+        )
+        chain = public_pem(certificate) + (disk.read(self._cross_file) or b"")
+        disk.write_private(self.server_file, private_pem(key) + chain)
 
     def _make_next(self) -> None:
-        earlier, made = self._authority(), _make_authority()
+        earlier, made = self._authority(), make_authority()
         cross = b""
         if earlier.certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.path_length != 0:
             # Authorities of earlier releases may not certify others: their clients need the new file at once.
-            cross = _public(_authority_certificate(made.key, made.certificate.subject, earlier))
-        disk.write_private(self._next_file, _private(made.key) + _public(made.certificate) + cross)
+            cross = public_pem(certified_by(earlier, made))
+        disk.write_private(self._next_file, private_pem(made.key) + public_pem(made.certificate) + cross)
 
     def _use_next(self) -> None:
         """Put the next authority in place; completes what was cut off."""
         data = disk.read(self._next_file)
         if data is None:
             return
-        key, certificate, *cross = _PEM.findall(data)
+        key, certificate, *cross = PEM.findall(data)
         disk.write_private(self._cross_file, b"".join(cross))
         disk.write_private(self.authority_key_file, key)
         disk.write_private(self.authority_file, certificate)
@@ -166,7 +176,7 @@ class OwnCertificate:
             # It is issued anew: nobody pins it.
             return None
 
-    def _authority(self) -> _Authority:
+    def _authority(self) -> Authority:
         """The authority, made at the first start."""
         key_data, data = disk.read(self.authority_key_file), disk.read(self.authority_file)
         if key_data is None and data is None:
@@ -186,12 +196,12 @@ class OwnCertificate:
                 f"{self.authority_file} with {self.authority_key_file.name}: {error}; restore both from a backup, or "
                 "remove both, and give clients the new authority"
             ) from None
-        return _Authority(key, certificate)
+        return Authority(key, certificate)
 
-    def _new_authority(self) -> _Authority:
-        made = _make_authority()
-        disk.write_private(self.authority_key_file, _private(made.key))
-        disk.write_private(self.authority_file, _public(made.certificate))
+    def _new_authority(self) -> Authority:
+        made = make_authority()
+        disk.write_private(self.authority_key_file, private_pem(made.key))
+        disk.write_private(self.authority_file, public_pem(made.certificate))
         return made
 
     @contextmanager
@@ -246,14 +256,14 @@ def top_of_chain(chain: bytes, more: bytes = b"") -> bytes:
         others += x509.load_pem_x509_certificates(more) if more else []
     except ValueError as error:
         raise CertificateError(f"the certificate's chain cannot be read: {error}") from None
-    while not _issued_by(top, _public(top)):
-        issuer = next((one for one in others if _issued_by(top, _public(one))), None)
+    while not _issued_by(top, public_pem(top)):
+        issuer = next((one for one in others if _issued_by(top, public_pem(one))), None)
         if issuer is None:
             return b""
         # Each is used once, so that authorities that certify each other end the search.
         others.remove(issuer)
         top = issuer
-    return _public(top)
+    return public_pem(top)
 
 
 def names_of(certificate: x509.Certificate) -> list[str]:
@@ -274,16 +284,21 @@ def _wanted(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(name for name in map(canonical, names) if name))
 
 
-def _make_authority() -> _Authority:
+def make_authority(purpose: str = "Nereus") -> Authority:
+    """A new authority, named after its purpose and the box."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name(
-        [x509.NameAttribute(NameOID.COMMON_NAME, f"Nereus {os.uname().nodename[:40]} {secrets.token_hex(4)}")]
-    )
-    return _Authority(key, _authority_certificate(key, name, None))
+    name = f"{purpose} {os.uname().nodename[:32]} {secrets.token_hex(4)}"
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    return Authority(key, _authority_certificate(key, subject, None))
+
+
+def certified_by(earlier: Authority, made: Authority) -> x509.Certificate:
+    """The cross certificate of ``made`` by ``earlier``, for those who trust no other."""
+    return _authority_certificate(made.key, made.certificate.subject, earlier)
 
 
 def _authority_certificate(
-    key: ec.EllipticCurvePrivateKey, name: x509.Name, issuer: _Authority | None
+    key: ec.EllipticCurvePrivateKey, name: x509.Name, issuer: Authority | None
 ) -> x509.Certificate:
     """An authority's certificate, by itself or by ``issuer``. It may certify its successor and servers."""
     signing = issuer.key if issuer is not None else key
@@ -303,23 +318,29 @@ def _authority_certificate(
     )
 
 
-def _issue(
-    authority: _Authority, key: ec.EllipticCurvePrivateKey, names: list[str], end: datetime.datetime
+def issue(
+    authority: Authority,
+    key: ec.EllipticCurvePublicKey,
+    names: list[x509.GeneralName],
+    validity: tuple[datetime.datetime, datetime.datetime],
+    purposes: tuple[x509.ObjectIdentifier, ...],
+    subject: str,
 ) -> x509.Certificate:
+    """A certificate of ``key`` for ``names``; it certifies nobody else."""
     issuer = authority.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     return (
         x509.CertificateBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, os.uname().nodename[:64] or "nereus")]))
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)]))
         .issuer_name(authority.certificate.subject)
-        .public_key(key.public_key())
+        .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(START)
-        .not_valid_after(end)
+        .not_valid_before(validity[0])
+        .not_valid_after(validity[1])
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage("digital_signature"), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer), critical=False)
         .sign(authority.key, hashes.SHA256())
     )
@@ -348,11 +369,13 @@ def _usage(*chosen: str) -> x509.KeyUsage:
     return x509.KeyUsage(**{name: name in chosen for name in every.split()})
 
 
-def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
+def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """A key as PEM (PKCS #8), not encrypted."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 
-def _public(certificate: x509.Certificate) -> bytes:
+def public_pem(certificate: x509.Certificate) -> bytes:
+    """A certificate as PEM."""
     return certificate.public_bytes(serialization.Encoding.PEM)

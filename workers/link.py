@@ -7,7 +7,6 @@ plane that is away, refuses the member or sends malformed messages is logged and
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 import ssl
 import time
@@ -25,6 +24,8 @@ from .control_trust import TrustError
 from .outbox import Outbox
 from .protocol import control
 from .settings import JOIN_TOKEN_FILE
+from .transport.identity import MemberIdentity
+from .transport.renewal import Renewal
 
 _DECODERS = {"node": control.decode_to_node, "gateway": control.decode_to_gateway}
 
@@ -99,11 +100,13 @@ class MemberLink:
 
     Args:
         join: makes the message that is sent first on each connection.
-        on_message: called with each understood message except Joined and Pending; an exception is logged.
+        on_message: called with each understood message except those about admission and certificates; an exception is
+            logged.
         on_up: called once admitted (after each reconnect too).
         on_down: called when an admitted connection ends.
         context: whom to trust, asked at each connection; None where the URL uses no TLS. Raises TrustError where the
             control plane is not the one that it should be.
+        identity: the member's key and certificate, kept up to date; None: it has none.
     """
 
     def __init__(
@@ -116,6 +119,7 @@ class MemberLink:
         on_down: Callable[[], None] = lambda: None,
         timing: LinkTiming | None = None,
         context: Callable[[], Awaitable[ssl.SSLContext | None]] = _no_context,
+        identity: MemberIdentity | None = None,
     ):
         kind, self._control_url = membership.kind, membership.control_url
         self._decode = _DECODERS[kind]
@@ -123,6 +127,7 @@ class MemberLink:
         self._file = membership.home / "members" / f"{kind}-{disk.safe_name(membership.name)}.json"
         self._status_file = membership.status_file
         self._given_join_token, self._own_join_token = membership.join_token, membership.home / JOIN_TOKEN_FILE
+        self._renewal = Renewal(identity, self.send) if identity is not None else None
         self._join = join
         self._on_message, self._on_up, self._on_down = on_message, on_up, on_down
         self._timing = timing or LinkTiming()
@@ -227,10 +232,11 @@ class MemberLink:
 
     async def _converse(self, socket: ClientConnection) -> bool:
         admitted = False
-        writer: asyncio.Task | None = None
+        running: list[asyncio.Task] = []
         self._socket = socket
         try:
-            await socket.send(control.encode(self._join()))
+            first = self._join()
+            await socket.send(control.encode(self._renewal.joining(first) if self._renewal is not None else first))
             # A control plane that lost the request on its way answers pings, and nothing else.
             async with asyncio.timeout(self._timing.answer) as patience:
                 async for text in socket:
@@ -240,8 +246,10 @@ class MemberLink:
                         self._admit(message)
                         if not admitted:
                             admitted = True
-                            writer = asyncio.create_task(self._write(socket), name="link-writer")
+                            running = self._start(socket)
                             self._call(self._on_up)
+                    elif isinstance(message, control.IssuedCertificate | control.CertificateDue):
+                        self._certify(message)
                     elif isinstance(message, control.Pending):
                         self._set_state("pending", message.reason)
                         self._log.info("link_pending", reason=message.reason)
@@ -255,16 +263,30 @@ class MemberLink:
             self._set_state("down", str(error))
         finally:
             self._socket = None
-            if writer is not None:
-                writer.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await writer
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
             if admitted:
                 self.up = False
                 self._outbox.link_lost()
                 self._log.warning("link_lost", code=socket.close_code, reason=socket.close_reason or "")
                 self._call(self._on_down)
         return admitted
+
+    def _start(self, socket: ClientConnection) -> list[asyncio.Task]:
+        """What runs while the link is up."""
+        running = [asyncio.create_task(self._write(socket), name="link-writer")]
+        if self._renewal is not None:
+            running.append(asyncio.create_task(self._renewal.watch(), name="link-renewal"))
+        return running
+
+    def _certify(self, message: control.IssuedCertificate | control.CertificateDue) -> None:
+        if self._renewal is None:
+            return
+        if isinstance(message, control.IssuedCertificate):
+            self._call(self._renewal.answered, message)
+        else:
+            self._call(self._renewal.ask)
 
     async def _take_leave(self, socket: ClientConnection) -> None:
         """Send what is left and close properly: the library would report an internal error."""
@@ -306,6 +328,7 @@ class MemberLink:
             except OSError as error:
                 self._log.error("credential_not_stored", path=str(self._file), reason=str(error))
             self._log.info("credential_issued", member_id=message.member)
+        self._certify(message.issued)
         self._use_join_token = False
         self.up = True
         self._set_state("up", "")

@@ -29,7 +29,7 @@ MANIFEST = "manifest.json"
 MANIFEST_BYTES = 64 * 2**20
 CHUNK = 1 << 20
 #: in the home folder: what an appliance cannot make anew without its operators and members noticing
-SECRETS = ("secret_key", "credentials.json", "members/*.json", "tls/*", "*.pem", "*.key")
+SECRETS = ("secret_key", "credentials.json", "members/*.json", "members/*.pem", "tls/*", "*.pem", "*.key")
 #: the secrets' and the store's folders in the archive
 HOME_FOLDER, STORE_FOLDER = "home", "models"
 

@@ -55,17 +55,32 @@ class ClaimSerializer(serializers.Serializer):
     since = serializers.DateTimeField(source="claimed_at")
 
 
-class ClaimedMixin(serializers.Serializer):
-    """The claim on a member's name, where there is one."""
+class CertificateSerializer(serializers.Serializer):
+    """A member's certificate, by which members on other boxes know it."""
 
+    key = serializers.CharField(source="key_hash", help_text="sha256 of its public key (SubjectPublicKeyInfo).")
+    until = serializers.DateTimeField(source="certificate_until", help_text="It is renewed by itself before.")
+    lapsed = serializers.BooleanField(
+        source="certificate_lapsed", help_text="It ended while the member was away; other members refuse it."
+    )
+
+
+class MemberMixin(serializers.Serializer):
+    """The certificate of a member and the claim on its name, where there are such."""
+
+    certificate = serializers.SerializerMethodField()
     claim = serializers.SerializerMethodField()
+
+    @extend_schema_field(CertificateSerializer(allow_null=True))
+    def get_certificate(self, member: models.Member) -> dict[str, Any] | None:
+        return CertificateSerializer(member).data if member.key_hash else None
 
     @extend_schema_field(ClaimSerializer(allow_null=True))
     def get_claim(self, member: models.Member) -> dict[str, Any] | None:
         return ClaimSerializer(member).data if member.claimed else None
 
 
-class NodeSerializer(ClaimedMixin, serializers.ModelSerializer):
+class NodeSerializer(MemberMixin, serializers.ModelSerializer):
     """A node. Its credential is nobody's to see."""
 
     connected = serializers.BooleanField(read_only=True)
@@ -74,10 +89,20 @@ class NodeSerializer(ClaimedMixin, serializers.ModelSerializer):
 
     class Meta:
         model = models.Node
-        fields = ["name", "state", "connected", "last_seen", "behind_since", "claim", "created", "devices"]
+        fields = [
+            "name",
+            "state",
+            "connected",
+            "last_seen",
+            "behind_since",
+            "certificate",
+            "claim",
+            "created",
+            "devices",
+        ]
 
 
-class GatewaySerializer(ClaimedMixin, serializers.ModelSerializer):
+class GatewaySerializer(MemberMixin, serializers.ModelSerializer):
     """A gateway. Its credential is nobody's to see."""
 
     connected = serializers.BooleanField(read_only=True)
@@ -85,7 +110,18 @@ class GatewaySerializer(ClaimedMixin, serializers.ModelSerializer):
 
     class Meta:
         model = models.Gateway
-        fields = ["name", "address", "state", "connected", "last_seen", "behind_since", "claim", "created"]
+        fields = [
+            "name",
+            "address",
+            "core_address",
+            "state",
+            "connected",
+            "last_seen",
+            "behind_since",
+            "certificate",
+            "claim",
+            "created",
+        ]
 
 
 class JoinTokenSerializer(StrictMixin, serializers.ModelSerializer):

@@ -6,6 +6,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from registry import clock
+from registry.members import lapse
 from registry.models import Device, Gateway, Member, Node
 from scheduler.control.assemble import available_devices
 from scheduler.control.requests import request_plan
@@ -44,6 +45,20 @@ def write_off_silent_devices() -> int:
     lost = Device.objects.filter(_silent("node__", now)).exclude(state=Device.State.DOWN)
     detail = "the node has sent nothing for a minute"
     return lost.update(state=Device.State.DOWN, warm=[], detail=detail, changed=timezone.now())
+
+
+def lapse_ended_certificates() -> int:
+    """Take members off the others' peers whose certificates ended while they were away; how many. One that is connected
+    is asked to renew, since a clock that was set ends all certificates at once."""
+    if not silence_counts():
+        return 0
+    lapsed = 0
+    for kind in (Node, Gateway):
+        ended = kind.objects.filter(
+            state=Member.State.APPROVED, certificate_lapsed=False, certificate_until__lt=timezone.now()
+        )
+        lapsed += sum(lapse(member) for member in ended if not member.connected)
+    return lapsed
 
 
 def _silent(member: str, now: float) -> Q:

@@ -18,7 +18,7 @@ from django.utils import timezone
 from registry import clock
 from registry.models import Gateway, Node
 from scheduler import live, troubles
-from scheduler.members import admission, peers, standing
+from scheduler.members import admission, certificates, peers, standing
 from scheduler.members.configurations import configurations, in_thread
 from scheduler.members.intake import MAX_MESSAGE, Intake
 from scheduler.members.lag import Lag
@@ -88,6 +88,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
         self.seen_at = 0.0
         self.lag = Lag()
         self.behind_since: float | None = None
+        self.requests = certificates.Requests()
         self.peer = peers.of_scope(self.scope)
         # Accepted before anything is checked: only an accepted websocket can carry a close code with a reason.
         await self.accept()
@@ -174,6 +175,9 @@ class MemberConsumer(AsyncWebsocketConsumer):
         if statistics and not self.intake.takes_statistics(time.monotonic()):
             self.losses.log("statistics", name, f"more than one report a second ({self.intake.surplus} skipped so far)")
             return
+        if isinstance(message, control.RenewCertificate):
+            await self.losses.attempt(self._renew(message.certificate_request), type(message).__name__, name)
+            return
         # Without Redis each would wait for a time-out, and the next ones would be taken for a burst.
         if not (statistics and troubles.pausing(troubles.REDIS)):
             await self.losses.attempt(self.handle(message), type(message).__name__, name)
@@ -234,6 +238,7 @@ class MemberConsumer(AsyncWebsocketConsumer):
                 if self.standing in WAITS:
                     await in_thread(standing.waits)(self.kind, self.member.pk, self.channel_name)
                 await self._recheck()
+                await self._prompt()
                 # The channel layer forgets members of groups by the wall clock.
                 stepped = abs(clock.wall() - clock.steady() - ahead) > STEP_S
                 if stepped or time.monotonic() >= self.rejoin_at:
@@ -254,6 +259,21 @@ class MemberConsumer(AsyncWebsocketConsumer):
                 return
         await self._settle_or_later()
 
+    async def _prompt(self) -> None:
+        """Have the member renew its certificate where the control plane's clock or another authority wants it."""
+        if not self.approved or not self.join_message.certificate_request:
+            return
+        registered = await configurations().registered()
+        row = registered.rows.get((self.kind, self.member.pk))
+        if row is not None and self.requests.prompts(row, registered.authority, time.monotonic()):
+            await self.say(control.CertificateDue())
+
+    async def _renew(self, request: str) -> None:
+        if not self.requests.takes(time.monotonic()):
+            await self.say(control.IssuedCertificate(refused="too many certificate requests; the next one in a minute"))
+            return
+        await self.say(await in_thread(certificates.issue)(self.member, request, self.peer))
+
     def _standing(self, row: standing.Row | None) -> Standing:
         return standing.standing(row, self.channel_name, self.claims)
 
@@ -271,8 +291,10 @@ class MemberConsumer(AsyncWebsocketConsumer):
             await self.turn_away(*ENDS[now])
         elif now is Standing.APPROVED and not self.approved:
             self.standing, self.claims = now, False
+            request = self.join_message.certificate_request
+            issued = await in_thread(certificates.issue)(self.member, request, self.peer)
             credential = await in_thread(admission.issue_credential)(self.member, self.peer)
-            await self.say(control.Joined(member=self.member.pk, credential=credential))
+            await self.say(control.Joined(member=self.member.pk, credential=credential, issued=issued))
             await self.admitted()
         elif now in WAITS and self.standing is not now:
             self.standing = now

@@ -66,7 +66,9 @@ class GatewayConsumer(MemberConsumer):
 
     def _store_join(self) -> None:
         with origins.acting(f"gateway {self.member.name}", "its join", self.peer.address):
-            Gateway.objects.filter(pk=self.member.pk).update(address=self.join_message.address)
+            Gateway.objects.filter(pk=self.member.pk).update(
+                address=self.join_message.address, core_address=self.join_message.core
+            )
 
     async def _known(self) -> dict[str, ApplicationSpec]:
         """Applications by name; what a gateway reports of others is left out."""

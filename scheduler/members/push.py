@@ -11,6 +11,7 @@ import msgspec
 from asgiref.sync import async_to_sync
 from channels.layers import get_channel_layer
 
+from registry import authority
 from registry.models import (
     ApiKey,
     Application,
@@ -66,6 +67,7 @@ class CommonConfiguration:
         blocked: those that may not, by device type.
         keep: digests of files to keep.
         owners: (node id, device type) by device.
+        gateways, nodes: those that other members may connect with.
     """
 
     applications: tuple[specs.ApplicationSpec, ...]
@@ -76,16 +78,19 @@ class CommonConfiguration:
     blocked: dict[str, frozenset[int]]
     keep: tuple[str, ...]
     owners: dict[str, tuple[int, str]]
+    gateways: tuple[specs.PeerSpec, ...] = ()
+    nodes: tuple[specs.PeerSpec, ...] = ()
 
 
 @dataclass(frozen=True)
 class Registered:
     """All that connections compare with what their members report. ``rows``: by kind and id, of all members; ``jobs``:
-    running profile jobs by node id."""
+    running profile jobs by node id; ``authority``: the hash of the key of the authority of members' certificates."""
 
     shared: CommonConfiguration
     rows: dict[tuple[type[Node] | type[Gateway], int], Row]
     jobs: dict[int, frozenset[int]]
+    authority: str = ""
 
 
 def read_shared() -> CommonConfiguration:
@@ -105,6 +110,20 @@ def read_shared() -> CommonConfiguration:
         blocked={kind: frozenset(pks) for kind, pks in blocked.items()},
         keep=tuple(sorted(set(Variant.objects.values_list("digest", flat=True)))),
         owners={ref: (node, kind) for ref, node, kind in Device.objects.values_list("ref", "node_id", "type")},
+        gateways=_peers(Gateway),
+        nodes=_peers(Node),
+    )
+
+
+def _peers(kind: type[Node] | type[Gateway]) -> tuple[specs.PeerSpec, ...]:
+    """The members of a kind that others may connect with. An id is given once, in the order of joining, and a member
+    keeps it: so it ranks gateways, whichever of them come and go."""
+    rows = kind.objects.filter(state=Member.State.APPROVED, certificate_lapsed=False).exclude(key_hash="")
+    if kind is Node:
+        return tuple(specs.PeerSpec("node", row.name, row.key_hash, machine=row.machine) for row in rows.order_by("id"))
+    return tuple(
+        specs.PeerSpec("gateway", row.name, row.key_hash, row.pk, row.machine, row.core_address)
+        for row in rows.order_by("id")
     )
 
 
@@ -125,7 +144,8 @@ def read() -> Registered:
     running = ProfileJob.objects.filter(state=ProfileJob.State.RUNNING, device__isnull=False)
     for node, job in running.values_list("device__node_id", "pk"):
         jobs.setdefault(node, set()).add(job)
-    return Registered(read_shared(), rows, {node: frozenset(ids) for node, ids in jobs.items()})
+    own = {node: frozenset(ids) for node, ids in jobs.items()}
+    return Registered(read_shared(), rows, own, authority.key_hash())
 
 
 def gateway_config(shared: CommonConfiguration, gateways: int = 1) -> control.GatewayConfig:
@@ -136,6 +156,7 @@ def gateway_config(shared: CommonConfiguration, gateways: int = 1) -> control.Ga
         key_limits=shared.key_limits,
         plan=shared.plan,
         gateways=gateways,
+        peers=(*shared.gateways, *shared.nodes),
     )
 
 
@@ -152,6 +173,7 @@ def node_config(pk: int, shared: CommonConfiguration) -> control.NodeConfig:
         applications=shared.applications,
         plan=specs.PlanSpec(version=plan.version, devices=tuple(own)),
         keep=shared.keep,
+        peers=shared.gateways,
     )
 
 

@@ -20,10 +20,12 @@ class Row(NamedTuple):
     state: str
     channel: str
     claim_channel: str
+    certificate_until: datetime | None = None
+    certificate_issuer: str = ""
 
 
 #: the columns of a :class:`Row`
-COLUMNS = ("state", "channel", "claim_channel")
+COLUMNS = Row._fields
 
 
 class Standing(Enum):

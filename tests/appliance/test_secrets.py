@@ -13,6 +13,7 @@ from django.core.management import call_command
 
 from appliance import secrets
 from appliance.local.firststart import prepare
+from registry import authority
 from registry.models import ApiKey, ApiToken, JoinToken, hash_secret
 from tests.running import ROOT
 from workers.settings import Settings, SettingsError
@@ -182,12 +183,14 @@ def test_all_credentials_are_renewed_at_once(home):
     old, before = secrets.credentials(home), rows()
     key = secrets.secret_key(home)
     ApiKey.objects.create(name="client", prefix="x", key_hash="y")
+    issuer = authority.locked().key_hash
     call_command("rotate", all=True, stdout=io.StringIO())
     values = secrets.credentials(home)
     works(values)
     assert not before & rows()
     assert not {name for name in secrets.ENTRIES[1:] if values[name] == old[name]}
     assert secrets.secret_key(home) != key
+    assert authority.key_hash() != issuer
     assert ApiKey.objects.filter(name="client").exists(), "others' keys are not this appliance's to replace"
     assert prepare() == []
     works(values)

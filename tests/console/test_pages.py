@@ -231,6 +231,19 @@ def test_the_nodes_page_warns_of_connected_members_that_are_behind(staff, cluste
     assert "behind since" not in text(staff.get("/nodes/"))
 
 
+def test_members_show_until_when_their_certificate_lasts_and_its_key(staff, cluster):
+    assert "Certificate until" not in text(staff.get("/nodes/"))
+    until = timezone.now() + timedelta(days=5)
+    for kind in (models.Node, models.Gateway):
+        kind.objects.update(key_hash="0123456789abcdef" * 4, certificate_until=until)
+    models.Gateway.objects.update(certificate_lapsed=True)
+    page = text(staff.get("/nodes/"))
+    for name in ("box", "front"):
+        shown = page.split(f'data-testid="certificate-{name}"')[1].split("</p>")[0]
+        assert f"{until:%Y-%m-%d %H:%M} UTC" in shown and ">0123456789abcdef</code>" in shown
+        assert ('<a class="badge failed"' in shown) == (name == "front")
+
+
 def test_a_claim_is_shown_with_its_origin_and_decided_by_operators(staff, cluster):
     token = models.JoinToken.objects.create(name="rack", token_hash="1" * 64)
     for kind in (models.Node, models.Gateway):

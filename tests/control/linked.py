@@ -21,6 +21,7 @@ from workers.node import devices
 from workers.node.daemon import NodeDaemon
 from workers.protocol import control
 from workers.settings import Settings
+from workers.transport.identity import MemberIdentity, identity_file
 
 #: a link that is lost on a busy machine would bring the configuration with the next join
 TIMING = LinkTiming(first=0.05, refused_first=0.1, refused_longest=0.2, ping_every=60.0, ping_answer=60.0)
@@ -84,11 +85,13 @@ class LinkedGateway:
         options = GatewayOptions("front", "127.0.0.1", http, "127.0.0.1", grpc, home / "gateway.json")
         self.received: list[control.GatewayConfig] = []
         self.stuck = False
+        self.identity = MemberIdentity(identity_file(home, "gateway", "front"), "gateway", "front")
         self.link = MemberLink(
             Membership("gateway", "front", f"http://127.0.0.1:{port}", home, "join-me"),
             join=lambda: control.JoinGateway(name="front", address=f"http://127.0.0.1:{http}"),
             on_message=self._receive,
             timing=TIMING,
+            identity=self.identity,
         )
         self.gateway = FrontProcess(options, send=self.link.send, control_state=lambda: self.link.state)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from datetime import timedelta
 
 import pytest
 from django.urls import get_resolver
@@ -129,6 +130,21 @@ def test_a_claim_is_shown_and_decided(kind, model, client, announced):
     box.refresh_from_db()
     assert (box.credential_hash, box.channel, box.joined_with) == ("", "c", token)
     assert announced == [(kind, "box")] * 2
+
+
+@pytest.mark.parametrize(("kind", "model"), [("node", models.Node), ("gateway", models.Gateway)])
+def test_a_members_certificate_is_shown_without_any_key(kind, model, client):
+    until = timezone.now().replace(microsecond=0) + timedelta(days=30)
+    box = model.objects.create(name="box", state="approved")
+    url = f"/api/v1/{kind}s/box/"
+    assert client.get(url).json()["certificate"] is None
+    model.objects.update(key_hash="ab" * 32, certificate_until=until)
+    shown = client.get(url).json()["certificate"]
+    assert shown == {"key": "ab" * 32, "until": until.strftime("%Y-%m-%dT%H:%M:%SZ"), "lapsed": False}
+    for body in ({"key_hash": "cd" * 32}, {"certificate": None}):
+        assert client.patch(url, body).status_code in (400, 405)
+    box.refresh_from_db()
+    assert box.key_hash == "ab" * 32
 
 
 def test_devices_show_which_gateways_reach_them(client, device):

@@ -125,6 +125,23 @@ def test_a_member_that_is_behind(world):
     assert repair.since == since and repair.effect.startswith("It is 3 plans late. It still uses an older plan")
 
 
+def test_a_certificate_that_nobody_renews(world, lasting):
+    now = timezone.now()
+    Node.objects.update(key_hash="a" * 64, certificate_until=now + timedelta(days=11))
+    assert lasting(300) == {}
+    ends = now + timedelta(days=9)
+    Node.objects.update(certificate_until=ends)
+    assert found() == {}, "a clock that was set is no reason yet"
+    repair = lasting(121)["certificate:node:box"]
+    assert repair.severity == "warning" and repair.title == "The certificate of node box is not renewed"
+    assert f"It ends at {ends:%Y-%m-%d %H:%M} UTC" in repair.effect and "Read its log" in repair.action.text
+    Node.objects.update(certificate_lapsed=True, channel="")
+    repair = found()["certificate:node:box"]
+    assert repair.severity == "error" and "has ended" in repair.title and repair.action.text.startswith("Connect it")
+    Node.objects.update(certificate_until=now + timedelta(days=30), certificate_lapsed=False)
+    assert "certificate:node:box" not in found()
+
+
 def test_a_claim_is_accepted_by_one_button(world):
     token = JoinToken.objects.create(name="rack", token_hash="x" * 64, expires=timezone.now() + timedelta(days=1))
     since = timezone.now()

@@ -13,6 +13,7 @@ from workers.metrics_access import MetricsAccess
 from workers.protocol.control import GatewayConfig, JoinGateway, ToMember
 from workers.settings import Settings
 from workers.tls import ServerIdentity, control_context
+from workers.transport.identity import MemberIdentity, identity_file
 
 from .gateway import CannotListen, CoreProcess, FrontProcess, GatewayOptions, Siblings
 
@@ -53,6 +54,8 @@ async def serve(settings: Settings, number: int = 1, core: bool = False) -> int:
     else:
         gateway = FrontProcess(options, send, control_state=lambda: link.state if link is not None else "by the core")
     if member:
+        # For connections with members on other boxes; its ``on_replaced`` says when its certificate is another one.
+        identity = MemberIdentity(identity_file(settings.home, "gateway", options.name), "gateway", options.name)
         link = MemberLink(
             Membership(
                 "gateway",
@@ -65,6 +68,7 @@ async def serve(settings: Settings, number: int = 1, core: bool = False) -> int:
             join=lambda: JoinGateway(name=options.name, machine=machine.identity(), address=settings.http.url),
             on_message=on_message,
             context=lambda: control_context(settings),
+            identity=identity,
         )
     stop = asyncio.Event()
     for one in (signal.SIGTERM, signal.SIGINT):

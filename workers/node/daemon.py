@@ -19,6 +19,7 @@ from ..protocol import control, frames
 from ..protocol.specs import DeviceInfo, DeviceState, DeviceStats
 from ..settings import Settings
 from ..tls import client_context, control_context
+from ..transport.identity import MemberIdentity, identity_file
 from . import devices
 from .backoff import RestartTiming
 from .cache import FetchError, ModelCache
@@ -67,6 +68,8 @@ class NodeDaemon:
         self._config_file = settings.home / "members" / f"node-{disk.safe_name(self.name)}-config.json"
         self.config: control.NodeConfig | None = None
         """the newest configuration, from the control plane or from disk"""
+        self.identity = MemberIdentity(identity_file(settings.home, "node", self.name), "node", self.name)
+        """for connections with members on other boxes; its ``on_replaced`` says when its certificate is another one"""
         self.link = MemberLink(
             Membership(
                 "node",
@@ -81,6 +84,7 @@ class NodeDaemon:
             on_up=self._link_up,
             timing=link_timing,
             context=lambda: control_context(settings),
+            identity=self.identity,
         )
         self.cache = ModelCache(
             settings.model_cache,

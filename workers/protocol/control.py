@@ -29,6 +29,7 @@ from .specs import (
     Line,
     Name,
     Part,
+    PeerSpec,
     PlanSpec,
     ProfilePoint,
     Ratio,
@@ -42,6 +43,12 @@ VERSION = 1
 
 Points = Annotated[tuple[ProfilePoint, ...], msgspec.Meta(max_length=10_000)]
 Hash = Annotated[str, msgspec.Meta(max_length=64)]
+#: characters of a certificate signing request (PEM): one of ours has less than 1,000, beside a name of 200 letters that
+#: need 12 each
+MOST_REQUEST = 8_000
+CertificateRequest = Annotated[str, msgspec.Meta(max_length=MOST_REQUEST)]
+#: certificates as PEM: a member's with those that lead to an authority, or the authorities
+Certificates = Annotated[str, msgspec.Meta(max_length=20_000)]
 
 CLOSE_UNAUTHORIZED = 4401
 """The token is unknown or revoked: try again slowly, an operator must act."""
@@ -76,10 +83,12 @@ class Join(FromMember, frozen=True, kw_only=True):
     Attributes:
         machine: the running box (:mod:`workers.machine`); empty: not reported. Members of one box reach each other over
             unix sockets.
+        certificate_request: for its certificate (:class:`IssuedCertificate`). Empty: the member runs older code.
     """
 
     name: Line
     machine: Hash = ""
+    certificate_request: CertificateRequest = ""
 
 
 class JoinNode(Join, tag="join_node", frozen=True, kw_only=True):
@@ -89,9 +98,11 @@ class JoinNode(Join, tag="join_node", frozen=True, kw_only=True):
 
 
 class JoinGateway(Join, tag="join_gateway", frozen=True, kw_only=True):
-    """A gateway's, with the address where clients reach it."""
+    """A gateway's, with the address where clients reach it. ``core``: ``host:port`` of its core for members on other
+    boxes; empty: it has none."""
 
     address: Line
+    core: Line = ""
 
 
 class DeviceStates(FromMember, tag="device_states", frozen=True, kw_only=True):
@@ -217,20 +228,54 @@ class ProfileFailed(FromMember, tag="profile_failed", frozen=True, kw_only=True)
     retry: bool = False
 
 
+class RenewCertificate(FromMember, tag="renew_certificate", frozen=True, kw_only=True):
+    """The member's certificate is old, or its clock jumped; :class:`IssuedCertificate` answers."""
+
+    certificate_request: CertificateRequest
+
+
 FromNode = (
-    JoinNode | DeviceStates | NodeStats | Overload | Drift | FaultReport | ProfileProgress | ProfileDone | ProfileFailed
+    JoinNode
+    | DeviceStates
+    | NodeStats
+    | Overload
+    | Drift
+    | FaultReport
+    | ProfileProgress
+    | ProfileDone
+    | ProfileFailed
+    | RenewCertificate
 )
-FromGateway = JoinGateway | GatewayStats | Burst | Arrivals | Overload
+FromGateway = JoinGateway | GatewayStats | Burst | Arrivals | Overload | RenewCertificate
 
 
 # --- to members -----------------------------------------------------------------------------------------------------
 
 
+class IssuedCertificate(ToMember, tag="issued_certificate", frozen=True, kw_only=True):
+    """A member's certificate, and the authorities that it trusts in its peers.
+
+    Attributes:
+        refused: why none was issued, in words; empty where one was, or none was asked for.
+    """
+
+    certificate: Certificates = ""
+    authorities: Certificates = ""
+    refused: Text = ""
+
+
 class Joined(ToMember, tag="joined", frozen=True, kw_only=True):
-    """Admitted. ``credential`` is given once, when the join token was used; the member keeps it on disk."""
+    """Admitted. ``credential`` is given once, when the join token was used; the member keeps it on disk.
+    ``issued``: the answer to the join's certificate request."""
 
     member: int
     credential: str | None = None
+    issued: IssuedCertificate = IssuedCertificate()
+
+
+class CertificateDue(ToMember, tag="certificate_due", frozen=True, kw_only=True):
+    """The member's certificate ends soon by the control plane's clock, or is of an earlier authority: the member asks
+    for another one (:class:`RenewCertificate`). Sent to members that asked for one at their join."""
 
 
 class Pending(ToMember, tag="pending", frozen=True, kw_only=True):
@@ -245,11 +290,13 @@ class Configuration(ToMember, frozen=True, kw_only=True):
     Attributes:
         hash: digest of all else in it, set by :func:`with_hash`. The member reports it back as it came and computes
             nothing: code of another version would encode the same configuration otherwise.
+        peers: the members that this one may connect with over TLS; a revoked one is no longer among them.
     """
 
     applications: tuple[ApplicationSpec, ...]
     plan: PlanSpec
     hash: str = ""
+    peers: Annotated[tuple[PeerSpec, ...], msgspec.Meta(max_length=MOST_NAMES)] = ()
 
 
 class NodeConfig(Configuration, tag="node_config", frozen=True, kw_only=True):
@@ -306,8 +353,8 @@ class ProfileCancel(ToMember, tag="profile_cancel", frozen=True, kw_only=True):
     job: int
 
 
-ToNode = Joined | Pending | NodeConfig | ProfileOrder | ProfileCancel
-ToGateway = Joined | Pending | GatewayConfig
+ToNode = Joined | Pending | NodeConfig | ProfileOrder | ProfileCancel | IssuedCertificate | CertificateDue
+ToGateway = Joined | Pending | GatewayConfig | IssuedCertificate | CertificateDue
 
 _from_node = msgspec.json.Decoder(FromNode)
 _from_gateway = msgspec.json.Decoder(FromGateway)

@@ -23,6 +23,7 @@ Text = Annotated[str, msgspec.Meta(max_length=20_000)]
 Small = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Ref = Annotated[str, msgspec.Meta(min_length=1, max_length=120, pattern=r"^[^\x00]*\Z")]
 Line = Annotated[str, msgspec.Meta(max_length=200, pattern=r"^[^\x00]*\Z")]
+KeyHash = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
 #: Rows or queries of a second: far above what a box can take in, and a sum of them is still exact.
 InSecond = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 AccuracySum = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
@@ -167,6 +168,24 @@ class DeviceInfo(msgspec.Struct, frozen=True):
     memory_bytes: Count
     endpoint: Line
     """``unix:/path``"""
+
+
+class PeerSpec(msgspec.Struct, frozen=True):
+    """Another member that this one may connect with; one that is not listed is refused, or cut off.
+
+    Attributes:
+        key_hash: sha256 (hex) of its SubjectPublicKeyInfo (DER).
+        rank: of a gateway, in the order of joining, from 1; 0 of a node.
+        machine: its running box (:mod:`workers.machine`); empty: not reported.
+        address: ``host:port`` of a gateway's core for other boxes; empty: it has none.
+    """
+
+    role: Literal["node", "gateway"]
+    name: Line
+    key_hash: KeyHash
+    rank: Small = 0
+    machine: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    address: Line = ""
 
 
 class ValidationSpec(msgspec.Struct, frozen=True):

@@ -12,6 +12,8 @@ from django.db import transaction
 from appliance.management.existing import check_database
 from appliance.secrets import credentials, replace_secret_key, save_credentials
 from registry import events
+from registry.errors import Conflict
+from registry.members import replace_authority
 from registry.models import ApiKey, ApiToken, Gateway, JoinToken, Node, hash_secret, new_secret
 from workers import tls
 from workers.certificates import CertificateError
@@ -23,6 +25,7 @@ SECRETS = {
     "api-key": "the API key of credentials.json",
     "join-token": "the join token of credentials.json, which admits this box's own members",
     "members": "credentials of nodes and gateways: they join again with their join token when they next connect",
+    "members-authority": "the authority of members' certificates: connected members get new ones within seconds",
     "signing-key": "Django's signing key: everybody signs in again, once the appliance was started again",
     "tls": "key and certificate of the appliance's own (tls/server.pem), in use within 10 s",
     "tls-authority": "the authority of the own certificate, and that: give clients the new tls/authority.pem",
@@ -49,6 +52,8 @@ class Command(BaseCommand):
         check_database()
         home = settings.NEREUS.home
         names = _with_certificate(names, insist=not options["all"])
+        if "members-authority" in names:
+            _rotate_authority(names, insist=not options["all"])
         known = credentials(home)
         made = _rotate_rows(names, known)
         if made:
@@ -76,6 +81,16 @@ def _with_certificate(names: list[str], insist: bool) -> list[str]:
         )
         raise CommandError(f"{', '.join(asked)}: {why}")
     return [name for name in names if name not in asked]
+
+
+def _rotate_authority(names: list[str], insist: bool) -> None:
+    """Replace it before all else, or take it off the names where it cannot be now; ``insist``: it was asked for."""
+    try:
+        replace_authority()
+    except (CertificateError, Conflict) as error:
+        if insist:
+            raise CommandError(f"members-authority: {error}") from None
+        names.remove("members-authority")
 
 
 def _rotate_certificate(authority: bool) -> None:

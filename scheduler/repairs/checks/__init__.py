@@ -13,6 +13,7 @@ CHECKS: tuple[Callable[[Facts], Iterable[Repair]], ...] = (
     members.lost_devices,
     members.not_connected,
     members.behind,
+    members.certificates,
     members.waiting,
     members.claimed,
     members.unreachable,

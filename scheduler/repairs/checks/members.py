@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 
 from registry import reach
 from registry.models import Device, Gateway, Member, Node
@@ -15,6 +16,10 @@ from scheduler.repairs.repair import Action, Repair, Severity
 RESTART_S, START_S = 10.0, 60.0
 #: seconds that members may take to reconnect after the control plane itself was away
 RECONNECT_S = 30.0
+#: a certificate that ends so soon should have been renewed ten days ago
+CERTIFICATE_SOON = timedelta(days=10)
+#: seconds that a renewal may take once a clock was set
+RENEW_S = 120.0
 #: two plans' demands may differ by this share for their accuracies to be compared
 ALIKE = 0.2
 
@@ -138,6 +143,36 @@ def _held(facts: Facts, member: Node | Gateway) -> str:
     if not versions or facts.plan is None or min(versions) >= facts.plan.pk:
         return ""
     return f"It is {texts.several(facts.plan.pk - min(versions), 'plan')} late. "
+
+
+def certificates(facts: Facts) -> Iterator[Repair]:
+    """Members whose certificates were not renewed."""
+    for member in (*facts.nodes, *facts.gateways):
+        if member.state != Member.State.APPROVED or not member.key_hash or member.certificate_until is None:
+            continue
+        left = member.certificate_until - facts.now
+        if left > CERTIFICATE_SOON and not member.certificate_lapsed:
+            continue
+        kind, ends = _kind(member), f"{member.certificate_until:%Y-%m-%d %H:%M} UTC"
+        if member.certificate_lapsed:
+            title = f"The certificate of {kind} {member.name} has ended"
+            effect = f"It ended at {ends} while the {kind} was away; members on other boxes refuse its connections."
+        else:
+            title = f"The certificate of {kind} {member.name} is not renewed"
+            effect = f"It ends at {ends}; members on other boxes then refuse the {kind} if it is not connected."
+        advice = (
+            "Read its log for why: it asks for another one each hour, and at each start."
+            if member.connected
+            else "Connect it to the control plane: it has another one as soon as it joins. Revoke it if it is gone."
+        )
+        yield Repair(
+            key=f"certificate:{kind}:{member.name}",
+            severity=Severity.ERROR if member.certificate_lapsed else Severity.WARNING,
+            title=title,
+            effect=effect,
+            action=Action(advice),
+            lasting_s=RENEW_S,
+        )
 
 
 def waiting(facts: Facts) -> Iterator[Repair]:

@@ -1,0 +1,127 @@
+"""Members' certificates: issued at the join, and anew when a member asks. Synchronous, but for :class:`Requests`.
+
+Their ends are compared with the wall clock, unlike all else (:mod:`registry.clock`): a certificate outlives boots. A
+clock that was set ends certificates early; connected members are then asked to renew, and lose nothing meanwhile.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.utils import timezone
+
+from registry import authority, clock
+from registry.audit import origins
+from registry.audit.recording import record
+from registry.models import Gateway, Member, Node
+from scheduler.members.intake import Bucket
+from scheduler.members.peers import Peer
+from scheduler.members.standing import Row
+from workers import log
+from workers.certificates import CertificateError
+from workers.protocol.control import IssuedCertificate
+from workers.transport.identity import RENEW_AFTER, VALIDITY
+
+logger = log.get("members")
+
+#: requests of one connection at once, and each second after it
+BURST, PER_SECOND = 5.0, 1 / 60
+#: refusals of one member that the audit log shows at once, and each second after it
+SHOWN, SHOWN_PER_SECOND = 5.0, 1 / 3600
+#: seconds between two prompts of one member to renew
+PROMPT_EVERY_S = 60.0
+#: a certificate that ends later was issued before the clock was set back
+_LATEST = VALIDITY + timedelta(hours=1)
+
+#: which refusals the audit log shows, by member
+_shown: dict[tuple[type, int], Bucket] = {}
+
+
+def issue(member: Node | Gateway, request: str, peer: Peer) -> IssuedCertificate:
+    """Answer an approved member's request; an empty one takes it off the other members' peers.
+
+    Raises:
+        DatabaseError: nothing was issued.
+    """
+    kind = _kind(member)
+    with origins.acting(f"{kind} {member.name}", "its certificate request", peer.address):
+        try:
+            return _issue(member, kind, request)
+        except CertificateError as error:
+            logger.warning("certificate_refused", kind=kind, name=member.name, reason=str(error))
+            if _shown.setdefault((type(member), member.pk), Bucket(SHOWN, SHOWN_PER_SECOND)).takes(clock.steady()):
+                record("refused a certificate", kind, member.name, after={"reason": str(error)})
+            return IssuedCertificate(refused=str(error))
+
+
+@transaction.atomic
+def _issue(member: Node | Gateway, kind: str, request: str) -> IssuedCertificate:
+    rows = type(member).objects.filter(pk=member.pk)
+    if not request:
+        # A member of an earlier release.
+        rows.exclude(key_hash="").update(key_hash="", certificate_until=None, certificate_issuer="")
+        return IssuedCertificate()
+    issuer = authority.locked()
+    row = rows.select_for_update().filter(state=Member.State.APPROVED).first()
+    if row is None:
+        raise CertificateError(f"{kind} {member.name!r} is not approved")
+    issued = issuer.issue(request, kind, member.name, timezone.now())
+    if holder := _holder(issued.key_hash, row):
+        raise CertificateError(
+            f"certificate request refused: its key is that of {holder}; remove the file of its key below "
+            "NEREUS_HOME/members, and start it again"
+        )
+    if issued.key_hash != row.key_hash:
+        record("certified", kind, row.name, {"key": row.key_hash}, {"key": issued.key_hash})
+    rows.update(
+        key_hash=issued.key_hash,
+        certificate_until=issued.until,
+        certificate_issuer=issuer.key_hash,
+        certificate_lapsed=False,
+    )
+    logger.info("certificate_issued", kind=kind, name=row.name, until=issued.until.isoformat())
+    return IssuedCertificate(certificate=issued.certificate, authorities=issuer.authorities)
+
+
+def _holder(key_hash: str, member: Node | Gateway) -> str:
+    """Another member with this key, revoked ones too; empty: there is none."""
+    for kind in (Node, Gateway):
+        others = kind.objects.filter(key_hash=key_hash)
+        if isinstance(member, kind):
+            others = others.exclude(pk=member.pk)
+        if found := others.first():
+            return f"{_kind(found)} {found.name!r}"
+    return ""
+
+
+def _kind(member: Node | Gateway) -> str:
+    return "node" if isinstance(member, Node) else "gateway"
+
+
+def due(row: Row, issuer: str, now: datetime) -> bool:
+    """Whether a member with a certificate should have another one, by the control plane's clock or authority."""
+    if row.certificate_until is None:
+        return False
+    left = row.certificate_until - now
+    return not VALIDITY - RENEW_AFTER <= left <= _LATEST or row.certificate_issuer != issuer
+
+
+class Requests:
+    """Certificates on one connection: what its member may ask, and when it is asked to."""
+
+    def __init__(self) -> None:
+        self._asked = Bucket(BURST, PER_SECOND)
+        self._prompted = -math.inf
+
+    def takes(self, now: float) -> bool:
+        """Whether a request is answered; ``now``: seconds, monotonic."""
+        return self._asked.takes(now)
+
+    def prompts(self, row: Row, issuer: str, now: float) -> bool:
+        """Whether to ask the member to renew."""
+        if now - self._prompted < PROMPT_EVERY_S or not due(row, issuer, timezone.now()):
+            return False
+        self._prompted = now
+        return True

@@ -1,0 +1,158 @@
+"""The cluster's authority: what it issues, what it refuses, and the overlap of two authorities."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workers.certificates import PEM, CertificateError
+from workers.protocol.control import MOST_REQUEST
+from workers.transport.authority import ClusterAuthority
+from workers.transport.identity import MemberIdentity, member_uri
+
+from .worlds import DAY, NOW, handshake, member, renew
+
+CLUSTER = ClusterAuthority.make()
+
+
+def request(key, *names: x509.GeneralName, algorithm=None) -> str:
+    builder = x509.CertificateSigningRequestBuilder(x509.Name([]))
+    if names:
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    return builder.sign(key, algorithm).public_bytes(serialization.Encoding.PEM).decode()
+
+
+def p256(*names: x509.GeneralName) -> str:
+    return request(ec.generate_private_key(ec.SECP256R1()), *names, algorithm=hashes.SHA256())
+
+
+def test_it_is_stored_as_one_text_and_issues_for_thirty_days():
+    stored = ClusterAuthority(CLUSTER.pem)
+    issued = stored.issue(p256(member_uri("node", "a")), "node", "a", NOW)
+    certificate = x509.load_pem_x509_certificate(issued.certificate.encode())
+    assert certificate.not_valid_after_utc == NOW + 30 * DAY == issued.until
+    assert certificate.not_valid_before_utc == NOW - DAY
+    assert not certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    assert stored.key_hash == CLUSTER.key_hash != issued.key_hash
+
+
+@pytest.mark.parametrize("pem", [b"", b"garbage", CLUSTER.pem[:300], CLUSTER.authorities.encode() * 2])
+def test_a_damaged_authority_is_reported(pem):
+    with pytest.raises(CertificateError, match="the cluster's authority cannot be used"):
+        ClusterAuthority(pem)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "cannot be read"),
+        ("x" * (MOST_REQUEST + 1), "at most 8000 characters"),
+        ("-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n", "cannot be read"),
+        (p256(), "cannot be read"),
+        (p256(x509.DNSName("a")), "nereus:ROLE/NAME"),
+        (p256(x509.UniformResourceIdentifier("nereus:admin/a")), "nereus:ROLE/NAME"),
+        (p256(x509.UniformResourceIdentifier("nereus:node/%ff")), "cannot be read"),
+        (p256(member_uri("node", "a"), member_uri("gateway", "b")), "nereus:ROLE/NAME"),
+        (p256(member_uri("gateway", "a")), "names gateway 'a', and the member is node 'a'"),
+        (p256(member_uri("node", "b")), "names node 'b', and the member is node 'a'"),
+        (request(ed25519.Ed25519PrivateKey.generate(), member_uri("node", "a")), "EC key of P-256"),
+        (
+            request(ec.generate_private_key(ec.SECP384R1()), member_uri("node", "a"), algorithm=hashes.SHA256()),
+            "EC key of P-256",
+        ),
+        (
+            request(rsa.generate_private_key(65537, 2048), member_uri("node", "a"), algorithm=hashes.SHA256()),
+            "EC key of P-256",
+        ),
+    ],
+)
+def test_requests_that_are_not_this_members_are_refused(text, reason):
+    with pytest.raises(CertificateError, match=reason):
+        CLUSTER.issue(text, "node", "a", NOW)
+
+
+def test_a_request_signed_by_another_key_is_refused():
+    parsed = x509.load_pem_x509_csr(p256(member_uri("node", "a")).encode())
+    der = bytearray(parsed.public_bytes(serialization.Encoding.DER))
+    ours = parsed.public_key().public_bytes(serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint)
+    other = ec.generate_private_key(ec.SECP256R1()).public_key()
+    theirs = other.public_bytes(serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint)
+    forged = x509.load_der_x509_csr(bytes(der).replace(ours, theirs))
+    with pytest.raises(CertificateError, match="not signed by its own key"):
+        CLUSTER.issue(forged.public_bytes(serialization.Encoding.PEM).decode(), "node", "a", NOW)
+
+
+GOOD = p256(member_uri("node", "a"))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_damaged_requests_are_refused_or_say_the_same(data):
+    """Bytes changed, cut or doubled anywhere: a refusal in words, or a certificate for the very member."""
+    der = bytearray(x509.load_pem_x509_csr(GOOD.encode()).public_bytes(serialization.Encoding.DER))
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(der) - 1))
+        match data.draw(st.sampled_from(["change", "cut", "double"])):
+            case "change":
+                der[place] = data.draw(st.integers(0, 255))
+            case "cut":
+                del der[place : place + data.draw(st.integers(1, 20))]
+            case "double":
+                der[place:place] = der[place : place + data.draw(st.integers(1, 20))]
+        if not der:
+            break
+    armoured = _armoured(bytes(der))
+    try:
+        issued = CLUSTER.issue(armoured, "node", "a", NOW)
+    except CertificateError as error:
+        assert "certificate request" in str(error)
+    else:
+        assert x509.load_pem_x509_certificate(issued.certificate.encode()).public_key() is not None
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(max_size=MOST_REQUEST))
+def test_any_text_is_refused_in_words(text):
+    with pytest.raises(CertificateError, match="certificate request"):
+        CLUSTER.issue(text, "node", "a", NOW)
+
+
+def _armoured(der: bytes) -> str:
+    body = base64.encodebytes(der).decode()
+    return f"-----BEGIN CERTIFICATE REQUEST-----\n{body}-----END CERTIFICATE REQUEST-----\n"
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), min_size=1, max_size=200))
+def test_any_name_travels(name):
+    issued = CLUSTER.issue(p256(member_uri("gateway", name)), "gateway", name, NOW)
+    assert issued.certificate
+    with pytest.raises(CertificateError, match="names gateway"):
+        CLUSTER.issue(p256(member_uri("gateway", name)), "gateway", name + "x", NOW)
+
+
+@pytest.mark.parametrize("year", [1, 1969, 1970, 2040, 9999])
+def test_any_clock_issues(year):
+    now = datetime.datetime(year, 12, 31, tzinfo=datetime.UTC)
+    assert CLUSTER.issue(GOOD, "node", "a", now).until
+
+
+def test_members_of_two_successive_authorities_accept_each_other_all_along(tmp_path):
+    first = ClusterAuthority.make()
+    node, gateway = member(first, tmp_path / "a.pem"), member(first, tmp_path / "b.pem", "gateway", "b")
+    second = ClusterAuthority(ClusterAuthority.make(first).pem)
+    for renewing, role, name in ((gateway, "gateway", "b"), (node, "node", "a")):
+        renew(second, renewing, role, name)
+        assert handshake(node.server_context(), gateway.client_context())
+        assert handshake(gateway.server_context(), node.client_context())
+    # Members that trust the second authority alone accept both, those of another cluster neither.
+    assert MemberIdentity(tmp_path / "a.pem", "node", "a").issued
+    fresh = member(ClusterAuthority(b"".join(PEM.findall(second.pem)[:2])), tmp_path / "c.pem", "node", "c")
+    assert handshake(fresh.server_context(), node.client_context())

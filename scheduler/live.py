@@ -17,7 +17,14 @@ from django.conf import settings
 
 #: the channel-layer group of all browsers on a live page
 CONSOLE_GROUP = "console"
-CONTENT = "nereus:content"
+
+
+def key(name: str) -> str:
+    """The name of one of this appliance's keys; others may share the Redis."""
+    return f"{settings.NEREUS.redis_prefix}:{name}"
+
+
+CONTENT = key("content")
 
 
 @functools.cache

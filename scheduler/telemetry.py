@@ -37,10 +37,10 @@ STREAM_BYTES, WEIGHED_EVERY = 64 * 2**20, 32
 CHUNK = 256
 #: items/s of one application at one gateway that can be; what a member reports beyond is a mistake
 LARGEST_RATE = 1e7
-GATEWAY_STREAM = "nereus:gateway_seconds"
-NODE_STREAM = "nereus:node_seconds"
+GATEWAY_STREAM = live.key("gateway_seconds")
+NODE_STREAM = live.key("node_seconds")
 #: by "APPLICATION SIZE", a stamp of the last second in which queries of that size class arrived
-SIZES_HASH = "nereus:sizes_arrived"
+SIZES_HASH = live.key("sizes_arrived")
 
 
 def _ago(stats: GatewayStats | NodeStats) -> float:

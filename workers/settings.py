@@ -85,9 +85,12 @@ class Settings:
     join_token: str
     """Admits a node or gateway (``NEREUS_JOIN_TOKEN``)."""
     database_url: str
-    """``postgresql://…``; empty: SQLite in ``home`` (``NEREUS_DATABASE_URL``)."""
+    """``postgresql://…`` with any option of libpq; empty: SQLite in ``home`` (``NEREUS_DATABASE_URL``)."""
     redis_url: str
-    """``redis://…`` or ``unix://…``; empty: the private Redis in ``home`` (``NEREUS_REDIS_URL``)."""
+    """``redis://…``, ``rediss://…`` or ``unix://…``, with user and password where it wants them; empty: the private
+    Redis in ``home`` (``NEREUS_REDIS_URL``)."""
+    redis_prefix: str
+    """First part of every key in Redis, so that several appliances can share one (``NEREUS_REDIS_PREFIX``)."""
     allowed_hosts: tuple[str, ...]
     """Host names under which the console answers (``NEREUS_ALLOWED_HOSTS``, comma separated)."""
     audit_days: int
@@ -174,6 +177,7 @@ class Settings:
             join_token=read.text("JOIN_TOKEN", ""),
             database_url=read.url("DATABASE_URL", "", ("postgresql", "postgres")),
             redis_url=read.url("REDIS_URL", "", ("redis", "rediss", "unix")),
+            redis_prefix=read.name("REDIS_PREFIX", "nereus"),
             allowed_hosts=tuple(h.strip() for h in read.text("ALLOWED_HOSTS", "").split(",") if h.strip()),
             audit_days=read.number("AUDIT_DAYS", 400, 1, 36_500, int),
             max_upload_bytes=read.number("MAX_UPLOAD_MB", 512, 1, 16384, int) * mib,

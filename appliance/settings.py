@@ -180,7 +180,8 @@ CELERY_BEAT_SCHEDULE = {
             "task": "appliance.heartbeat",
             "schedule": 10.0,
             "kwargs": {"service": service},
-            "options": {"queue": queue, "expires": 10.0},
+            # To this home's own workers: those of another home on the same Redis would answer for them.
+            "options": {"queue": f"{queue}.{NEREUS.instance}", "expires": 10.0},
         }
         for queue, service in (("control", "celery"), ("planning", "planning"))
     },

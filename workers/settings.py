@@ -235,6 +235,13 @@ class Settings:
         return (*([public] if public else ()), *self.allowed_hosts, *listening)
 
     @property
+    def instance(self) -> str:
+        """A name for this home among those that share a database and a Redis."""
+        import hashlib
+
+        return hashlib.sha256(f"{self.node_name} {self.home}".encode()).hexdigest()[:12]
+
+    @property
     def gateway_core_socket(self) -> Path:
         """Where the core of several fronts listens for them."""
         return self.socket_folder / "gateway-core.sock"

@@ -18,6 +18,7 @@ from scheduler.allocation.problem import Allocation, Problem
 from scheduler.control import choices, sizes, versions
 from scheduler.control.assemble import assemble, available_devices
 from scheduler.control.demand import HISTORY_S, estimate
+from scheduler.control.leases import Lease
 from scheduler.control.wire import wire_plan
 from scheduler.models import Plan
 from workers import log
@@ -25,15 +26,21 @@ from workers import log
 logger = log.get("planner")
 
 
-def make_plan(trigger: str, detail: str = "", observed: dict[str, float] | None = None) -> Plan | None:
+def make_plan(
+    trigger: str, detail: str = "", observed: dict[str, float] | None = None, lease: Lease | None = None
+) -> Plan | None:
     """Estimate demand, solve, store. None where there is nothing to plan (no device or no ready variant): the plan in
     force stays, since a control plane that just started may not have received its nodes' reports yet.
+
+    Args:
+        lease: under which it is stored; None: nobody else plans.
 
     The plan is one that passes verification, though the strategy's own answer may not (:attr:`Plan.refused`).
 
     Raises:
         UnusableProblem: the problem has values out of range.
         NoAllocation: no allocation passes verification; the plan in force stays.
+        LeaseLost: another process plans now; nothing was stored.
     """
     devices = available_devices()
     names = registry.Application.objects.filter(state=registry.Application.State.ACTIVE).values_list("name", flat=True)
@@ -55,7 +62,10 @@ def make_plan(trigger: str, detail: str = "", observed: dict[str, float] | None 
     stack = choices.current()
     with_previous = dataclasses.replace(problem, previous=_in_force(stack.name))
     allocation = verified(with_previous, strategies.get(stack.strategy))
-    plan = _store(trigger, detail, stack.name, problem, allocation, devices)
+    with transaction.atomic():
+        if lease is not None:
+            lease.confirm()
+        plan = _store(trigger, detail, stack.name, problem, allocation, devices)
     logger.info(
         "plan",
         version=plan.pk,
@@ -91,7 +101,6 @@ def _in_force(stack: str) -> Allocation | None:
         return None
 
 
-@transaction.atomic
 def _store(
     trigger: str,
     detail: str,

@@ -36,6 +36,7 @@ class NodeConsumer(MemberConsumer):
 
     async def admitted(self) -> None:
         await in_thread(devices.sync)(self.member, self.join_message.devices)
+        await self._enter(push.NODES)
         await self.send_configuration(time.monotonic())
 
     async def configuration(self, since: float | None = None) -> control.NodeConfig:

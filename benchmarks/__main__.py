@@ -20,8 +20,9 @@ NAMES = (
     "fidelity",
     "evaluation",
     "faults",
+    "scale",
 )
-PACKAGES = ("evaluation", "faults")
+PACKAGES = ("evaluation", "faults", "scale")
 #: run by ``make bench``, in about ten minutes
 USUAL = {
     "query": ["--rounds", "3", "--idle", "0", "1992"],

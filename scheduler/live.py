@@ -49,6 +49,12 @@ def publish(name: str, data: dict[str, Any]) -> None:
     async_to_sync(get_channel_layer().group_send)(CONSOLE_GROUP, event(name, data))
 
 
+async def publish_all(events: list[dict[str, Any]]) -> None:
+    """Send events, each an ``{"event", "data"}``, to all browsers in one message."""
+    if events:
+        await get_channel_layer().group_send(CONSOLE_GROUP, {"type": "live.events", "events": events})
+
+
 async def publish_async(name: str, data: dict[str, Any]) -> None:
     """As :func:`publish`, from a consumer."""
     await get_channel_layer().group_send(CONSOLE_GROUP, event(name, data))

@@ -97,6 +97,12 @@ class Settings:
     """How long audit entries are kept (``NEREUS_AUDIT_DAYS``)."""
     max_upload_bytes: int
     """Largest ONNX or validation upload (``NEREUS_MAX_UPLOAD_MB``)."""
+    blob_transfers: int
+    """Models and validation sets that a web process sends to nodes at a time, one to each
+    (``NEREUS_BLOB_TRANSFERS``)."""
+    blob_bytes_per_s: float
+    """Rate that these transfers share, in 10^6 bytes a second (``NEREUS_BLOB_MB_S``); 0: no limit. The default leaves
+    a fifth of a gigabit link to all else."""
     max_request_bytes: int
     """Largest query, a body or a gRPC message (``NEREUS_MAX_REQUEST_MB``). An application's queries have a lower limit
     where its inputs have fixed sizes."""
@@ -181,6 +187,8 @@ class Settings:
             allowed_hosts=tuple(h.strip() for h in read.text("ALLOWED_HOSTS", "").split(",") if h.strip()),
             audit_days=read.number("AUDIT_DAYS", 400, 1, 36_500, int),
             max_upload_bytes=read.number("MAX_UPLOAD_MB", 512, 1, 16384, int) * mib,
+            blob_transfers=read.number("BLOB_TRANSFERS", 8, 1, 1000, int),
+            blob_bytes_per_s=read.number("BLOB_MB_S", 100.0, 0, 100_000) * 1e6,
             max_request_bytes=read.number("MAX_REQUEST_MB", 80, 1, 1024, int) * mib,
             max_json_bytes=read.number("MAX_JSON_MB", 8, 1, 1024, int) * mib,
             address_connections=read.number("ADDRESS_CONNECTIONS", 1024, 1, 65536, int),

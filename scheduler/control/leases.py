@@ -27,7 +27,7 @@ logger = log.get("leases")
 #: leases by name: planning, and periodic upkeep
 PLAN, TEND = "plan", "tend"
 #: seconds without a renewal after which a lease is taken over
-TTL_S = 4.0
+TTL_S = 10.0
 #: seconds between two renewals
 RENEW_S = 1.0
 #: seconds between two looks at a lease that another process holds

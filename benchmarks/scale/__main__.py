@@ -29,7 +29,9 @@ from . import pages
 from .plane import Plane
 
 #: seconds for anything that members must get to
-LONGEST_S = 180.0
+LONGEST_S = 600.0
+#: pause of the client of the REST API between two requests, seconds
+EVERY_S = 0.5
 #: pages that a client of the REST API reads in turn while everything else happens
 PATHS = ("/applications/", "/nodes/", "/devices/?limit=100", "/plans/?limit=5")
 
@@ -63,7 +65,7 @@ class Members:
 
 
 class Rest(threading.Thread):
-    """A client that reads the REST API without a pause between two requests longer than 0.1 s."""
+    """A client that reads the REST API, :data:`EVERY_S` after each answer."""
 
     def __init__(self, plane: Plane, token: str) -> None:
         super().__init__(daemon=True)
@@ -74,8 +76,9 @@ class Rest(threading.Thread):
 
     def run(self) -> None:
         with client(self._plane.console, self._token) as rest:
+            rest.timeout = LONGEST_S
             number = 0
-            while not self._ended.wait(0.1):
+            while not self._ended.wait(EVERY_S):
                 began = time.monotonic()
                 try:
                     ok = rest.get(PATHS[number % len(PATHS)]).status_code == 200
@@ -146,6 +149,7 @@ class Run:
     def _plan(self, name: str) -> None:
         """Ask for a plan; the times until it is stored, and until the last member holds it."""
         with client(self.plane.console, self._token()) as rest:
+            rest.timeout = LONGEST_S
             before = self.members.ask("state")["version"]
             time.sleep(1.0)
             began = time.monotonic()

@@ -153,7 +153,8 @@ class Run:
             before = self.members.ask("state")["version"]
             time.sleep(1.0)
             began = time.monotonic()
-            rest.post("/plan/").raise_for_status()
+            # 503: the database is locked at the moment.
+            eventually(lambda: rest.post("/plan/").status_code == 202, LONGEST_S, 0.5, "a plan asked for")
             eventually(lambda: self.members.ask("state")["version"] > before, LONGEST_S, 0.05, "a plan")
             version = self.members.ask("state")["version"]
             hold = eventually(lambda: self._held(version), LONGEST_S, 0.05, "all members hold the plan")

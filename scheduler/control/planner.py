@@ -62,10 +62,8 @@ def make_plan(
     stack = choices.current()
     with_previous = dataclasses.replace(problem, previous=_in_force(stack.name))
     allocation = verified(with_previous, strategies.get(stack.strategy))
-    with transaction.atomic():
-        if lease is not None:
-            lease.confirm()
-        plan = _store(trigger, detail, stack.name, problem, allocation, devices)
+    plan = _row(trigger, detail, stack.name, problem, allocation, devices)
+    _store(plan, lease)
     logger.info(
         "plan",
         version=plan.pk,
@@ -101,7 +99,7 @@ def _in_force(stack: str) -> Allocation | None:
         return None
 
 
-def _store(
+def _row(
     trigger: str,
     detail: str,
     stack: str,
@@ -109,14 +107,15 @@ def _store(
     allocation: Allocation,
     devices: list[registry.Device],
 ) -> Plan:
-    plan = Plan.objects.create(
-        pk=versions.next_version(),
+    """The plan's row, without its version. Made before the transaction that stores it, which holds up other writers."""
+    ordered = sorted(devices, key=lambda d: d.ref)
+    return Plan(
         trigger=trigger,
         trigger_detail=detail[:300],
         stack=stack,
         problem=builtins(problem),
         allocation=builtins(allocation),
-        wire={},
+        wire=msgspec.to_builtins(wire_plan(0, problem, allocation, ordered, stack)),
         status=allocation.status,
         accuracy=allocation.accuracy,
         demand=sum(application.demand for application in problem.applications),
@@ -126,10 +125,15 @@ def _store(
         moves=allocation.moves,
         reasons=list(allocation.reasons),
     )
-    ordered = sorted(devices, key=lambda d: d.ref)
-    plan.wire = msgspec.to_builtins(wire_plan(plan.pk, problem, allocation, ordered, stack))
-    plan.save(update_fields=["wire"])
-    return plan
+
+
+@transaction.atomic
+def _store(plan: Plan, lease: Lease | None) -> None:
+    if lease is not None:
+        lease.confirm()
+    plan.pk = versions.next_version()
+    plan.wire["version"] = plan.pk
+    plan.save(force_insert=True)
 
 
 def builtins(value: Any) -> Any:

@@ -23,15 +23,14 @@ def plan(trigger: str, detail: str = "", ticket: int | None = None) -> None:
     if ticket is None:
         # Of now: while another worker plans, this waits.
         ticket = superseded.ticket()
-    with leases.held(leases.PLAN) as lease:
+    with outcome.recorded(), leases.held(leases.PLAN) as lease:
         if superseded.superseded(ticket):
             logger.info("plan_superseded", trigger=trigger, detail=detail)
             return
         number = superseded.start()
         observed = requests.started()
         try:
-            with outcome.recorded():
-                made = planner.make_plan(trigger, detail, observed, lease)
+            made = planner.make_plan(trigger, detail, observed, lease)
         except leases.LeaseLost as error:
             # Its successor plans from a later state.
             logger.error("plan_dropped", trigger=trigger, reason=str(error))

@@ -26,7 +26,7 @@ from appliance.local.child import ROOT, eventually
 from benchmarks.watch import Watch
 
 from . import pages
-from .plane import Plane
+from .plane import Plane, bound
 
 #: seconds for anything that members must get to
 LONGEST_S = 600.0
@@ -41,7 +41,7 @@ class Members:
 
     def __init__(self, console: str, nodes: int, devices: int) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.scale.members", console, str(nodes), str(devices)],
+            bound("benchmarks.scale.members", console, nodes, devices),
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -6,7 +6,6 @@ import asyncio
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -28,7 +27,16 @@ ROLES = {
 }
 
 
+def bound(module: str, *arguments: object) -> list[str]:
+    """A command that runs a module of the benchmark and ends with this process, however that ends."""
+    launch = str(Path(proc.__file__).with_name("launch.py"))
+    command = [sys.executable, "-I", "-S", launch, str(os.getpid()), "0", sys.executable, "-m", module]
+    return [*command, *map(str, arguments)]
+
+
 async def _run() -> None:
+    # Nothing is served here that the control plane would have to stand behind.
+    services.NICE = 0
     values = Settings.from_environ()
     values.make_folders()
     descriptors.raise_limit()
@@ -66,7 +74,7 @@ class Plane:
         self.home.mkdir(parents=True, exist_ok=True)
         with (self.home / "supervisor.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.scale.plane"],
+                bound("benchmarks.scale.plane"),
                 cwd=ROOT,
                 env=self.environment,
                 stdout=log,
@@ -120,9 +128,6 @@ class Plane:
         if done.returncode:
             raise RuntimeError(f"{module}: {done.stderr[-2000:]}")
         return done.stdout
-
-    def elapsed(self, began: float) -> float:
-        return time.monotonic() - began
 
 
 if __name__ == "__main__":

@@ -178,7 +178,7 @@ async def test_a_member_that_stays_behind_is_shown_until_it_has_caught_up(home, 
         async def listen():
             while True:
                 message = await layer.receive(browser)
-                if message["event"] == "member" and message["data"]["name"] == "front":
+                if message.get("event") == "member" and message["data"]["name"] == "front":
                     events.append(message["data"])
 
         listening = asyncio.create_task(listen())

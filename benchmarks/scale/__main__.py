@@ -131,6 +131,8 @@ class Run:
                 rest.end()
                 members.close()
         self.found["rest_failed"] = rest.failed
+        # A process that ended: figures of processor time after that are of no use.
+        self.found["unsampled"] = self.watch.failed
         return self.found
 
     def _join(self) -> None:

@@ -17,12 +17,16 @@ import appliance.heartbeats  # noqa: E402, F401
 class SteadyScheduler(Scheduler):
     """Beat's schedule on the monotonic clock: a wall clock that is set never delays a periodic task.
 
-    Celery's own waits out a step back, and keeps the times of last runs in a file that outlives a restart.
+    Celery's own waits out a step back, and keeps the times of last runs in a file that outlives a restart. Several
+    beats of one cluster take turns: :mod:`scheduler.control.turns` says which one sends a task.
     """
 
     def setup_schedule(self) -> None:
         self.merge_inplace(self.app.conf.beat_schedule)
         self._due = dict.fromkeys(self.schedule, time.monotonic())
+        from scheduler.control.turns import Turns
+
+        self._turns = Turns()
 
     def tick(self, *_) -> float:
         """Send what is due; returns the seconds until beat should look again."""
@@ -32,5 +36,6 @@ class SteadyScheduler(Scheduler):
                 continue
             # Not from when it was due: what was missed while the box slept is not made up for.
             self._due[name] = now + entry.schedule.run_every.total_seconds()
-            self.apply_entry(entry, producer=self.producer)
+            if entry.options.get("queue") or self._turns.comes(name):
+                self.apply_entry(entry, producer=self.producer)
         return min(self.max_interval, max(0.0, min(self._due.values()) - time.monotonic()))

@@ -147,6 +147,7 @@ CHANNEL_LAYERS = {
         # The layer blocks for 5 s on an empty channel, which is also redis-py's default time-out.
         "CONFIG": {
             "hosts": [{"address": REDIS_URL, "socket_timeout": 20}],
+            "prefix": f"{NEREUS.redis_prefix}:asgi",
             "capacity": 1000,
             "expiry": 30,
             # By the wall clock. Consumers join again all the time: this rids groups of those whose process was killed.
@@ -159,8 +160,13 @@ CELERY_BROKER_URL, CELERY_BROKER_USE_SSL = connections.broker(REDIS_URL)
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = False
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+# Nothing asks workers by broadcast, whose channels an access list of Redis would have to permit beside the keys.
+CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
-CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 3600}
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    "visibility_timeout": 3600,
+    "global_keyprefix": f"{NEREUS.redis_prefix}:celery:",
+}
 CELERY_TASK_ROUTES = {"scheduler.plan": {"queue": "planning"}}
 CELERY_TASK_DEFAULT_QUEUE = "control"
 CELERY_BEAT_SCHEDULER = "appliance.celery:SteadyScheduler"
@@ -178,7 +184,8 @@ CELERY_BEAT_SCHEDULE = {
             "task": "appliance.heartbeat",
             "schedule": 10.0,
             "kwargs": {"service": service},
-            "options": {"queue": queue, "expires": 10.0},
+            # To this home's own workers: those of another home on the same Redis would answer for them.
+            "options": {"queue": f"{queue}.{NEREUS.instance}", "expires": 10.0},
         }
         for queue, service in (("control", "celery"), ("planning", "planning"))
     },

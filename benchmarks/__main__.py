@@ -21,8 +21,9 @@ NAMES = (
     "evaluation",
     "faults",
     "cluster",
+    "scale",
 )
-PACKAGES = ("cluster", "evaluation", "faults")
+PACKAGES = ("cluster", "evaluation", "faults", "scale")
 #: run by ``make bench``, in about ten minutes
 USUAL = {
     "query": ["--rounds", "3", "--idle", "0", "1992"],

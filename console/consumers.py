@@ -193,6 +193,15 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self._outbox.put({"event": message["event"], "data": message["data"]})
         self._wake.set()
 
+    async def live_events(self, message: dict[str, Any]) -> None:
+        """From the channel layer (see scheduler.live.publish_all). One message, however many members it is of."""
+        events = message["events"]
+        if not self._history:
+            events = [event for event in events if event["event"] != "node_second"]
+        if events:
+            self._outbox.put({"event": "events", "data": events})
+            self._wake.set()
+
     async def _send_all(self) -> None:
         """The one task that sends, so that a slow browser delays nothing but itself."""
         try:

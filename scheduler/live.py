@@ -17,7 +17,14 @@ from django.conf import settings
 
 #: the channel-layer group of all browsers on a live page
 CONSOLE_GROUP = "console"
-CONTENT = "nereus:content"
+
+
+def key(name: str) -> str:
+    """The name of one of this appliance's keys; others may share the Redis."""
+    return f"{settings.NEREUS.redis_prefix}:{name}"
+
+
+CONTENT = key("content")
 
 
 @functools.cache
@@ -40,6 +47,12 @@ def event(name: str, data: dict[str, Any]) -> dict[str, Any]:
 def publish(name: str, data: dict[str, Any]) -> None:
     """Send an event to all browsers, from synchronous code; one that misses it reads the state on reconnecting."""
     async_to_sync(get_channel_layer().group_send)(CONSOLE_GROUP, event(name, data))
+
+
+async def publish_all(events: list[dict[str, Any]]) -> None:
+    """Send events, each an ``{"event", "data"}``, to all browsers in one message."""
+    if events:
+        await get_channel_layer().group_send(CONSOLE_GROUP, {"type": "live.events", "events": events})
 
 
 async def publish_async(name: str, data: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Plans, kept with their inputs, and operators' choices for the control loop."""
+"""Plans, kept with their inputs, operators' choices for the control loop, and leases on its work."""
 
 from __future__ import annotations
 
@@ -60,6 +60,20 @@ class Choice(models.Model):
 
     def __str__(self) -> str:
         return f"{self.setting}={self.value}"
+
+
+class WorkLease(models.Model):
+    """The right to do one kind of work; see :mod:`scheduler.control.leases`."""
+
+    name = models.CharField(max_length=20, primary_key=True)
+    #: a name of the process that has it; empty: it is free
+    holder = models.CharField(max_length=120, blank=True, default="")
+    #: counts holders, and the signs of life of the one that has it
+    epoch = models.PositiveBigIntegerField(default=0)
+    renewals = models.PositiveBigIntegerField(default=0)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.holder or 'free'} ({self.epoch})"
 
 
 class KnownRepair(models.Model):

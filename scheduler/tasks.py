@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from celery import shared_task
+from celery.signals import worker_ready, worker_shutting_down
 
 from workers import log
 
@@ -13,20 +14,28 @@ logger = log.get("tasks")
 def plan(trigger: str, detail: str = "", ticket: int | None = None) -> None:
     """Solve and push a plan, unless one that started after the request is made already (``ticket``: its number).
 
-    Runs on the planning queue, whose one worker makes it one solve at a time.
+    Runs on the planning queue. A lease makes it one solve at a time, however many workers take from that queue.
     """
     from scheduler import live
-    from scheduler.control import outcome, planner, requests, superseded
+    from scheduler.control import leases, outcome, planner, requests, superseded
     from scheduler.members import push
 
-    if ticket is not None and superseded.superseded(ticket):
-        logger.info("plan_superseded", trigger=trigger, detail=detail)
-        return
-    number = superseded.start()
-    observed = requests.started()
-    with outcome.recorded():
-        made = planner.make_plan(trigger, detail, observed)
-    superseded.finish(number)
+    if ticket is None:
+        # Of now: while another worker plans, this waits.
+        ticket = superseded.ticket()
+    with outcome.recorded(), leases.held(leases.PLAN) as lease:
+        if superseded.superseded(ticket):
+            logger.info("plan_superseded", trigger=trigger, detail=detail)
+            return
+        number = superseded.start()
+        observed = requests.started()
+        try:
+            made = planner.make_plan(trigger, detail, observed, lease)
+        except leases.LeaseLost as error:
+            # Its successor plans from a later state.
+            logger.error("plan_dropped", trigger=trigger, reason=str(error))
+            return
+        superseded.finish(number)
     if made is not None:
         push.push_all()
         live.publish("plan", planner.summary(made))
@@ -51,6 +60,16 @@ def push_configs() -> None:
 @shared_task(name="scheduler.tend")
 def tend() -> None:
     """Periodic upkeep: lost jobs, finished drains, silent devices, files and rows that nothing needs."""
+    from scheduler.control import leases
+
+    with leases.held(leases.TEND, wait_s=leases.TTL_S + 1.0) as lease:
+        if lease is None:
+            logger.info("upkeep_under_way", at="another process")
+            return
+        _tend()
+
+
+def _tend() -> None:
     from registry import storage
     from registry.audit import recording as audit
     from registry.services import finish_drains
@@ -76,3 +95,19 @@ def tend() -> None:
         except Exception:
             # The others must not wait until this one works again.
             logger.exception("upkeep_failed", step=step.__name__)
+
+
+@worker_ready.connect
+def _watch(sender, **_) -> None:
+    """The worker of the queue that is never busy for long looks after those that plan."""
+    from scheduler.control import succession
+
+    if "control" in sender.app.amqp.queues.consume_from:
+        succession.start()
+
+
+@worker_shutting_down.connect
+def _unwatch(**_) -> None:
+    from scheduler.control import succession
+
+    succession.stop()

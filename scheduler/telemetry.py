@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 from redis.exceptions import OutOfMemoryError
@@ -29,6 +29,8 @@ KEEP_S = 900
 MEMBERS = 16
 #: gateways report once a second; an older report says nothing about now
 RECENT_S = 4
+#: a node's second counts as its latest for so long; the live page shows none that is older
+LATEST_S = 5
 #: characters of a member's second: of some 1,000 applications, or 2,000 variants on a node's devices
 MAX_SECOND = 384 * 1024
 #: bytes of a stream; both together are half of what the private Redis may take. Looked at with one second of so many
@@ -37,10 +39,10 @@ STREAM_BYTES, WEIGHED_EVERY = 64 * 2**20, 32
 CHUNK = 256
 #: items/s of one application at one gateway that can be; what a member reports beyond is a mistake
 LARGEST_RATE = 1e7
-GATEWAY_STREAM = "nereus:gateway_seconds"
-NODE_STREAM = "nereus:node_seconds"
+GATEWAY_STREAM = live.key("gateway_seconds")
+NODE_STREAM = live.key("node_seconds")
 #: by "APPLICATION SIZE", a stamp of the last second in which queries of that size class arrived
-SIZES_HASH = "nereus:sizes_arrived"
+SIZES_HASH = live.key("sizes_arrived")
 
 
 def _ago(stats: GatewayStats | NodeStats) -> float:
@@ -83,30 +85,60 @@ def node_second(node: str, stats: NodeStats, now: float, own: Container[str] | N
     }
 
 
-def record(stream: str, second: dict[str, Any]) -> None:
-    """Append a second, whose ``t`` is by the wall clock of now, and drop the oldest."""
+class Entry(NamedTuple):
+    """A second as it is stored in a stream. ``sizes``: stamps of the size classes that arrived in it."""
+
+    stream: str
+    fields: dict[str, str]
+    sizes: dict[str, str]
+
+
+def entry(stream: str, second: dict[str, Any]) -> Entry:
+    """A second, whose ``t`` is by the wall clock of now.
+
+    Raises:
+        ValueError: it is too large.
+    """
     ago = clock.wall() - second["t"]
     # Else the clock was set in this very moment.
     at = clock.stamp(clock.steady() - (ago if 0 <= ago <= KEEP_S else 0.0))
     fields = {"d": live.dumps(second), "at": at}
     if len(fields["d"]) > MAX_SECOND:
         raise ValueError(f"a second of statistics: at most {MAX_SECOND} characters, and it has {len(fields['d'])}")
-    try:
-        entry = live.client().xadd(stream, fields, maxlen=KEEP_S * MEMBERS, approximate=True)
-        if int(entry.rpartition("-")[0]) % WEIGHED_EVERY == 0:
-            _keep_within_bytes(stream)
-    except OutOfMemoryError:
-        # The newest seconds are worth more than the oldest.
-        live.client().xtrim(stream, maxlen=KEEP_S, approximate=False)
-        raise
     arrived = {
         f"{name} {size}": at
         for name, counts in second.get("applications", {}).items()
         for size, items in counts.get("arrived_by_size", {}).items()
         if items
     }
-    if arrived:
-        live.client().hset(SIZES_HASH, mapping=arrived)
+    return Entry(stream, fields, arrived)
+
+
+def record(stream: str, second: dict[str, Any]) -> None:
+    """Append a second and drop the oldest; see :func:`entry`."""
+    record_all([entry(stream, second)])
+
+
+def record_all(entries: Sequence[Entry]) -> None:
+    """Append seconds in one exchange with Redis, and drop the oldest."""
+    client, sizes = live.client(), {}
+    with client.pipeline(transaction=False) as pipe:
+        for one in entries:
+            pipe.xadd(one.stream, one.fields, maxlen=KEEP_S * MEMBERS, approximate=True)
+            sizes |= one.sizes
+        try:
+            ids = pipe.execute()
+        except OutOfMemoryError:
+            # The newest seconds are worth more than the oldest.
+            for stream in {one.stream for one in entries}:
+                client.xtrim(stream, maxlen=KEEP_S, approximate=False)
+            raise
+    for stream in {
+        one.stream for one, id in zip(entries, ids, strict=True) if int(id.rpartition("-")[0]) % WEIGHED_EVERY == 0
+    }:
+        _keep_within_bytes(stream)
+    if sizes:
+        client.hset(SIZES_HASH, mapping=sizes)
 
 
 def _keep_within_bytes(stream: str) -> None:
@@ -141,14 +173,11 @@ def _read(stream: str, seconds: float) -> list[tuple[float, dict[str, Any]]]:
 
 
 def history(seconds: float = 300) -> list[dict[str, Any]]:
-    """History for the live page: ``{"event", "data"}``, oldest first."""
-    merged = [
-        (moment, {"event": name, "data": data})
-        for name, stream in (("gateway_second", GATEWAY_STREAM), ("node_second", NODE_STREAM))
-        for moment, data in _read(stream, seconds)
-    ]
-    merged.sort(key=lambda item: item[0])
-    return [item for _, item in merged]
+    """History for the live page: ``{"event", "data"}``, oldest first. Of nodes the latest second alone, which is all
+    that the page shows: a cluster's quarter of an hour would be tens of megabytes."""
+    latest = {data["node"]: data for _, data in _read(NODE_STREAM, min(seconds, LATEST_S))}
+    found = [{"event": "gateway_second", "data": data} for data in gateway_seconds(seconds)]
+    return found + [{"event": "node_second", "data": data} for data in latest.values()]
 
 
 def gateway_seconds(seconds: float) -> list[dict[str, Any]]:

@@ -34,16 +34,17 @@ class Authority:
         builder = builder.add_extension(_usage("key_cert_sign", "crl_sign"), True)
         self.file.write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
 
-    def issue(self, stem: str, *names: str, days: int = 90) -> Issued:
-        """A server certificate; names may be addresses."""
+    def issue(self, stem: str, *names: str, days: int = 90, client: bool = False) -> Issued:
+        """A server's certificate, or a client's; names may be addresses."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])])
+        usage = ExtendedKeyUsageOID.CLIENT_AUTH if client else ExtendedKeyUsageOID.SERVER_AUTH
         certificate = (
             self._builder(subject, key, days)
             .add_extension(x509.BasicConstraints(False, None), True)
             .add_extension(_usage("digital_signature"), True)
             .add_extension(x509.SubjectAlternativeName([_general(name) for name in names]), False)
-            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
+            .add_extension(x509.ExtendedKeyUsage([usage]), False)
             .sign(self._key, hashes.SHA256())
         )
         issued = Issued(self._folder / f"{stem}.pem", self._folder / f"{stem}-key.pem", certificate.serial_number)

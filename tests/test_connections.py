@@ -98,11 +98,9 @@ def test_postgresql_is_verified_by_the_ca_file_and_reached_over_its_socket(postg
         (secure.replace("@localhost", "@127.0.0.1"), authority.file),
         (secure.replace("verify-full", "disable"), authority.file),
     ):
-        made = connections.postgresql(url, authority_file)
+        place, _ = connections.libpq(connections.postgresql(url, authority_file))
         with pytest.raises(psycopg.OperationalError):
-            psycopg.connect(
-                host=made["HOST"], port=made["PORT"], user=made["USER"], dbname=made["NAME"], **made["OPTIONS"]
-            )
+            psycopg.connect(place)
 
 
 def test_options_of_a_database_url_are_checked_and_its_password_is_not_printed(tmp_path):
@@ -114,18 +112,31 @@ def test_options_of_a_database_url_are_checked_and_its_password_is_not_printed(t
         "u",
         "p@",
         "db.example",
-        5433,
+        "5433",
         "n",
     )
-    assert made["OPTIONS"] == {
+    assert {name: value for name, value in made["OPTIONS"].items() if name != "pool"} == {
         "application_name": "x",
         "connect_timeout": "10",
         "sslmode": "verify-full",
         "sslrootcert": str(tmp_path / "ca.pem"),
     }
-    for url in ("postgresql://h:port/d", "postgresql://h/d?=1"):
-        with pytest.raises(SettingsError, match="NEREUS_DATABASE_URL: must be postgresql://"):
+    for url in (
+        "postgresql://h:port/d",
+        "postgresql://h/d?=1",
+        "postgresql://u:secret@[::1/d",
+        "postgresql://h:99999/d",
+    ):
+        with pytest.raises(SettingsError, match="NEREUS_DATABASE_URL: must be postgresql://") as refused:
             connections.postgresql(url, None)
+        assert "secret" not in str(refused.value)
+    # Sockets in the host's place, several hosts, options of the session.
+    socket_url = "postgresql://u@%2Fvar%2Frun%2FPG/d?options=-c%20lock_timeout%3D5s"
+    made = connections.postgresql(socket_url, tmp_path / "ca.pem")
+    assert (made["HOST"], made["OPTIONS"]["options"]) == ("/var/run/PG", "-c lock_timeout=5s")
+    assert "sslmode" not in made["OPTIONS"]
+    made = connections.postgresql("postgresql://a,b:5433/d?target_session_attrs=read-write", None)
+    assert (made["HOST"], made["PORT"]) == ("a,b", ",5433")
 
 
 @pytest.fixture
@@ -205,6 +216,10 @@ def test_redis_is_verified_by_every_client_of_it(encrypted_redis, tmp_path):
 
 def test_urls_without_tls_stay_as_they_are(tmp_path):
     assert connections.broker("unix:///run/redis.sock") == ("redis+socket:///run/redis.sock", False)
+    assert connections.broker("unix://u:p@/run/redis.sock?db=2") == (
+        "redis+socket://u:p@/run/redis.sock?virtual_host=2",
+        False,
+    )
     assert connections.broker("redis://:p@h:6379/1") == ("redis://:p@h:6379/1", False)
     assert connections.redis("redis://h:6379/1", tmp_path) == "redis://h:6379/1"
     assert connections.redis("rediss://h:6379/1?ssl_ca_certs=/x", tmp_path) == "rediss://h:6379/1?ssl_ca_certs=/x"

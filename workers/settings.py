@@ -134,15 +134,24 @@ class Settings:
     join_token: str
     """Admits a node or gateway (``NEREUS_JOIN_TOKEN``)."""
     database_url: str
-    """``postgresql://…``; empty: SQLite in ``home`` (``NEREUS_DATABASE_URL``)."""
+    """``postgresql://…`` with any option of libpq; empty: SQLite in ``home`` (``NEREUS_DATABASE_URL``)."""
     redis_url: str
-    """``redis://…`` or ``unix://…``; empty: the private Redis in ``home`` (``NEREUS_REDIS_URL``)."""
+    """``redis://…``, ``rediss://…`` or ``unix://…``, with user and password where it wants them; empty: the private
+    Redis in ``home`` (``NEREUS_REDIS_URL``)."""
+    redis_prefix: str
+    """First part of every key in Redis, so that several appliances can share one (``NEREUS_REDIS_PREFIX``)."""
     allowed_hosts: tuple[str, ...]
     """Host names under which the console answers (``NEREUS_ALLOWED_HOSTS``, comma separated)."""
     audit_days: int
     """How long audit entries are kept (``NEREUS_AUDIT_DAYS``)."""
     max_upload_bytes: int
     """Largest ONNX or validation upload (``NEREUS_MAX_UPLOAD_MB``)."""
+    blob_transfers: int
+    """Models and validation sets that a web process sends to nodes at a time, one to each
+    (``NEREUS_BLOB_TRANSFERS``)."""
+    blob_bytes_per_s: float
+    """Rate that these transfers share, in 10^6 bytes a second (``NEREUS_BLOB_MB_S``); 0: no limit. The default leaves
+    a fifth of a gigabit link to all else."""
     max_request_bytes: int
     """Largest query, a body or a gRPC message (``NEREUS_MAX_REQUEST_MB``). An application's queries have a lower limit
     where its inputs have fixed sizes."""
@@ -229,9 +238,12 @@ class Settings:
             join_token=read.text("JOIN_TOKEN", ""),
             database_url=read.url("DATABASE_URL", "", ("postgresql", "postgres")),
             redis_url=read.url("REDIS_URL", "", ("redis", "rediss", "unix")),
+            redis_prefix=read.name("REDIS_PREFIX", "nereus"),
             allowed_hosts=tuple(h.strip() for h in read.text("ALLOWED_HOSTS", "").split(",") if h.strip()),
             audit_days=read.number("AUDIT_DAYS", 400, 1, 36_500, int),
             max_upload_bytes=read.number("MAX_UPLOAD_MB", 512, 1, 16384, int) * mib,
+            blob_transfers=read.number("BLOB_TRANSFERS", 8, 1, 1000, int),
+            blob_bytes_per_s=read.number("BLOB_MB_S", 100.0, 0, 100_000) * 1e6,
             max_request_bytes=read.number("MAX_REQUEST_MB", 80, 1, 1024, int) * mib,
             max_json_bytes=read.number("MAX_JSON_MB", 8, 1, 1024, int) * mib,
             address_connections=read.number("ADDRESS_CONNECTIONS", 1024, 1, 65536, int),
@@ -295,6 +307,13 @@ class Settings:
         listening = (self.console.host, self.http.host, self.grpc.host)
         others = [name for name in (public, self.address) if name]
         return (*others, *self.allowed_hosts, *listening)
+
+    @property
+    def instance(self) -> str:
+        """A name for this home among those that share a database and a Redis."""
+        import hashlib
+
+        return hashlib.sha256(f"{self.node_name} {self.home}".encode()).hexdigest()[:12]
 
     @property
     def gateway_core_socket(self) -> Path:

@@ -13,6 +13,7 @@ from pathlib import Path
 from django.conf import settings
 from django.db import connection, transaction
 
+from appliance import connections
 from registry import storage
 from workers import disk
 
@@ -86,7 +87,7 @@ def replace_by(copy: Path, replaced: Path) -> None:
     connection.close()
     if connection.vendor == "postgresql":
         options = ("--clean", "--if-exists", "--single-transaction", "--no-owner")
-        _postgresql("pg_restore", *options, str(copy), database_option=True)
+        _postgresql("pg_restore", *options, str(copy))
         return
     place = Path(settings.DATABASES["default"]["NAME"])
     if place.exists() and not replaced.exists():
@@ -106,14 +107,11 @@ def replace_by(copy: Path, replaced: Path) -> None:
         disk.sync_folder(place.parent)
 
 
-def _postgresql(tool: str, *arguments: str, database_option: bool = False) -> None:
-    parameters = connection.get_connection_params()
-    options = {"--host": parameters.get("host"), "--port": parameters.get("port"), "--username": parameters.get("user")}
-    given = [f"{name}={value}" for name, value in options.items() if value]
-    given.append("--no-password")
-    given.append(f"--dbname={parameters['dbname']}")
-    environment = {"PGPASSWORD": parameters["password"]} if parameters.get("password") else {}
-    _run(_tool(tool), *given, *arguments, **environment)
+def _postgresql(tool: str, *arguments: str) -> None:
+    """Run one of PostgreSQL's programs on the database, with all options of its URL."""
+    place, password = connections.libpq(settings.DATABASES["default"])
+    environment = {"PGPASSWORD": password} if password else {}
+    _run(_tool(tool), "--no-password", f"--dbname={place}", *arguments, **environment)
 
 
 def _tool(name: str) -> str:

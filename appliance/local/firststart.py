@@ -17,8 +17,9 @@ from django.db import models, transaction
 
 from appliance import secrets
 from appliance.backups.upgrade import before_migrations
+from registry import clock
 from registry.access.roles import AccessRole
-from registry.models import ApiKey, ApiToken, Gateway, JoinToken, Node, hash_secret
+from registry.models import FRESH_S, ApiKey, ApiToken, Gateway, JoinToken, Node, hash_secret
 from scheduler.control import versions
 
 Credentials = dict[str, Any]
@@ -41,12 +42,21 @@ def prepare() -> list[str]:
     _save(values)
     with transaction.atomic():
         lines += _install(values)
-        # Connections of the last run are gone, however it ended.
-        Node.objects.update(channel="", seen_s=None, claim_channel="", claim_s=None)
-        Gateway.objects.update(channel="", seen_s=None, claim_channel="", claim_s=None)
+        _forget_connections()
     values["installed"] = sorted(set(secrets.ENTRIES) & set(values))
     _save(values)
     return lines
+
+
+def _forget_connections() -> None:
+    """Connections of the last run are gone, however it ended. With a Redis of several homes, members that another
+    home heard of lately are its own."""
+    now = clock.steady()
+    for kind in (Node, Gateway):
+        members = kind.objects.all()
+        if settings.NEREUS.redis_url:
+            members = members.exclude(seen_s__gt=now - FRESH_S, seen_s__lte=now)
+        members.update(channel="", seen_s=None, claim_channel="", claim_s=None)
 
 
 def _save(values: Credentials) -> None:

@@ -171,10 +171,35 @@ def _celery(values: Settings, log: Path) -> list[SupervisedService]:
     """The workers of both queues, and the clock of periodic tasks."""
     celery = _python("-m", "celery", "-A", "appliance.celery", "-q")
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", values.log_level]
+
+    def queues(name: str) -> str:
+        # Its heartbeats come in a queue of this home.
+        return f"{name},{name}.{values.instance}"
+
     commands = {
-        "celery": ["worker", "-Q", "control", "-n", "control@nereus", "--pool", "threads", "-c", "2", *quiet],
-        # One process that runs one task at a time: one solve at a time.
-        "planning": ["worker", "-Q", "planning", "-n", "planning@nereus", "--pool", "solo", *quiet],
+        "celery": [
+            "worker",
+            "-Q",
+            f"control,control.{values.instance}",
+            "-n",
+            "control@nereus",
+            "--pool",
+            "threads",
+            "-c",
+            "2",
+            *quiet,
+        ],
+        # One task at a time; a lease makes it one solve at a time where there are several workers.
+        "planning": [
+            "worker",
+            "-Q",
+            f"planning,planning.{values.instance}",
+            "-n",
+            "planning@nereus",
+            "--pool",
+            "solo",
+            *quiet,
+        ],
         "beat": [
             "beat",
             *("--pidfile", ""),

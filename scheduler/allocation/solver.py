@@ -101,7 +101,8 @@ def maximise(model: Model, objective: Any, seconds: float, gap: float, start: Ma
             model.setSolVal(solution, variable, start.get(variable.name, 0.0))
         # The model may reject it because of rounding; the solve then starts without one.
         model.addSol(solution)
-    model.optimize()
+    # Without the interpreter's lock, so that other threads of the process go on.
+    model.optimizeNogil()
     if model.getStatus() == "timelimit":
         time_ran_out()
     if model.getNSols() == 0:
@@ -122,7 +123,7 @@ def relaxed_bound(model: Model, objective: Any, seconds: float) -> float:
     model.setParam("limits/nodes", 1)
     model.setHeuristics(SCIP_PARAMSETTING.OFF)
     model.setPresolve(SCIP_PARAMSETTING.FAST)
-    model.optimize()
+    model.optimizeNogil()
     if model.getStatus() == "timelimit":
         time_ran_out()
     return model.getDualbound()

@@ -11,6 +11,9 @@ from .problem import CandidateVariant, DeviceResources, Problem
 TIME_PRICE = 50.0
 #: value of an application's second variant on a device, as a part of the first one's
 SECOND = 0.25
+#: coverage beyond which an application gets no more variants: so many devices could each serve all of its demand. More
+#: would make plans grow with devices times applications
+ENOUGH = 50.0
 #: a second variant must be faster than the first by this factor, or more accurate
 FASTER = 1.2
 
@@ -36,21 +39,23 @@ def fill_with_standby(problem: Problem, limited: Sequence[DeviceResources], chos
     standbys = _standbys(problem, {device.type for device in limited})
     by_id = {kind: {s.variant.id: s for mine in options.values() for s in mine} for kind, options in standbys.items()}
     covered = dict.fromkeys(demand, 0.0)
+    open_devices = []
     for device in limited:
-        for name, rate in _rates_here(by_id[device.type], chosen[device.id]).items():
+        filling = _Filling(device, standbys[device.type], by_id[device.type], chosen[device.id])
+        for name, rate in filling.rates.items():
             covered[name] += min(1.0, rate / demand[name])
-    open_devices = list(limited)
+        open_devices.append(filling)
     while open_devices:
         still = []
-        for device in open_devices:
-            best = _best(device, standbys[device.type], by_id[device.type], chosen[device.id], covered, demand)
+        for filling in open_devices:
+            best = filling.best(covered, demand)
             if best is None:
                 continue
             name = best.variant.application
-            if name not in _rates_here(by_id[device.type], chosen[device.id]):
+            if name not in filling.rates:
                 covered[name] += min(1.0, best.rate / demand[name])
-            chosen[device.id].append(best.variant.id)
-            still.append(device)
+            filling.add(best)
+            still.append(filling)
         open_devices = still
 
 
@@ -80,50 +85,80 @@ def _standbys(problem: Problem, kinds: set[str]) -> dict[str, dict[str, list[_St
     return found
 
 
-def _rates_here(by_id: Mapping[str, _Standby], here: Sequence[str]) -> dict[str, float]:
-    """The highest rate (items/s) of the variants here, by application."""
-    rates: dict[str, float] = {}
-    for variant in here:
-        standby = by_id.get(variant)
-        if standby is not None and standby.quick:
-            name = standby.variant.application
-            rates[name] = max(rates.get(name, 0.0), standby.rate)
-    return rates
+class _Filling:
+    """A device that is being filled.
 
+    Attributes:
+        rates: the highest rate (items/s) of the variants here that can follow another batch, by application.
+    """
 
-def _best(
-    device: DeviceResources,
-    options: Mapping[str, list[_Standby]],
-    by_id: Mapping[str, _Standby],
-    here: Sequence[str],
-    covered: Mapping[str, float],
-    demand: Mapping[str, float],
-) -> _Standby | None:
-    if device.max_resident is not None and len(here) >= device.max_resident:
-        return None
-    free_bytes = device.memory_bytes
-    if free_bytes is not None:
-        free_bytes -= sum(by_id[variant].memory_bytes for variant in here if variant in by_id)
-    rates_here = _rates_here(by_id, here)
-    accurate = {
-        name: max(by_id[v].variant.accuracy for v in here if v in by_id and by_id[v].variant.application == name)
-        for name in rates_here
-    }
-    best, most = None, 0.0
-    for name, mine in options.items():
-        able = [s for s in mine if s.variant.id not in here and (free_bytes is None or s.memory_bytes <= free_bytes)]
-        if name in rates_here:
-            able = [s for s in able if s.rate > FASTER * rates_here[name] or s.variant.accuracy > accurate[name]]
+    def __init__(
+        self,
+        device: DeviceResources,
+        options: Mapping[str, list[_Standby]],
+        by_id: Mapping[str, _Standby],
+        here: list[str],
+    ) -> None:
+        self._device, self._options, self._here = device, options, here
+        known = [by_id[variant] for variant in here if variant in by_id]
+        self._free_bytes = device.memory_bytes
+        if self._free_bytes is not None:
+            self._free_bytes -= sum(standby.memory_bytes for standby in known)
+        self.rates: dict[str, float] = {}
+        self._accurate: dict[str, float] = {}
+        for standby in known:
+            self._count(standby)
+        # What is best of an application here changes only with its own residents and with the memory that is left.
+        self._candidates = {name: self._candidate(name) for name in options}
+
+    def _count(self, standby: _Standby) -> None:
+        name = standby.variant.application
+        if standby.quick:
+            self.rates[name] = max(self.rates.get(name, 0.0), standby.rate)
+        self._accurate[name] = max(self._accurate.get(name, 0.0), standby.variant.accuracy)
+
+    def add(self, standby: _Standby) -> None:
+        """Keep a variant here."""
+        self._here.append(standby.variant.id)
+        if self._free_bytes is not None:
+            self._free_bytes -= standby.memory_bytes
+        self._count(standby)
+        name = standby.variant.application
+        self._candidates[name] = self._candidate(name)
+
+    def _candidate(self, name: str) -> _Standby | None:
+        """The best variant of an application that could be added."""
+        free_bytes = self._free_bytes
+        able = [
+            s
+            for s in self._options[name]
+            if s.variant.id not in self._here and (free_bytes is None or s.memory_bytes <= free_bytes)
+        ]
+        if name in self.rates:
+            fast, accurate = FASTER * self.rates[name], self._accurate[name]
+            able = [s for s in able if s.rate > fast or s.variant.accuracy > accurate]
         else:
             able = [s for s in able if s.quick]
-        if not able:
-            continue
-        standby = max(able, key=lambda s: s.variant.accuracy - TIME_PRICE / s.rate)
-        gain = min(1.0, standby.rate / demand[name]) / (covered[name] + 0.1)
-        if name in rates_here:
-            gain *= SECOND
-        if standby.variant.id in device.loaded:
-            gain *= 2.0
-        if gain > most:
-            best, most = standby, gain
-    return best
+        return max(able, key=lambda s: s.variant.accuracy - TIME_PRICE / s.rate, default=None)
+
+    def best(self, covered: Mapping[str, float], demand: Mapping[str, float]) -> _Standby | None:
+        """The variant that raises coverage most; None where none does, or none fits."""
+        device = self._device
+        if device.max_resident is not None and len(self._here) >= device.max_resident:
+            return None
+        best, most = None, 0.0
+        for name, standby in self._candidates.items():
+            if standby is None or covered[name] >= ENOUGH:
+                continue
+            if self._free_bytes is not None and standby.memory_bytes > self._free_bytes:
+                standby = self._candidates[name] = self._candidate(name)
+                if standby is None:
+                    continue
+            gain = min(1.0, standby.rate / demand[name]) / (covered[name] + 0.1)
+            if name in self.rates:
+                gain *= SECOND
+            if standby.variant.id in device.loaded:
+                gain *= 2.0
+            if gain > most:
+                best, most = standby, gain
+        return best

@@ -14,7 +14,7 @@ from redis import RedisError
 from registry import clock
 from scheduler import live
 
-OUTCOME = "nereus:plan_outcome"
+OUTCOME = live.key("plan_outcome")
 #: characters of an error that are kept
 LONGEST = 500
 

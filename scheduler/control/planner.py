@@ -18,6 +18,7 @@ from scheduler.allocation.problem import Allocation, Problem
 from scheduler.control import choices, sizes, versions
 from scheduler.control.assemble import assemble, available_devices
 from scheduler.control.demand import HISTORY_S, estimate
+from scheduler.control.leases import Lease
 from scheduler.control.wire import wire_plan
 from scheduler.models import Plan
 from workers import log
@@ -25,15 +26,21 @@ from workers import log
 logger = log.get("planner")
 
 
-def make_plan(trigger: str, detail: str = "", observed: dict[str, float] | None = None) -> Plan | None:
+def make_plan(
+    trigger: str, detail: str = "", observed: dict[str, float] | None = None, lease: Lease | None = None
+) -> Plan | None:
     """Estimate demand, solve, store. None where there is nothing to plan (no device or no ready variant): the plan in
     force stays, since a control plane that just started may not have received its nodes' reports yet.
+
+    Args:
+        lease: under which it is stored; None: nobody else plans.
 
     The plan is one that passes verification, though the strategy's own answer may not (:attr:`Plan.refused`).
 
     Raises:
         UnusableProblem: the problem has values out of range.
         NoAllocation: no allocation passes verification; the plan in force stays.
+        LeaseLost: another process plans now; nothing was stored.
     """
     devices = available_devices()
     names = registry.Application.objects.filter(state=registry.Application.State.ACTIVE).values_list("name", flat=True)
@@ -55,7 +62,8 @@ def make_plan(trigger: str, detail: str = "", observed: dict[str, float] | None 
     stack = choices.current()
     with_previous = dataclasses.replace(problem, previous=_in_force(stack.name))
     allocation = verified(with_previous, strategies.get(stack.strategy))
-    plan = _store(trigger, detail, stack.name, problem, allocation, devices)
+    plan = _row(trigger, detail, stack.name, problem, allocation, devices)
+    _store(plan, lease)
     logger.info(
         "plan",
         version=plan.pk,
@@ -91,8 +99,7 @@ def _in_force(stack: str) -> Allocation | None:
         return None
 
 
-@transaction.atomic
-def _store(
+def _row(
     trigger: str,
     detail: str,
     stack: str,
@@ -100,14 +107,15 @@ def _store(
     allocation: Allocation,
     devices: list[registry.Device],
 ) -> Plan:
-    plan = Plan.objects.create(
-        pk=versions.next_version(),
+    """The plan's row, without its version. Made before the transaction that stores it, which holds up other writers."""
+    ordered = sorted(devices, key=lambda d: d.ref)
+    return Plan(
         trigger=trigger,
         trigger_detail=detail[:300],
         stack=stack,
         problem=builtins(problem),
         allocation=builtins(allocation),
-        wire={},
+        wire=msgspec.to_builtins(wire_plan(0, problem, allocation, ordered, stack)),
         status=allocation.status,
         accuracy=allocation.accuracy,
         demand=sum(application.demand for application in problem.applications),
@@ -117,10 +125,15 @@ def _store(
         moves=allocation.moves,
         reasons=list(allocation.reasons),
     )
-    ordered = sorted(devices, key=lambda d: d.ref)
-    plan.wire = msgspec.to_builtins(wire_plan(plan.pk, problem, allocation, ordered, stack))
-    plan.save(update_fields=["wire"])
-    return plan
+
+
+@transaction.atomic
+def _store(plan: Plan, lease: Lease | None) -> None:
+    if lease is not None:
+        lease.confirm()
+    plan.pk = versions.next_version()
+    plan.wire["version"] = plan.pk
+    plan.save(force_insert=True)
 
 
 def builtins(value: Any) -> Any:

@@ -14,12 +14,12 @@ from scheduler import live, queue
 from scheduler.control import superseded
 from scheduler.telemetry import LARGEST_RATE
 
-WAITING = "nereus:plan_waiting"
+WAITING = live.key("plan_waiting")
 #: a request that was lost with its worker must not block later ones for longer
 WAITING_EXPIRES_S = 15
-PAUSED = "nereus:plan_pause:"
+PAUSED = live.key("plan_pause:")
 #: by application, the rate that a burst reported, and when
-OBSERVED = "nereus:burst_rates"
+OBSERVED = live.key("burst_rates")
 #: a reported rate counts until the per-second statistics, which come later, show it themselves
 OBSERVED_FOR_S = 4
 

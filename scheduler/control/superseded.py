@@ -9,7 +9,7 @@ from __future__ import annotations
 from scheduler import live
 
 #: plans started so far, and the number of the latest start that came to an end
-STARTED, SERVED = "nereus:plans_started", "nereus:plans_served"
+STARTED, SERVED = live.key("plans_started"), live.key("plans_served")
 
 
 def ticket() -> int:

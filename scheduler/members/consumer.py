@@ -19,6 +19,7 @@ from registry import clock
 from registry.models import Gateway, Node
 from scheduler import live, troubles
 from scheduler.members import admission, certificates, peers, standing
+from scheduler.members.batches import Seen, batches
 from scheduler.members.configurations import configurations, in_thread
 from scheduler.members.intake import MAX_MESSAGE, Intake
 from scheduler.members.lag import Lag
@@ -67,7 +68,6 @@ class MemberConsumer(AsyncWebsocketConsumer):
 
     kind: type[Node] | type[Gateway]
     _polling: asyncio.Task | None = None
-    _seeing: asyncio.Task | None = None
 
     async def __call__(self, scope, receive, send) -> None:
         try:
@@ -186,14 +186,13 @@ class MemberConsumer(AsyncWebsocketConsumer):
 
     def _see(self) -> None:
         """Store now and then that the member sent something. In the background: the database may be locked."""
-        if time.monotonic() - self.seen_at > SEEN_EVERY_S and (self._seeing is None or self._seeing.done()):
+        if time.monotonic() - self.seen_at > SEEN_EVERY_S:
             self.seen_at = time.monotonic()
-            self._seeing = asyncio.create_task(self._store_seen(), name=f"seen-{self.member.name}")
+            batches().seen.put(self._seen)
 
-    async def _store_seen(self) -> None:
-        if await self._attempt(in_thread(standing.seen)(self.kind, self.member.pk, self.channel_name), "seen"):
-            troubles.over(troubles.DATABASE)
-            troubles.over(troubles.REDIS)
+    @property
+    def _seen(self) -> Seen:
+        return self.kind, self.member.pk, self.channel_name
 
     async def _attempt(self, doing, what: str) -> bool:
         return await self.losses.attempt(doing, what, self.member.name)
@@ -382,10 +381,9 @@ class MemberConsumer(AsyncWebsocketConsumer):
             # It must not join a group again that is left below.
             self._polling.cancel()
             await asyncio.gather(self._polling, return_exceptions=True)
-        if self._seeing is not None:
-            # It would connect again what is left below.
-            await asyncio.gather(self._seeing, return_exceptions=True)
         if self.member is not None:
+            # It would connect again what is left below.
+            await batches().seen.forget(self._seen)
             # First, and whatever becomes of Redis: a connection that ended must not look alive.
             await self._attempt(in_thread(standing.left)(self.kind, self.member.pk, self.channel_name), "left")
             for group in self.groups_joined:

@@ -39,12 +39,14 @@ def sync(node: Node, infos: Iterable[DeviceInfo]) -> None:
     gone.exclude(detail=Device.GONE).update(**lost)
 
 
+@transaction.atomic
 def report(node: Node, states: Iterable[DeviceState]) -> list[dict[str, Any]]:
     """Store what devices do now; returns events for browsers, of what changed. A device that comes or goes asks for a
     plan."""
     events = []
+    known = {device.ref: device for device in Device.objects.filter(node=node)}
     for state in states:
-        device = Device.objects.filter(node=node, ref=state.device).first()
+        device = known.get(state.device)
         if device is None:
             continue
         new = {

@@ -9,6 +9,7 @@ from registry.models import Node
 from scheduler import live, telemetry
 from scheduler.control import requests
 from scheduler.members import devices, faults, push
+from scheduler.members.batches import Second, batches
 from scheduler.members.configurations import configurations, in_thread
 from scheduler.members.consumer import MemberConsumer
 from scheduler.members.lag import Lasting
@@ -36,6 +37,7 @@ class NodeConsumer(MemberConsumer):
 
     async def admitted(self) -> None:
         await in_thread(devices.sync)(self.member, self.join_message.devices)
+        await self._enter(push.NODES)
         await self.send_configuration(time.monotonic())
 
     async def configuration(self, since: float | None = None) -> control.NodeConfig:
@@ -57,11 +59,11 @@ class NodeConsumer(MemberConsumer):
             case control.NodeStats():
                 own = {device.id for device in self.join_message.devices}
                 second = telemetry.node_second(self.member.name, message, clock.wall(), own)
-                await in_thread(telemetry.record)(telemetry.NODE_STREAM, second)
-                await live.publish_async("node_second", second)
+                entry = telemetry.entry(telemetry.NODE_STREAM, second)
+                batches().seconds.put(Second("node_second", second, entry))
             case control.DeviceStates():
-                for event in await in_thread(devices.report)(self.member, message.devices):
-                    await live.publish_async("device_state", event)
+                found = await in_thread(devices.report)(self.member, message.devices)
+                await live.publish_all([{"event": "device_state", "data": event} for event in found])
             case control.Overload():
                 detail = (
                     f"{message.device} refused {message.refused} of {message.arrived} items of {message.application}"
@@ -86,5 +88,5 @@ class NodeConsumer(MemberConsumer):
             await self._attempt(self._silence(), "event")
 
     async def _silence(self) -> None:
-        for event in await in_thread(devices.silence)(self.member):
-            await live.publish_async("device_state", event)
+        found = await in_thread(devices.silence)(self.member)
+        await live.publish_all([{"event": "device_state", "data": event} for event in found])

@@ -11,8 +11,8 @@ from registry import clock
 from scheduler import live
 
 #: steady stamps of the last message, and of the first one after an absence
-SEEN = "nereus:members_seen"
-RETURNING = "nereus:members_returning"
+SEEN = live.key("members_seen")
+RETURNING = live.key("members_returning")
 #: seconds without any member's message after which the control plane itself counts as away
 ABSENT_S = 10
 #: seconds that all members take to reconnect: longest back-off, its jitter and a join

@@ -17,7 +17,6 @@ from registry.models import (
     Application,
     Device,
     Gateway,
-    Member,
     Node,
     Profile,
     ProfileJob,
@@ -29,8 +28,8 @@ from scheduler.members.standing import COLUMNS, Row
 from scheduler.models import Plan
 from workers.protocol import control, specs
 
-#: the channel-layer group of all approved gateways
-GATEWAYS = "gateways"
+#: the channel-layer groups of all approved gateways, and of all approved nodes
+GATEWAYS, NODES = "gateways", "nodes"
 
 
 def node_group(pk: int) -> str:
@@ -193,8 +192,7 @@ def push_gateways() -> None:
 
 
 def push_nodes() -> None:
-    for node in Node.objects.filter(state=Member.State.APPROVED).exclude(channel=""):
-        nudge(node_group(node.pk))
+    nudge(NODES)
 
 
 def push_all() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from enum import Enum
 from typing import NamedTuple
 
-from django.db.models import Case, F, Value, When
+from django.db import transaction
 from django.utils import timezone
 
 from registry import clock
@@ -63,14 +64,26 @@ def row_of(kind: type[Node] | type[Gateway], pk: int) -> Row | None:
 
 
 def seen(kind: type[Node] | type[Gateway], pk: int, channel: str) -> None:
-    """The member sent something on this channel. A member that was written off meanwhile is connected again; the
-    channel of a newer connection stays.
+    """A member sent something; see :func:`seen_all`."""
+    seen_all([(kind, pk, channel)])
+
+
+def seen_all(members: Iterable[tuple[type[Node] | type[Gateway], int, str]]) -> None:
+    """Members (kind, id, channel) sent something on their channels. A member that was written off meanwhile is
+    connected again; the channel of a newer connection stays.
 
     Raises:
         DatabaseError, RedisError: it could not be stored; members look silent then, which does not count.
     """
-    current = Case(When(channel="", then=Value(channel)), default=F("channel"))
-    kind.objects.filter(pk=pk).update(last_seen=timezone.now(), seen_s=clock.steady(), channel=current)
+    channels: dict[type[Node] | type[Gateway], dict[int, str]] = {}
+    for kind, pk, channel in members:
+        channels.setdefault(kind, {})[pk] = channel
+    with transaction.atomic():
+        for kind, known in channels.items():
+            there = kind.objects.filter(pk__in=known)
+            there.update(last_seen=timezone.now(), seen_s=clock.steady())
+            for pk in there.filter(channel="").values_list("pk", flat=True):
+                kind.objects.filter(pk=pk, channel="").update(channel=known[pk])
     # Only now: while messages cannot be stored, all members look silent.
     presence.seen()
 

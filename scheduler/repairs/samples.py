@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from registry import clock
 from scheduler import live
 
-DISK, OFFSET, JUMP = "nereus:disk_free", "nereus:clock_offset", "nereus:clock_jump"
+DISK, OFFSET, JUMP = live.key("disk_free"), live.key("clock_offset"), live.key("clock_jump")
 #: seconds between two samples of the disk, and how many are kept: a day
 DISK_EVERY_S, DISK_KEPT = 600.0, 144
 #: a rate is not known before samples span as many seconds

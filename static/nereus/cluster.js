@@ -68,19 +68,28 @@ export class Cluster {
     return [...this.variants.values()].filter((v) => v.application === application).sort((a, b) => (b.accuracy ?? -1) - (a.accuracy ?? -1) || a.name.localeCompare(b.name));
   }
 
+  // Devices by node, placements by device and variants by application, best first: one pass for a whole map.
+  index() {
+    const variants = new Map();
+    for (const variant of this.variants.values()) {
+      if (!variants.has(variant.application)) variants.set(variant.application, this.variantsOf(variant.application));
+    }
+    return { devices: Map.groupBy(this.devices.values(), (device) => device.node), placements: Map.groupBy(this.plan?.placements ?? [], (p) => p.device), variants };
+  }
+
   // Percent of the application's best profiled variant, null where unknown.
-  normalized(variant) {
+  normalized(variant, variants = null) {
     if (variant?.accuracy === null || variant?.accuracy === undefined) return null;
-    const ready = this.variantsOf(variant.application).filter((v) => ["loading", "ready"].includes(v.state) && v.accuracy !== null);
+    const ready = (variants ?? this.variantsOf(variant.application)).filter((v) => ["loading", "ready"].includes(v.state) && v.accuracy !== null);
     const best = ready.length ? ready[0].accuracy : variant.accuracy;
     return best > 0 ? Math.min(100, (variant.accuracy / best) * 100) : null;
   }
 
-  // What a device hosts: the plan's residents, whether each is warm, and warm ones that the plan no longer wants.
-  hosted(ref) {
+  // What a device hosts: the plan's residents (`placements`), whether each is warm, and warm ones that the plan no longer wants.
+  hosted(ref, placements) {
     const device = this.devices.get(ref);
     const warm = new Set(device?.warm ?? []);
-    const planned = (this.plan?.placements ?? []).filter((p) => p.device === ref).map((p) => ({ ...p, warm: warm.has(p.variant), leaving: false }));
+    const planned = placements.map((p) => ({ ...p, warm: warm.has(p.variant), leaving: false }));
     const wanted = new Set(planned.map((p) => p.variant));
     const leaving = [...warm].filter((id) => !wanted.has(id)).map((id) => {
       const variant = this.variants.get(id);

@@ -55,7 +55,8 @@ export class Live {
         this.wait = FIRST_WAIT_MS;
         this.#emit("state", "live");
       }
-      this.#emit(parsed.event, parsed.data);
+      if (parsed.event === "events") for (const { event, data } of parsed.data) this.#emit(event, data);
+      else this.#emit(parsed.event, parsed.data);
     };
     socket.onclose = (close) => {
       if (socket !== this.socket) return;

@@ -5,6 +5,8 @@ import { el, setText } from "./dom.js";
 import { bytes, percent, rate } from "./format.js";
 
 const STALE_S = 5;
+// Many changes at once, as when a site's nodes return together, are drawn together.
+const GATHER_MS = 250;
 
 export class ClusterMap {
   constructor(container, cluster) {
@@ -12,10 +14,19 @@ export class ClusterMap {
     this.cluster = cluster;
     this.parts = new Map(); // device ref -> elements that move each second
     this.hosted = new Map(); // device ref -> variant ids shown last
+    this.timer = null;
+  }
+
+  // Render soon; `drawn` is called afterwards.
+  renderSoon(drawn) {
+    this.timer ??= setTimeout(() => { this.render(); drawn(); }, GATHER_MS);
   }
 
   render() {
+    clearTimeout(this.timer);
+    this.timer = null;
     this.parts.clear();
+    this.index = this.cluster.index();
     const nodes = [...this.cluster.nodes.values()];
     if (nodes.length === 0) {
       this.container.replaceChildren(el("div", { class: "card empty nodebox", "data-testid": "map-empty" }, el("strong", {}, "No nodes yet. "), "Create a ", el("a", { href: "/nodes/" }, "join token"), " and start a node daemon with it."));
@@ -25,7 +36,7 @@ export class ClusterMap {
   }
 
   #node(node) {
-    const devices = [...this.cluster.devices.values()].filter((device) => device.node === node.name);
+    const devices = this.index.devices.get(node.name) ?? [];
     return el("section", { class: "nodebox", "data-testid": `map-node-${node.name}` },
       el("header", {},
         el("h3", {}, node.name),
@@ -39,7 +50,7 @@ export class ClusterMap {
     const bar = el("progress", { max: 1, value: 0 });
     const busy = el("span", { class: "small" }, "–");
     const facts = el("div", { class: "facts" }, "no figures yet");
-    const hosted = this.cluster.hosted(device.ref);
+    const hosted = this.cluster.hosted(device.ref, this.index.placements.get(device.ref) ?? []);
     const before = this.hosted.get(device.ref);
     const figures = new Map();
     const rows = hosted.map((resident) => {
@@ -60,11 +71,11 @@ export class ClusterMap {
   }
 
   #resident(resident, figure, arrived) {
-    const variants = this.cluster.variantsOf(resident.application);
+    const variants = this.index.variants.get(resident.application) ?? [];
     const index = variants.findIndex((variant) => variant.id === resident.variant);
     const dot = el("span", { class: "dot" });
     dot.style.background = index < 0 ? "var(--muted)" : variantColor(index, variants.length);
-    const normalized = this.cluster.normalized(variants[index]);
+    const normalized = this.cluster.normalized(variants[index], variants);
     const state = resident.leaving ? "standby" : resident.warm ? null : "loading";
     return el("div", { class: `resident${resident.leaving ? " leaving" : ""}${arrived ? " arrived" : ""}`, "data-variant": resident.variant_name },
       dot,

@@ -135,16 +135,14 @@ live
   .on("device_state", (data) => {
     if (!cluster.devices.has(data.device)) return askSnapshot(); // a device that just joined
     if (cluster.applyDeviceState(data)) feed.add(board.serverNow(), "device", data.state, `${data.device} is ${data.state}${data.detail ? `: ${data.detail}` : ""}`, { href: "/nodes/" });
-    map.render();
-    map.tick(board.serverNow());
+    map.renderSoon(() => map.tick(board.serverNow()));
     })
   .on("member", (data) => {
     const changed = cluster.applyMember(data);
     if (changed === null) askSnapshot();
     if (changed === "lag") feed.add(board.serverNow(), data.kind, data.behind_since ? "down" : "up", `${data.kind} ${data.name} ${data.behind_since ? "does not take over the current configuration" : "has the current configuration again"}`, { href: "/nodes/" });
     else feed.add(board.serverNow(), data.kind, data.connected ? "up" : "down", `${data.kind} ${data.name} ${data.connected ? "is connected" : "has disconnected"} (${data.state})`, { href: "/nodes/" });
-    map.render();
-    map.tick(board.serverNow());
+    map.renderSoon(() => map.tick(board.serverNow()));
     })
   .on("profile", (data) => {
     cluster.applyProfile(data);

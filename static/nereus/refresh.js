@@ -2,6 +2,9 @@
 // data-refresh="kind ..." are replaced, so that a form being filled in stays as it is.
 
 const WAIT_MS = 300;
+// A page that takes long, of a large cluster, is read again less often: at most a fifth of the time.
+const REST = 4;
+let took = 0;
 let timer = null;
 let running = false;
 let again = false;
@@ -20,6 +23,7 @@ function replace(part, next) {
 export async function refresh() {
   if (running) { again = true; return; }
   running = true;
+  const began = performance.now();
   try {
     const response = await fetch(location.href, { headers: { Accept: "text/html" }, credentials: "same-origin" });
     // Deleted meanwhile, or signed out: the page stays as it is and its buttons say what is wrong.
@@ -34,13 +38,18 @@ export async function refresh() {
     // The server is away; the live badge says so.
   } finally {
     running = false;
-    if (again) { again = false; refresh(); }
+    took = performance.now() - began;
+    if (again) { again = false; later(); }
   }
+}
+
+function later() {
+  if (timer !== null) return;
+  timer = setTimeout(() => { timer = null; refresh(); }, Math.max(WAIT_MS, REST * took));
 }
 
 export function changed(kind) {
   const shown = [...document.querySelectorAll("[data-refresh]")].some((part) => part.dataset.refresh.split(" ").includes(kind));
   if (!shown) return;
-  clearTimeout(timer);
-  timer = setTimeout(refresh, WAIT_MS);
+  later();
 }

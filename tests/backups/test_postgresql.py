@@ -2,71 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import pwd
-import shutil
-import subprocess
 import tarfile
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.backups.test_backup import CHANGE, FILL, NAMES, Home
-from tests.running import eventually, free_ports
-
-
-def program(name: str) -> str:
-    """One of PostgreSQL's programs; empty: it is not installed. Debian keeps most of them out of PATH."""
-    return shutil.which(name) or str(max(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), default=""))
-
+from tests.postgresql import Server, program, running
+from tests.running import eventually
 
 pytestmark = pytest.mark.skipif(not program("initdb"), reason="PostgreSQL is not installed")
 
 
-class Server:
-    """A private PostgreSQL server, run by a user that is not root."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        (self.port,) = free_ports(1)
-        self.url = f"postgresql://nereus:word@127.0.0.1:{self.port}/nereus"
-        self._user = {"user": "nobody", "group": pwd.getpwnam("nobody").pw_gid} if os.getuid() == 0 else {}
-        if self._user:
-            shutil.chown(folder, "nobody")
-        password = folder / "password"
-        password.write_text("word\n")
-        password.chmod(0o644)
-        self._do("initdb", "-D", str(folder / "data"), "-U", "nereus", "-A", "scram-sha-256", f"--pwfile={password}")
-        self.start()
-        environment = {**os.environ, "PGPASSWORD": "word"}
-        self._do("createdb", "-h", "127.0.0.1", "-p", str(self.port), "-U", "nereus", "nereus", env=environment)
-
-    def _do(self, name: str, *arguments: str, **more) -> None:
-        # Not captured by pipes: the server that pg_ctl starts would keep them open.
-        with (self.folder / "output").open("ab") as output:
-            command = [program(name), *arguments]
-            subprocess.run(command, check=True, cwd=self.folder, stdout=output, stderr=output, **self._user, **more)
-
-    def start(self) -> None:
-        options = f"-p {self.port} -k {self.folder} -c listen_addresses=127.0.0.1 -c fsync=off"
-        self._do("pg_ctl", "-D", str(self.folder / "data"), "-w", "-t", "120", "-o", options, "start")
-
-    def stop(self) -> None:
-        self._do("pg_ctl", "-D", str(self.folder / "data"), "-m", "immediate", "-w", "stop")
-
-
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    # Below /tmp, whose folders above are open to the server's user.
-    folder = Path(tempfile.mkdtemp(prefix="np-"))
-    made = Server(folder)
-    try:
+    with running() as made:
         yield made
-    finally:
-        made.stop()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture
@@ -169,3 +120,37 @@ def test_the_longest_values_that_members_may_send_can_be_stored(home):
     home.run("migrate", "-v", "0")
     # Its log says that no Redis runs here.
     assert "stored" in home.python(LONGEST).split()
+
+
+POOLED = """
+import threading
+from django.db import close_old_connections, connection
+pids = []
+def ask():
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        pids.append(cursor.fetchone()[0])
+    close_old_connections()
+def threads(count):
+    # As requests under ASGI: each has a thread of its own.
+    for _ in range(count):
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()
+threads(20)
+print("backends", len(set(pids)), flush=True)
+input()
+pids.clear()
+threads(20)
+print("answered", len(pids), flush=True)
+"""
+
+
+def test_threads_share_connections_and_none_of_them_meets_a_server_that_restarted(server, home):
+    with home.process("shell", "-v", "0", "-c", POOLED) as process:
+        assert process.stdout.readline().split() == ["backends", "1"]
+        server.stop()
+        server.start()
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline().split() == ["answered", "20"]

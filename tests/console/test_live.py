@@ -254,7 +254,7 @@ async def test_a_browser_that_does_not_read_is_let_go(staff, monkeypatch):
 async def test_a_tab_that_is_open_for_a_day_goes_on_receiving_events(staff, clean_redis):
     async with Browser(staff) as browser:
         await browser.until("snapshot")
-        group = b"asgi:group:console"
+        group = b"nereus:asgi:group:console"
         assert clean_redis.zcard(group) == 1
         clean_redis.zadd(group, {name: time.time() - 86_401 for name in clean_redis.zrange(group, 0, -1)})
         await live.publish_async("changed", {"kind": "variant", "ref": "digits/best"})
@@ -277,4 +277,4 @@ async def test_nothing_of_a_tab_that_was_closed_stays_in_the_group(staff, clean_
     monkeypatch.setattr(consumers, "REJOIN_EVERY_S", 0.001)
     async with Browser(staff) as browser:
         await browser.until("snapshot")
-    assert clean_redis.zcard(b"asgi:group:console") == 0
+    assert clean_redis.zcard(b"nereus:asgi:group:console") == 0

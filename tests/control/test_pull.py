@@ -55,7 +55,7 @@ def never_rejoined(monkeypatch):
 
 
 def groups(redis) -> list[bytes]:
-    return list(redis.scan_iter("asgi:group:*"))
+    return list(redis.scan_iter("nereus:asgi:group:*"))
 
 
 def age_a_day(redis, monkeypatch) -> None:
@@ -132,7 +132,7 @@ async def test_groups_are_joined_again_after_redis_was_emptied(home, clean_redis
     monkeypatch.setattr(consumer, "RECHECK_EVERY_S", 0.1)
     async with cluster(home):
         before = set(groups(clean_redis))
-        assert len(before) == 3
+        assert len(before) == 4
         clean_redis.flushall()
         await until(lambda: set(groups(clean_redis)) == before, "all groups")
 
@@ -181,7 +181,7 @@ async def test_a_member_that_stays_behind_is_shown_until_it_has_caught_up(home, 
         async def listen():
             while True:
                 message = await layer.receive(browser)
-                if message["event"] == "member" and message["data"]["name"] == "front":
+                if message.get("event") == "member" and message["data"]["name"] == "front":
                     events.append(message["data"])
 
         listening = asyncio.create_task(listen())

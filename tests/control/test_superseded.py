@@ -24,7 +24,7 @@ def world():
 
 def waiting(redis) -> list[dict]:
     """The requests in the planning queue, the oldest first, as its worker would get them."""
-    return [json.loads(message) for message in reversed(redis.lrange("planning", 0, -1))]
+    return [json.loads(message) for message in reversed(redis.lrange("nereus:celery:planning", 0, -1))]
 
 
 def arguments(message: dict) -> dict:

@@ -48,12 +48,16 @@ async def test_a_corrupted_file_is_refused_and_nothing_of_it_stays(cache, contro
     assert (await cache.fetch(digest)).read_bytes() == MODEL
 
 
-async def test_a_truncated_transfer_is_refused_and_nothing_of_it_stays(cache, control_plane, home):
+async def test_a_truncated_transfer_is_continued_by_the_next_fetch(cache, control_plane, home):
     digest = control_plane.add_blob(MODEL)
     control_plane.blobs[digest] = (200, MODEL[:1000], len(MODEL))
     with pytest.raises(FetchError, match="RemoteProtocolError"):
         await cache.fetch(digest)
-    assert _files(home) == []
+    assert cache.path(digest) is None and _files(home) == [f".partial-{digest}"]
+    # This one sends all of it whatever is asked for; a part that does not fit is not kept either.
+    control_plane.blobs[digest] = MODEL
+    assert (await cache.fetch(digest)).read_bytes() == MODEL
+    assert _files(home) == [digest]
 
 
 async def test_too_large_a_file_names_the_limit_and_is_not_asked_for_again(cache, control_plane, home):
@@ -115,11 +119,15 @@ async def test_what_nobody_needs_goes_longest_unused_first(cache, control_plane,
     assert cache.size_bytes() == 200
 
 
-async def test_leftovers_of_an_interrupted_fetch_are_removed_at_start(home, control_plane):
+async def test_parts_are_kept_at_start_and_go_once_nobody_needs_them(home, control_plane):
     (home / "cache").mkdir()
-    (home / "cache" / ".partial-abc").write_bytes(b"half")
+    needed, other = "1" * 64, "2" * 64
+    for name in ("abc", needed, other):
+        (home / "cache" / f".partial-{name}").write_bytes(b"half")
     cache = ModelCache(home / "cache", control_plane.url, lambda: None, limit_bytes=10)
-    assert _files(home) == []
+    assert _files(home) == [f".partial-{needed}", f".partial-{other}"]
+    cache.need([needed])
+    assert _files(home) == [f".partial-{needed}"]
     await cache.close()
 
 

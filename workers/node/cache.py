@@ -1,7 +1,7 @@
 """Content-addressed files (models, validation sets) of a node, fetched from the control plane and kept on disk.
 
-A file is named by its sha256 and appears only after that was verified. Disks damage files: all are verified again by
-:meth:`ModelCache.verify`.
+A file is named by its sha256 and appears only after that was verified. Until then its part grows beside it, and is
+continued after a lost link. Disks damage files: all are verified again by :meth:`ModelCache.verify`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import contextlib
 import errno
 import hashlib
 import os
+import random
 import re
 import ssl
-import tempfile
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import httpx
 
@@ -24,6 +25,8 @@ from .. import disk, log
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PARTIAL = ".partial-"
+#: the longest pause before a file is asked for again that the control plane could not send now, seconds
+LONGEST_WAIT_S = 60.0
 
 
 class FetchError(Exception):
@@ -34,11 +37,19 @@ class FetchError(Exception):
         self.permanent = permanent
 
 
+class _Busy(Exception):
+    """The control plane sends as many files as it may; ``wait_s``: seconds after which to ask again."""
+
+    def __init__(self, wait_s: float) -> None:
+        super().__init__(wait_s)
+        self.wait_s = wait_s
+
+
 class ModelCache:
     """The files under ``folder``, each named by its digest.
 
     Args:
-        folder: made if need be (mode 0700); leftovers of interrupted fetches are removed.
+        folder: made if need be (mode 0700); fetches that were cut off go on there.
         control_url: where ``/api/v1/blobs/<digest>/`` is.
         token: gives the bearer credential, or None before the node was admitted.
         limit_bytes: largest file that is fetched.
@@ -73,8 +84,7 @@ class ModelCache:
         self.fetched = 0
         self.failed = 0
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for leftover in folder.glob(_PARTIAL + "*"):
-            leftover.unlink(missing_ok=True)
+        self._forget_partial(lambda digest: bool(_DIGEST.fullmatch(digest)))
 
     def path(self, digest: str) -> Path | None:
         """Where the file is, or None when it has to be fetched first."""
@@ -89,7 +99,7 @@ class ModelCache:
         """The file with this digest, from disk or else from the control plane; concurrent calls share one fetch.
 
         Raises:
-            FetchError: it cannot be had, and why; nothing of it is kept.
+            FetchError: it cannot be had, and why. What arrived of it is kept for the next call.
         """
         if not _DIGEST.fullmatch(digest):
             raise FetchError(f"digest {digest[:80]!r}: must be 64 hexadecimal digits, lower case", permanent=True)
@@ -123,6 +133,7 @@ class ModelCache:
         """Keep exactly these (and what is borrowed); of the others, the longest unused beyond ``spare_bytes`` go."""
         self._needed = set(digests)
         self._trim(self._spare_bytes)
+        self._forget_partial(lambda digest: digest in self._needed)
 
     async def verify(self) -> set[str]:
         """Read every file once, behind all other work, and remove those that are damaged; their digests."""
@@ -152,21 +163,46 @@ class ModelCache:
 
     async def _fetch(self, digest: str) -> Path:
         async with self._slots:
-            for pause in (*self._pauses, None):
+            pauses, had = [*self._pauses], 0
+            while True:
                 try:
                     path = await self._try(digest)
-                except FetchError as error:
-                    if error.permanent or pause is None:
+                except _Busy as busy:
+                    # Many nodes want files at once; this one has its turn.
+                    await asyncio.sleep(busy.wait_s * random.uniform(0.7, 1.0))
+                    continue
+                except (FetchError, httpx.HTTPError) as error:
+                    if isinstance(error, FetchError) and error.permanent:
                         raise
-                except httpx.HTTPError as error:
-                    if pause is None:
+                    if (has := self._arrived(digest)) > had:
+                        # It gets on, however often its link is lost.
+                        pauses, had = [*self._pauses], has
+                    if not pauses:
+                        if isinstance(error, FetchError):
+                            raise
                         raise FetchError(f"{digest[:12]}: {type(error).__name__}: {error}", permanent=False) from error
                 else:
                     self.fetched += 1
                     self._log.info("fetched", digest=digest, size=path.stat().st_size)
                     return path
-                await asyncio.sleep(pause)
-        raise AssertionError("unreachable")
+                await asyncio.sleep(pauses.pop(0))
+
+    def _partial(self, digest: str) -> Path:
+        return self._folder / f"{_PARTIAL}{digest}"
+
+    def _arrived(self, digest: str) -> int:
+        """Bytes of a file that are here though it is not whole."""
+        try:
+            return self._partial(digest).stat().st_size
+        except OSError:
+            return 0
+
+    def _forget_partial(self, kept: Callable[[str], bool]) -> None:
+        """Remove parts of files, but those that are ``kept`` (by digest) or being fetched."""
+        for path in self._folder.glob(_PARTIAL + "*"):
+            digest = path.name.removeprefix(_PARTIAL)
+            if digest not in self._running and not kept(digest):
+                path.unlink(missing_ok=True)
 
     def _client(self, digest: str) -> httpx.AsyncClient:
         try:
@@ -185,44 +221,54 @@ class ModelCache:
     async def _try(self, digest: str) -> Path:
         token = self._token()
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        if start := self._arrived(digest):
+            headers |= {"Range": f"bytes={start}-", "If-Range": f'"{digest}"'}
         async with (
             self._client(digest) as client,
             client.stream("GET", f"/api/v1/blobs/{digest}/", headers=headers) as answer,
         ):
             status = answer.status_code
-            if status != 200:
+            if status == 503 and (wait := answer.headers.get("retry-after", "")).isdigit():
+                raise _Busy(min(float(wait), LONGEST_WAIT_S))
+            if status == 416:
+                # More is here than there is of it.
+                self._partial(digest).unlink(missing_ok=True)
+                raise FetchError(f"{digest[:12]}: what was here is not a part of it", permanent=False)
+            if status not in (200, 206):
                 permanent = 400 <= status < 500 and status not in (401, 403, 408, 425, 429)
                 raise FetchError(f"{digest[:12]}: the control plane answered HTTP {status}", permanent)
             try:
-                return await self._store(digest, answer)
+                return await self._store(digest, answer, start if status == 206 else 0)
             except OSError as error:
                 if error.errno == errno.ENOSPC:
                     self._trim(0)
+                    self._forget_partial(lambda other: False)
                 raise FetchError(f"{digest[:12]}: cannot be stored: {error}", permanent=False) from error
 
-    async def _store(self, digest: str, answer: httpx.Response) -> Path:
+    async def _store(self, digest: str, answer: httpx.Response, start: int) -> Path:
+        """Write what arrives behind the first ``start`` bytes, which are here."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=_PARTIAL, dir=self._folder)
-        temporary, target = Path(name), self._folder / digest
-        try:
-            sha, size = hashlib.sha256(), 0
-            with os.fdopen(handle, "wb") as file:
-                async for chunk in answer.aiter_bytes(256 * 1024):
-                    size += len(chunk)
-                    if size > self._limit_bytes:
-                        limit = f"{self._limit_bytes} bytes (NEREUS_MAX_UPLOAD_MB)"
-                        raise FetchError(f"{digest[:12]}: larger than {limit}", permanent=True)
-                    sha.update(chunk)
-                    file.write(chunk)
-                file.flush()
-                await asyncio.to_thread(os.fsync, file.fileno())
-            if sha.hexdigest() != digest:
-                raise FetchError(f"{digest[:12]}: what arrived has the digest {sha.hexdigest()[:12]}", permanent=False)
-            os.replace(temporary, target)
-            disk.sync_folder(self._folder)
-            return target
-        finally:
-            temporary.unlink(missing_ok=True)
+        partial, target = self._partial(digest), self._folder / digest
+        with open(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b") as file:
+            file.truncate(start)
+            sha, size = await asyncio.to_thread(_hashed, file), start
+            # As it arrives: what a larger chunk waits with is lost with the link.
+            async for chunk in answer.aiter_bytes():
+                size += len(chunk)
+                if size > self._limit_bytes:
+                    partial.unlink(missing_ok=True)
+                    limit = f"{self._limit_bytes} bytes (NEREUS_MAX_UPLOAD_MB)"
+                    raise FetchError(f"{digest[:12]}: larger than {limit}", permanent=True)
+                sha.update(chunk)
+                file.write(chunk)
+            file.flush()
+            await asyncio.to_thread(os.fsync, file.fileno())
+        if sha.hexdigest() != digest:
+            partial.unlink(missing_ok=True)
+            raise FetchError(f"{digest[:12]}: what arrived has the digest {sha.hexdigest()[:12]}", permanent=False)
+        os.replace(partial, target)
+        disk.sync_folder(self._folder)
+        return target
 
     # --- eviction ---------------------------------------------------------------------------------------------------
 
@@ -246,6 +292,15 @@ class ModelCache:
             if kept > spare_bytes:
                 path.unlink(missing_ok=True)
                 self._log.info("evicted", digest=path.name, size=size)
+
+
+def _hashed(file: BinaryIO) -> Any:
+    """The digest of what is in a file so far; the file's end is its position afterwards."""
+    sha = hashlib.sha256()
+    file.seek(0)
+    while chunk := file.read(1024 * 1024):
+        sha.update(chunk)
+    return sha
 
 
 def _digest(path: Path) -> str:

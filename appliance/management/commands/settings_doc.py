@@ -52,6 +52,8 @@ def _default(name: str, value: object) -> str:
         return "`auto`"
     if isinstance(value, bool):
         return "`1`" if value else "`0`"
+    if name.endswith("_MB_S"):
+        return f"`{value / 1e6:g}`"
     if name.endswith("_MB"):
         return f"`{value // (1024 * 1024)}`"
     if value in ("", (), None):

@@ -3,19 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import re
+import time
 from collections.abc import AsyncIterator
 from typing import BinaryIO
 
-from django.http import Http404, StreamingHttpResponse
+from django.conf import settings
+from django.http import Http404, HttpResponse, StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework.authentication import SessionAuthentication
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.views import APIView
 
-from registry import storage
-from registry.api.authentication import BearerAuthentication, NodeAuthentication
+from registry import storage, transfers
+from registry.api import problems
+from registry.api.authentication import BearerAuthentication, NodeAuthentication, NodeUser
 from registry.api.schema import ProblemSchema
+
+#: bytes that are read and sent at a time: small enough that all transfers move, also at a low rate
+CHUNK = 256 * 1024
+
+
+@functools.cache
+def places() -> transfers.Places:
+    """This process' places for transfers."""
+    return transfers.Places(settings.NEREUS.blob_transfers)
+
+
+@functools.cache
+def pace() -> transfers.Pace:
+    """This process' rate of all transfers together."""
+    return transfers.Pace(settings.NEREUS.blob_bytes_per_s)
 
 
 class _Anything(BaseContentNegotiation):
@@ -37,7 +57,8 @@ class Blob(APIView):
 
     @extend_schema(operation_id="blobs_get", responses={(200, "application/octet-stream"): OpenApiTypes.BINARY})
     def get(self, request, digest):
-        """For approved nodes and model owners."""
+        """For approved nodes and model owners. One range is served (RFC 9110, section 14), so that a transfer that was
+        cut off can go on; 503 with ``Retry-After`` while as many files are sent as may be."""
         if not storage.referenced(digest):
             raise Http404
         try:
@@ -45,15 +66,91 @@ class Blob(APIView):
         except FileNotFoundError:
             raise Http404 from None
         size = file.seek(0, 2)
-        file.seek(0)
-        # Not a FileResponse: under ASGI, Django would gather such a synchronous file in memory before it sends it.
-        response = StreamingHttpResponse(_chunks(file), content_type="application/octet-stream")
-        response["Content-Length"] = str(size)
+        start, end = 0, size
+        if request.headers.get("if-range", f'"{digest}"') == f'"{digest}"':
+            try:
+                start, end = _range(request.headers.get("range", ""), size)
+            except ValueError:
+                file.close()
+                return _unsatisfiable(size)
+        user = request.user
+        receiver = ("node", user.node.pk) if isinstance(user, NodeUser) else ("user", user.pk)
+        transfer = places().take(receiver, time.monotonic())
+        if transfer is None:
+            file.close()
+            return _later()
+        response = _Sent(file, start, end, transfer)
+        response["Content-Length"] = str(end - start)
         response["ETag"] = f'"{digest}"'
+        response["Accept-Ranges"] = "bytes"
+        if end - start < size:
+            response.status_code = 206
+            response["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
         return response
 
 
-async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
+def _range(header: str, size: int) -> tuple[int, int]:
+    """Where to begin and to end; the whole file where no single range of bytes is asked for.
+
+    Raises:
+        ValueError: nothing of the file is in the range.
+    """
+    match = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", header.replace(" ", ""))
+    if match is None or match.groups() == ("", ""):
+        return 0, size
+    first, last = match.groups()
+    if not first:
+        start, end = max(0, size - int(last)), size
+    else:
+        start, end = int(first), min(size, int(last) + 1 if last else size)
+        if last and int(last) < int(first):
+            return 0, size
+    if start >= end:
+        raise ValueError(header)
+    return start, end
+
+
+def _unsatisfiable(size: int) -> HttpResponse:
+    response = problems.render(416, f"range: the file has {size} bytes")
+    response["Content-Range"] = f"bytes */{size}"
+    return response
+
+
+def _later() -> HttpResponse:
+    most = settings.NEREUS.blob_transfers
+    response = problems.render(
+        503, f"As many files are being sent as may be at a time ({most}, NEREUS_BLOB_TRANSFERS), or one to you already."
+    )
+    response["Retry-After"] = str(transfers.AGAIN_S)
+    return response
+
+
+class _Sent(StreamingHttpResponse):
+    """A part of a file. Its place is free again once the response is closed, however it ends.
+
+    Not a FileResponse: under ASGI, Django would gather such a synchronous file in memory before it sends it.
+    """
+
+    def __init__(self, file: BinaryIO, start: int, end: int, transfer: transfers.Transfer) -> None:
+        self._file, self._transfer = file, transfer
+        super().__init__(_chunks(file, start, end, transfer), content_type="application/octet-stream")
+
+    def close(self) -> None:
+        self._file.close()
+        places().free(self._transfer)
+        super().close()
+
+
+async def _chunks(file: BinaryIO, start: int, end: int, transfer: transfers.Transfer) -> AsyncIterator[bytes]:
     with file:
-        while chunk := await asyncio.to_thread(file.read, storage.CHUNK):
+        file.seek(start)
+        left = end - start
+        while left > 0:
+            await pace().turn(min(CHUNK, left))
+            chunk = await asyncio.to_thread(file.read, min(CHUNK, left))
+            if not chunk:
+                return
+            left -= len(chunk)
+            transfer.moved = time.monotonic()
             yield chunk
+    places().free(transfer)

@@ -1,0 +1,140 @@
+"""Leases on work that one process of the cluster does at a time.
+
+A lease is a row: holder, epoch and a count of renewals. Its holder renews it; whoever wants it and has seen the same
+epoch and count for :data:`TTL_S` by its own clock takes it over. No clock is compared with another box's, and each step
+is one conditional update, which SQLite and PostgreSQL carry out alike. A holder that was stalled finds another epoch:
+what it wrote is not stored, since :meth:`Lease.confirm` runs in the transaction that stores it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.conf import settings
+from django.db import DatabaseError, close_old_connections, connection
+from django.db.models import F
+
+from registry import clock
+from scheduler.models import WorkLease
+from workers import log
+
+logger = log.get("leases")
+
+#: leases by name: planning, and periodic upkeep
+PLAN, TEND = "plan", "tend"
+#: seconds without a renewal after which a lease is taken over
+TTL_S = 10.0
+#: seconds between two renewals
+RENEW_S = 1.0
+#: seconds between two looks at a lease that another process holds
+LOOK_S = 0.1
+
+
+class LeaseLost(Exception):
+    """Another process took the lease over; what was done under it counts for nothing."""
+
+
+def holder() -> str:
+    """A name for this process in a lease that it takes."""
+    return f"{settings.NEREUS.node_name}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+
+
+class Lease:
+    """A lease that this process holds."""
+
+    def __init__(self, name: str, holder: str, epoch: int) -> None:
+        self.name, self.epoch = name, epoch
+        self._holder = holder
+        self._ended = threading.Event()
+        self._renewing = threading.Thread(target=self._renew, name=f"lease-{name}", daemon=True)
+        self._renewing.start()
+
+    def confirm(self) -> None:
+        """Lock the row; call it first in the transaction that stores what was done under the lease.
+
+        Raises:
+            LeaseLost: another process holds it.
+        """
+        if not self._row().select_for_update().exists():
+            raise LeaseLost(f"lease on {self.name}: epoch {self.epoch} is over; another process took it over")
+
+    def release(self) -> None:
+        """Give it back."""
+        self._ended.set()
+        self._renewing.join()
+        self._row().update(holder="")
+
+    def _row(self):
+        return WorkLease.objects.filter(name=self.name, holder=self._holder, epoch=self.epoch)
+
+    def _renew(self) -> None:
+        while not self._ended.wait(RENEW_S):
+            try:
+                renewed = self._row().update(renewals=F("renewals") + 1)
+            except DatabaseError as error:
+                logger.warning("lease_not_renewed", lease=self.name, error=str(error))
+                continue
+            finally:
+                close_old_connections()
+            if not renewed:
+                logger.error("lease_lost", lease=self.name, epoch=self.epoch)
+                break
+        # Of this thread, which ends.
+        connection.close()
+
+
+class Watch:
+    """One process' view of a lease: how long it has not been renewed, by this process' own clock."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._unchanged = clock.Unchanged()
+
+    def look(self) -> tuple[WorkLease, bool]:
+        """The lease's row, made where there is none, and whether it can be taken."""
+        row, _ = WorkLease.objects.get_or_create(name=self.name)
+        age = self._unchanged.ages({self.name: (row.epoch, row.renewals, row.holder)})[self.name]
+        return row, not row.holder or age >= TTL_S
+
+    def take(self) -> Lease | None:
+        """Take the lease if that is possible now."""
+        row, free = self.look()
+        if not free:
+            return None
+        if row.holder:
+            logger.warning("lease_taken_over", lease=self.name, of=row.holder, epoch=row.epoch + 1)
+        mine = holder()
+        same = WorkLease.objects.filter(name=self.name, epoch=row.epoch, renewals=row.renewals, holder=row.holder)
+        if not same.update(holder=mine, epoch=row.epoch + 1, renewals=0):
+            return None
+        return Lease(self.name, mine, row.epoch + 1)
+
+    def abandoned(self) -> bool:
+        """Clear a lease whose holder ended in the middle of its work; whether it was one."""
+        row, free = self.look()
+        if not row.holder or not free:
+            return False
+        same = WorkLease.objects.filter(name=self.name, epoch=row.epoch, renewals=row.renewals, holder=row.holder)
+        return bool(same.update(holder="", epoch=row.epoch + 1))
+
+
+@contextmanager
+def held(name: str, wait_s: float = float("inf")) -> Iterator[Lease | None]:
+    """Hold a lease within the block; None where another process still holds it after ``wait_s`` seconds."""
+    watch, until = Watch(name), clock.steady() + wait_s
+    pause = threading.Event()
+    while (lease := watch.take()) is None and clock.steady() < until:
+        pause.wait(LOOK_S)
+    try:
+        yield lease
+    finally:
+        if lease is not None:
+            try:
+                lease.release()
+            except DatabaseError as error:
+                # Nobody renews it any more.
+                logger.warning("lease_not_released", lease=name, error=str(error))

@@ -1,0 +1,98 @@
+"""Work that all connections of a process have every second, done for all of them at once.
+
+A query, a command or a broadcast for each member costs more than all else that the control plane does for it. What
+connections put here is stored together, a moment later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from registry.models import Gateway, Node
+from scheduler import live, telemetry, troubles
+from scheduler.members import standing
+from scheduler.members.configurations import in_thread
+from scheduler.members.passing import PASSING, Losses, noted
+
+#: seconds for which members that were seen, and their seconds of statistics, are gathered
+SEEN_S, SECONDS_S = 0.5, 0.2
+
+#: kind, id and channel of a member that sent something
+Seen = tuple[type[Node] | type[Gateway], int, str]
+
+
+class Second(NamedTuple):
+    """A member's second of statistics: the event that browsers get, and what is stored."""
+
+    event: str
+    data: dict[str, Any]
+    entry: telemetry.Entry
+
+
+class Batch:
+    """Items that are stored together, ``every_s`` after the first of them came. Failures that pass lose the items."""
+
+    def __init__(self, what: str, store: Callable[[list], Awaitable[None]], every_s: float) -> None:
+        self._what, self._store, self._every_s = what, store, every_s
+        self._waiting: list = []
+        self._running: asyncio.Task | None = None
+        self._storing = asyncio.Lock()
+        self._losses = Losses()
+
+    def put(self, item: Any) -> None:
+        """Have an item stored soon."""
+        self._waiting.append(item)
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(self._run(), name=f"batch-{self._what}")
+
+    async def forget(self, item: Any) -> None:
+        """Return once the item is stored, or never will be."""
+        self._waiting = [other for other in self._waiting if other != item]
+        async with self._storing:
+            pass
+
+    async def _run(self) -> None:
+        while self._waiting:
+            await asyncio.sleep(self._every_s)
+            async with self._storing:
+                items, self._waiting = self._waiting, []
+                try:
+                    await self._store(items)
+                except PASSING as error:
+                    noted(error)
+                    self._losses.log(self._what, f"{len(items)} members", f"{type(error).__name__}: {error}")
+
+
+class Batches:
+    """Those of an event loop.
+
+    Attributes:
+        seen: of :data:`Seen`.
+        seconds: of :data:`Second`.
+    """
+
+    def __init__(self) -> None:
+        self.seen = Batch("seen", _store_seen, SEEN_S)
+        self.seconds = Batch("statistics", _store_seconds, SECONDS_S)
+
+
+async def _store_seen(items: list[Seen]) -> None:
+    await in_thread(standing.seen_all)(items)
+    troubles.over(troubles.DATABASE)
+    troubles.over(troubles.REDIS)
+
+
+async def _store_seconds(items: list[Second]) -> None:
+    await in_thread(telemetry.record_all)([second.entry for second in items])
+    await live.publish_all([{"event": second.event, "data": second.data} for second in items])
+
+
+_by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Batches] = weakref.WeakKeyDictionary()
+
+
+def batches() -> Batches:
+    """Return the running loop's batches."""
+    return _by_loop.setdefault(asyncio.get_running_loop(), Batches())

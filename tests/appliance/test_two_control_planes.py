@@ -1,0 +1,194 @@
+"""Two homes with a web process and a planning worker each, on one PostgreSQL and one Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests import postgresql
+from tests.control.linked import TIMING, background, until
+from tests.control.world import KIND
+from tests.running import ROOT, eventually, free_ports
+from workers.link import MemberLink, Membership
+from workers.protocol import control
+from workers.protocol.specs import DeviceInfo, DeviceState
+from workers.settings import Settings
+
+pytestmark = pytest.mark.skipif(not postgresql.program("initdb"), reason="PostgreSQL is not installed")
+
+FILL = """
+from registry.models import JoinToken, hash_secret
+from tests.control.world import application, variant
+variant(application(), "quick", 90, 5)
+JoinToken.objects.create(name="rack", token_hash=hash_secret("join-me"), auto_approve=True)
+"""
+INFO = DeviceInfo("box/cpu0", "cpu", KIND, "a core", (0,), None, 2**30, "unix:/box-cpu0")
+
+
+class Home:
+    """One control plane's processes."""
+
+    def __init__(self, folder: Path, name: str, **settings: str) -> None:
+        (port,) = free_ports(1)
+        self.url = f"http://127.0.0.1:{port}"
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("NEREUS_")}
+        self.environment = {
+            **kept,
+            "PYTHONPATH": str(ROOT),
+            "NEREUS_HOME": str(folder / name),
+            "NEREUS_NODE_NAME": name,
+            "NEREUS_CONSOLE": f"127.0.0.1:{port}",
+            **settings,
+        }
+        self._values = Settings.from_environ({k: v for k, v in self.environment.items() if k.startswith("NEREUS_")})
+        self._log = folder / f"{name}.log"
+        self.processes: dict[str, subprocess.Popen] = {}
+
+    def run(self, *arguments: str) -> None:
+        """A management command, to its end."""
+        command = [sys.executable, "manage.py", *arguments]
+        done = subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-3000:]
+
+    def start(self) -> None:
+        worker = ["celery", "-A", "appliance.celery", "-q", "worker", "--pool", "solo"]
+        worker += ["--without-gossip", "--without-mingle", "--without-heartbeat"]
+        commands = {
+            "web": ["gunicorn", "-c", "python:appliance.local.web", "appliance.asgi:application"],
+            "planning": [*worker, "-Q", f"planning,planning.{self._values.instance}"],
+            "celery": [*worker, "-Q", f"control,control.{self._values.instance}"],
+        }
+        for name, command in commands.items():
+            with self._log.open("ab") as log:
+                self.processes[name] = subprocess.Popen(
+                    [sys.executable, "-m", *command], cwd=ROOT, env=self.environment, stdout=log, stderr=log
+                )
+
+    def stop(self) -> None:
+        for process in self.processes.values():
+            process.terminate()
+        for process in self.processes.values():
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def rest(self) -> httpx.Client:
+        credentials = json.loads((Path(self.environment["NEREUS_HOME"]) / "credentials.json").read_text())
+        headers = {"Authorization": f"Bearer {credentials['api_token']}"}
+        return httpx.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=120, trust_env=False)
+
+    def serves(self) -> bool:
+        assert self.processes["web"].poll() is None, self._log.read_text()[-3000:]
+        try:
+            return httpx.get(f"{self.url}/health/", timeout=30, trust_env=False).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+
+@pytest.fixture
+def homes(tmp_path, redis_server) -> Iterator[list[Home]]:
+    from django.conf import settings
+
+    with postgresql.running() as server:
+        shared = {
+            "NEREUS_DATABASE_URL": server.url,
+            "NEREUS_REDIS_URL": settings.REDIS_URL,
+            "NEREUS_REDIS_PREFIX": "two-control-planes",
+        }
+        made = [Home(tmp_path, name, **shared) for name in ("left", "right")]
+        for home in made:
+            home.run("prepare")
+        made[0].run("shell", "-v", "0", "-c", FILL)
+        try:
+            for home in made:
+                home.start()
+            for home in made:
+                eventually(home.serves, why="a web process")
+            yield made
+        finally:
+            for home in made:
+                home.stop()
+
+
+class Linked:
+    """A member with a real link, that does what its configurations say."""
+
+    def __init__(self, kind: str, name: str, folder: Path, url: str) -> None:
+        self._kind = kind
+        self.versions: list[int] = []
+        join = {
+            "node": lambda: control.JoinNode(name=name, devices=(INFO,)),
+            "gateway": lambda: control.JoinGateway(name=name, address="http://front:8000"),
+        }[kind]
+        membership = Membership(kind, name, url, folder, "join-me")
+        self.link = MemberLink(membership, join=join, on_message=self._receive, on_up=self._up, timing=TIMING)
+
+    def _up(self) -> None:
+        if self._kind == "node":
+            self.link.send(control.DeviceStates(devices=(DeviceState(INFO.id, "up"),)))
+
+    def _receive(self, message: control.ToMember) -> None:
+        if isinstance(message, control.Configuration):
+            self.held = message
+            self.versions.append(message.plan.version)
+
+    async def report(self) -> None:
+        """Each second, as members do."""
+        while True:
+            await asyncio.sleep(1.0)
+            if self.versions:
+                told = {"plan_version": self.versions[-1], "config_hash": self.held.hash}
+                if self._kind == "node":
+                    self.link.send(control.NodeStats(devices=(), jobs=(), **told))
+                else:
+                    self.link.send(control.GatewayStats(applications={}, ready=True, **told))
+
+
+async def test_members_of_either_web_process_hold_each_plan_whichever_worker_made_it(homes, tmp_path):
+    left, right = homes
+    node = Linked("node", "box", tmp_path / "node", left.url)
+    gateway = Linked("gateway", "front", tmp_path / "gateway", right.url)
+    async with AsyncExitStack() as stack:
+        for member in (node, gateway):
+            await stack.enter_async_context(background(member.link.run()))
+            await stack.enter_async_context(background(member.report()))
+
+        async def planned(home: Home) -> int:
+            """A plan asked for at one of them, once both members hold it."""
+            before = max((*node.versions, *gateway.versions, 0))
+
+            def ask() -> None:
+                with home.rest() as rest:
+                    rest.post("/plan/").raise_for_status()
+
+            await asyncio.to_thread(ask)
+            await until(lambda: min(node.versions[-1], gateway.versions[-1]) > before, "the plan at both", 240)
+            return max(node.versions[-1], gateway.versions[-1])
+
+        await until(lambda: node.versions and gateway.versions, "the members' first configurations", 240)
+        await until(lambda: node.link.up and gateway.link.up, "both links", 240)
+        assert await planned(left) < await planned(right)
+        # One of the workers goes; the other makes all plans.
+        left.processes["planning"].kill()
+        left.processes["planning"].wait()
+        await planned(left)
+        await planned(right)
+    for member in (node, gateway):
+        assert member.versions == sorted(member.versions)
+
+    with right.rest() as rest:
+        versions = [plan["version"] for plan in rest.get("/plans/").json()["results"]]
+        seen = {item["name"]: item["connected"] for item in rest.get("/nodes/").json()["results"]}
+    assert versions == sorted(set(versions), reverse=True) and len(versions) >= 4
+    assert set(seen) == {"box"}

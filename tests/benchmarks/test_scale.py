@@ -1,0 +1,20 @@
+"""The short form of the benchmark of a growing control plane: a few members that exist in the protocol alone."""
+
+from __future__ import annotations
+
+import json
+
+from benchmarks.scale import __main__ as scale
+
+
+def test_a_few_nodes_are_measured_in_all_phases(tmp_path, capsys):
+    out = tmp_path / "figures.json"
+    options = ["--nodes", "5", "--devices", "20", "--applications", "3", "--seconds", "2", "--no-pages"]
+    assert scale.main([*options, "--out", str(out)]) == 0
+    (found,) = json.loads(out.read_text())
+    assert (found["nodes"], found["devices"]) == (5, 20)
+    for phase in ("join", "first_plan", "steady", "plan", "reconnect"):
+        assert found[phase]["plane_s"] >= 0 and found[phase]["cores"]["web"] >= 0
+    assert found["steady"]["messages_per_s"] > 0
+    assert found["plan"]["push_s"] >= 0 and found["reconnect_s"] > 0
+    assert "| steady: messages/s |" in capsys.readouterr().out

@@ -12,7 +12,7 @@ from asgiref.sync import async_to_sync
 from channels.layers import get_channel_layer
 
 from registry import authority
-from registry.models import (
+from registry.models import (, Member
     ApiKey,
     Application,
     Device,

@@ -71,10 +71,24 @@ class NodeSerializer(ClaimedMixin, serializers.ModelSerializer):
     connected = serializers.BooleanField(read_only=True)
     state = serializers.CharField(read_only=True, help_text="pending, approved or revoked")
     devices = serializers.SlugRelatedField("ref", many=True, read_only=True)
+    drained = serializers.BooleanField(
+        read_only=True, help_text="Whether it is cordoned and no query is left on its devices."
+    )
 
     class Meta:
         model = models.Node
-        fields = ["name", "state", "connected", "last_seen", "behind_since", "claim", "created", "devices"]
+        fields = [
+            "name",
+            "state",
+            "connected",
+            "cordoned_at",
+            "drained",
+            "last_seen",
+            "behind_since",
+            "claim",
+            "created",
+            "devices",
+        ]
 
 
 class GatewaySerializer(ClaimedMixin, serializers.ModelSerializer):

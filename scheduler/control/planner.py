@@ -16,7 +16,7 @@ from scheduler.allocation import strategies
 from scheduler.allocation.fallback import verified
 from scheduler.allocation.problem import Allocation, Problem
 from scheduler.control import choices, sizes, versions
-from scheduler.control.assemble import assemble, available_devices
+from scheduler.control.assemble import assemble, available_devices, cordoned_devices
 from scheduler.control.demand import HISTORY_S, estimate
 from scheduler.control.wire import wire_plan
 from scheduler.models import Plan
@@ -55,7 +55,7 @@ def make_plan(trigger: str, detail: str = "", observed: dict[str, float] | None 
     stack = choices.current()
     with_previous = dataclasses.replace(problem, previous=_in_force(stack.name))
     allocation = verified(with_previous, strategies.get(stack.strategy))
-    plan = _store(trigger, detail, stack.name, problem, allocation, devices)
+    plan = _store(trigger, detail, stack.name, problem, allocation, [*devices, *cordoned_devices()])
     logger.info(
         "plan",
         version=plan.pk,

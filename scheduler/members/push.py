@@ -66,6 +66,7 @@ class CommonConfiguration:
         blocked: those that may not, by device type.
         keep: digests of files to keep.
         owners: (node id, device type) by device.
+        cordoned: ids of nodes whose devices keep nothing loaded.
     """
 
     applications: tuple[specs.ApplicationSpec, ...]
@@ -76,6 +77,7 @@ class CommonConfiguration:
     blocked: dict[str, frozenset[int]]
     keep: tuple[str, ...]
     owners: dict[str, tuple[int, str]]
+    cordoned: frozenset[int]
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,7 @@ def read_shared() -> CommonConfiguration:
         blocked={kind: frozenset(pks) for kind, pks in blocked.items()},
         keep=tuple(sorted(set(Variant.objects.values_list("digest", flat=True)))),
         owners={ref: (node, kind) for ref, node, kind in Device.objects.values_list("ref", "node_id", "type")},
+        cordoned=frozenset(Node.objects.exclude(cordoned_at=None).values_list("pk", flat=True)),
     )
 
 
@@ -146,7 +149,8 @@ def node_config(pk: int, shared: CommonConfiguration) -> control.NodeConfig:
         owner, kind = shared.owners.get(device.device, (None, ""))
         if owner == pk:
             blocked = shared.blocked.get(kind, frozenset())
-            standby = tuple(variant for variant in shared.standby if variant not in blocked)
+            kept = () if pk in shared.cordoned else shared.standby
+            standby = tuple(variant for variant in kept if variant not in blocked)
             own.append(msgspec.structs.replace(device, standby=standby))
     return control.NodeConfig(
         applications=shared.applications,

@@ -31,8 +31,9 @@ $(VENV)/.installed-dev: requirements.txt requirements-dev.txt $(VENV)/.installed
 demo: install
 	@exec $(BIN)/python manage.py up --demo
 
+# ROLE=node, ROLE=control,gateway ...: some of the appliance's roles.
 run: install
-	@exec $(BIN)/python manage.py up
+	@exec $(BIN)/python manage.py up $(if $(ROLE),--only $(ROLE))
 
 test: $(VENV)/.installed-dev
 	@tests/debian-packages

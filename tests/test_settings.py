@@ -46,6 +46,12 @@ BAD = [
     ("PUBLIC_URL", "https://user@box.example.com", "with nothing behind it"),
     ("PUBLIC_URL", "https://box:0", "with nothing behind it"),
     ("TRUSTED_PROXIES", "10.0.0.0/24, proxy", "IP addresses or networks"),
+    ("ADDRESS", "box:8002", "without a port"),
+    ("ADDRESS", "0.0.0.0", "a wildcard is not"),
+    ("CORE", "8002", "auto, off or HOST:PORT"),
+    ("CORE", "0.0.0.0:8000", "another port than NEREUS_HTTP"),
+    ("EXECUTORS", "on", "auto, off or HOST:PORT"),
+    ("EXECUTORS", "0.0.0.0:8090", "takes the ports 8090 to 8090, one a device, of which NEREUS_NODE_HTTP has 8090"),
     ("HEADROM", "1.05", "did you mean NEREUS_HEADROOM?"),
 ]
 
@@ -107,6 +113,41 @@ def test_a_stack_that_nobody_can_serve_with_stops_the_start(name):
 
 def test_an_ipv6_address_is_understood():
     assert Settings.from_environ({"NEREUS_HTTP": "[::1]:9000"}).http.url == "http://[::1]:9000"
+
+
+CLUSTERED = {"CONSOLE": "0.0.0.0:8080"}
+MEMBER = {"CONTROL_URL": "https://10.0.0.5:8080"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "core", "executors"),
+    [
+        ({}, "None", "None"),
+        (CLUSTERED, "0.0.0.0:8002", "0.0.0.0:8100"),
+        (MEMBER, "0.0.0.0:8002", "0.0.0.0:8100"),
+        ({"CONTROL_URL": "https://localhost:8080"}, "None", "None"),
+        (MEMBER | {"CORE": "off", "EXECUTORS": "off"}, "None", "None"),
+        ({"CORE": "[fd00::5]:9002", "EXECUTORS": "10.0.0.6:9100"}, "[fd00::5]:9002", "10.0.0.6:9100"),
+    ],
+)
+def test_boxes_of_a_cluster_alone_listen_for_other_boxes(variables, core, executors):
+    settings = Settings.from_environ({f"NEREUS_{name}": value for name, value in variables.items()})
+    assert (str(settings.core), str(settings.executors)) == (core, executors)
+
+
+def test_executors_have_a_port_each_that_no_other_setting_has():
+    def problems(**settings: str) -> str:
+        with pytest.raises(SettingsError) as caught:
+            Settings.from_environ({f"NEREUS_{name}": value for name, value in settings.items()})
+        return str(caught.value)
+
+    said = problems(CPU_DEVICES="4x1", EXECUTORS="0.0.0.0:8088")
+    assert said == (
+        "NEREUS_EXECUTORS=0.0.0.0:8088: takes the ports 8088 to 8091, one a device, of which NEREUS_NODE_HTTP has 8090"
+        "; choose another first port"
+    )
+    assert "65535 is the last" in problems(CPU_DEVICES="0;1;2", EXECUTORS="0.0.0.0:65534")
+    assert Settings.from_environ({"NEREUS_CPU_DEVICES": "4x1", "NEREUS_EXECUTORS": "[::]:8086"}).executors.port == 8086
 
 
 def test_gateways_have_names_that_last_and_that_a_member_may_have():

@@ -16,6 +16,9 @@ from .dispatch import stacks
 PREFIX = "NEREUS_"
 #: what nodes, applications and variants may be called
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
+#: labels of letters, digits, dashes and underscores, joined by dots
+HOST_NAME = r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62})*\.?"
+_ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]\s]+)):(\d{1,5})")
 
 
 class SettingsError(Exception):
@@ -94,11 +97,39 @@ class Reader:
     def address(self, name: str, default: str) -> Address:
         value = self._raw(name)
         text = default if value is None else value
-        match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]\s]+)):(\d{1,5})", text)
+        match = _ADDRESS.fullmatch(text)
         if match is None or not 1 <= int(match[3]) <= 65535:
             self.wrong(name, "HOST:PORT with a port from 1 to 65535")
             match = re.fullmatch(r"(\[\])?([^:]+):(\d+)", default)
         return Address(match[1] or match[2], int(match[3]))
+
+    def cluster_address(self, name: str, port: int, clustered: bool) -> Address | None:
+        """Where to listen for other boxes: ``auto`` (on all addresses, in a cluster alone), ``off`` or HOST:PORT."""
+        value = self._raw(name) or "auto"
+        if value == "off":
+            return None
+        if value == "auto":
+            return Address("0.0.0.0", port) if clustered else None
+        match = _ADDRESS.fullmatch(value)
+        if match is None or not 1 <= int(match[3]) <= 65535:
+            self.wrong(name, "auto, off or HOST:PORT with a port from 1 to 65535")
+            return None
+        return Address(match[1] or match[2], int(match[3]))
+
+    def host(self, name: str) -> str:
+        """A host name or IP address without a port; empty where it is not set."""
+        value = self.text(name, "").strip("[]")
+        try:
+            wildcard = ipaddress.ip_address(value).is_unspecified
+        except ValueError:
+            wildcard = False
+            if value and not re.fullmatch(HOST_NAME, value):
+                self.wrong(name, "a host name or IP address, without a port")
+                return ""
+        if wildcard:
+            self.wrong(name, "an address that other boxes can connect to, which a wildcard is not")
+            return ""
+        return value
 
     def url(self, name: str, default: str, schemes: tuple[str, ...]) -> str:
         value = self._raw(name)

@@ -86,6 +86,7 @@ class Membership:
     control_url: str
     home: Path
     join_token: str
+    status_file: Path | None = None
 
 
 class MemberLink:
@@ -114,6 +115,7 @@ class MemberLink:
         self._decode = _DECODERS[kind]
         self._url = "ws" + self._control_url.removeprefix("http") + f"/ws/{kind}/"
         self._file = membership.home / "members" / f"{kind}-{disk.safe_name(membership.name)}.json"
+        self._status_file = membership.status_file
         self._given_join_token, self._own_join_token = membership.join_token, membership.home / JOIN_TOKEN_FILE
         self._join = join
         self._on_message, self._on_up, self._on_down = on_message, on_up, on_down
@@ -345,7 +347,10 @@ class MemberLink:
                 f"the credential on disk is for {self._elsewhere}, and NEREUS_CONTROL_URL is {self._control_url}: "
                 "set NEREUS_JOIN_TOKEN to join there"
             )
-        return "NEREUS_JOIN_TOKEN is not set, and no credential is on disk"
+        return (
+            "NEREUS_JOIN_TOKEN is not set, and no credential is on disk: manage.py join-command on the control plane's "
+            "box makes a token"
+        )
 
     def _try_other_token(self, refused: _Refused, token: str | None) -> bool:
         """After a refusal: whether there is another token that is worth a try at once."""
@@ -373,6 +378,11 @@ class MemberLink:
 
     def _set_state(self, state: str, detail: str) -> None:
         self.state, self.detail = state, detail
+        if self._status_file is not None:
+            try:
+                self._status_file.write_text(f"{state}\n{detail}")
+            except OSError as error:
+                self._log.warning("link_status_not_stored", path=str(self._status_file), reason=str(error))
 
     def _load(self) -> Credential | None:
         try:

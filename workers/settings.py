@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from . import disk
-from .addresses import Address
+from .addresses import Address, is_loopback
 from .environ import PREFIX, Reader, SettingsError
 
 #: A unix socket's path must fit into ``sockaddr_un.sun_path``, its closing NUL included.
@@ -34,6 +34,39 @@ def _host_name() -> str:
     """This box's host name, as far as it can be a node's."""
     name = re.sub(r"[^A-Za-z0-9._-]", "-", os.uname().nodename)[:63].lstrip("._-")
     return name or "node"
+
+
+def _host_of(url: str) -> str:
+    """A URL's host; empty where it has none."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _devices_named(cpu_devices: str) -> int:
+    """CPU devices that ``NEREUS_CPU_DEVICES`` names by itself; hardware adds more."""
+    if cpu_devices in ("auto", "none"):
+        return 1
+    count, times, _ = cpu_devices.partition("x")
+    return int(count) if times else cpu_devices.count(";") + 1
+
+
+def executor_port_problems(first: Address, devices: int, listening: Mapping[int, str]) -> list[str]:
+    """A line for each port of ``devices`` executors that does not exist or is another setting's.
+
+    Args:
+        listening: settings by the port that they name, without ``NEREUS_``.
+    """
+    last = first.port + devices - 1
+    takes = f"{PREFIX}EXECUTORS={first}: takes the ports {first.port} to {last}, one a device"
+    if last > 65535:
+        return [f"{takes}, and 65535 is the last; choose a lower first port"]
+    return [
+        f"{takes}, of which {PREFIX}{name} has {port}; choose another first port"
+        for port, name in sorted(listening.items())
+        if first.port <= port <= last
+    ]
 
 
 @dataclass(frozen=True)
@@ -52,6 +85,16 @@ class Settings:
     """Console, REST and websockets (``NEREUS_CONSOLE``)."""
     node_http: Address
     """The node daemon's metrics and health (``NEREUS_NODE_HTTP``)."""
+    address: str
+    """Host name or address under which other boxes of the cluster reach this one (``NEREUS_ADDRESS``); empty: the local
+    address of the link to the control plane."""
+    core: Address | None
+    """Where a gateway's core listens for fronts of other boxes, with mutual TLS (``NEREUS_CORE``): ``auto`` is
+    ``0.0.0.0:8002`` where this box is part of a cluster, that is where its console or its control URL is beyond
+    loopback; ``off`` nowhere."""
+    executors: Address | None
+    """Address and first port where executors listen for cores of other boxes, one port a device, with mutual TLS
+    (``NEREUS_EXECUTORS``): ``auto`` is ``0.0.0.0:8100`` where this box is part of a cluster; ``off`` nowhere."""
     control_url: str
     """Where nodes and gateways find the control plane (``NEREUS_CONTROL_URL``); default: the console's address."""
     tls: str
@@ -150,6 +193,8 @@ class Settings:
             return msgspec.structs.replace(address, tls=encrypted)
 
         console = public("CONSOLE", "127.0.0.1:8080")
+        control_url = read.control_url(console, tls)
+        clustered = not console.loopback or not is_loopback(_host_of(control_url))
         mib = 1024 * 1024
         home = Path(read.text("HOME", ".nereus")).expanduser().absolute()
         settings = cls(
@@ -159,7 +204,10 @@ class Settings:
             gateways=read.number("GATEWAYS", 1, 1, MAX_GATEWAYS, int),
             console=console,
             node_http=read.address("NODE_HTTP", "127.0.0.1:8090"),
-            control_url=read.control_url(console, tls),
+            address=read.host("ADDRESS"),
+            core=read.cluster_address("CORE", 8002, clustered),
+            executors=read.cluster_address("EXECUTORS", 8100, clustered),
+            control_url=control_url,
             tls=tls,
             tls_cert=tls_cert,
             tls_key=tls_key,
@@ -198,21 +246,31 @@ class Settings:
         read.unknown()
         if home.exists() and not home.is_dir():
             read.wrong("HOME", "a folder, or a path where one can be made")
-        listening: dict[int, str] = {}
-        for name, address in (
-            ("HTTP", settings.http),
-            ("GRPC", settings.grpc),
-            ("CONSOLE", settings.console),
-            ("NODE_HTTP", settings.node_http),
-        ):
-            if address.port in listening:
-                read.problems.append(
-                    f"{PREFIX}{name}={address}: must be another port than {PREFIX}{listening[address.port]}"
-                )
-            listening.setdefault(address.port, name)
+        read.problems += settings._port_problems()
         if read.problems:
             raise SettingsError(read.problems)
         return settings
+
+    def _port_problems(self) -> list[str]:
+        """A line for each port that two settings claim."""
+        listening: dict[int, str] = {}
+        problems = []
+        for name, address in (
+            ("HTTP", self.http),
+            ("GRPC", self.grpc),
+            ("CONSOLE", self.console),
+            ("NODE_HTTP", self.node_http),
+            ("CORE", self.core),
+        ):
+            if address is None:
+                continue
+            if address.port in listening:
+                other = listening[address.port]
+                problems.append(f"{PREFIX}{name}={address}: must be another port than {PREFIX}{other}")
+            listening.setdefault(address.port, name)
+        if self.executors is not None:
+            problems += executor_port_problems(self.executors, _devices_named(self.cpu_devices), listening)
+        return problems
 
     def environ(self) -> dict[str, str]:
         """The paths that every child process must agree on, as variables for its environment."""
@@ -249,6 +307,10 @@ class Settings:
     def gateway_totals(self, number: int) -> Path:
         """Where gateway ``number`` (from 1) of several keeps its totals, for as long as the appliance runs."""
         return self.socket_folder / f"gateway-{number}.totals"
+
+    def link_status(self, kind: str) -> Path:
+        """Where a member of this box (``node``, ``gateway``) keeps how its link is, for the supervisor."""
+        return self.socket_folder / f"{kind}.link"
 
     def heartbeat(self, service: str) -> Path:
         """A file that a service touches each time that it did something."""

@@ -9,10 +9,13 @@ import time
 from pathlib import Path
 
 from workers.addresses import Address
+from workers.environ import SettingsError
 from workers.node import devices
-from workers.settings import Settings
+from workers.settings import Settings, executor_port_problems
 
+from . import roles as box_roles
 from .guard import GRACE_S
+from .roles import BoxRole, Roles
 
 #: seconds that the guard of a killed supervisor may take until the last of its processes is gone
 LEFTOVERS_S = GRACE_S + 1.0
@@ -45,7 +48,8 @@ class HomeLock:
             self._file.seek(0)
             raise StartError(
                 f"another appliance (process {self._file.read().strip() or 'unknown'}) runs in {self._path.parent}; "
-                "stop it, or set NEREUS_HOME to another folder"
+                "stop it, or set NEREUS_HOME to another folder; roles that share a home run in one process, by "
+                "manage.py up --only ROLE,ROLE"
             ) from None
         try:
             self._file.truncate(0)
@@ -64,22 +68,26 @@ class HomeLock:
                 pass
 
 
-def check_ports(values: Settings, patience_s: float = 0.0) -> None:
-    """Check that nothing else listens on this appliance's ports.
+def check_ports(values: Settings, patience_s: float = 0.0, roles: Roles = box_roles.ALL) -> None:
+    """Check that nothing else listens on the ports of this box's roles.
 
     Raises:
+        SettingsError: two of them are the same.
         StartError: something does, ``patience_s`` seconds from now at the latest; names every variable.
     """
+    count = 0
+    if BoxRole.NODE in roles and values.executors is not None:
+        count = devices.expected(values)
+    wanted = box_roles.listening(values, roles, count)
+    if count:
+        others = {address.port: name for name, address in wanted if name != "EXECUTORS"}
+        if problems := executor_port_problems(values.executors, count, others):
+            raise SettingsError(problems)
     deadline = time.monotonic() + patience_s
     while True:
         taken = [
             f"NEREUS_{name}={address}: another program listens there; set NEREUS_{name} to a free address"
-            for name, address in (
-                ("CONSOLE", values.console),
-                ("HTTP", values.http),
-                ("GRPC", values.grpc),
-                ("NODE_HTTP", values.node_http),
-            )
+            for name, address in wanted
             if _taken(address)
         ]
         if not taken:

@@ -18,6 +18,7 @@ from . import probes
 from .preconditions import default_cpu_devices
 from .probes import Probe
 from .processes import Liveness, SupervisedService
+from .roles import ALL, BoxRole, Roles
 
 #: how far the control plane stands behind serving for the processor
 NICE = 5
@@ -37,16 +38,28 @@ def _python(*arguments: str) -> list[str]:
 # --- data plane -------------------------------------------------------------------------------------------------------
 
 
-def data_plane(values: Settings, log: Path) -> list[SupervisedService]:
-    """Node daemon and gateway, which serve from what is on disk. The times to stop all services, one after the other,
-    add up to less than the 15 s that an operator is promised, even if nothing obeys."""
+def data_plane(values: Settings, log: Path, roles: Roles = ALL) -> list[SupervisedService]:
+    """Node daemon and gateway, as far as the box has these roles; they serve from what is on disk.
+
+    The times to stop all services, one after the other, add up to less than the 15 s that an operator is promised, even
+    if nothing obeys.
+    """
 
     def environment() -> Mapping[str, str]:
         # Set by this supervisor, so that "not set" differs from a choice.
         cpu_devices = os.environ.get("NEREUS_CPU_DEVICES") or default_cpu_devices()
         return {"NEREUS_CPU_DEVICES": cpu_devices} | SINGLE
 
-    node = SupervisedService(
+    found = [_node(values, environment, log)] if BoxRole.NODE in roles else []
+    if BoxRole.GATEWAY in roles:
+        if values.gateways > 1:
+            found.append(_gateway_core(values, environment, log))
+        found += [_gateway(values, number, environment, log) for number in range(1, values.gateways + 1)]
+    return found
+
+
+def _node(values: Settings, environment: Callable[[], Mapping[str, str]], log: Path) -> SupervisedService:
+    return SupervisedService(
         "node",
         _python("-m", "workers.node"),
         environment=environment,
@@ -54,12 +67,6 @@ def data_plane(values: Settings, log: Path) -> list[SupervisedService]:
         stop_s=3.5,
         log=log,
     )
-    numbers = range(1, values.gateways + 1)
-    return [
-        node,
-        *([_gateway_core(values, environment, log)] if values.gateways > 1 else []),
-        *(_gateway(values, number, environment, log) for number in numbers),
-    ]
 
 
 def _answers_quickly(path: Path) -> Liveness:

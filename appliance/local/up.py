@@ -1,4 +1,4 @@
-"""The whole appliance on this machine, until Ctrl-C.
+"""The whole appliance on this machine, or some of its roles, until Ctrl-C.
 
 Serving starts first, from what is on disk. The control plane is prepared and started beside it, and tried again until
 it works; only a wrong setting ends the start. Nothing here imports Django, so that nothing of the control plane can
@@ -21,10 +21,11 @@ from workers import descriptors, log, tls
 from workers.certificates import CertificateError
 from workers.settings import Settings, SettingsError
 
-from . import proc, reserve, services
+from . import messages, proc, reserve, services
 from .logfile import LogFile
 from .preconditions import LEFTOVERS_S, HomeLock, StartError, check_devices, check_ports
 from .processes import SupervisedService
+from .roles import ALL, BoxRole, Roles, parse, serves_tls
 from .supervisor import Supervisor
 
 logger = log.get("up")
@@ -34,11 +35,11 @@ def main(arguments: list[str]) -> int:
     """``manage.py up``; returns the exit status."""
     parser = argparse.ArgumentParser(prog="manage.py up", description="Start the local appliance, until Ctrl-C.")
     add_arguments(parser)
-    demo = parser.parse_args(arguments).demo
+    given = parser.parse_args(arguments)
     try:
         values = Settings.from_environ()
         values.make_folders()
-        up(values, demo, sys.stdout)
+        up(values, given.demo, sys.stdout, given.only)
     except SettingsError as error:
         print("Settings that cannot be used:\n  " + "\n  ".join(error.problems), file=sys.stderr)
         return 1
@@ -51,23 +52,41 @@ def main(arguments: list[str]) -> int:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     parser.add_argument("--demo", action="store_true", help="register demo applications and drive a load")
+    parser.add_argument(
+        "--only",
+        type=_roles,
+        default=ALL,
+        metavar="ROLE[,ROLE]",
+        help="run these roles alone: control (console, REST, planning), gateway, node (default: all)",
+    )
 
 
-def up(values: Settings, demo: bool, output: TextIO) -> None:
-    """Run until a signal asks to stop.
+def _roles(text: str) -> Roles:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def up(values: Settings, demo: bool, output: TextIO, roles: Roles = ALL) -> None:
+    """Run this box's roles until a signal asks to stop.
 
     Raises:
         StartError: the appliance cannot start; the text says why and what to do.
     """
     log.configure("supervisor", values.log_level)
     say = _printer(output)
+    if demo and roles != ALL:
+        raise StartError("--demo registers applications and sends them a load, which needs all roles: leave out --only")
     lock = HomeLock(values.home)
     try:
         lock.take()
         # Processes of a supervisor that was killed a moment ago are being ended by its guard.
-        check_ports(values, LEFTOVERS_S)
-        check_devices(values)
-        tls.prepare(values)
+        check_ports(values, LEFTOVERS_S, roles)
+        if BoxRole.NODE in roles:
+            check_devices(values)
+        if serves_tls(values, roles):
+            tls.prepare(values)
     except (SettingsError, CertificateError) as error:
         raise StartError(str(error)) from None
     except OSError as error:
@@ -76,14 +95,14 @@ def up(values: Settings, demo: bool, output: TextIO) -> None:
     try:
         for warning in values.warnings:
             say(f"Warning: {warning}")
-        asyncio.run(_Appliance(values, demo, say).run())
+        asyncio.run(_Appliance(values, demo, say, roles).run())
     finally:
         lock.release()
 
 
 class _Appliance:
-    def __init__(self, values: Settings, demo: bool, say: Callable[[str], None]):
-        self._values, self._demo, self._say = values, demo, say
+    def __init__(self, values: Settings, demo: bool, say: Callable[[str], None], roles: Roles):
+        self._values, self._demo, self._say, self._roles = values, demo, say, roles
         self._started = time.monotonic()
         self._log = LogFile(_log_path(values.home))
 
@@ -99,16 +118,19 @@ class _Appliance:
         supervisor.install_signals()
         supervisor.guard.start()
         _forget_last_run(values)
-        try:
-            secrets.make_credentials(values.home)
-        except OSError as error:
-            say(f"Warning: {values.home / secrets.CREDENTIALS} cannot be stored: {error}; serving starts without.")
+        if BoxRole.CONTROL in self._roles:
+            try:
+                secrets.make_credentials(values.home)
+            except OSError as error:
+                say(f"Warning: {values.home / secrets.CREDENTIALS} cannot be stored: {error}; serving starts without.")
         reporting = asyncio.create_task(self._start(supervisor))
         reporting.add_done_callback(self._start_ended)
+        joining = [asyncio.create_task(messages.report_join(values, role, say)) for role in self._joining]
         try:
             await supervisor.run(self._rotate)
         finally:
-            reporting.cancel()
+            for task in (reporting, *joining):
+                task.cancel()
             say("Stopping.")
             began = time.monotonic()
             await supervisor.stop()
@@ -117,27 +139,20 @@ class _Appliance:
 
     async def _start(self, supervisor: Supervisor) -> None:
         """Start all services, and report what becomes ready."""
-        values, path = self._values, self._log.path
-        self._say(f"Nereus starts; its logs go to {path}")
-        serving = services.data_plane(values, path)
+        values, path, roles = self._values, self._log.path, self._roles
+        self._say(messages.starts(roles, path))
+        serving = services.data_plane(values, path, roles)
         supervisor.keep(serving)
         # Its modules are imported while the data plane's processes start.
-        rest = services.control_plane(values, path)
+        rest = services.control_plane(values, path) if BoxRole.CONTROL in roles else []
         supervisor.keep(rest)
         if self._demo:
             supervisor.keep(services.demo(values, path))
-        await _all_up(serving)
-        self._say(
-            f"Serving after {self._elapsed}, from what is on disk.\n"
-            f"  Inference  {values.http.url}/v2  (Open Inference Protocol), gRPC {values.grpc}\n"
-            f"  Keys       {values.home / secrets.CREDENTIALS}"
-            + (f"\n  TLS        clients trust {tls.trust_file(values)}" if values.tls_used else "")
-        )
+        if serving:
+            await _all_up(serving)
+            self._say(messages.serves(values, roles, self._elapsed))
         await _all_up(rest)
-        user = secrets.credentials(values.home).get("console_user", secrets.ADMIN)
-        self._say(
-            f"Ready after {self._elapsed}.\n  Console    {values.console.url}/  user {user}\nCtrl-C stops everything."
-        )
+        self._say(messages.ready(values, roles, self._elapsed))
         if self._demo:
             await supervisor.services["load"].up.wait()
             self._say("The demo's load runs: a slow wave with a burst about every minute. Watch it in the console.")
@@ -146,7 +161,12 @@ class _Appliance:
         if not starting.cancelled() and starting.exception() is not None:
             # What serves by now goes on.
             logger.error("start_failed", exc_info=starting.exception())
-            self._say(f"The control plane cannot be started: {starting.exception()!r}; see {self._log.path}")
+            self._say(f"Starting failed: {starting.exception()!r}; see {self._log.path}")
+
+    @property
+    def _joining(self) -> Roles:
+        """Members of this box whose joins are news: of another control plane than its own."""
+        return frozenset() if BoxRole.CONTROL in self._roles else self._roles
 
     @property
     def _elapsed(self) -> str:
@@ -189,7 +209,7 @@ def _log_path(home: Path) -> Path:
 
 def _forget_last_run(values: Settings) -> None:
     """Gateways' totals outlive a gateway that dies, not the appliance; heartbeats are this run's."""
-    for pattern in ("gateway-*.totals", "*.heartbeat"):
+    for pattern in ("gateway-*.totals", "*.heartbeat", "*.link"):
         for path in values.socket_folder.glob(pattern):
             path.unlink(missing_ok=True)
 

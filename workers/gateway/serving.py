@@ -54,7 +54,14 @@ async def serve(settings: Settings, number: int = 1, core: bool = False) -> int:
         gateway = FrontProcess(options, send, control_state=lambda: link.state if link is not None else "by the core")
     if member:
         link = MemberLink(
-            Membership("gateway", options.name, settings.control_url, settings.home, settings.join_token),
+            Membership(
+                "gateway",
+                options.name,
+                settings.control_url,
+                settings.home,
+                settings.join_token,
+                settings.link_status("gateway"),
+            ),
             join=lambda: JoinGateway(name=options.name, machine=machine.identity(), address=settings.http.url),
             on_message=on_message,
             context=lambda: client_context(settings, settings.control_url),

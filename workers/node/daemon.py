@@ -68,7 +68,14 @@ class NodeDaemon:
         self.config: control.NodeConfig | None = None
         """the newest configuration, from the control plane or from disk"""
         self.link = MemberLink(
-            Membership("node", self.name, settings.control_url, settings.home, settings.join_token),
+            Membership(
+                "node",
+                self.name,
+                settings.control_url,
+                settings.home,
+                settings.join_token,
+                settings.link_status("node"),
+            ),
             join=lambda: control.JoinNode(name=self.name, machine=machine.identity(), devices=self.devices),
             on_message=self._ordered,
             on_up=self._link_up,

@@ -39,6 +39,17 @@ def find(settings: Settings) -> tuple[DeviceInfo, ...]:
     return tuple(found)
 
 
+def expected(settings: Settings) -> int:
+    """How many devices :func:`find` finds at most, without asking a driver, which may hang.
+
+    Raises:
+        SettingsError: as :func:`find`, for cores.
+    """
+    usable = sorted(os.sched_getaffinity(0))
+    gpu_files = Path("/dev").glob("nvidia[0-9]*") if settings.gpu else ()
+    return len(partition(settings.cpu_devices, usable, packages(usable))) + len(list(gpu_files))
+
+
 async def appeared(settings: Settings, present: Collection[str]) -> tuple[DeviceInfo, ...]:
     """Devices that are not among ``present`` (ids): of a GPU whose driver came late, or was loaded again."""
     try:

@@ -48,6 +48,8 @@ def _default(name: str, value: object) -> str:
         return "`.nereus`"
     if name == "NEREUS_NODE_NAME":
         return "the host name"
+    if name in ("NEREUS_CORE", "NEREUS_EXECUTORS"):
+        return "`auto`"
     if isinstance(value, bool):
         return "`1`" if value else "`0`"
     if name.endswith("_MB"):

@@ -1,0 +1,70 @@
+"""Roles of a box: which of the appliance's processes it runs (``manage.py up --only ROLE[,ROLE]``)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from enum import StrEnum
+
+from workers.addresses import Address
+from workers.settings import Settings
+
+
+class BoxRole(StrEnum):
+    """A part of the appliance that a box may run by itself."""
+
+    CONTROL = "control"
+    """Web, Celery, planning, beat and Redis."""
+    GATEWAY = "gateway"
+    """Fronts and a core."""
+    NODE = "node"
+    """The node daemon and its executors."""
+
+
+Roles = frozenset[BoxRole]
+ALL: Roles = frozenset(BoxRole)
+
+
+def parse(text: str) -> Roles:
+    """Roles as an operator writes them, comma separated.
+
+    Raises:
+        ValueError: one of them does not exist, or there is none; names those that do.
+    """
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    wrong = [word for word in words if word not in set(BoxRole)]
+    if wrong or not words:
+        said = f"{', '.join(wrong)}: no such role" if wrong else "no role"
+        raise ValueError(f"{said}; roles are {', '.join(BoxRole)}, comma separated")
+    return frozenset(map(BoxRole, words))
+
+
+def named(roles: Collection[BoxRole]) -> str:
+    """Roles for an operator, in their order: ``control and node``."""
+    *first, last = (role.value for role in BoxRole if role in roles)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def serves_tls(values: Settings, roles: Collection[BoxRole]) -> bool:
+    """Whether one of the addresses at which these roles serve clients uses TLS."""
+    addresses = [values.console] if BoxRole.CONTROL in roles else []
+    if BoxRole.GATEWAY in roles:
+        addresses += [values.http, values.grpc]
+    return any(address.tls for address in addresses)
+
+
+def listening(values: Settings, roles: Collection[BoxRole], devices: int) -> list[tuple[str, Address]]:
+    """Addresses at which these roles listen, each with its setting's name without ``NEREUS_``.
+
+    Args:
+        devices: of a node, each of which has a port of its own for other boxes.
+    """
+    found: list[tuple[str, Address | None]] = []
+    if BoxRole.CONTROL in roles:
+        found.append(("CONSOLE", values.console))
+    if BoxRole.GATEWAY in roles:
+        found += [("HTTP", values.http), ("GRPC", values.grpc), ("CORE", values.core)]
+    if BoxRole.NODE in roles:
+        found.append(("NODE_HTTP", values.node_http))
+        if (first := values.executors) is not None:
+            found += [("EXECUTORS", Address(first.host, first.port + number)) for number in range(devices)]
+    return [(name, address) for name, address in found if address is not None]

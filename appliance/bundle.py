@@ -30,29 +30,12 @@ MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 PYTHONS = ("3.11", "3.12", "3.13")
 SUITES = ("bookworm", "trixie")
 #: what the Ansible role installs on a box (nereus_packages)
-PACKAGES = ("python3", "python3-venv", "tar")
+PACKAGES = ("python3", "python3-venv", "tar", "redis-server")
 MIRROR = "http://deb.debian.org/debian"
 #: newest glibc that wheels may ask for: Debian 12 has 2.36
 GLIBC = range(36, 4, -1)
-VERIFY = f"""#!/bin/sh
-# Whether all files are as the manifest says, and no other file is here. With an argument, the manifest's own SHA-256.
-set -eu
-cd "$(dirname "$0")"
-if [ "$#" -gt 0 ]; then
-    echo "$1  {MANIFEST}" | sha256sum --check --strict --quiet -
-fi
-sha256sum --check --strict --quiet {MANIFEST}
-listed=$(mktemp) found=$(mktemp)
-trap 'rm -f "$listed" "$found"' EXIT
-sed 's/^[0-9a-f]*  //' {MANIFEST} | LC_ALL=C sort > "$listed"
-find . ! -type d ! -path ./{MANIFEST} | sed 's,^\\./,,' | LC_ALL=C sort > "$found"
-if ! cmp -s "$listed" "$found"; then
-    echo "files that the manifest does not have:" >&2
-    LC_ALL=C comm -13 "$listed" "$found" >&2
-    exit 1
-fi
-echo "all $(wc -l < "$listed") files are as {MANIFEST} says"
-"""
+#: the same script that the Ansible role verifies with
+VERIFY = ROOT / "ansible" / "roles" / "common" / "files" / "verify"
 
 
 def main(arguments: list[str]) -> None:
@@ -69,8 +52,7 @@ def main(arguments: list[str]) -> None:
         contents = Path(scratch) / name
         contents.mkdir()
         missing = list(fill(contents, options))
-        (contents / "verify").write_text(VERIFY)
-        (contents / "verify").chmod(0o755)
+        shutil.copy(VERIFY, contents)
         digest = write_manifest(contents)
         target = options.folder / f"{name}.tar"
         pack(contents, target)

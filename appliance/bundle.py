@@ -164,7 +164,7 @@ def write_manifest(contents: Path) -> str:
 
 def _digests(contents: Path) -> Iterable[tuple[str, str]]:
     for path in contents.rglob("*"):
-        if path.is_file():
+        if path.is_file() and path != contents / MANIFEST:
             with path.open("rb") as file:
                 yield path.relative_to(contents).as_posix(), hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -87,7 +87,7 @@ def test_members_of_the_release_before_serve_with_present_ones(tmp_path, tiny_mo
 
             def join(kind: str, root: Path, name: str, cores: str = "0") -> Member:
                 members.append(Member(kind, root, tmp_path / name, control, token, cores))
-                listed = f"/{kind}s/{name}/"
+                listed = f"/{kind}s/{name}-gateway/" if kind == "gateway" else f"/{kind}s/{name}/"
                 eventually(lambda: client.get(listed).json().get("connected"), why=f"{name} has joined")
                 return members[-1]
 

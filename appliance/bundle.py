@@ -8,17 +8,21 @@ packages as a repository, ``MANIFEST.sha256`` with the digest of each file, and 
 from __future__ import annotations
 
 import argparse
+import email
 import gzip
 import hashlib
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
+import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import workers
 
@@ -26,8 +30,8 @@ ROOT = Path(__file__).parent.parent
 MANIFEST = "MANIFEST.sha256"
 #: machines as Python names them, with Debian's name
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
-#: Debian's and Ubuntu's own Pythons: 12 has 3.11, 24.04 has 3.12, 13 has 3.13
-PYTHONS = ("3.11", "3.12", "3.13")
+#: the Pythons of Debian 12, Ubuntu 24.04 and Debian 13; what is needed depends on the last figure, too
+PYTHONS = {"3.11": "3.11.2", "3.12": "3.12.3", "3.13": "3.13.5"}
 SUITES = ("bookworm", "trixie")
 #: what the Ansible role installs on a box (nereus_packages)
 PACKAGES = ("python3", "python3-venv", "tar", "redis-server")
@@ -43,7 +47,7 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m appliance.bundle", description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path, help="where the bundle goes; the release archive is there")
     parser.add_argument("--machines", nargs="+", default=list(MACHINES), choices=list(MACHINES))
-    parser.add_argument("--pythons", nargs="+", default=list(PYTHONS))
+    parser.add_argument("--pythons", nargs="+", default=list(PYTHONS), choices=list(PYTHONS))
     parser.add_argument("--suites", nargs="*", default=list(SUITES))
     options = parser.parse_args(arguments)
     name = f"nereus-bundle-{workers.__version__}"
@@ -74,9 +78,14 @@ def fill(contents: Path, options: argparse.Namespace) -> Iterator[str]:
             yield from packages(contents / "debs" / f"{suite}-{MACHINES[machine]}", suite, MACHINES[machine])
 
 
+def target(machine: str, version: str) -> dict[str, str]:
+    """The environment that markers of requirements are evaluated in."""
+    return {"platform_machine": machine, "python_version": version, "python_full_version": PYTHONS[version]}
+
+
 def requirements(machine: str, version: str) -> list[str]:
     """The lines of requirements.txt that hold on such a machine: pip itself looks at the machine that it runs on."""
-    environment = {"platform_machine": machine, "python_version": version, "sys_platform": "linux"}
+    environment = target(machine, version)
     lines = (line.partition("#")[0].strip() for line in (ROOT / "requirements.txt").read_text().splitlines())
     found = []
     for requirement in map(Requirement, filter(None, lines)):
@@ -90,8 +99,32 @@ def wheels(folder: Path, machine: str, version: str) -> Iterator[str]:
     """Download wheels of all requirements; where that fails, of those that can be had, and yields the others."""
     folder.mkdir(parents=True, exist_ok=True)
     wanted = requirements(machine, version)
-    if _download(folder, machine, version, wanted):
-        return
+    if not _download(folder, machine, version, wanted):
+        yield from _possible(folder, machine, version, wanted)
+    while more := lacking(folder, target(machine, version)):
+        if not _download(folder, machine, version, more):
+            yield f"{', '.join(more)} for {machine}, Python {version}: no wheel"
+            return
+
+
+def lacking(folder: Path, environment: dict[str, str]) -> list[str]:
+    """What wheels of the folder need in such an environment and the folder does not have: pip evaluates markers of
+    dependencies for the Python that it runs in."""
+    there = {canonicalize_name(path.name.partition("-")[0]) for path in folder.glob("*.whl")}
+    needed = set()
+    for path in folder.glob("*.whl"):
+        with zipfile.ZipFile(path) as wheel:
+            (name,) = [name for name in wheel.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", name)]
+            metadata = email.message_from_bytes(wheel.read(name))
+        for requirement in map(Requirement, metadata.get_all("Requires-Dist", [])):
+            marker, requirement.marker = requirement.marker, None
+            holds = marker is None or marker.evaluate({**environment, "extra": ""})
+            if holds and canonicalize_name(requirement.name) not in there:
+                needed.add(str(requirement))
+    return sorted(needed)
+
+
+def _possible(folder: Path, machine: str, version: str, wanted: list[str]) -> Iterator[str]:
     possible = []
     for requirement in wanted:
         if _download(folder, machine, version, [requirement]):

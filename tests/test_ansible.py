@@ -228,7 +228,10 @@ def render(template: str, target: Path, mode: str = "0644", **variables) -> Path
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
-@pytest.mark.parametrize(("variables", "exposure"), [({}, 23), ({"nereus_gpus": False, "nereus_memory_max": "1G"}, 21)])
+@pytest.mark.parametrize(
+    ("variables", "exposure"),
+    [({}, 23), ({"nereus_processes": ["gateway"], "nereus_memory_max": "1G"}, 21)],
+)
 def test_the_unit_is_sound_and_keeps_the_service_from_the_box(tmp_path, variables, exposure):
     (tmp_path / "current").mkdir()
     (tmp_path / "current" / "nereus").symlink_to("/bin/true")

@@ -13,7 +13,7 @@ PARALLEL := $(addprefix tests/,test_ansible.py backups gateway test_connections.
 	test_certificates.py test_descriptors.py test_docs.py test_imports.py test_log.py test_metrics_access.py \
 	test_sbom.py test_settings.py test_version.py)
 
-.PHONY: install demo run test test-long bench evaluation sbom release lint clean
+.PHONY: install demo run test test-long bench evaluation sbom release bundle lint clean
 
 install: $(VENV)/.installed
 
@@ -59,6 +59,11 @@ sbom: install
 release: sbom
 	git archive --format=tar.gz --add-file=dist/sbom.cdx.json --add-file=dist/versions.txt \
 		-o dist/nereus-$$($(BIN)/python -c 'import workers; print(workers.__version__)').tar.gz HEAD
+
+# dist/nereus-bundle-VERSION.tar: the release, the Ansible collection, wheels and Debian's packages, for boxes without a
+# network. BUNDLE="--machines x86_64 --pythons 3.11 --suites bookworm" makes a smaller one.
+bundle: $(VENV)/.installed-dev release
+	$(BIN)/python -m appliance.bundle dist $(BUNDLE)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

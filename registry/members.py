@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import IntegrityError, models, transaction
+from django.utils import timezone
 
 from registry import authority, events
 from registry.audit.recording import record
@@ -24,6 +25,25 @@ def set_state(member: Node | Gateway, state: Member.State) -> Node | Gateway:
             events.changed(_kind(member), member.name)
     member.refresh_from_db()
     return member
+
+
+def cordon(node: Node) -> Node:
+    """Have plans leave the node's devices out; doing so twice changes nothing. The last node that could serve goes on
+    serving meanwhile, since its queries have nowhere else to go."""
+    return _set_cordoned(node, Node.objects.filter(pk=node.pk, cordoned_at=None), timezone.now())
+
+
+def uncordon(node: Node) -> Node:
+    """Have plans use the node's devices again; doing so twice changes nothing."""
+    return _set_cordoned(node, Node.objects.filter(pk=node.pk).exclude(cordoned_at=None), None)
+
+
+def _set_cordoned(node: Node, rows: models.QuerySet, at: datetime | None) -> Node:
+    with transaction.atomic():
+        if rows.update(cordoned_at=at):
+            events.changed("node", node.name)
+    node.refresh_from_db()
+    return node
 
 
 def accept_claim(member: Node | Gateway) -> Node | Gateway:

@@ -246,7 +246,16 @@ def _fresh(seen_s: float | None) -> bool:
 class Node(Member):
     """A box with a node daemon."""
 
+    #: since when plans leave its devices out, by an operator's order; None: they do not
+    cordoned_at = models.DateTimeField(null=True, blank=True)
+
     objects = AuditedQuerySet.as_manager()
+
+    @property
+    def drained(self) -> bool:
+        """Whether it is cordoned and its devices have unloaded all variants, so that no query is left on them."""
+        held = (device.warm for device in self.devices.all() if device.state != Device.State.DOWN)
+        return self.cordoned_at is not None and not any(held)
 
 
 class Gateway(Member):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from registry.models import Gateway, Node
 from scheduler import live, queue
 from scheduler.control.requests import request_plan
+from scheduler.control.upkeep import replan_if_devices_changed
 from scheduler.members import push
 
 #: kinds of change after which another allocation may be better
@@ -20,6 +21,8 @@ def on_change(sender, kind: str, ref: str, replan: bool, **_) -> None:
         pk = model.objects.filter(name=ref).values_list("pk", flat=True).first()
         if pk is not None:
             push.recheck(model, pk)
+    if kind == "node":
+        replan_if_devices_changed()
     if kind == "profile_job":
         push.cancel_profile(int(ref))
     if kind in ("variant", "profile_job"):

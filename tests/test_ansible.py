@@ -17,7 +17,8 @@ import pytest
 from tests.running import ROOT
 
 TOOLS = Path(sys.executable).parent
-PLAYBOOKS = ROOT / "ansible"
+COLLECTION = ROOT / "ansible"
+PLAYBOOKS = COLLECTION / "playbooks"
 #: ``-m venv FOLDER``: one that sees the tests' packages, so that pip finds all of them installed
 ENVIRONMENT = f"""#!/bin/sh
 set -e
@@ -83,7 +84,6 @@ class Box:
         """Run a playbook, which may fail."""
         me = getpass.getuser()
         values = {
-            "nereus_hosts": "localhost",
             "nereus_source": str(self.source),
             "nereus_prefix": str(self.prefix),
             "nereus_home": str(self.home),
@@ -93,16 +93,17 @@ class Box:
             "nereus_create_user": False,
             "nereus_systemd": False,
             "nereus_packages": [],
+            "nereus_disk_mb": 100,
             "nereus_python": sys.executable,
             "nereus_virtualenv_command": f"{self.folder}/venv -m venv",
             "nereus_pip_options": "--no-index",
             "ansible_python_interpreter": sys.executable,
         }
+        (self.folder / "inventory.ini").write_text("[appliances]\nlocalhost ansible_connection=local\n")
         return subprocess.run(
             [
                 str(TOOLS / "ansible-playbook"),
-                *("-i", "localhost,"),
-                *("-c", "local"),
+                *("-i", str(self.folder / "inventory.ini")),
                 *("-e", json.dumps(values | variables)),
                 *options,
                 str(PLAYBOOKS / playbook),
@@ -207,7 +208,7 @@ def test_old_releases_are_deleted_but_for_those_in_use_and_before(box):
 
 def render(template: str, target: Path, mode: str = "0644", **variables) -> Path:
     """A template of the role, with its defaults and those of ``variables`` that differ."""
-    role = PLAYBOOKS / "roles" / "nereus"
+    role = COLLECTION / "roles" / "nereus"
     arguments = f"src={role / 'templates' / template} dest={target} mode={mode}"
     files = [f"@{role / kind / 'main.yml'}" for kind in ("defaults", "vars")]
     given = json.dumps(variables | {"ansible_python_interpreter": sys.executable, "playbook_dir": str(PLAYBOOKS)})
@@ -227,7 +228,10 @@ def render(template: str, target: Path, mode: str = "0644", **variables) -> Path
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
-@pytest.mark.parametrize(("variables", "exposure"), [({}, 23), ({"nereus_gpus": False, "nereus_memory_max": "1G"}, 21)])
+@pytest.mark.parametrize(
+    ("variables", "exposure"),
+    [({}, 23), ({"nereus_processes": ["gateway"], "nereus_memory_max": "1G"}, 21)],
+)
 def test_the_unit_is_sound_and_keeps_the_service_from_the_box(tmp_path, variables, exposure):
     (tmp_path / "current").mkdir()
     (tmp_path / "current" / "nereus").symlink_to("/bin/true")
@@ -275,7 +279,7 @@ def test_variables_that_cannot_work_are_named_before_anything_changes(box, tmp_p
 def test_the_playbooks_are_clean_for_production():
     done = subprocess.run(
         [str(TOOLS / "ansible-lint"), "--offline", "--nocolor", "--strict", "--profile", "production", "."],
-        cwd=PLAYBOOKS,
+        cwd=COLLECTION,
         env=environment() | {"PATH": f"{TOOLS}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,

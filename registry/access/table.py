@@ -25,6 +25,7 @@ REST: dict[str, dict[str, AccessRole]] = {
     "node": {"GET": VIEWER, "DELETE": OPERATOR},
     "node-approve": {"POST": OPERATOR},
     "node-revoke": {"POST": OPERATOR},
+    "node-cordon": {"POST": OPERATOR, "DELETE": OPERATOR},
     "node-claim": {"POST": OPERATOR, "DELETE": OPERATOR},
     "gateways": {"GET": VIEWER},
     "gateway": {"GET": VIEWER, "DELETE": OPERATOR},

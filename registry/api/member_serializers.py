@@ -86,6 +86,9 @@ class NodeSerializer(MemberMixin, serializers.ModelSerializer):
     connected = serializers.BooleanField(read_only=True)
     state = serializers.CharField(read_only=True, help_text="pending, approved or revoked")
     devices = serializers.SlugRelatedField("ref", many=True, read_only=True)
+    drained = serializers.BooleanField(
+        read_only=True, help_text="Whether it is cordoned and no query is left on its devices."
+    )
 
     class Meta:
         model = models.Node
@@ -93,6 +96,8 @@ class NodeSerializer(MemberMixin, serializers.ModelSerializer):
             "name",
             "state",
             "connected",
+            "cordoned_at",
+            "drained",
             "last_seen",
             "behind_since",
             "certificate",

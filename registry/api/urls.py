@@ -25,6 +25,7 @@ urlpatterns = [
     path("nodes/<str:name>/", members.NodeDetail.as_view(), name="node"),
     path("nodes/<str:name>/approve/", members.NodeApprove.as_view(), name="node-approve"),
     path("nodes/<str:name>/revoke/", members.NodeRevoke.as_view(), name="node-revoke"),
+    path("nodes/<str:name>/cordon/", members.NodeCordon.as_view(), name="node-cordon"),
     path("nodes/<str:name>/claim/", members.NodeClaim.as_view(), name="node-claim"),
     path("gateways/", members.GatewayList.as_view(), name="gateways"),
     path("gateways/<str:name>/", members.GatewayDetail.as_view(), name="gateway"),

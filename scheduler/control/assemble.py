@@ -19,16 +19,22 @@ SILENT_S = 10
 
 
 def available_devices() -> list[registry.Device]:
-    """Devices that a plan may use: up (or about to be free again), on an approved node that is not silent, and reached
-    by a gateway."""
+    """Devices that a plan may use: up (or about to be free again), on an approved node that is neither silent nor
+    cordoned, and reached by a gateway."""
     devices = registry.Device.objects.filter(
         state__in=[registry.Device.State.UP, registry.Device.State.DRAINING],
         node__state=registry.Node.State.APPROVED,
+        node__cordoned_at=None,
     )
     if silence_counts():
         now = clock.steady()
         devices = devices.filter(node__seen_s__gte=now - SILENT_S, node__seen_s__lte=now)
     return reach.reachable(devices.select_related("node"), reach.approved_gateways())
+
+
+def cordoned_devices() -> list[registry.Device]:
+    """Devices that plans name with nothing to run, so that they unload what they hold."""
+    return list(registry.Device.objects.exclude(node__cordoned_at=None).select_related("node"))
 
 
 def _candidate(variant: registry.Variant, accuracy: float, mix: Mapping[int, float]) -> CandidateVariant:

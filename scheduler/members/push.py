@@ -12,11 +12,12 @@ from asgiref.sync import async_to_sync
 from channels.layers import get_channel_layer
 
 from registry import authority
-from registry.models import (, Member
+from registry.models import (
     ApiKey,
     Application,
     Device,
     Gateway,
+    Member,
     Node,
     Profile,
     ProfileJob,
@@ -67,6 +68,7 @@ class CommonConfiguration:
         keep: digests of files to keep.
         owners: (node id, device type) by device.
         gateways, nodes: those that other members may connect with.
+        cordoned: ids of nodes whose devices keep nothing loaded.
     """
 
     applications: tuple[specs.ApplicationSpec, ...]
@@ -77,6 +79,7 @@ class CommonConfiguration:
     blocked: dict[str, frozenset[int]]
     keep: tuple[str, ...]
     owners: dict[str, tuple[int, str]]
+    cordoned: frozenset[int]
     gateways: tuple[specs.PeerSpec, ...] = ()
     nodes: tuple[specs.PeerSpec, ...] = ()
 
@@ -111,6 +114,7 @@ def read_shared() -> CommonConfiguration:
         owners={ref: (node, kind) for ref, node, kind in Device.objects.values_list("ref", "node_id", "type")},
         gateways=_peers(Gateway),
         nodes=_peers(Node),
+        cordoned=frozenset(Node.objects.exclude(cordoned_at=None).values_list("pk", flat=True)),
     )
 
 
@@ -166,7 +170,8 @@ def node_config(pk: int, shared: CommonConfiguration) -> control.NodeConfig:
         owner, kind = shared.owners.get(device.device, (None, ""))
         if owner == pk:
             blocked = shared.blocked.get(kind, frozenset())
-            standby = tuple(variant for variant in shared.standby if variant not in blocked)
+            kept = () if pk in shared.cordoned else shared.standby
+            standby = tuple(variant for variant in kept if variant not in blocked)
             own.append(msgspec.structs.replace(device, standby=standby))
     return control.NodeConfig(
         applications=shared.applications,

@@ -38,6 +38,7 @@ def dispatch() -> int:
     for job in ProfileJob.objects.filter(state="queued").select_related("variant__application").order_by("id"):
         device = (
             Device.objects.filter(type=job.device_type, state=Device.State.UP, node__state=Member.State.APPROVED)
+            .filter(node__cordoned_at=None)
             .exclude(pk__in=busy)
             .filter(node__seen_s__gte=now - FRESH_S, node__seen_s__lte=now)
             .exclude(node__channel="")

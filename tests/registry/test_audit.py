@@ -72,6 +72,8 @@ def test_every_call_that_changes_something_leaves_an_entry(operator, application
         ("POST", "variant-profile"): ("/api/v1/applications/tiny/variants/v/profile/", {}),
         ("POST", "node-revoke"): ("/api/v1/nodes/box/revoke/", {}),
         ("POST", "node-approve"): ("/api/v1/nodes/box/approve/", {}),
+        ("POST", "node-cordon"): ("/api/v1/nodes/box/cordon/", {}),
+        ("DELETE", "node-cordon"): ("/api/v1/nodes/box/cordon/", {}),
         ("POST", "gateway-approve"): ("/api/v1/gateways/edge/approve/", {}),
         ("POST", "gateway-revoke"): ("/api/v1/gateways/edge/revoke/", {}),
         ("POST", "node-claim"): ("/api/v1/nodes/box/claim/", {}),

@@ -163,6 +163,15 @@ def test_devices_that_no_gateway_reaches(world):
     assert found() == {}
 
 
+def test_a_node_that_was_left_cordoned(world):
+    Node.objects.update(cordoned_at=timezone.now() - timedelta(minutes=30))
+    assert found() == {}
+    Node.objects.update(cordoned_at=timezone.now() - timedelta(hours=2))
+    repair = found()["cordoned:box"]
+    assert repair.effect == "Plans leave out 100% of this appliance's capacity."
+    assert (repair.action.method, repair.action.url) == ("DELETE", "/api/v1/nodes/box/cordon/")
+
+
 def test_a_join_token_without_an_end_is_for_operators(world):
     made = JoinToken.objects.create(name="rack", token_hash="x" * 64, auto_approve=True)
     JoinToken.objects.create(name="local", token_hash="y" * 64, own_box=True)

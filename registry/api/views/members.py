@@ -83,6 +83,20 @@ class NodeRevoke(_Revoke, _Nodes):
     """Revoking a node."""
 
 
+class NodeCordon(_Nodes):
+    """Whether plans leave a node's devices out."""
+
+    @extend_schema(request=None)
+    def post(self, request, name):
+        """Have plans leave its devices out; `drained` says when no query is left on them."""
+        return Response(NodeSerializer(members.cordon(self.get_object())).data)
+
+    @extend_schema(request=None, responses=NodeSerializer)
+    def delete(self, request, name):
+        """Have plans use its devices again."""
+        return Response(NodeSerializer(members.uncordon(self.get_object())).data)
+
+
 class NodeClaim(_Claim, _Nodes):
     """A claim on a node's name."""
 

@@ -17,6 +17,7 @@ CHECKS: tuple[Callable[[Facts], Iterable[Repair]], ...] = (
     members.waiting,
     members.claimed,
     members.unreachable,
+    members.cordoned,
     planning.failing,
     planning.refused,
     planning.demand,

@@ -20,6 +20,8 @@ RECONNECT_S = 30.0
 CERTIFICATE_SOON = timedelta(days=10)
 #: seconds that a renewal may take once a clock was set
 RENEW_S = 120.0
+#: seconds after which work on a cordoned node's box should be done
+CORDONED_S = 3600.0
 #: two plans' demands may differ by this share for their accuracies to be compared
 ALIKE = 0.2
 
@@ -238,6 +240,29 @@ def unreachable(facts: Facts) -> Iterator[Repair]:
             effect=f"{texts.several(len(cut_off), 'device')} with {texts.percent(share)} of this appliance's capacity "
             "are left out of plans.",
             action=Action(f"Start a gateway beside the node daemon of {node.name}, or revoke that node."),
+        )
+
+
+def cordoned(facts: Facts) -> Iterator[Repair]:
+    """Nodes that somebody may have forgotten to uncordon."""
+    capacity = shares(facts.problem)
+    for node in facts.nodes:
+        if node.cordoned_at is None or (facts.now - node.cordoned_at).total_seconds() < CORDONED_S:
+            continue
+        share = sum(capacity[device.ref] for device in facts.devices if device.node_id == node.pk)
+        yield Repair(
+            key=f"cordoned:{node.name}",
+            severity=Severity.WARNING,
+            title=f"Node {node.name} is cordoned",
+            effect=f"Plans leave out {texts.percent(share)} of this appliance's capacity.",
+            action=Action(
+                "Uncordon it when the work on its box is done.",
+                "Uncordon",
+                "DELETE",
+                "node-cordon",
+                {"name": node.name},
+            ),
+            since=node.cordoned_at,
         )
 
 

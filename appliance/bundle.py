@@ -1,0 +1,229 @@
+"""``make bundle``: one file with all that an installation without a network needs, and a manifest to verify it by.
+
+In it: the code (as ``make release`` makes it), the Ansible collection, wheels for each machine and Python, Debian's
+packages as a repository, ``MANIFEST.sha256`` with the digest of each file, and ``verify``, which needs ``sh`` and
+``sha256sum`` alone. Nothing of Django or of the control plane is imported here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import email
+import gzip
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import workers
+
+ROOT = Path(__file__).parent.parent
+MANIFEST = "MANIFEST.sha256"
+#: machines as Python names them, with Debian's name
+MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+#: the Pythons of Debian 12, Ubuntu 24.04 and Debian 13; what is needed depends on the last figure, too
+PYTHONS = {"3.11": "3.11.2", "3.12": "3.12.3", "3.13": "3.13.5"}
+SUITES = ("bookworm", "trixie")
+#: what the Ansible role installs on a box (nereus_packages)
+PACKAGES = ("python3", "python3-venv", "tar", "redis-server")
+MIRROR = "http://deb.debian.org/debian"
+#: newest glibc that wheels may ask for: Debian 12 has 2.36
+GLIBC = range(36, 4, -1)
+#: the same script that the Ansible role verifies with
+VERIFY = ROOT / "ansible" / "roles" / "nereus" / "files" / "verify"
+
+
+def main(arguments: list[str]) -> None:
+    """Build the bundle; returns nothing, prints what is in it and what could not be had."""
+    parser = argparse.ArgumentParser(prog="python -m appliance.bundle", description=__doc__.split("\n")[0])
+    parser.add_argument("folder", type=Path, help="where the bundle goes; the release archive is there")
+    parser.add_argument("--machines", nargs="+", default=list(MACHINES), choices=list(MACHINES))
+    parser.add_argument("--pythons", nargs="+", default=list(PYTHONS), choices=list(PYTHONS))
+    parser.add_argument("--suites", nargs="*", default=list(SUITES))
+    options = parser.parse_args(arguments)
+    name = f"nereus-bundle-{workers.__version__}"
+    options.folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
+        contents = Path(scratch) / name
+        contents.mkdir()
+        missing = list(fill(contents, options))
+        shutil.copy(VERIFY, contents)
+        digest = write_manifest(contents)
+        target = options.folder / f"{name}.tar"
+        pack(contents, target)
+    for line in missing:
+        print(f"not in the bundle: {line}", file=sys.stderr)
+    print(f"{target}: {target.stat().st_size / 1e6:.0f} MB\nSHA-256 of its {MANIFEST}: {digest}")
+
+
+def fill(contents: Path, options: argparse.Namespace) -> Iterator[str]:
+    """Put code, collection, wheels and packages into a folder; yields what could not be had."""
+    shutil.copy(options.folder / f"nereus-{workers.__version__}.tar.gz", contents)
+    collection = [_tool("ansible-galaxy"), "collection", "build", str(ROOT / "ansible"), "--output-path", str(contents)]
+    _run([*collection, "--force"])
+    for machine in options.machines:
+        for version in options.pythons:
+            yield from wheels(contents / "wheels" / machine, machine, version)
+    for suite in options.suites:
+        for machine in options.machines:
+            yield from packages(contents / "debs" / f"{suite}-{MACHINES[machine]}", suite, MACHINES[machine])
+
+
+def target(machine: str, version: str) -> dict[str, str]:
+    """The environment that markers of requirements are evaluated in."""
+    return {"platform_machine": machine, "python_version": version, "python_full_version": PYTHONS[version]}
+
+
+def requirements(machine: str, version: str) -> list[str]:
+    """The lines of requirements.txt that hold on such a machine: pip itself looks at the machine that it runs on."""
+    environment = target(machine, version)
+    lines = (line.partition("#")[0].strip() for line in (ROOT / "requirements.txt").read_text().splitlines())
+    found = []
+    for requirement in map(Requirement, filter(None, lines)):
+        if requirement.marker is None or requirement.marker.evaluate(environment):
+            requirement.marker = None
+            found.append(str(requirement))
+    return found
+
+
+def wheels(folder: Path, machine: str, version: str) -> Iterator[str]:
+    """Download wheels of all requirements; where that fails, of those that can be had, and yields the others."""
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = requirements(machine, version)
+    if not _download(folder, machine, version, wanted):
+        yield from _possible(folder, machine, version, wanted)
+    while more := lacking(folder, target(machine, version)):
+        if not _download(folder, machine, version, more):
+            yield f"{', '.join(more)} for {machine}, Python {version}: no wheel"
+            return
+
+
+def lacking(folder: Path, environment: dict[str, str]) -> list[str]:
+    """What wheels of the folder need in such an environment and the folder does not have: pip evaluates markers of
+    dependencies for the Python that it runs in."""
+    there = {canonicalize_name(path.name.partition("-")[0]) for path in folder.glob("*.whl")}
+    needed = set()
+    for path in folder.glob("*.whl"):
+        with zipfile.ZipFile(path) as wheel:
+            (name,) = [name for name in wheel.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", name)]
+            metadata = email.message_from_bytes(wheel.read(name))
+        for requirement in map(Requirement, metadata.get_all("Requires-Dist", [])):
+            marker, requirement.marker = requirement.marker, None
+            holds = marker is None or marker.evaluate({**environment, "extra": ""})
+            if holds and canonicalize_name(requirement.name) not in there:
+                needed.add(str(requirement))
+    return sorted(needed)
+
+
+def _possible(folder: Path, machine: str, version: str, wanted: list[str]) -> Iterator[str]:
+    possible = []
+    for requirement in wanted:
+        if _download(folder, machine, version, [requirement]):
+            possible.append(requirement)
+        else:
+            yield f"{requirement} for {machine}, Python {version}: no wheel"
+    if not _download(folder, machine, version, possible):
+        yield f"versions for {machine}, Python {version} that fit together"
+
+
+def _download(folder: Path, machine: str, version: str, wanted: list[str]) -> bool:
+    platforms = [f"manylinux_2_{minor}_{machine}" for minor in GLIBC] + [f"manylinux2014_{machine}"]
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:", "--dest", str(folder)]
+    command += [word for platform in platforms for word in ("--platform", platform)]
+    command += ["--python-version", version, "--implementation", "cp", *wanted]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def packages(folder: Path, suite: str, architecture: str) -> Iterator[str]:
+    """Download Debian's packages with all that they need, as a repository that apt can read."""
+    if shutil.which("apt-get") is None:
+        yield f"packages of {suite} ({architecture}): apt-get is not installed here"
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        apt = _private_apt(Path(scratch), suite, architecture)
+        try:
+            _run(["apt-get", *apt, "update"])
+            _run(["apt-get", *apt, "--yes", "--no-install-recommends", "--download-only", "install", *PACKAGES])
+        except subprocess.CalledProcessError as error:
+            yield f"packages of {suite} ({architecture}): {error.stderr.decode(errors='replace').strip()[-300:]}"
+            return
+        folder.mkdir(parents=True)
+        entries = []
+        for package in sorted(Path(scratch, "cache/archives").glob("*.deb")):
+            # apt writes colons of versions as %3a, which a URL would undo.
+            target = folder / package.name.replace("%", "_")
+            shutil.copy(package, target)
+            fields = _run(["dpkg-deb", "--field", str(target)]).strip()
+            digest = hashlib.sha256(target.read_bytes()).hexdigest()
+            entries.append(f"{fields}\nFilename: ./{target.name}\nSize: {target.stat().st_size}\nSHA256: {digest}\n")
+        (folder / "Packages.gz").write_bytes(gzip.compress("\n".join(entries).encode(), mtime=0))
+
+
+def _private_apt(folder: Path, suite: str, architecture: str) -> list[str]:
+    """Options for an apt of its own: nothing is installed yet there, so that all that is needed is downloaded."""
+    for name in ("state/lists/partial", "cache/archives/partial", "etc/parts"):
+        (folder / name).mkdir(parents=True)
+    (folder / "status").touch()
+    signed = "[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]"
+    (folder / "etc/sources.list").write_text(f"deb {signed} {MIRROR} {suite} main\n")
+    values = {
+        "Dir::State": folder / "state",
+        "Dir::State::status": folder / "status",
+        "Dir::Cache": folder / "cache",
+        "Dir::Etc::sourcelist": folder / "etc/sources.list",
+        "Dir::Etc::sourceparts": folder / "etc/parts",
+        "APT::Architecture": architecture,
+        "APT::Architectures": architecture,
+        "APT::Sandbox::User": "root",
+    }
+    return [word for name, value in values.items() for word in ("-o", f"{name}={value}")]
+
+
+def write_manifest(contents: Path) -> str:
+    """Write the digests of all files; returns the manifest's own."""
+    lines = [f"{digest}  {name}\n" for name, digest in sorted(_digests(contents))]
+    (contents / MANIFEST).write_text("".join(lines))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def _digests(contents: Path) -> Iterable[tuple[str, str]]:
+    for path in contents.rglob("*"):
+        if path.is_file() and path != contents / MANIFEST:
+            with path.open("rb") as file:
+                yield path.relative_to(contents).as_posix(), hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def pack(contents: Path, target: Path) -> None:
+    """One archive, with names sorted and owners left out."""
+
+    def anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        entry.uid = entry.gid = 0
+        entry.uname = entry.gname = ""
+        return entry
+
+    partial = target.with_suffix(".partial")
+    with tarfile.open(partial, "w") as archive:
+        archive.add(contents, contents.name, filter=anonymous)
+    partial.rename(target)
+
+
+def _tool(name: str) -> str:
+    beside = Path(sys.executable).parent / name
+    return str(beside) if beside.exists() else name
+
+
+def _run(command: list[str]) -> str:
+    return subprocess.run(command, capture_output=True, check=True).stdout.decode()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,1 @@
+"""Playbooks against hosts: this machine, and Debian boxes under systemd-nspawn."""

@@ -164,6 +164,7 @@ class Metadata:
             "control_plane": self._control_state(),
             "plan": {"adopted": core.adopted, "newest": core.newest},
             "in_flight": self._front.accounts.queries,
+            "core": {"name": core.name, "leads": core.leads},
             "held": core.held,
             "suspect_inputs": core.suspect_inputs,
             "applications": {

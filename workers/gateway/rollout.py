@@ -128,6 +128,7 @@ class Rollout:
             adopted=adoption.adopted,
             newest=adoption.target.version,
             cold=tuple(adoption.cold),
+            name=self._name,
             leads=self.executors.leads,
             routes=adoption.routes,
             held=core.held,

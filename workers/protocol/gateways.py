@@ -74,6 +74,7 @@ class CoreStatus(msgspec.Struct, frozen=True, kw_only=True):
         newest: version of the newest plan.
         cold: applications of the newest plan that no device can serve now.
         routes: by application, (device, share) of those that serve it.
+        name: the gateway's that it belongs to.
         leads: it has devices. Of several gateways' cores, those that have none stand by.
         held: queries that wait.
         suspect_inputs: remembered inputs that were in flight at a crash.
@@ -83,6 +84,7 @@ class CoreStatus(msgspec.Struct, frozen=True, kw_only=True):
     newest: int = 0
     cold: tuple[str, ...] = ()
     routes: dict[str, tuple[tuple[str, float], ...]] = {}
+    name: str = ""
     leads: bool = True
     held: int = 0
     suspect_inputs: int = 0

@@ -85,8 +85,8 @@ export class Cluster {
     return best > 0 ? Math.min(100, (variant.accuracy / best) * 100) : null;
   }
 
-  // What a device hosts: the plan's residents (`placements`), whether each is warm, and warm ones that the plan no longer wants.
-  hosted(ref, placements) {
+  // What a device hosts: the plan's residents, whether each is warm, and warm ones that the plan no longer wants.
+  hosted(ref, placements = (this.plan?.placements ?? []).filter((p) => p.device === ref)) {
     const device = this.devices.get(ref);
     const warm = new Set(device?.warm ?? []);
     const planned = placements.map((p) => ({ ...p, warm: warm.has(p.variant), leaving: false }));

@@ -49,7 +49,8 @@ class LinkTiming:
     connect: float = 5.0
     answer: float = 30.0
     ping_every: float = 5.0
-    ping_answer: float = 5.0
+    # A control plane that stands behind serving may wait for seconds; what was sent on a link given up is lost.
+    ping_answer: float = 20.0
     last_words: float = 0.3
 
 

@@ -20,6 +20,14 @@ def answers(appliance) -> bool:
         return False
 
 
+def shown(appliance) -> bool:
+    """Whether the console answers."""
+    try:
+        return httpx.get(appliance.console + "/health/live", timeout=60).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
 def reason(appliance, service: str) -> str:
     return next(line["reason"] for line in reversed(appliance.events("service_failed")) if line["service"] == service)
 
@@ -32,6 +40,7 @@ def test_a_process_that_hangs_is_replaced_and_queries_are_answered(appliance, se
     eventually(lambda: appliance.pid(service) != victim, why=f"{service} is replaced")
     assert "hangs" in reason(appliance, service)
     eventually(lambda: answers(appliance), why="queries are answered")
+    eventually(lambda: shown(appliance), why="the console answers")
     assert {name: appliance.pid(name) for name in others} == others, "nothing else was restarted"
 
 

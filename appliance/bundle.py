@@ -34,7 +34,7 @@ MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 PYTHONS = {"3.11": "3.11.2", "3.12": "3.12.3", "3.13": "3.13.5"}
 SUITES = ("bookworm", "trixie")
 #: what the Ansible role installs on a box (nereus_packages)
-PACKAGES = ("python3", "python3-venv", "tar", "redis-server")
+PACKAGES = ("python3", "python3-venv", "tar", "tzdata", "redis-server")
 MIRROR = "http://deb.debian.org/debian"
 #: newest glibc that wheels may ask for: Debian 12 has 2.36
 GLIBC = range(36, 4, -1)

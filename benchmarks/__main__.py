@@ -22,6 +22,7 @@ NAMES = (
     "faults",
     "cluster",
     "scale",
+    "transport",
 )
 PACKAGES = ("cluster", "evaluation", "faults", "scale")
 #: run by ``make bench``, in about ten minutes

@@ -1,0 +1,195 @@
+"""CPU of core and executor for a query over TLS, beside the same over a unix socket.
+
+A real executor process runs a model of one operator; this process is the core at its other end. Both ways are measured
+in turns within one run, in CPU time of both processes, medians over rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import datetime
+import hashlib
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import onnx
+import psutil
+import uvloop
+from onnx import TensorProto, helper
+
+from appliance.local.child import free_ports
+from workers.protocol.frames import (
+    Apply,
+    AskLease,
+    Cluster,
+    ExecutorState,
+    Frame,
+    FrameConnection,
+    FromExecutor,
+    Hello,
+    LeaseState,
+    RequestShape,
+    Results,
+    RunBatch,
+    TensorHeader,
+)
+from workers.protocol.specs import (
+    ApplicationSpec,
+    DeviceInfo,
+    DevicePlan,
+    ProfilePoint,
+    Resident,
+    Signature,
+    TensorSpec,
+    VariantSpec,
+)
+from workers.transport.authority import ClusterAuthority
+from workers.transport.endpoints import Endpoint, connect
+from workers.transport.identity import MemberIdentity, PeerIdentity
+
+#: by name: columns of a row of 32-bit floats
+SIZES = {"tiny": 4, "600 KB": 150_000}
+PATIENCE_S = 60.0
+
+
+class Peer:
+    """One connection to the executor."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[type[Frame], asyncio.Future] = {}
+        self.connection: FrameConnection | None = None
+
+    async def open(self, endpoint: Endpoint, role: str, context=None) -> Peer:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                self.connection = await connect(endpoint, self._make, context)
+                break
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(0.05)
+        self.connection.send(Hello(role, "core", role == "gateway"))
+        return self
+
+    def _make(self, kind: type[FrameConnection] = FrameConnection, **named) -> FrameConnection:
+        return kind(FromExecutor, self._heard, lambda *_: None, **named)
+
+    def _heard(self, _connection, message: Frame, _body) -> None:
+        waiting = self._waiting.pop(type(message), None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(message)
+
+    async def next(self, kind: type[Frame]) -> Frame:
+        """The next message of this kind."""
+        self._waiting[kind] = asyncio.get_running_loop().create_future()
+        return await asyncio.wait_for(self._waiting[kind], PATIENCE_S)
+
+    async def lease(self) -> None:
+        """Get the device."""
+        while True:
+            self.connection.send(AskLease(1, True, False))
+            if (await self.next(LeaseState)).held:
+                return
+            await asyncio.sleep(0.1)
+
+    async def queries(self, columns: int, count: int) -> None:
+        """Send queries one by one, each answered before the next."""
+        data = b"\0" * (4 * columns)
+        shape = RequestShape(1, (TensorHeader("x", "FP32", (1, columns), len(data)),))
+        for number in range(1, count + 1):
+            answered = asyncio.get_running_loop().create_future()
+            self._waiting[Results] = answered
+            self.connection.send(RunBatch(number, f"copy{columns}", columns, 1, (shape,), ((number, 0, 30.0),)), [data])
+            await answered
+
+
+def _model(folder: Path, columns: int) -> tuple[Resident, ApplicationSpec, Path]:
+    tensors = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", columns]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "g", tensors[:1], tensors[1:])
+    path = folder / f"copy{columns}.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), str(path))
+    data, name = path.read_bytes(), f"copy{columns}"
+    spec = VariantSpec(columns, name, name, hashlib.sha256(data).hexdigest(), len(data), 90.0, 100.0)
+    signature = Signature(*((TensorSpec(tensor, "FP32", (-1, columns)),) for tensor in ("x", "y")))
+    point = ProfilePoint(1, 0.001, 0.001, 0.001, 20)
+    return Resident(spec, 1, 10.0, 0.5, (point,)), ApplicationSpec(name, 30.0, signature), path
+
+
+async def _measure(folder: Path, rounds: int) -> list[str]:
+    models = [_model(folder, columns) for columns in SIZES.values()]
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    local = Endpoint(f"unix:{folder}/device.sock")
+    cores = sorted(os.sched_getaffinity(0))
+    info = DeviceInfo("box/cpu0", "cpu", "test", "", (cores[0],), None, 0, local.address, address)
+    (folder / "device.json").write_bytes(msgspec.json.encode(info))
+    if len(cores) > 1:
+        os.sched_setaffinity(0, cores[1:])
+    command = [sys.executable, "-m", "workers.executor", "--device", str(folder / "device.json")]
+    process = subprocess.Popen(
+        [*command, "--models", str(folder), "--parent", str(os.getpid())], stderr=subprocess.DEVNULL
+    )
+    try:
+        node = await Peer().open(local, "node")
+        authority, now = ClusterAuthority.make(), datetime.datetime.now(datetime.UTC)
+        identities = {}
+        for role, name in (("node", "box"), ("gateway", "core")):
+            identity = identities[role] = MemberIdentity(folder / f"{role}.pem", role, name)
+            identity.store(authority.issue(identity.request(), role, name, now).certificate, authority.authorities)
+        node.connection.send(Cluster(identities["node"].pem, (("core", identities["gateway"].key_hash, 1),)))
+        files = {resident.variant.digest: str(path) for resident, _, path in models}
+        plan = DevicePlan(info.id, info.endpoint, tuple(resident for resident, _, _ in models))
+        node.connection.send(Apply(1, plan, tuple(spec for _, spec, _ in models), files))
+        there = PeerIdentity("node", "box", identities["node"].key_hash)
+        ways = {"unix": (local, None), "TLS": (Endpoint(f"tls:{address}", there), identities["gateway"].client_context)}
+        executor, found = psutil.Process(process.pid), {}
+        for _ in range(rounds):
+            for way, (endpoint, context) in ways.items():
+                core = await Peer().open(endpoint, "gateway", context)
+                while len((await core.next(ExecutorState)).warm) < len(models):
+                    pass
+                await core.lease()
+                for size, columns in SIZES.items():
+                    count = 2000 if columns < 1000 else 200
+                    await core.queries(columns, count // 10)
+                    before = _cpu_s(executor)
+                    await core.queries(columns, count)
+                    found.setdefault((size, way), []).append((_cpu_s(executor) - before) / count)
+                core.connection.close()
+                await asyncio.sleep(1.2)
+    finally:
+        process.terminate()
+        process.wait()
+    lines = []
+    for size in SIZES:
+        unix, encrypted = (statistics.median(found[size, way]) * 1e6 for way in ("unix", "TLS"))
+        lines.append(f"| {size} | {unix:.0f} us | {encrypted:.0f} us | {encrypted - unix:+.0f} us |")
+    return lines
+
+
+def _cpu_s(executor: psutil.Process) -> float:
+    times = executor.cpu_times()
+    return times.user + times.system + time.process_time()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a table: size of input and output, CPU over a unix socket and over TLS."""
+    parser = argparse.ArgumentParser(prog="benchmarks transport", description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    rounds = parser.parse_args(arguments).rounds
+    with tempfile.TemporaryDirectory(prefix="nereus-transport-") as folder:
+        for line in uvloop.run(_measure(Path(folder), rounds)):
+            print(line)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -11,6 +11,9 @@ import math
 import time
 from pathlib import Path
 
+#: a stored moment so far ahead of this clock is of an earlier boot. One that is less far ahead was stored by another
+#: process since this one looked at the clock: a locked database holds up queries for many seconds
+AHEAD_S = 60.0
 #: the first part of the kernel's name for this boot tells two boots apart
 BOOT_DIGITS = 12
 

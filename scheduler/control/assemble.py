@@ -28,7 +28,7 @@ def available_devices() -> list[registry.Device]:
     )
     if silence_counts():
         now = clock.steady()
-        devices = devices.filter(node__seen_s__gte=now - SILENT_S, node__seen_s__lte=now)
+        devices = devices.filter(node__seen_s__gte=now - SILENT_S, node__seen_s__lte=now + clock.AHEAD_S)
     return reach.reachable(devices.select_related("node"), reach.approved_gateways())
 
 

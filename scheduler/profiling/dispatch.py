@@ -40,7 +40,7 @@ def dispatch() -> int:
             Device.objects.filter(type=job.device_type, state=Device.State.UP, node__state=Member.State.APPROVED)
             .filter(node__cordoned_at=None)
             .exclude(pk__in=busy)
-            .filter(node__seen_s__gte=now - FRESH_S, node__seen_s__lte=now)
+            .filter(node__seen_s__gte=now - FRESH_S, node__seen_s__lte=now + clock.AHEAD_S)
             .exclude(node__channel="")
             .order_by("ref")
             .first()

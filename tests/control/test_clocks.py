@@ -65,6 +65,17 @@ def test_members_that_are_there_stay_there_and_silent_ones_are_noticed(step, set
     assert Device.objects.get(state="down").ref == "gone/cpu0"
 
 
+def test_a_node_that_was_seen_while_a_query_waited_is_there(clean_redis):
+    """Another process has stored a moment since this one looked at the clock, as it may where the database is busy."""
+    listening(clean_redis)
+    one = node("here", devices=1)
+    Node.objects.update(seen_s=clock.steady() + 5)
+    assert [device.ref for device in available_devices()] == ["here/cpu0"]
+    assert upkeep.write_off_silent_devices() == 0
+    one.refresh_from_db()
+    assert one.channel
+
+
 def test_nobody_counts_as_seen_by_an_earlier_boot(clean_redis):
     listening(clean_redis)
     one = node()

@@ -35,6 +35,9 @@ _MOST_DETAIL = 16_000
 VERIFY_EVERY_S = 7 * 86400.0
 #: how long one device may take to come back before the next one is replaced
 REPLACED_S = 60.0
+#: seconds between two reports of all devices' states without a change: a control plane that heard nothing for a while
+#: counts them as lost
+STATES_EVERY_S = 30.0
 #: seconds of a device's statistics that may wait to be relayed
 _STATS_BACKLOG = 10
 
@@ -337,9 +340,13 @@ class NodeDaemon:
     async def _tick(self) -> None:
         """Once a second, one message with the last second of every device, and with what the node holds."""
         period, due = 1.0, time.monotonic()
+        states_due = due + STATES_EVERY_S
         while True:
             due = max(due + period, time.monotonic())
             await asyncio.sleep(due - time.monotonic())
+            if due >= states_due:
+                states_due = due + STATES_EVERY_S
+                self._send_states()
             self._send_stats()
             # Executors' seconds drift against ours: now and then one has two to report.
             if any(len(waiting) > 1 for waiting in self._stats.values()):

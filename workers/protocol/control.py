@@ -106,7 +106,7 @@ class JoinGateway(Join, tag="join_gateway", frozen=True, kw_only=True):
 
 
 class DeviceStates(FromMember, tag="device_states", frozen=True, kw_only=True):
-    """Sent after joining and at each change; names every device of the node."""
+    """Sent after joining, at each change and twice a minute; names every device of the node."""
 
     devices: Annotated[tuple[DeviceState, ...], msgspec.Meta(max_length=MOST_DEVICES)]
 

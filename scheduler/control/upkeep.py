@@ -64,4 +64,5 @@ def lapse_ended_certificates() -> int:
 def _silent(member: str, now: float) -> Q:
     """Not seen for :data:`LOST_S`, nor since the appliance started."""
     seen = f"{member}seen_s"
-    return Q(**{f"{seen}__isnull": True}) | Q(**{f"{seen}__lt": now - LOST_S}) | Q(**{f"{seen}__gt": now + clock.AHEAD_S})
+    earlier_boot = Q(**{f"{seen}__gt": now + clock.AHEAD_S})
+    return Q(**{f"{seen}__isnull": True}) | Q(**{f"{seen}__lt": now - LOST_S}) | earlier_boot

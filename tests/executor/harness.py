@@ -298,6 +298,14 @@ class Executor:
         await gateway.next(ExecutorState, lambda state: state.plan_version == version)
         return gateway
 
+    async def in_force(self, version: int, *plan) -> ExecutorState:
+        """Send a plan and wait until it is in force; the state, of which a gateway is told that then goes: a device has
+        one at a time."""
+        gateway = await self.applied(version, *plan)
+        gateway.connection.close()
+        self.peers.remove(gateway)
+        return gateway.state()
+
     async def terminate(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(WAIT_S):

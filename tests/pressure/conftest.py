@@ -117,8 +117,7 @@ def stack(tmp_path_factory, loop, tiny_models):
 
     async def start() -> ExecutorState:
         await executor.__aenter__()
-        gateway = await executor.applied(1, residents, specs, list(models.values()))
-        return gateway.of(ExecutorState)[-1]
+        return await executor.in_force(1, residents, specs, list(models.values()))
 
     assert loop(start()).errors == {}
     device = DevicePlan(executor.info.id, executor.endpoint, tuple(residents))

@@ -12,6 +12,7 @@ import httpx
 import msgspec
 import pytest
 
+from tests.executor import harness
 from tests.gateway.conftest import AUTH, application, config, plan, wait_for
 from tests.gateway.test_failures import BODY, PATH
 from workers.protocol import frames
@@ -120,26 +121,17 @@ def test_much_of_it_leaves_nothing_in_the_executor(served):
     assert served.rss("executor") - before < 16 * MIB
 
 
-def test_a_query_that_is_wrong_in_itself_is_refused_and_its_neighbours_run(served):
+async def test_a_query_that_is_wrong_in_itself_is_refused_and_its_neighbours_run(tmp_path, tiny_models):
     """Two batches in one write, the first with a body that is too short: one refusal, one result, on one connection."""
-    peer = served.peer("gateway")
-
-    async def both():
-        short, right = batch(1, 12, SLO_S), batch(2, 16, SLO_S)
+    path = tiny_models["quick"]
+    short, right = batch(1, 12, SLO_S), batch(2, 16, SLO_S)
+    async with harness.Executor(tmp_path) as executor:
+        only = harness.resident(harness.variant(1, path, name="only"), 0.001)
+        peer = await executor.applied(1, [only], [harness.application("app", SLO_S)], [path])
         peer.connection.send_all([(short, [bytes(12)]), (right, [bytes(16)])])
-        return (await peer.answer(1))[0], (await peer.answer(2))[0]
-
-    with served.bystanders():
-        refusal, result = served.run(both())
+        refusal, result = (await peer.answer(1))[0], (await peer.answer(2))[0]
         assert (refusal.code, refusal.retryable) == ("invalid", False)
         assert result.variant == "only"
-
-    async def close() -> None:
-        peer.connection.close()
-        await asyncio.wait_for(peer.closed.wait(), 60)
-        served.executor.peers.remove(peer)
-
-    served.run(close())
 
 
 # --- a device that answers in no frames -------------------------------------------------------------------------------

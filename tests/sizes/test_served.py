@@ -97,7 +97,7 @@ def profile(long_s: float, short_s: float, batches=(1, 2, 4, 8)) -> tuple[Profil
 
 async def started(executor: Executor, start, spec, path, points, **settings) -> GatewayProcess:
     one = resident(variant(1, path), points)
-    await executor.applied(1, [one], [spec], [path])
+    await executor.in_force(1, [one], [spec], [path])
     device = DevicePlan(executor.info.id, executor.endpoint, (one,))
     plan = PlanSpec(1, (device,), (Route("app", executor.info.id, 1.0),))
     gateway = start(config(plan, [spec]), **settings)

@@ -10,7 +10,6 @@ import pytest
 
 from tests.executor.harness import Executor, application, resident, variant
 from tests.gateway.conftest import GatewayProcess, config, wait_for
-from workers.protocol.frames import ExecutorState
 from workers.protocol.specs import DevicePlan, PlanSpec, Route
 
 from . import models
@@ -54,8 +53,7 @@ def served(tmp_path_factory, loop):
 
     async def start():
         await executor.__aenter__()
-        gateway = await executor.applied(1, residents, applications, paths)
-        return gateway.of(ExecutorState)[-1]
+        return await executor.in_force(1, residents, applications, paths)
 
     state = loop(start())
     assert state.errors == {}

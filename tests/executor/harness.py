@@ -301,10 +301,12 @@ class Executor:
     async def in_force(self, version: int, *plan) -> ExecutorState:
         """Send a plan and wait until it is in force; the state, of which a gateway is told that then goes: a device has
         one at a time."""
-        gateway = await self.applied(version, *plan)
+        gateway = await self.peer()
+        self.apply(version, *plan)
+        state = await gateway.next(ExecutorState, lambda state: state.plan_version == version)
         gateway.connection.close()
         self.peers.remove(gateway)
-        return gateway.state()
+        return state
 
     async def terminate(self) -> int:
         self.process.send_signal(signal.SIGTERM)

@@ -299,14 +299,11 @@ class Executor:
         return gateway
 
     async def in_force(self, version: int, *plan) -> ExecutorState:
-        """Send a plan and wait until it is in force; the state, of which a gateway is told that then goes: a device has
-        one at a time."""
-        gateway = await self.peer()
+        """Send a plan and wait until it is in force; the state, of which a gateway is told that leaves the device to
+        others."""
+        watching = await self.peer(name="watching", leases=True)
         self.apply(version, *plan)
-        state = await gateway.next(ExecutorState, lambda state: state.plan_version == version)
-        gateway.connection.close()
-        self.peers.remove(gateway)
-        return state
+        return await watching.next(ExecutorState, lambda state: state.plan_version == version)
 
     async def terminate(self) -> int:
         self.process.send_signal(signal.SIGTERM)

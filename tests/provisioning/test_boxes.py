@@ -19,6 +19,8 @@ from tests.running import ROOT
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(bool(boxes.available()), reason=boxes.available() or "available")]
 
+#: an unpacked bundle that was made before; empty: one is made of this tree
+BUNDLE = os.environ.get("NEREUS_TEST_BUNDLE", "")
 SUITES = {"c": "bookworm", "g": "trixie", "n1": "trixie", "n2": "bookworm"}
 
 
@@ -31,15 +33,11 @@ class Cluster:
         self.inventory = site.folder / "inventory.ini"
 
     def prepare(self) -> None:
-        """Build a bundle, boot the boxes, write the inventory."""
-        dist = self.site.folder / "dist"
-        dist.mkdir()
-        archive = dist / f"nereus-{version()}.tar.gz"
-        boxes.run("git", "archive", "--format=tar.gz", "-o", str(archive), "HEAD", cwd=ROOT)
-        pythons = ["--machines", "x86_64", "--pythons", "3.11", "3.13", "--suites", "bookworm", "trixie"]
-        boxes.run(sys.executable, "-m", "appliance.bundle", str(dist), *pythons, cwd=ROOT)
-        boxes.run("tar", "-C", str(dist), "-xf", str(next(dist.glob("*-bundle-*.tar"))))
-        next(path for path in dist.glob("*-bundle-*") if path.is_dir()).rename(self.bundle)
+        """Have a bundle, boot the boxes, write the inventory."""
+        if BUNDLE:
+            boxes.run("cp", "-al", BUNDLE, str(self.bundle))
+        else:
+            self.build()
         for name, suite in SUITES.items():
             self.site.add(name, suite)
         where = {name: f"{name} ansible_host={box.address}" for name, box in self.site.boxes.items()}
@@ -48,6 +46,18 @@ class Cluster:
             "[all:vars]\nansible_user=root\nansible_python_interpreter=/usr/bin/python3\n"
             f"ansible_ssh_common_args={self.site.ssh()}\n"
         )
+
+    def build(self) -> None:
+        """A bundle of this tree, for the machines and Debians of the boxes."""
+        dist = self.site.folder / "dist"
+        dist.mkdir()
+        archive = dist / f"nereus-{version()}.tar.gz"
+        boxes.run("git", "archive", "--format=tar.gz", "-o", str(archive), "HEAD", cwd=ROOT)
+        pythons = ["--machines", "x86_64", "--pythons", "3.11", "3.13", "--suites", "bookworm", "trixie"]
+        boxes.run(sys.executable, "-m", "appliance.bundle", str(dist), *pythons, cwd=ROOT)
+        boxes.run("tar", "-C", str(dist), "-xf", str(next(dist.glob("*-bundle-*.tar"))))
+        next(path for path in dist.glob("*-bundle-*") if path.is_dir()).rename(self.bundle)
+        shutil.rmtree(dist)
 
     def play(self, playbook: str, *options: str, **variables) -> subprocess.CompletedProcess:
         """Run a playbook, which may fail."""

@@ -85,7 +85,7 @@ class Cluster:
         for name, text in files.items():
             (folder / name).write_text(text)
         target = self.site.folder / f"nereus-{version}.tar.gz"
-        boxes.run("tar", "-C", str(folder), "-czf", str(target), ".")
+        boxes.run("tar", "-C", str(folder), "-czf", str(target), *os.listdir(folder))
         shutil.rmtree(folder)
         return str(target)
 

@@ -178,7 +178,7 @@ def test_an_upgrade_that_was_cut_off_goes_on(cluster):
 
 def test_a_node_that_fails_its_gate_returns_and_stops_the_run(cluster):
     broken = cluster.release("9.2", **{"workers/node/daemon.py": "raise RuntimeError('a node that does not start')\n"})
-    refused = cluster.play("upgrade.yml", nereus_archive=broken, nereus_wait_s=20)
+    refused = cluster.play("upgrade.yml", nereus_archive=broken, nereus_wait_s=60)
     assert refused.returncode != 0 and "is in use again" in refused.stdout
     assert cluster.versions() == {"c": "9.2", "g": "9.2", "n1": "9.1", "n2": "9.1"}
     assert [node["cordoned_at"] for node in cluster.nodes().values()] == [None, None]

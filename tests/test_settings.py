@@ -117,6 +117,22 @@ def test_an_ipv6_address_is_understood():
     assert Settings.from_environ({"NEREUS_HTTP": "[::1]:9000"}).http.url == "http://[::1]:9000"
 
 
+@pytest.mark.parametrize(
+    ("http", "host", "url"),
+    [
+        ("0.0.0.0:8000", "10.0.0.7", "http://10.0.0.7:8000"),
+        ("[::]:8000", "fd00::7", "http://[fd00::7]:8000"),
+        ("0.0.0.0:8000", "", "http://127.0.0.1:8000"),
+        ("10.0.0.9:8000", "10.0.0.7", "http://10.0.0.9:8000"),
+    ],
+)
+def test_clients_of_other_boxes_get_an_address_that_they_reach(http, host, url):
+    settings = Settings.from_environ(
+        {"NEREUS_HTTP": http, "NEREUS_TLS": "off", "NEREUS_CONTROL_URL": "http://10.0.0.5:8080"}
+    )
+    assert settings.http.url_at(host) == url
+
+
 CLUSTERED = {"CONSOLE": "0.0.0.0:8080"}
 MEMBER = {"CONTROL_URL": "https://10.0.0.5:8080"}
 

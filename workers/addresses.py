@@ -22,6 +22,12 @@ class Address(msgspec.Struct, frozen=True):
         """The address as a browser on this box would write it (a wildcard host becomes loopback)."""
         return f"http{'s' * self.tls}://{self.local}"
 
+    def url_at(self, host: str) -> str:
+        """The address for other boxes, which reach this one at a host; a wildcard alone is replaced."""
+        if not host or not is_wildcard(self.host):
+            return self.url
+        return f"http{'s' * self.tls}://{bracketed(host)}:{self.port}"
+
     @property
     def loopback(self) -> bool:
         """Whether it can be reached from this box alone."""
@@ -40,6 +46,11 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host.lower() == "localhost"
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether a host stands for all addresses of this box."""
+    return host in ("0.0.0.0", "::")
 
 
 def bracketed(host: str) -> str:

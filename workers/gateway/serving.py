@@ -104,12 +104,14 @@ async def serve(settings: Settings, number: int = 1, core: bool = False) -> int:
 
 
 def _join(settings: Settings, name: str) -> JoinGateway:
-    core, core_address = settings.core, ""
-    if core is not None:
-        core_address = machine.host_and_port(
-            settings.address or machine.address_towards(settings.control_url), core.port
-        )
-    return JoinGateway(name=name, machine=machine.identity(), address=settings.http.url, core=core_address)
+    """The gateway's request to join, with the addresses that others reach it at."""
+    host, core = machine.own_host(settings), settings.core
+    return JoinGateway(
+        name=name,
+        machine=machine.identity(),
+        address=settings.http.url_at(host),
+        core=machine.host_and_port(host, core.port) if core is not None else "",
+    )
 
 
 async def _certify(identity: MemberIdentity, gateway: FrontProcess | CoreProcess) -> None:

@@ -14,10 +14,11 @@ from workers.gateway.errors import Unavailable
 from workers.gateway.front import Front
 from workers.gateway.metrics import GatewayMetrics
 from workers.gateway.remote_front import Fronts, RemoteFront
-from workers.protocol.frames import RequestShape, TensorHeader
+from workers.protocol.frames import Hello, RequestShape, TensorHeader
 from workers.protocol.fronts import FrontStats, SubmitQueries
 from workers.protocol.gateways import CoreStatus
 from workers.protocol.specs import ApplicationStats
+from workers.transport.endpoints import Endpoint
 from workers.v2.query import MOST, Terms, V2Query
 
 from .conftest import application
@@ -42,18 +43,18 @@ async def taken(fronts: Fronts, count: int) -> list[int]:
     return found
 
 
-def core(path) -> Fronts:
-    return Fronts(path, CoreStub(), CoreStatus, bytes)
+def core() -> Fronts:
+    return Fronts(CoreStub(), CoreStatus, bytes)
 
 
 async def test_every_second_of_a_front_reaches_the_core_once(tmp_path):
     path = tmp_path / "core"
-    link = CoreLink(f"unix:{path}", "front", front=None, configure=print)
+    link = CoreLink(Endpoint(f"unix:{path}"), Hello("front", "front"), front=None, configure=print)
     link.start()
     for second in seconds(1, 2):
         link.report(second)
-    fronts = core(path)
-    await fronts.start()
+    fronts = core()
+    await fronts.listen(path)
     assert await taken(fronts, 2) == [1, 2]
     for second in seconds(3, 4):
         link.report(second)
@@ -80,7 +81,7 @@ def test_terms_that_never_repeat_do_not_pile_up():
 async def test_queries_that_end_while_the_core_is_away_leave_nothing_behind(tmp_path):
     metrics = GatewayMetrics()
     front = Front(Accounts(metrics, Limits(100, 100, 1 << 20, 8)))
-    link = front.core = CoreLink(f"unix:{tmp_path / 'core'}", "front", front, configure=print)
+    link = front.core = CoreLink(Endpoint(f"unix:{tmp_path / 'core'}"), Hello("front", "front"), front, configure=print)
     link.start()
     spec = application("numbers", 60.0)
     bodies, ended = weakref.WeakSet(), []

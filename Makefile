@@ -13,7 +13,7 @@ PARALLEL := $(addprefix tests/,test_ansible.py backups gateway test_connections.
 	test_certificates.py test_descriptors.py test_docs.py test_imports.py test_log.py test_metrics_access.py \
 	test_sbom.py test_settings.py test_version.py)
 
-.PHONY: install demo run test test-long bench evaluation sbom release bundle lint clean
+.PHONY: install demo run test test-long bench cluster evaluation sbom release bundle lint clean
 
 install: $(VENV)/.installed
 
@@ -44,6 +44,10 @@ test: $(VENV)/.installed-dev
 test-long: $(VENV)/.installed-dev
 	@tests/debian-packages
 	$(BIN)/python -m pytest -m long --timeout 0
+
+# A cluster of boxes in network namespaces, until Ctrl-C; needs root. Its faults: python -m benchmarks cluster.
+cluster: $(VENV)/.installed-dev
+	$(BIN)/python -m benchmarks cluster --open
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.executor.harness import Executor, application, resident, rows, variant
 from workers.executor.leases import AWAY_S, LEASE_S, RECLAIM_S, Lease
+from workers.gateway.leases import DeviceLease
 from workers.protocol.frames import LeaseState, Refusal, ReleaseLease, Results
 
 NAMES = ("one", "two", "three")
@@ -112,6 +113,15 @@ def test_a_core_that_connects_anew_gets_its_device_back_before_others_do():
     assert not lease.held_by("other")
     lease.ask("second", "two", False, 1.6)
     assert lease.held_by("second")
+
+
+def test_a_core_that_starts_again_asks_for_its_device_at_once():
+    lease, own, other = Lease(), DeviceLease("two"), DeviceLease("one")
+    lease.ask("first", "two", False, 0.0)
+    lease.gone("first", 1.0)
+    for knows, wants in ((own, True), (other, False)):
+        knows.reported(LeaseState(0, *lease.terms("another", 1.1)), 1.1)
+        assert knows.question(leads=False, stands_by=knows.elsewhere, now=1.1).wanted is wants
 
 
 async def served(core) -> str:

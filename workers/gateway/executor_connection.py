@@ -259,7 +259,7 @@ class ExecutorConnection:
     def _leased(self, message: LeaseState) -> None:
         now = time.monotonic()
         if self.lease is None:
-            self.lease = DeviceLease()
+            self.lease = DeviceLease(self._caller.name)
         lease, was_reclaimed = self.lease, self.lease.reclaimed
         echo_s = lease.reported(message, now)
         if not lease.held:

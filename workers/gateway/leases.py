@@ -25,9 +25,13 @@ class DeviceLease:
         held: this core may dispatch there.
         reclaimed: this core is to drain the device, and to release it.
         elsewhere: another core holds it.
+
+    Args:
+        name: this core's; a lease of the same name is one from before it started again, and it may have it at once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._name = name
         self.held = self.reclaimed = self.elsewhere = False
         self._free_since = math.inf
         self._number = 0
@@ -41,9 +45,10 @@ class DeviceLease:
             Seconds since the question that it answers, if it is the answer to the latest one.
         """
         self.held, self.reclaimed = state.held, state.held and state.reclaimed
-        self.elsewhere = bool(state.holder) and not state.held
-        self._free_since = math.inf if state.holder else min(self._free_since, now)
-        if not state.holder or state.reclaimed:
+        self.elsewhere = not state.held and state.holder not in ("", self._name)
+        free = not state.held and not self.elsewhere
+        self._free_since = min(self._free_since, now) if free else math.inf
+        if free or state.reclaimed:
             self._next_at = now
         return now - self._asked_at if state.number and state.number == self._number else None
 

@@ -81,7 +81,7 @@ def _run(network: Network, cluster: Cluster, given: argparse.Namespace) -> None:
     site = Site(network, cluster, load, work, "client")
     try:
         for gateway in cluster.gateways:
-            wait_for(lambda gateway=gateway: site.health(gateway).get("ready"), f"{gateway.name} is ready", gateway)
+            wait_for(lambda gateway=gateway: site.ready(gateway), f"{gateway.name} is ready", gateway)
         if given.open:
             print(f"console: {cluster.url} in namespace nereus-control; gateways: {', '.join(urls)}; Ctrl-C ends it")
             while True:

@@ -64,6 +64,10 @@ class Site:
         except ValueError:
             return {}
 
+    def ready(self, gateway: Box) -> bool:
+        """Whether the gateway can serve every application."""
+        return self.health(gateway).get("status") == "ready"
+
     def connected(self, gateway: Box) -> set[str]:
         """The devices that the core of the gateway's queries has."""
         return {name for name, device in self.health(gateway).get("devices", {}).items() if device.get("connected")}
@@ -141,7 +145,7 @@ def core_lost(site: Site, seconds: float) -> Figures:
     found.count("at the other gateway", mine)
     back = time.monotonic()
     site.network.mend()
-    found["its front serves again after"] = _until(lambda: site.health(leading).get("ready"), back)
+    found["its front serves again after"] = _until(lambda: site.ready(leading), back)
     time.sleep(3)
     found.count("after its return", site.load.between(back + 3, time.monotonic() - 1))
     return found
@@ -193,7 +197,7 @@ def restarted(site: Site, seconds: float) -> Figures:
         box.stop()
         box.start()
         if box in site.cluster.gateways:
-            wait_for(lambda box=box: site.health(box).get("ready"), f"{box.name} is ready", box)
+            wait_for(lambda box=box: site.ready(box), f"{box.name} is ready", box)
         else:
             gateway = site.cluster.gateways[0]
             wait_for(

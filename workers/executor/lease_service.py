@@ -9,6 +9,7 @@ from collections.abc import Callable
 from workers import log
 from workers.protocol.frames import AskLease, FrameConnection, Hello, LeaseState
 
+from .leases import LEASE_S
 from .peers import Peers
 
 _log = log.get("executor.leases")
@@ -52,13 +53,10 @@ class LeaseService:
             self._lease.gone(connection, time.monotonic())
             self._changed(None)
 
-    def _ask(self, connection: FrameConnection, leads: bool, lasts_s: float | None = None) -> None:
+    def _ask(self, connection: FrameConnection, leads: bool, lasts_s: float = LEASE_S) -> None:
         lease, now, name = self._lease, time.monotonic(), connection.peer.name
         before, mark = lease.holder, lease.mark
-        if lasts_s is None:
-            lease.ask(connection, name, leads, now)
-        else:
-            lease.ask(connection, name, leads, now, lasts_s)
+        lease.ask(connection, name, leads, now, lasts_s)
         if lease.mark == mark:
             return
         if lease.holder is not before:

@@ -140,7 +140,8 @@ class ExecutorConnection:
     def look_after_lease(self, now: float) -> None:
         """Ask for the device, or to keep it, when it is time."""
         lease, connection = self.lease, self._connection
-        if lease is None or connection is None:
+        # First: whether this core leads is a question about all devices.
+        if lease is None or connection is None or not lease.due(now):
             return
         caller = self._caller
         question = lease.question(caller.leads(), caller.stands_by(), now)

@@ -35,8 +35,10 @@ class Executors:
 
     @property
     def stands_by(self) -> bool:
-        """Whether another core has devices, or may be expected to have them soon."""
-        return not self.first or any(
+        """Whether another core has devices, or may be expected to have them soon, and this one has none."""
+        if not self.first:
+            return not self.leads
+        return not self.leads and any(
             executor.lease is not None and executor.lease.elsewhere for executor in self._by_device.values()
         )
 

@@ -52,6 +52,10 @@ class DeviceLease:
             self._next_at = now
         return now - self._asked_at if state.number and state.number == self._number else None
 
+    def due(self, now: float) -> bool:
+        """Whether there is something to ask."""
+        return now >= self._next_at
+
     def question(self, leads: bool, stands_by: bool, now: float) -> AskLease | None:
         """What to ask now, if anything.
 
@@ -59,7 +63,7 @@ class DeviceLease:
             leads: this core has another device.
             stands_by: another core has devices, or is expected to have them soon.
         """
-        if now < self._next_at:
+        if not self.due(now):
             return None
         if self.held:
             wanted = not self.reclaimed

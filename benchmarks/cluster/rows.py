@@ -1,4 +1,4 @@
-"""What is done to the cluster under load, and what is measured of it."""
+"""Faults of the cluster under load, and the figures that are taken of them."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class _Filling:
         self._accurate: dict[str, float] = {}
         for standby in known:
             self._count(standby)
-        # What is best of an application here changes only with its own residents and with the memory that is left.
+        # The best choice for an application here changes only with its own residents and with the memory that is left.
         self._candidates = {name: self._candidate(name) for name in options}
 
     def _count(self, standby: _Standby) -> None:

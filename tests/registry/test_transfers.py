@@ -55,7 +55,7 @@ def test_places_of_receivers_that_went_away_are_free_again():
 def test_all_transfers_share_one_rate():
     pace = transfers.Pace(1000.0)
     assert [pace.wait(500, 10.0) for _ in range(4)] == [0.0, 0.5, 1.0, 1.5]
-    # What was not used is not made up for.
+    # Unused time is not made up for.
     assert pace.wait(500, 60.0) == 0.0
     assert transfers.Pace(0).wait(10**9, 1.0) == 0.0
 
@@ -140,7 +140,7 @@ async def test_a_fetch_whose_link_is_cut_again_and_again_goes_on_where_it_was(st
             assert (await fetching.fetch(DIGEST)).read_bytes() == CONTENT
             await fetching.close()
     assert cutter.connections >= 5
-    # Nothing was sent twice, but for heads.
+    # Bodies were sent once; heads may come again.
     assert cutter.passed < len(CONTENT) + 10_000
 
 

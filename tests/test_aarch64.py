@@ -52,7 +52,7 @@ def test_the_numbers_of_calls_on_arm_are_those_of_the_kernel(monkeypatch):
     assert len(listed) > 80
     assert listed == {name: known[name] for name in listed if name in known}, "each is there under its number"
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
-    # Files that are said to be missing there are missing.
+    # Calls that are said to be missing there are missing.
     assert not [name for name in syscalls.numbers().keys() - listed.keys() if name in known]
     assert seccomp._SYS_SECCOMP["aarch64"] == known["seccomp"]
     assert limits._CAPSET["aarch64"] == known["capset"]

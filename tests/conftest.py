@@ -82,8 +82,13 @@ def redis_server():
 
 @pytest.fixture
 def clean_redis(redis_server):
+    """An empty Redis, and a channel layer of this test's event loop: what it holds belongs to the loop that made it."""
+    from channels.layers import channel_layers
+
     redis_server.flushall()
-    return redis_server
+    channel_layers.backends.clear()
+    yield redis_server
+    channel_layers.backends.clear()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from asgiref.testing import ApplicationCommunicator
 from channels.auth import AuthMiddlewareStack
-from channels.layers import channel_layers, get_channel_layer
+from channels.layers import get_channel_layer
 from channels.routing import URLRouter
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -23,17 +23,9 @@ from tests.console.conftest import add_plan
 from workers.protocol.control import GatewayStats
 from workers.protocol.specs import ApplicationStats
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
 APPLICATION = AuthMiddlewareStack(URLRouter(urlpatterns))
-
-
-@pytest.fixture(autouse=True)
-def _layer_of_this_loop(clean_redis):
-    """A channel layer's connections belong to the event loop that made them, and each test has its own."""
-    channel_layers.backends.clear()
-    yield
-    channel_layers.backends.clear()
 
 
 def cookie(client: Client) -> list[tuple[bytes, bytes]]:

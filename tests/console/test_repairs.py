@@ -7,7 +7,6 @@ import re
 
 import pytest
 from asgiref.sync import sync_to_async
-from channels.layers import channel_layers
 from django.test import Client
 
 from console import consumers
@@ -32,10 +31,8 @@ def fresh(monkeypatch):
     monkeypatch.setattr(known, "_here", clock.Unchanged())
     monkeypatch.setattr(listing, "_shared", None)
     troubles._troubles.clear()
-    channel_layers.backends.clear()
     yield
     troubles._troubles.clear()
-    channel_layers.backends.clear()
 
 
 @pytest.fixture

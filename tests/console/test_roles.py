@@ -9,7 +9,6 @@ import msgspec
 import pytest
 from asgiref.testing import ApplicationCommunicator
 from channels.db import database_sync_to_async
-from channels.layers import channel_layers
 from django.conf import settings
 from django.contrib import admin
 from django.core.cache import cache
@@ -35,11 +34,8 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 @pytest.fixture
 def fresh():
-    """Without the requests that earlier tests made, and a channel layer of this test's event loop."""
+    """Without the requests that earlier tests made."""
     cache.clear()
-    channel_layers.backends.clear()
-    yield
-    channel_layers.backends.clear()
 
 
 def role_of(caller: str | None) -> AccessRole:

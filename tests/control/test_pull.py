@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 from asgiref.sync import sync_to_async
-from channels.layers import channel_layers, get_channel_layer
+from channels.layers import get_channel_layer
 from django.db import DatabaseError
 from django.utils import timezone
 
@@ -31,14 +31,6 @@ from workers.protocol import control, specs
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("clean_redis")]
 
 DAY_S = 86_400
-
-
-@pytest.fixture(autouse=True)
-def _layer_of_this_loop():
-    """A channel layer's connections belong to the event loop that made them, and each test has its own."""
-    channel_layers.backends.clear()
-    yield
-    channel_layers.backends.clear()
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 from asgiref.sync import sync_to_async
-from channels.layers import channel_layers
 from django.db import OperationalError, connection
 from redis import RedisError
 from rest_framework.test import APIClient
@@ -35,10 +34,8 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 @pytest.fixture(autouse=True)
 def _fresh():
-    channel_layers.backends.clear()
     troubles._troubles.clear()
     yield
-    channel_layers.backends.clear()
     troubles._troubles.clear()
 
 

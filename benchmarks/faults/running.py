@@ -79,11 +79,11 @@ class _Load:
         self._tail = Tail(clients.file)
         self._recent: deque[tuple[float, bool]] = deque()
 
-    def served(self) -> bool:
-        """Whether for a while most queries were answered."""
-        now = time.monotonic()
+    def served(self, since: float = 0.0) -> bool:
+        """Whether most queries that ended lately, and after ``since``, were answered."""
+        least = max(since, time.monotonic() - SERVED_S)
         self._recent += [(event.at, event.end == "ok") for event in self._tail.new() if isinstance(event, Ended)]
-        while self._recent and self._recent[0][0] < now - SERVED_S:
+        while self._recent and self._recent[0][0] < least:
             self._recent.popleft()
         answered = sum(ok for _, ok in self._recent)
         return answered > 10 and 2 * answered > len(self._recent)
@@ -116,7 +116,7 @@ def carry_out(row: Row, site: Site, folder: Path, seed: int = 0) -> Result:
             healed_at = observer.mark("healed")
             took = took if row.from_start else _wait_back(row, site, most_s)
             if not row.for_good:
-                wait(load.served, SERVED_MOST_S)
+                wait(lambda: load.served(healed_at), SERVED_MOST_S)
             time.sleep(AFTER_S)
             wrong = _look(row, site)
             end = observer.mark("back")

@@ -79,6 +79,25 @@ def test_a_plan_that_failed_serves_nobody(world, clean_redis, monkeypatch):
     assert Plan.objects.first().trigger_detail == "waits"
 
 
+def test_planning_goes_on_when_redis_was_emptied_while_a_plan_was_made(world, clean_redis, monkeypatch):
+    from scheduler.control import planner
+
+    for _ in range(3):
+        tasks.plan("period")
+    make = planner.make_plan
+
+    def make_meanwhile_emptied(*given):
+        clean_redis.flushall()
+        return make(*given)
+
+    monkeypatch.setattr(planner, "make_plan", make_meanwhile_emptied)
+    tasks.plan("period")
+    monkeypatch.undo()
+    assert requests.request_plan("change", "after that")
+    tasks.plan(**arguments(waiting(clean_redis)[-1]))
+    assert Plan.objects.first().trigger_detail == "after that"
+
+
 def test_requests_of_an_earlier_release_are_served(world, clean_redis):
     tasks.plan("change", "without a ticket")
     assert Plan.objects.first().trigger_detail == "without a ticket"

@@ -1,7 +1,7 @@
 """CPU of core and executor for a query over TLS, beside the same over a unix socket.
 
 A real executor process runs a model of one operator; this process is the core at its other end. Both ways are measured
-in turns within one run, in CPU time of both processes, medians over rounds.
+in turns within one run, in CPU time of both processes, medians over rounds. One batch is answered before the next.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -55,9 +56,40 @@ from workers.transport.authority import ClusterAuthority
 from workers.transport.endpoints import Endpoint, connect
 from workers.transport.identity import MemberIdentity, PeerIdentity
 
-#: by name: columns of a row of 32-bit floats
-SIZES = {"tiny": 4, "600 KB": 150_000}
 PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """Queries of one row of 32-bit floats.
+
+    Attributes:
+        columns: of the input.
+        out: columns of the output: as many, or the one that a sum leaves.
+        together: queries of a batch.
+        batches: in one round.
+    """
+
+    name: str
+    columns: int
+    out: int
+    together: int
+    batches: int
+
+    @property
+    def application(self) -> str:
+        """Its name."""
+        return f"{'sum' if self.out == 1 else 'copy'}{self.columns}"
+
+
+CASES = (
+    Case("tiny, one by one", 4, 4, 1, 2000),
+    Case("tiny, in batches of 8", 4, 4, 8, 500),
+    Case("600 KB in", 150_000, 1, 1, 200),
+    Case("600 KB in and out", 150_000, 150_000, 1, 200),
+)
+MODELS = {case.application: case for case in CASES}
+IDS = {name: number for number, name in enumerate(MODELS, 1)}
 
 
 class Peer:
@@ -101,31 +133,43 @@ class Peer:
                 return
             await asyncio.sleep(0.1)
 
-    async def queries(self, columns: int, count: int) -> None:
-        """Send queries one by one, each answered before the next."""
-        data = b"\0" * (4 * columns)
-        shape = RequestShape(1, (TensorHeader("x", "FP32", (1, columns), len(data)),))
+    async def batches(self, case: Case, count: int) -> None:
+        """Send batches one by one, each answered before the next."""
+        data = b"\0" * (4 * case.columns)
+        shape = RequestShape(1, (TensorHeader("x", "FP32", (1, case.columns), len(data)),))
+        body = [data] * case.together
         for number in range(1, count + 1):
             answered = asyncio.get_running_loop().create_future()
             self._waiting[Results] = answered
-            self.connection.send(RunBatch(number, f"copy{columns}", columns, 1, (shape,), ((number, 0, 30.0),)), [data])
+            queries = tuple((number * case.together + place, 0, 30.0) for place in range(case.together))
+            batch = RunBatch(number, case.application, IDS[case.application], case.together, (shape,), queries)
+            self.connection.send(batch, body)
             await answered
 
 
-def _model(folder: Path, columns: int) -> tuple[Resident, ApplicationSpec, Path]:
-    tensors = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", columns]) for name in ("x", "y")]
-    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "g", tensors[:1], tensors[1:])
-    path = folder / f"copy{columns}.onnx"
+def _model(folder: Path, case: Case) -> tuple[Resident, ApplicationSpec, Path]:
+    columns, name = (case.columns, case.out), case.application
+    tensors = [
+        helper.make_tensor_value_info(tensor, TensorProto.FLOAT, ["n", size])
+        for tensor, size in zip("xy", columns, strict=True)
+    ]
+    copies = case.out == case.columns
+    node = helper.make_node("Neg", ["x"], ["y"]) if copies else helper.make_node("ReduceSum", ["x", "axis"], ["y"])
+    axis = [] if copies else [helper.make_tensor("axis", TensorProto.INT64, [1], [1])]
+    graph = helper.make_graph([node], "g", tensors[:1], tensors[1:], axis)
+    path = folder / f"{name}.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), str(path))
-    data, name = path.read_bytes(), f"copy{columns}"
-    spec = VariantSpec(columns, name, name, hashlib.sha256(data).hexdigest(), len(data), 90.0, 100.0)
-    signature = Signature(*((TensorSpec(tensor, "FP32", (-1, columns)),) for tensor in ("x", "y")))
-    point = ProfilePoint(1, 0.001, 0.001, 0.001, 20)
-    return Resident(spec, 1, 10.0, 0.5, (point,)), ApplicationSpec(name, 30.0, signature), path
+    data = path.read_bytes()
+    spec = VariantSpec(IDS[name], name, name, hashlib.sha256(data).hexdigest(), len(data), 90.0, 100.0)
+    signature = Signature(
+        *((TensorSpec(tensor, "FP32", (-1, size)),) for tensor, size in zip("xy", columns, strict=True))
+    )
+    points = tuple(ProfilePoint(batch, 0.001, 0.001, 0.001, 20) for batch in (1, 8))
+    return Resident(spec, 8, 10.0, 0.5, points), ApplicationSpec(name, 30.0, signature), path
 
 
 async def _measure(folder: Path, rounds: int) -> list[str]:
-    models = [_model(folder, columns) for columns in SIZES.values()]
+    models = [_model(folder, case) for case in MODELS.values()]
     address = f"127.0.0.1:{free_ports(1)[0]}"
     local = Endpoint(f"unix:{folder}/device.sock")
     cores = sorted(os.sched_getaffinity(0))
@@ -157,21 +201,21 @@ async def _measure(folder: Path, rounds: int) -> list[str]:
                 while len((await core.next(ExecutorState)).warm) < len(models):
                     pass
                 await core.lease()
-                for size, columns in SIZES.items():
-                    count = 2000 if columns < 1000 else 200
-                    await core.queries(columns, count // 10)
+                for case in CASES:
+                    await core.batches(case, case.batches // 10)
                     before = _cpu_s(executor)
-                    await core.queries(columns, count)
-                    found.setdefault((size, way), []).append((_cpu_s(executor) - before) / count)
+                    await core.batches(case, case.batches)
+                    took = _cpu_s(executor) - before
+                    found.setdefault((case.name, way), []).append(took / case.batches / case.together)
                 core.connection.close()
                 await asyncio.sleep(1.2)
     finally:
         process.terminate()
         process.wait()
     lines = []
-    for size in SIZES:
-        unix, encrypted = (statistics.median(found[size, way]) * 1e6 for way in ("unix", "TLS"))
-        lines.append(f"| {size} | {unix:.0f} us | {encrypted:.0f} us | {encrypted - unix:+.0f} us |")
+    for case in CASES:
+        unix, encrypted = (statistics.median(found[case.name, way]) * 1e6 for way in ("unix", "TLS"))
+        lines.append(f"| {case.name} | {unix:.0f} us | {encrypted:.0f} us | {encrypted - unix:+.0f} us |")
     return lines
 
 
@@ -181,7 +225,7 @@ def _cpu_s(executor: psutil.Process) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a table: size of input and output, CPU over a unix socket and over TLS."""
+    """Print a table: queries, CPU of each over a unix socket and over TLS."""
     parser = argparse.ArgumentParser(prog="benchmarks transport", description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args(arguments).rounds

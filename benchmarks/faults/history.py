@@ -31,7 +31,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
         answer_id: as echoed.
         right: the output is that of the variant for the query's input.
         note: an error in words.
-        rows: of its batch, where that is known.
+        rows: of its batch; ``inside_ms``: of its wait and its run; both where they are known.
     """
 
     id: str
@@ -45,6 +45,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
     right: bool = True
     note: str = ""
     rows: int = 0
+    inside_ms: float = 0.0
 
 
 class Planned(msgspec.Struct, frozen=True, tag="planned"):

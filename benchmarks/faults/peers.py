@@ -30,6 +30,7 @@ class Reply(NamedTuple):
     output: bytes = b""
     note: str = ""
     rows: int = 0
+    inside_ms: float = 0.0
 
 
 class HttpConnection(asyncio.Protocol):
@@ -99,7 +100,8 @@ class HttpConnection(asyncio.Protocol):
         told = header["parameters"]
         output = self._body[self._header_size :]
         answer = header["id"], told["variant"], told["device"], told["accuracy"], output
-        self._end(Reply("ok", status, *answer, rows=told["batch_size"]))
+        inside_ms = told["queue_ms"] + told["model_ms"]
+        self._end(Reply("ok", status, *answer, rows=told["batch_size"], inside_ms=inside_ms))
 
     def _end(self, reply: Reply) -> None:
         waiting, self._waiting = self._waiting, None

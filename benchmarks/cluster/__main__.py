@@ -25,11 +25,14 @@ from .boxes import HTTP_PORT, Cluster, Kind, wait_for
 from .load import Load, Work, stream
 from .network import Network, Place, allowed
 from .rows import ROWS, Site
+from .shares import Share
 from .watch import Watch, ready
 
 #: Shares of a core. Together they leave the machine room for all else, so that devices are as quick as profiled.
 KINDS = (Kind("Rack CPU 3000", 0.3), Kind("Desk CPU 500", 0.2), Kind("Edge CPU 10", 0.12))
 SLO_MS = 500.0
+#: of the router, the load and this process
+NETWORK_WEIGHT = 8
 #: seconds of load before a row, and after it
 BEFORE_S, AFTER_S = 8.0, 3.0
 #: of rows that last longer with ``--long``
@@ -60,7 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("namespaces and TUN devices need root and /dev/net/tun", file=sys.stderr)
         return 1
     folder, boxes = Path(tempfile.mkdtemp(prefix="nereus-cluster-")), places(given.nodes)
-    failed = 0
+    failed, share = 0, Share("nereus-network", NETWORK_WEIGHT)
+    share.enter()
     with Network("nereus", boxes) as network:
         network.enter(boxes[-1].name)
         cluster = Cluster(network, folder, boxes[0])
@@ -73,6 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             pass
         finally:
             cluster.stop()
+    share.leave()
+    share.remove()
     shutil.rmtree(folder, ignore_errors=True)
     return min(1, failed)
 

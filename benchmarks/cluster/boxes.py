@@ -33,6 +33,8 @@ PATIENCE_S, PROFILED_S = 300.0, 900.0
 CONSOLE_PORT, HTTP_PORT, NODE_PORT = 8080, 8000, 8090
 #: seconds between two plans
 PERIOD_S = 10.0
+#: how many processes each counts as where the machine is busy: the control plane steps back by itself (nice)
+CONTROL_WEIGHT, GATEWAY_WEIGHT, NODE_WEIGHT = 12, 6, 2
 
 
 @dataclass(frozen=True)
@@ -48,15 +50,18 @@ class Box:
 
     Args:
         given: settings, beside those of the line that it joins by.
+        weight: see :class:`.Share`.
         kind: None: it is as this machine is.
     """
 
-    def __init__(self, network: Network, place: Place, home: Path, kind: Kind | None = None, **given: str) -> None:
+    def __init__(
+        self, network: Network, place: Place, home: Path, weight: int, kind: Kind | None = None, **given: str
+    ) -> None:
         self.name, self.address, self.home = place.name, place.address, home
         self._network = network
         home.mkdir(parents=True)
         self._cpu_model = home / "cpuinfo" if kind else None
-        self._share = Share(f"nereus-{place.name}", kind.cores) if kind else None
+        self._share = Share(f"nereus-{place.name}", weight, kind.cores if kind else None)
         if kind:
             said = Path("/proc/cpuinfo").read_text()
             self._cpu_model.write_text(re.sub(r"(?m)^(model name\s*:).*$", rf"\1 {kind.cpu_model}", said))
@@ -77,16 +82,14 @@ class Box:
         self._roles = roles or self._roles
         command = [sys.executable, "manage.py", "up", "--only", ",".join(self._roles)]
         command = self._network.command(self.name, command, self._cpu_model)
-        if self._share is not None:
-            self._share.lift()
-            command = self._share.command(command)
+        self._share.lift()
         with (self.home / "out.log").open("ab") as log:
-            self._process = subprocess.Popen(command, cwd=ROOT, env=self.environ, stdout=log, stderr=log)
+            whole = self._share.command(command)
+            self._process = subprocess.Popen(whole, cwd=ROOT, env=self.environ, stdout=log, stderr=log)
 
     def settle(self) -> None:
         """Be as slow as its kind, now that it has started."""
-        if self._share is not None:
-            self._share.limit()
+        self._share.limit()
 
     def stop(self) -> None:
         """Stop in order."""
@@ -97,13 +100,11 @@ class Box:
 
     def close(self) -> None:
         """Stop, and leave nothing."""
-        if self._share is not None:
-            self._share.lift()
+        self._share.lift()
         try:
             self.stop()
         finally:
-            if self._share is not None:
-                self._share.remove()
+            self._share.remove()
 
     def run(self, *command: str) -> str:
         """Run a command in the box; its output.
@@ -138,7 +139,7 @@ class Cluster:
         self._network, self._folder, self._say = network, folder, say
         address = f"{control.address}:{CONSOLE_PORT}"
         settings = {"NEREUS_CONSOLE": address, "NEREUS_PLAN_PERIOD_S": f"{PERIOD_S:g}"}
-        self.control = Box(network, control, folder / control.name, **settings)
+        self.control = Box(network, control, folder / control.name, CONTROL_WEIGHT, **settings)
         self.gateways: list[Box] = []
         self.nodes: list[Box] = []
 
@@ -159,6 +160,7 @@ class Cluster:
             self._network,
             place,
             self._folder / place.name,
+            GATEWAY_WEIGHT,
             NEREUS_HTTP=f"{place.address}:{HTTP_PORT}",
             NEREUS_GRPC=f"{place.address}:{HTTP_PORT + 1}",
             NEREUS_TLS="off",
@@ -173,6 +175,7 @@ class Cluster:
             self._network,
             place,
             self._folder / place.name,
+            NODE_WEIGHT,
             kind,
             NEREUS_CPU_DEVICES=str(core),
             NEREUS_NODE_HTTP=f"{place.address}:{NODE_PORT}",

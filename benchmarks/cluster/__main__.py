@@ -137,7 +137,7 @@ def _row(site: Site, name: str, given: argparse.Namespace, folder: Path) -> bool
     booked = watch.double_booked()
     figures.values["devices of two cores at once"] = ", ".join(sorted(booked)) or "none"
     violations = check(events, *figures.cut, gateways=[gateway.name for gateway in site.cluster.gateways])
-    figures.values["load"] = f"{sum(wished.values()):.0f} queries/s, load average {os.getloadavg()[0]:.0f}"
+    figures.values["sent"] = f"{sum(wished.values()):.0f} queries/s, load average {os.getloadavg()[0]:.0f}"
     figures.values["violations of the checker"] = str(len(violations))
     for figure, value in figures.values.items():
         print(f"| {name} | {figure} | {value} |", flush=True)

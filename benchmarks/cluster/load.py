@@ -66,8 +66,8 @@ def stream(application: DemoApplication, rate: float) -> Stream:
     for variant in application.variants:
         session = onnxruntime.InferenceSession(str(variant.path), providers=["CPUExecutionProvider"])
         outputs[variant.name] = [session.run(None, {spec["name"]: row})[0].tobytes() for row in rows]
-    shape = list(rows[0].shape)
-    return Stream(application.name, rate, spec["name"], shape, [row.tobytes() for row in rows], outputs)
+    columns = list(rows[0].shape[1:])
+    return Stream(application.name, rate, spec["name"], columns, [row.tobytes() for row in rows], outputs)
 
 
 class Asked(NamedTuple):

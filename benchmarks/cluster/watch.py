@@ -76,7 +76,7 @@ class Watch:
         names = list(self.seen)
         for place, one in enumerate(names):
             for other in names[place + 1 :]:
-                found |= _both(self.seen[one], self.seen[other])
+                found |= contradictions(self.seen[one], self.seen[other])
         return found
 
     def _run(self, sample: Callable[[], None], every_s: float) -> None:
@@ -133,7 +133,7 @@ def _connected(said: dict) -> set[str]:
     return {name for name, device in said.get("devices", {}).items() if device.get("connected")}
 
 
-def _both(one: list[Seen], other: list[Seen]) -> set[str]:
+def contradictions(one: list[Seen], other: list[Seen]) -> set[str]:
     """Devices that two cores had in samples taken together, and still had in the next ones."""
     together = [a.devices & b.devices for a in one for b in other if abs(a.at - b.at) < TOGETHER_S and a.core != b.core]
     return {device for first, second in itertools.pairwise(together) for device in first & second}

@@ -124,6 +124,31 @@ def test_a_core_that_starts_again_asks_for_its_device_at_once():
         assert knows.question(leads=False, stands_by=knows.elsewhere, now=1.1).wanted is wants
 
 
+def test_a_core_that_stands_by_knows_devices_that_another_one_gave_up():
+    lease, knows = Lease(), DeviceLease("two")
+    told = []
+    for change in (
+        lambda: None,
+        lambda: lease.ask("first", "one", False, 0.0),
+        lambda: lease.release("first"),
+        lambda: None,
+        lambda: lease.ask("first", "one", False, 0.1),
+    ):
+        change()
+        knows.reported(LeaseState(0, *lease.terms("second", 0.1)), 0.1)
+        told.append((knows.elsewhere, knows.given_up))
+    assert told == [(False, False), (True, False), (False, True), (False, True), (True, False)]
+    # One that has just started leaves free devices to better cores; one that gave its device back itself, too.
+    lease.release("first")
+    lease.ask("second", "two", True, 0.2)
+    knows.reported(LeaseState(0, *lease.terms("second", 0.2)), 0.2)
+    assert knows.held and not knows.given_up
+    knows.release(0.3)
+    lease.release("second")
+    knows.reported(LeaseState(0, *lease.terms("second", 0.3)), 0.3)
+    assert not knows.given_up
+
+
 def test_a_core_that_gave_a_device_back_lets_the_other_one_ask_first():
     lease, worse, better = Lease(), DeviceLease("two"), DeviceLease("one")
     lease.ranks = {"one": 1, "two": 2}

@@ -27,6 +27,7 @@ class DeviceLease:
         held: this core may dispatch there.
         reclaimed: this core is to drain the device, and to release it.
         elsewhere: another core holds it.
+        given_up: another core held it, and nobody does now.
 
     Args:
         name: this core's; a lease of the same name is one from before it started again, and it may have it at once.
@@ -34,7 +35,7 @@ class DeviceLease:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self.held = self.reclaimed = self.elsewhere = False
+        self.held = self.reclaimed = self.elsewhere = self.given_up = False
         self._free_since = math.inf
         self._number = 0
         self._epoch = self._released = -1
@@ -52,8 +53,10 @@ class DeviceLease:
         self.held = state.held and state.epoch != self._released
         self.reclaimed = self.held and state.reclaimed
         self._epoch = state.epoch
+        before = self.elsewhere or self.given_up
         self.elsewhere = not self.held and state.holder not in ("", self._name)
         free = not self.held and not self.elsewhere
+        self.given_up = free and before
         self._free_since = min(self._free_since, now) if free else math.inf
         if free or state.reclaimed:
             self._next_at = now

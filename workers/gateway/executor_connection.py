@@ -152,7 +152,7 @@ class ExecutorConnection:
         """Give the device back, on which nothing is in flight."""
         if self.lease is not None and self.lease.held:
             self._connection.send(ReleaseLease())
-            self.lease.held = self.lease.reclaimed = False
+            self.lease.release(time.monotonic())
             self._unlease("it was released")
 
     def drop(self, reason: str) -> None:

@@ -36,11 +36,13 @@ class Executors:
     @property
     def stands_by(self) -> bool:
         """Whether another core has devices, or may be expected to have them soon, and this one has none."""
-        if not self.first:
-            return not self.leads
-        return not self.leads and any(
-            executor.lease is not None and executor.lease.elsewhere for executor in self._by_device.values()
-        )
+        if self.leads:
+            return False
+        leases = [executor.lease for executor in self._by_device.values() if executor.lease is not None]
+        if any(lease.elsewhere for lease in leases):
+            return True
+        # A core that is stopped gives all devices back at once: queries must not wait for one that is to be preferred.
+        return not self.first and not any(lease.given_up for lease in leases)
 
     def look_after_leases(self, now: float, in_flight: Mapping[str, int]) -> None:
         """Ask for devices and to keep them; release those that another core gets and that are drained."""

@@ -106,7 +106,8 @@ class Rollout:
         needed = self._adoption.devices() | {device for device, count in self.core.outstanding.items() if count}
         for device in needed - wanted.keys():
             executor = self.executors.get(device)
-            if executor is not None:
+            # One that another core has, or nobody, stays with none: no core's newest plan may name it.
+            if executor is not None and executor.state is not None:
                 wanted[device] = executor.endpoint
         self.executors.keep(wanted)
 

@@ -25,7 +25,7 @@ SUITES = {"c": "bookworm", "g": "trixie", "n1": "trixie", "n2": "bookworm"}
 
 
 class Cluster:
-    """Boxes of a control plane, a gateway and two nodes, and what is installed on them."""
+    """Boxes of a control plane, two gateways and two nodes, and what is installed on them."""
 
     def __init__(self, site: boxes.Site):
         self.site = site
@@ -40,9 +40,13 @@ class Cluster:
             self.build()
         for name, suite in SUITES.items():
             self.site.add(name, suite)
+        self.write_inventory()
+
+    def write_inventory(self) -> None:
+        """Two boxes have gateways, and two have nodes; one has both."""
         where = {name: f"{name} ansible_host={box.address}" for name, box in self.site.boxes.items()}
         self.inventory.write_text(
-            f"[control]\n{where['c']}\n[gateways]\n{where['g']}\n[nodes]\n{where['n1']}\n{where['n2']}\n"
+            f"[control]\n{where['c']}\n[gateways]\n{where['g']}\n{where['n1']}\n[nodes]\nn1\n{where['n2']}\n"
             "[all:vars]\nansible_user=root\nansible_python_interpreter=/usr/bin/python3\n"
             f"ansible_ssh_common_args={self.site.ssh()}\n"
         )

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from tests.executor.harness import WIDE, Executor, application, resident, variant
-from tests.gateway.conftest import AUTH, ROWS, GatewayProcess, config, free_ports, wait_for
+from tests.gateway.conftest import AUTH, KEY, ROWS, GatewayProcess, config, free_ports, wait_for
+from tests.load import Load
 from tests.transport.worlds import NOW, member
 from workers.protocol.frames import Cluster
 from workers.protocol.specs import DevicePlan, PeerSpec, PlanSpec, Route
@@ -59,7 +60,8 @@ class Boxes:
         )
         self.executor.node.connection.send(Cluster(self.node.pem, cores))
 
-    def gateway(self, name: str) -> GatewayProcess:
+    def gateway(self, name: str, before: GatewayProcess | None = None) -> GatewayProcess:
+        """``before``: an ended one, whose ports it gets."""
         plan = PlanSpec(
             1,
             (DevicePlan("box/cpu0", "", (self.resident,), node="far", address=self.address("far")),),
@@ -71,7 +73,8 @@ class Boxes:
             PeerSpec("node", "far", self.node.key_hash, machine=ELSEWHERE),
         )
         made = msgspec.structs.replace(config(plan, [APP]), peers=peers)
-        return self.make(made, home=self.folder / name, NEREUS_NODE_NAME=name, NEREUS_CORE=self.address(name))
+        named = {"NEREUS_NODE_NAME": name, "NEREUS_CORE": self.address(name)}
+        return self.make(made, home=self.folder / name, beside=before, **named)
 
     @property
     def resident(self):
@@ -120,6 +123,19 @@ async def test_queries_reach_a_device_and_a_core_on_other_boxes(boxes):
     assert [await asked(first), await asked(second)] == [200, 200]
     assert second.stop() == 0
     await until(lambda: asyncio.run(asked(first)) == 200, "the first core leads again")
+
+
+async def test_no_query_fails_while_gateways_are_restarted_one_by_one(boxes):
+    """Of clients that use the other address when a connection is refused."""
+    running = {name: boxes.gateway(name) for name in ("one", "two")}
+    for gateway in running.values():
+        await until(gateway.ready, "both gateways serve")
+    with Load(running["one"].url, KEY, "app", 40, others=[running["two"].url]) as load:
+        for name in ("one", "two", "one"):
+            assert await asyncio.to_thread(running[name].stop) == 0
+            running[name] = boxes.gateway(name, running[name])
+            await until(running[name].ready, "both gateways serve again")
+    assert load.report.errors == [] and load.report.ok == load.report.sent
 
 
 async def test_a_gateway_that_is_not_listed_is_refused_and_one_that_is_revoked_is_cut(boxes):

@@ -1,8 +1,8 @@
 """Which core a front gives its queries to: its own gateway's, or, while that stands by, another gateway's.
 
 Of the cores that lead, the one of the best rank that can be reached. A cluster has one that leads, but for moments in
-which it is divided (docs/decisions/0040-one-core-decides-for-all-boxes.md), or in which the next one takes over: queries
-wait meanwhile, and after :data:`WAIT_S` the core before refuses them.
+which it is divided (docs/decisions/0040-one-core-decides-for-all-boxes.md), or in which the next one takes over:
+queries wait meanwhile, and after :data:`WAIT_S` the core before refuses them.
 """
 
 from __future__ import annotations
@@ -99,9 +99,7 @@ class WaitingForCore:
 
     def take_late(self, now: float) -> list[InFlightQuery]:
         """Remove and return the queries for which it is too late now."""
-        late = [
-            one for one in self._flights.values() if now >= (one.expires if one.spec.late == "serve" else one.due)
-        ]
+        late = [one for one in self._flights.values() if now >= (one.expires if one.spec.late == "serve" else one.due)]
         for flight in late:
             del self._flights[flight.id]
         return late

@@ -248,6 +248,8 @@ class Node(Member):
 
     #: since when plans leave its devices out, by an operator's order; None: they do not
     cordoned_at = models.DateTimeField(null=True, blank=True)
+    #: when that order ends by itself; None: only an operator ends it
+    cordoned_until = models.DateTimeField(null=True, blank=True)
 
     objects = AuditedQuerySet.as_manager()
 

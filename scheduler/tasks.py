@@ -81,6 +81,7 @@ def _tend() -> None:
     for step in (
         upkeep.write_off_silent_devices,
         upkeep.lapse_ended_certificates,
+        upkeep.end_cordons,
         finish_drains,
         requeue_silent,
         dispatch,

@@ -10,6 +10,9 @@ from rest_framework import serializers
 from registry import models, reach
 from registry.api.serializers import ExpiryField, StrictMixin, one_of
 
+#: seconds that a cordon may last that ends by itself: a week
+MAX_CORDON_S = 7 * 86400
+
 
 class DeviceSerializer(serializers.ModelSerializer):
     """A device."""
@@ -80,6 +83,20 @@ class MemberMixin(serializers.Serializer):
         return ClaimSerializer(member).data if member.claimed else None
 
 
+class CordonSerializer(StrictMixin, serializers.Serializer):
+    """How a node is cordoned."""
+
+    seconds = serializers.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=MAX_CORDON_S,
+        help_text="It is uncordoned by itself after that, at the latest; without it, an operator does so.",
+    )
+    force = serializers.BooleanField(
+        required=False, help_text="Also where it alone has usable devices for an application, whose queries fail then."
+    )
+
+
 class NodeSerializer(MemberMixin, serializers.ModelSerializer):
     """A node. Its credential is nobody's to see."""
 
@@ -97,6 +114,7 @@ class NodeSerializer(MemberMixin, serializers.ModelSerializer):
             "state",
             "connected",
             "cordoned_at",
+            "cordoned_until",
             "drained",
             "last_seen",
             "behind_since",

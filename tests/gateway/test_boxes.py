@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from tests.executor.harness import WIDE, Executor, application, resident, variant
-from tests.gateway.conftest import AUTH, ROWS, GatewayProcess, config, free_ports, wait_for
+from tests.gateway.conftest import AUTH, KEY, ROWS, GatewayProcess, config, free_ports, wait_for
+from tests.load import Load
 from tests.transport.worlds import NOW, member
 from workers.protocol.control import GatewayConfig
 from workers.protocol.frames import Cluster
@@ -60,9 +61,10 @@ class Boxes:
         )
         self.executor.node.connection.send(Cluster(self.node.pem, cores))
 
-    def gateway(self, name: str, **settings: str) -> GatewayProcess:
+    def gateway(self, name: str, before: GatewayProcess | None = None, **settings: str) -> GatewayProcess:
+        """``before``: an ended one, whose ports it gets."""
         own = {"NEREUS_NODE_NAME": name, "NEREUS_CORE": self.address(name), **settings}
-        return self.make(self.config(1, "box/cpu0", "far"), home=self.folder / name, **own)
+        return self.make(self.config(1, "box/cpu0", "far"), home=self.folder / name, beside=before, **own)
 
     def config(self, version: int, device: str, address: str) -> GatewayConfig:
         """A plan with one device of the node."""
@@ -125,6 +127,19 @@ async def test_queries_reach_a_device_and_a_core_on_other_boxes(boxes):
     assert [await asked(first), await asked(second)] == [200, 200]
     assert second.stop() == 0
     await until(lambda: asyncio.run(asked(first)) == 200, "the first core leads again")
+
+
+async def test_no_query_fails_while_gateways_are_restarted_one_by_one(boxes):
+    """Of clients that use the other address when a connection is refused."""
+    running = {name: boxes.gateway(name) for name in ("one", "two")}
+    for gateway in running.values():
+        await until(gateway.ready, "both gateways serve")
+    with Load(running["one"].url, KEY, "app", 40, others=[running["two"].url]) as load:
+        for name in ("one", "two", "one"):
+            assert await asyncio.to_thread(running[name].stop) == 0
+            running[name] = boxes.gateway(name, running[name])
+            await until(running[name].ready, "both gateways serve again")
+    assert load.report.errors == [] and load.report.ok == load.report.sent
 
 
 async def test_a_gateway_that_is_not_listed_is_refused_and_one_that_is_revoked_is_cut(boxes):

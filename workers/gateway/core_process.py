@@ -103,8 +103,9 @@ class CoreProcess:
         if self._ticker is not None:
             self._ticker.cancel()
         self._second()
-        await self._core.close()
+        # Fronts first: their queries wait for the next core; without devices this one would refuse them.
         await self._fronts.close()
+        await self._core.close()
         logger.info("core_stopped", cut_off=left)
         return left
 

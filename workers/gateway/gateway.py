@@ -153,10 +153,10 @@ class FrontProcess:
             self._shared.write(self._front.keys.asked)
         await asyncio.gather(*self._linking, return_exceptions=True)
         await self._cores.close()
-        # Its devices first, so that fronts of other boxes have another core before they lose this one.
-        await (self._link.close() if self._link is not None else self._local.close())
+        # Fronts of other boxes first: their queries wait for the next core; without devices this one would refuse them.
         if self._fronts is not None:
             await self._fronts.close()
+        await (self._link.close() if self._link is not None else self._local.close())
         logger.info("gateway_stopped", cut_off=left)
         return left
 

@@ -111,6 +111,8 @@ class ExecutorConnection:
         """when a query was sent without any message since; None: nothing is owed"""
         self.lease: DeviceLease | None = None
         """None: not connected, or an executor of older code, which every core has"""
+        self.unreached_since: float | None = time.monotonic()
+        """when the executor was lost, or this core was told of it; None: it answers, whichever core has the device"""
         self._reported: ExecutorState | None = None
         self._caller = caller
         self._listener = listener
@@ -201,6 +203,8 @@ class ExecutorConnection:
             await self._closed.wait()
         reported = self._reported is not None
         self._connection = self.lease = self._reported = None
+        if self.unreached_since is None:
+            self.unreached_since = time.monotonic()
         if self.state is not None:
             self.state = None
             self._listener.executor_lost(self.device, self._reason)
@@ -253,6 +257,7 @@ class ExecutorConnection:
                 self.drop(f"{self.endpoint.address} belongs to device {message.device!r}")
                 return
             self._reported = message
+            self.unreached_since = None
             self._use_state()
         elif isinstance(message, LeaseState):
             self._leased(message)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 
 from workers.protocol.endings import Ending
 from workers.protocol.frames import Buffer, ExecutorState, Frame, RunBatch, WarmVariant, Withdraw
+from workers.protocol.specs import Reach
 from workers.transport.endpoints import Endpoint
 
 from .executor_connection import Caller, ExecutorConnection, Listener
@@ -78,6 +79,14 @@ class Executors:
     def states(self) -> dict[str, ExecutorState | None]:
         """By device; None: not reachable."""
         return {device: executor.state for device, executor in self._by_device.items()}
+
+    def reach(self, now: float) -> Reach:
+        """The devices that answer, whichever core has them, and those that do not."""
+        since = {device: executor.unreached_since for device, executor in self._by_device.items()}
+        return Reach(
+            reached=tuple(device for device, lost in since.items() if lost is None),
+            unreached={device: max(0.0, now - lost) for device, lost in since.items() if lost is not None},
+        )
 
     def warm(self, application: str, draining: bool = False) -> list[tuple[str, WarmVariant]]:
         """Return (device, variant) for the application's warm variants.

@@ -13,6 +13,7 @@ from .executors import Executors
 from .in_flight import InFlightQuery
 from .metrics import GatewayMetrics
 from .rtt import RttEstimator
+from .transfer import TransferEstimator
 
 #: the lowest budget that is sent, in seconds
 _LONG_PAST_S = -3600.0
@@ -36,6 +37,8 @@ class InFlightTable:
         #: by device and query id: withdrawn queries, and until when they may still run there
         self._withdrawn: dict[str, dict[int, tuple[InFlightQuery, float]]] = {}
         self._rtts: dict[str, RttEstimator] = {}
+        #: of devices on other boxes
+        self.transfers: dict[str, TransferEstimator] = {}
         self._numbers = itertools.count(1)
 
     @property
@@ -58,6 +61,9 @@ class InFlightTable:
         device: str = batch.device_name  # type: ignore[assignment]
         name, option = batch.application_name, batch.option
         latest = now + self.rtt(device).seconds
+        if device in self.transfers:
+            nbytes = sum([flight.query.terms.nbytes for flight in batch.queries])
+            latest += nbytes * self.transfers[device].byte_s
         flights: list[InFlightQuery] = batch.queries  # type: ignore[assignment]
         variant: int = option.variant  # type: ignore[assignment]
         pieces = [flights]
@@ -169,6 +175,7 @@ class InFlightTable:
         """Remove and return all queries of a lost device."""
         flights = list(self._by_device.pop(device, {}).values())
         self._rtts.pop(device, None)
+        self.transfers.pop(device, None)
         for flight in flights:
             flight.device = None
         return flights

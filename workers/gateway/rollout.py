@@ -94,6 +94,9 @@ class Rollout:
         """Apply time limits of queries and adoption; called several times a second."""
         self.core.sweep(now)
         self.executors.look_after_leases(now, self.core.outstanding)
+        if self.core.transfers_changed:
+            self.core.transfers_changed = False
+            self._set_options(now)
         if now >= self._adoption.due():
             self._step(now)
 
@@ -161,7 +164,9 @@ class Rollout:
     def _set_options(self, now: float) -> None:
         """Set each device's options; draining ones keep what only they have warm."""
         states = {device: state for device, state in self.executors.states().items() if state is not None}
-        option_sets = {device: self._options.of(device, state.warm) for device, state in states.items()}
+        option_sets = {
+            device: self._options.of(device, state.warm, self.core.byte_s(device)) for device, state in states.items()
+        }
         elsewhere = {
             one.application for device, some in option_sets.items() if not states[device].draining for one in some
         }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 import struct
 import time
 from collections.abc import Callable, Sequence
@@ -30,7 +29,7 @@ from workers.protocol.frames import (
     Results,
     RunBatch,
 )
-from workers.transport.endpoints import Endpoint, connect
+from workers.transport.endpoints import Endpoint, TlsClient, connect
 
 from .leases import DeviceLease
 
@@ -88,13 +87,13 @@ class Caller:
 
     Attributes:
         name: the gateway's, for executors.
-        context: its context for TLS; raises :class:`CertificateError` where it has no certificate yet.
+        client: for devices on other boxes.
         leads: whether its core has a device.
         stands_by: whether another core has devices, or is expected to have them soon.
     """
 
     name: str
-    context: Callable[[], ssl.SSLContext] | None
+    client: TlsClient | None
     leads: Callable[[], bool]
     stands_by: Callable[[], bool]
 
@@ -182,7 +181,7 @@ class ExecutorConnection:
             try:
                 # Not wait_for(), which may lose a cancellation.
                 async with asyncio.timeout(HELLO_S):
-                    await connect(self.endpoint, self._make, self._caller.context)
+                    await connect(self.endpoint, self._make, self._caller.client)
                 if await self._converse():
                     pause, failures = BACKOFF_S[0], 0
             except (OSError, ValueError, TimeoutError, CertificateError) as error:

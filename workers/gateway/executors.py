@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from workers.protocol.endings import Ending
 from workers.protocol.frames import Buffer, ExecutorState, Frame, RunBatch, WarmVariant, Withdraw
 from workers.protocol.specs import Reach
-from workers.transport.endpoints import Endpoint
+from workers.transport.endpoints import Endpoint, TlsClient
 
 from .executor_connection import Caller, ExecutorConnection, Listener
 
@@ -21,9 +20,9 @@ class Executors:
         first: no other core is to be preferred to this one.
     """
 
-    def __init__(self, gateway: str, listener: Listener, context: Callable[[], ssl.SSLContext] | None = None):
+    def __init__(self, gateway: str, listener: Listener, client: TlsClient | None = None):
         self.first = True
-        self._caller = Caller(gateway, context, lambda: self.leads, lambda: self.stands_by)
+        self._caller = Caller(gateway, client, lambda: self.leads, lambda: self.stands_by)
         self._listener = listener
         self._by_device: dict[str, ExecutorConnection] = {}
         self._closing: set[asyncio.Task] = set()

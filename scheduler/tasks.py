@@ -75,6 +75,7 @@ def _tend() -> None:
     from registry.services import finish_drains
     from scheduler import retention
     from scheduler.control import upkeep
+    from scheduler.members import reaching
     from scheduler.profiling.dispatch import dispatch, requeue_silent
     from scheduler.repairs import listing
 
@@ -85,6 +86,7 @@ def _tend() -> None:
         finish_drains,
         requeue_silent,
         dispatch,
+        reaching.judge,
         upkeep.replan_if_devices_changed,
         storage.sweep,
         retention.enforce,

@@ -48,6 +48,8 @@ def _node(node: Node, names: dict[int, str], gateways: list[Gateway]) -> dict:
                 "device": device,
                 "warm": [names.get(pk, f"variant {pk} (deleted)") for pk in device.warm],
                 "unreachable": reach.why_unreachable(device, gateways),
+                "reached_by": reach.reaching(device, gateways),
+                "unreached_by": reach.unreached_by(device, gateways),
             }
             for device in node.devices.all()
         ],

@@ -14,11 +14,24 @@ from registry.api.serializers import ExpiryField, StrictMixin, one_of
 MAX_CORDON_S = 7 * 86400
 
 
+class UnreachedSerializer(serializers.Serializer):
+    """A gateway that does not reach a device."""
+
+    gateway = serializers.CharField()
+    since = serializers.DateTimeField(allow_null=True, help_text="Null: not known.")
+
+
 class DeviceSerializer(serializers.ModelSerializer):
     """A device."""
 
     node = serializers.SlugRelatedField("name", read_only=True)
     gateways = serializers.SerializerMethodField(help_text="Names of the gateways that reach it.")
+    unreached_by = serializers.SerializerMethodField(
+        help_text="Gateways whose cores report that they do not reach it, and since when."
+    )
+    unreached_since = serializers.DateTimeField(
+        read_only=True, help_text="Since when no gateway's core reaches it, so that plans leave it out; null: one does."
+    )
     unreachable = serializers.SerializerMethodField(
         help_text="Why no gateway reaches it, so that plans leave it out, and what to do; empty where one does."
     )
@@ -35,6 +48,8 @@ class DeviceSerializer(serializers.ModelSerializer):
             "memory_bytes",
             "endpoint",
             "gateways",
+            "unreached_by",
+            "unreached_since",
             "unreachable",
             "state",
             "detail",
@@ -45,6 +60,10 @@ class DeviceSerializer(serializers.ModelSerializer):
 
     def get_gateways(self, device: models.Device) -> list[str]:
         return reach.reaching(device, self.context["gateways"])
+
+    @extend_schema_field(UnreachedSerializer(many=True))
+    def get_unreached_by(self, device: models.Device) -> list[dict[str, Any]]:
+        return UnreachedSerializer(reach.unreached_by(device, self.context["gateways"]), many=True).data
 
     def get_unreachable(self, device: models.Device) -> str:
         return reach.why_unreachable(device, self.context["gateways"])

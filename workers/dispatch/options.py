@@ -39,6 +39,8 @@ class ServingOption:
         planned: placed by the plan, with its ``rate`` in items/s and ``slice_rows``, the most rows that the plan gives
             it in one batch; else loaded in addition. For published stacks only.
         bound: seconds by rows that hold for nearly all batches (a high quantile); None: ``latency``.
+        row_transfer_s: part of ``latency`` and ``bound`` that a row is on the way to the device and back, beyond the
+            round trip; during it the device may run another batch.
 
     Attributes:
         utility: accuracy times weight.
@@ -61,8 +63,10 @@ class ServingOption:
         rate: float = 0.0,
         slice_rows: int = 0,
         bound: LatencyModel | None = None,
+        row_transfer_s: float = 0.0,
     ) -> None:
         self.variant = variant
+        self.row_transfer_s = row_transfer_s
         self.accuracy = accuracy
         self.latency = latency
         self.bound = latency if bound is None else bound

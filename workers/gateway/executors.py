@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from workers.protocol.endings import Ending
 from workers.protocol.frames import Buffer, ExecutorState, Frame, RunBatch, WarmVariant, Withdraw
-from workers.transport.endpoints import Endpoint
+from workers.protocol.specs import Reach
+from workers.transport.endpoints import Endpoint, TlsClient
 
 from .executor_connection import Caller, ExecutorConnection, Listener
 
@@ -20,9 +20,9 @@ class Executors:
         first: no other core is to be preferred to this one.
     """
 
-    def __init__(self, gateway: str, listener: Listener, context: Callable[[], ssl.SSLContext] | None = None):
+    def __init__(self, gateway: str, listener: Listener, client: TlsClient | None = None):
         self.first = True
-        self._caller = Caller(gateway, context, lambda: self.leads, lambda: self.stands_by)
+        self._caller = Caller(gateway, client, lambda: self.leads, lambda: self.stands_by)
         self._listener = listener
         self._by_device: dict[str, ExecutorConnection] = {}
         self._closing: set[asyncio.Task] = set()
@@ -80,6 +80,14 @@ class Executors:
     def states(self) -> dict[str, ExecutorState | None]:
         """By device; None: not reachable."""
         return {device: executor.state for device, executor in self._by_device.items()}
+
+    def reach(self, now: float) -> Reach:
+        """The devices that answer, whichever core has them, and those that do not."""
+        since = {device: executor.unreached_since for device, executor in self._by_device.items()}
+        return Reach(
+            reached=tuple(device for device, lost in since.items() if lost is None),
+            unreached={device: max(0.0, now - lost) for device, lost in since.items() if lost is not None},
+        )
 
     def warm(self, application: str, draining: bool = False) -> list[tuple[str, WarmVariant]]:
         """Return (device, variant) for the application's warm variants.

@@ -119,7 +119,7 @@ class FrontProcess:
         """
         options = self._options
         if self._fronts is not None:
-            self._fronts.listen_to_members(member_socket(options.core_address))
+            self._fronts.listen_to_members(member_socket(options.core_address), options.query_limits.answering)
         if self._local is not None:
             config = self._local.load()
             if config is not None:
@@ -203,7 +203,7 @@ class FrontProcess:
 
     def _link_to(self, endpoint: Endpoint) -> CoreLink:
         hello = Hello("front", self._options.member)
-        return CoreLink(endpoint, hello, self._front, context=self._options.client_context)
+        return CoreLink(endpoint, hello, self._front, client=self._options.tls_client)
 
     def _status(self) -> CoreStatus:
         return self._cores.chosen.status()

@@ -234,6 +234,17 @@ class DeviceStats(msgspec.Struct, frozen=True):
     variants: Annotated[tuple[VariantStats, ...], msgspec.Meta(max_length=MOST_NAMES)] = ()
 
 
+class Reach(msgspec.Struct, frozen=True, kw_only=True):
+    """The devices of the plan that a gateway's core reaches, whether or not it has them, and those that it does not.
+
+    Attributes:
+        unreached: by device, seconds since it was lost or, where it was never reached, since the core was told of it.
+    """
+
+    reached: Annotated[tuple[Ref, ...], msgspec.Meta(max_length=MOST_NAMES)] = ()
+    unreached: Annotated[dict[Ref, Seconds], msgspec.Meta(max_length=MOST_NAMES)] = {}
+
+
 class ApplicationStats(msgspec.Struct):
     """One second of one application at one gateway, by time of arrival at the gateway's edge for ``arrived*`` and of
     answer for the others. Queries, not rows, except ``arrived_rows``. ``violations`` = late + dropped + failed.

@@ -208,8 +208,13 @@ class QueuedDevice:
             query.reservation = batch
         self.dispatched.append(batch)
         self._running = queue.name
-        self.free_at = now + seconds * self.corrections.scale.mean
+        self.free_at = now + self._occupied_s(option, rows, seconds)
         return batch
+
+    def _occupied_s(self, option: ServingOption, rows: int, seconds: float) -> float:
+        """Seconds after a batch was sent for which the next one is held back: the longer of its run and its way."""
+        transfer_s = option.row_transfer_s * rows
+        return max(seconds * self.corrections.scale.mean - transfer_s, transfer_s)
 
     def _end_slice(self, now: float) -> None:
         if self._running is not None:
@@ -222,9 +227,12 @@ class QueuedDevice:
         if self.dispatched:
             following = self.dispatched[0]
             seconds = following.option.seconds(following.rows_sent)
-            began = max(now, following.dispatched_at + self.rtt_s)
-            following.end = began + seconds * self.corrections[following.option]
-            self.free_at = began - self.rtt_s + seconds * self.corrections.scale.mean
+            transfer_s = following.option.row_transfer_s * following.rows_sent
+            began = max(now, following.dispatched_at + self.rtt_s + transfer_s)
+            following.end = began + seconds * self.corrections[following.option] - transfer_s
+            self.free_at = (
+                began - self.rtt_s - transfer_s + self._occupied_s(following.option, following.rows_sent, seconds)
+            )
         else:
             self._end_slice(now)
         if run_s is None:

@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("registry", "0018_node_cordoned")]
+    dependencies = [("registry", "0019_node_cordoned_until")]
 
     operations = [
         migrations.AddField("gateway", "reach", models.JSONField(editable=False, null=True)),

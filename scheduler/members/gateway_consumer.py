@@ -91,6 +91,7 @@ class GatewayConsumer(MemberConsumer):
                 # An older report says nothing about now.
                 if message.at < telemetry.RECENT_S and self.reach_changes.new(message.reach):
                     await in_thread(reaching.report)(self.member.pk, message.reach)
+                    self.reach_changes.stored()
             case control.Burst() if message.application in known:
                 await self._burst(message)
             case control.Arrivals():

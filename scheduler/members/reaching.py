@@ -67,19 +67,24 @@ def cut_off(was: bool, views: Sequence[View], serving_s: float) -> bool:
 
 
 class Changes:
-    """Whether a connection's report says something else than the one before."""
+    """Whether a connection's report says something else than the last one that was stored."""
 
     def __init__(self) -> None:
-        self._last: object = self
+        self._stored: object = self
+        self._latest: object = self
 
     def new(self, found: Reach | None) -> bool:
-        """Whether to act on the report."""
+        """Whether to store the report, and then to call :meth:`stored`."""
         mark = None
         if found is not None:
             lost = frozenset(device for device, seconds in found.unreached.items() if seconds >= PATIENCE_S)
             mark = frozenset(found.reached), frozenset(found.unreached), lost
-        changed, self._last = mark != self._last, mark
-        return changed
+        self._latest = mark
+        return mark != self._stored
+
+    def stored(self) -> None:
+        """The latest report was stored; until then, as while the database is locked, the next one is new as well."""
+        self._stored = self._latest
 
 
 def joined(gateway: int) -> None:

@@ -70,8 +70,17 @@ def test_one_more_gateway_that_says_nothing_else_cuts_nothing_off(was, some, mor
         assert cut_off(was, [*some, more], serving_s) <= before
 
 
-def reports(name: str, **unreached: float) -> Reach:
-    return Reach(unreached={f"{name}/{device}": age for device, age in unreached.items()})
+def test_a_report_is_new_until_it_was_stored():
+    changes = reaching.Changes()
+    reached, lost = Reach(reached=("a/0",)), Reach(unreached={"a/0": 1.0})
+    assert changes.new(reached) and changes.new(reached), "it could not be stored"
+    changes.stored()
+    assert not changes.new(reached)
+    assert changes.new(lost)
+    changes.stored()
+    assert not changes.new(Reach(unreached={"a/0": PATIENCE_S - 0.1}))
+    assert changes.new(Reach(unreached={"a/0": PATIENCE_S})), "its time is over"
+    assert changes.new(None), "an older gateway"
 
 
 @pytest.fixture

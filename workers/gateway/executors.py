@@ -55,12 +55,14 @@ class Executors:
         """Hold a connection to each of these devices and to no other; does nothing once closed."""
         if self._closed:
             return
-        for device, executor in list(self._by_device.items()):
-            if endpoints.get(device) != executor.endpoint:
-                self._retire(self._by_device.pop(device))
+        gone = [device for device, executor in self._by_device.items() if endpoints.get(device) != executor.endpoint]
+        retired = [self._by_device.pop(device) for device in gone]
         for device, endpoint in endpoints.items():
             if device not in self._by_device:
                 self._by_device[device] = ExecutorConnection(device, endpoint, self._caller, self._listener)
+        # Last: the listener may adopt a plan that waited for a device which is gone now, and call this again.
+        for executor in retired:
+            self._retire(executor)
 
     def _retire(self, executor: ExecutorConnection) -> None:
         known = executor.state is not None

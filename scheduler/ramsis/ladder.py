@@ -1,19 +1,18 @@
-"""Policies for a range of loads: neighbours differ by at most one percent of expected accuracy (Section 6). Pure.
+"""Policies for a range of loads, so that neighbours are nearly as accurate (Section 6). Pure.
 
-Policies are remembered, and the loads that they are made for are fixed parts of a worker's capacity, so that plans that
-follow one another make few new ones. A plan gets those for the octave of loads around its demand and the next higher
-one; as the load leaves these, the next plan has others.
+Policies are remembered, and the loads that they are made for are fixed parts of the workers' capacity, so that plans
+that follow one another make few new ones. A plan gets those for the loads around its demand (:func:`anchors`); as the
+load leaves these, the next plan has others.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-from workers.dispatch.published.policy_tables import LoadPolicy
+from workers.dispatch.policy_tables import LoadPolicy
 
 from .arrivals import Stream
 from .expectation import Expected, expected
@@ -21,12 +20,18 @@ from .solve import Policy, Weight, solve
 from .transitions import Chain
 from .worker import Worker
 
-#: percent of expected accuracy by which neighbouring policies may differ
-STEP = 1.0
+#: percent of expected accuracy by which neighbouring policies may differ; the paper has 1
+STEP = 0.5
 #: loads this close need no policy between them, whatever their accuracies
-NEAREST = 1.02
-#: octaves below the capacity that have policies
-OCTAVES = 6
+NEAREST = 1.03
+#: loads a plan has policies for, as multiples of its demand: from the first, or lower, to the second, or higher
+BELOW, ABOVE = 1 / 1.2, 1.4
+#: half octaves below the capacity that have policies
+ANCHORS = 12
+#: expected violations above which a policy does not meet its load: the paper leaves out such points of its figures
+MET = 0.05
+#: policies of a plan at most
+MOST_LOADS = 64
 #: policies that are remembered
 REMEMBERED = 1024
 
@@ -47,20 +52,28 @@ def policies(worker: Worker, stream: StreamOf, capacity: float, demand: float, w
     """Policies for loads around a demand, by load.
 
     Args:
-        capacity: of all workers, items/s; above it there is no policy.
+        capacity: of all workers, items/s; above it no policy meets the load.
     """
-    octave = min(OCTAVES, max(0, math.floor(-math.log2(demand / capacity)))) if demand > 0 else OCTAVES
-    ends = sorted({capacity * 2.0**-step for step in (octave + 1, octave, max(octave - 1, 0))})
+    ends = anchors(capacity, demand)
     rungs = {load: rung(worker, stream(load), load, weigh) for load in ends}
     open_pairs = list(pairwise(ends))
-    while open_pairs:
+    while open_pairs and len(rungs) < MOST_LOADS:
         low, high = open_pairs.pop()
-        if abs(rungs[low].expected.accuracy - rungs[high].expected.accuracy) <= STEP or high <= NEAREST * low:
+        below, above = rungs[low].expected, rungs[high].expected
+        if abs(below.accuracy - above.accuracy) <= STEP or high <= NEAREST * low or below.violation_rate > MET:
             continue
         between = (low + high) / 2
         rungs[between] = rung(worker, stream(between), between, weigh)
         open_pairs += [(low, between), (between, high)]
-    return tuple(rungs[load] for load in sorted(rungs))
+    return tuple(rungs[load] for load in sorted(rungs) if rungs[load].expected.violation_rate <= MET)
+
+
+def anchors(capacity: float, demand: float) -> list[float]:
+    """The loads between which policies are made: half octaves below the capacity, around a demand."""
+    every = [capacity * 2.0 ** (-step / 2) for step in range(ANCHORS, -1, -1)]
+    low = max([place for place, load in enumerate(every) if load <= BELOW * demand], default=0)
+    high = min([place for place, load in enumerate(every) if load >= ABOVE * demand], default=ANCHORS)
+    return every[min(low, ANCHORS - 1) : max(high, low + 1) + 1]
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -79,6 +92,6 @@ def steps(policy: Policy) -> tuple[tuple[tuple[float, int], ...], ...]:
         mine = [(0.0, int(row[0]))]
         for slack, variant in zip(slacks[1:], row[1:], strict=True):
             if variant != mine[-1][1]:
-                mine.append((slack, int(variant)))
+                mine.append((round(slack, 6), int(variant)))
         made.append(tuple(mine))
     return tuple(made)

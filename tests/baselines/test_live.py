@@ -9,6 +9,7 @@ import pytest
 
 from registry.models import Variant
 from scheduler import telemetry
+from scheduler.allocation import by_policy
 from scheduler.allocation.baselines import BASELINES
 from scheduler.control.planner import make_plan
 from scheduler.models import Plan
@@ -54,7 +55,7 @@ def hosts(plan: Plan) -> dict[str, list[str]]:
     return {d["device"]: [r["variant"]["name"] for r in d["residents"]] for d in plan.wire["devices"]}
 
 
-@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("name", [*BASELINES, *by_policy.STRATEGIES])
 def test_it_plans_what_gateways_can_follow(name, cluster, stack):
     stack(name)
     plan = make_plan("manual")

@@ -19,12 +19,12 @@ def made(name: str, **shares: float):
 
 def picks(router, count: int, able="abc", rows: int = 1) -> list[str | None]:
     """Picks where every device answers in time."""
-    return [router.pick("app", rows, able, 1.0, lambda device: 0.5) for _ in range(count)]
+    return [router.pick("app", rows, able, 1.0, lambda device: 0.5, lambda device: 0) for _ in range(count)]
 
 
 def late(router, able="abc", rows: int = 1, **expected_s: float) -> str | None:
     """A pick with a second left."""
-    return router.pick("app", rows, able, 1.0, expected_s.__getitem__)
+    return router.pick("app", rows, able, 1.0, expected_s.__getitem__, lambda device: 0)
 
 
 @BOTH

@@ -9,9 +9,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-#: most policies of a set, rows of a policy's longest queue, and steps of one queue length
-MOST_LOADS, MOST_ROWS, MOST_STEPS = 64, 64, 128
-
 
 @dataclass(frozen=True)
 class LoadPolicy:

@@ -1,12 +1,13 @@
 """Workers that choose among resident variants by policies: RAMSIS, Jellyfish+ and ModelSwitching.
 
 Source: Mendoza et al., "Model Selection for Latency-Critical Inference Serving" (EuroSys '24). These systems leave the
-number of workers to a resource manager. Here each device serves one application (:func:`deal`), keeps as many variants
-of the front as it may, and gets its application's queries in proportion to what its fastest variant could serve.
+number of workers to a resource manager. Here each device serves one application (:func:`deal`), keeps as many of its
+undominated variants as it may, and gets its queries in proportion to what its fastest variant could serve.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -57,6 +58,13 @@ def ramsis_policies(
 
     rungs = ladder.policies(made, stream, made.capacity() * workers, demand, weigh)
     return [(rung.policy, rung.expected.accuracy) for rung in rungs]
+
+
+def known_load(made: Worker, workers: float, demand: float) -> list[tuple[LoadPolicy, float]]:
+    """RAMSIS' policy for the demand alone, whatever load is measured, as in the paper's Section 7.2."""
+    load = demand or made.capacity() * workers
+    rung = ladder.rung(made, round_robin(load, workers), load, "queries")
+    return [(LoadPolicy(sys.float_info.max, rung.policy.steps), rung.expected.accuracy)]
 
 
 def _by_load(limits: Callable[[Worker, float], Sequence[LoadPolicy]]) -> MakePolicies:
@@ -122,17 +130,17 @@ def _times(variant: CandidateVariant, kind: str) -> WorkerVariant:
 
 
 def resident_variants(problem: Problem, main: ResidentCapacity, slo_s: float) -> tuple[CandidateVariant, ...]:
-    """The variants that the device keeps: the one placed there first, then of the front as many as it may, spread
-    evenly over it, the fastest first."""
+    """The variants that the device keeps: the one placed there first, then as many undominated ones as it may,
+    spread evenly over their accuracies, the fastest first."""
     device, name = main.device, main.variant.application
     able = {v.id: v for v in problem.variants if v.application == name and profile_on(v, device) is not None}
     made = worker(slo_s, [_times(variant, device.type) for variant in able.values()])
-    front = [able[v.id] for v in made.variants if v.id != main.variant.id] if made is not None else []
-    most = len(front) if device.max_resident is None else max(0, min(len(front), device.max_resident - 1))
+    others = [able[v.id] for v in made.variants if v.id != main.variant.id] if made is not None else []
+    most = len(others) if device.max_resident is None else max(0, min(len(others), device.max_resident - 1))
     while True:
-        # From the most accurate one down: with the fastest one beside them, the ends of the front are kept.
-        places = {round((len(front) - 1) * (1 - i / most)) for i in range(most)}
-        some = front if most == len(front) else [front[place] for place in sorted(places)]
+        # From the most accurate one down: with the fastest one beside them, the extremes are kept.
+        places = {round((len(others) - 1) * (1 - i / most)) for i in range(most)}
+        some = others if most == len(others) else [others[place] for place in sorted(places)]
         kept = (main.variant, *some)
         if most == 0 or _fit(device, kept):
             return kept
@@ -188,6 +196,7 @@ STRATEGIES: Mapping[str, Callable[[Problem], Allocation]] = {
     "ramsis-by-decisions": partial(_solve, make=partial(ramsis_policies, weigh="decisions"), why=_RAMSIS),
     "ramsis-shortest-queue": partial(_solve, make=partial(ramsis_policies, shortest=True), why=_RAMSIS),
     "ramsis-by-models": partial(_solve, make=ramsis_policies, why=_RAMSIS, lengths=None),
+    "ramsis-known-load": partial(_solve, make=known_load, why=_RAMSIS),
     "jellyfish+": partial(
         _solve, make=_by_load(load_limits.jellyfish), why=f"{_ONE}, by the throughput of its batches."
     ),

@@ -26,7 +26,7 @@ class Worker:
     """A worker with resident variants.
 
     Attributes:
-        variants: on the front of accuracy and latency, the fastest first (:func:`front`).
+        variants: the undominated ones, the fastest first (:func:`undominated`).
         queue: rows of the longest queue that is distinguished; some variant takes as many in a batch.
         slacks: ascending, from 0 to the SLO.
     """
@@ -71,13 +71,13 @@ def worker(
     lengths: int | None = LENGTHS,
     queue: int = QUEUE,
 ) -> Worker | None:
-    """A worker with the variants on the front; None: no variant answers a single row within the SLO.
+    """A worker with the undominated variants; None: no variant answers a single row within the SLO.
 
     Args:
         lengths: slack times of fixed length (Section 4.2.2); None: one for each time that a batch takes (4.2.1).
         queue: at most; no longer than the largest batch.
     """
-    kept = front([variant for variant in variants if variant.seconds and variant.seconds[0] <= slo_s])
+    kept = undominated([variant for variant in variants if variant.seconds and variant.seconds[0] <= slo_s])
     if not kept:
         return None
     queue = max(1, min(queue, max(len(variant.seconds) for variant in kept)))
@@ -89,7 +89,7 @@ def worker(
     return Worker(slo_s, kept, queue, (*slacks, slo_s))
 
 
-def front(variants: Sequence[WorkerVariant]) -> tuple[WorkerVariant, ...]:
+def undominated(variants: Sequence[WorkerVariant]) -> tuple[WorkerVariant, ...]:
     """The variants for which no other one is as accurate and as fast at every batch size (Section 4.3.3), the fastest
     for a single row first."""
     kept: list[WorkerVariant] = []

@@ -29,6 +29,7 @@ PUBLISHED = {
     "ramsis-by-decisions": ("ramsis", "shares"),
     "ramsis-shortest-queue": ("ramsis", "shortest-queue"),
     "ramsis-by-models": ("ramsis", "shares"),
+    "ramsis-known-load": ("ramsis", "shares"),
     "jellyfish+": ("by-load", "shortest-queue"),
     "modelswitching": ("by-load", "shortest-queue"),
 }
@@ -71,7 +72,7 @@ def test_every_part_that_a_stack_names_exists():
 
 
 def test_what_nobody_should_serve_with_is_for_simulations_alone():
-    assert set(stacks.STACKS) - set(stacks.LIVE) == {"proteus-wo-qa", "ramsis-by-models"}
+    assert set(stacks.STACKS) - set(stacks.LIVE) == {"proteus-wo-qa", "ramsis-by-models", "ramsis-known-load"}
     assert not {stacks.STACKS[name].routing for name in stacks.LIVE} & {"uniform", "round-robin"}
 
 

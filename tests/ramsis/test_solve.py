@@ -13,7 +13,7 @@ from scheduler.ramsis.arrivals import round_robin, shortest_queue
 from scheduler.ramsis.expectation import expected, stationary
 from scheduler.ramsis.solve import EXACT, Policy, solve
 from scheduler.ramsis.transitions import Chain
-from scheduler.ramsis.worker import WorkerVariant, front, worker
+from scheduler.ramsis.worker import WorkerVariant, undominated, worker
 from tests.ramsis.workers import linear, observed, three
 
 
@@ -124,9 +124,9 @@ def test_bursty_arrivals_cost_accuracy():
     assert bursty.accuracy * (1 - bursty.violation_rate) < smooth.accuracy * (1 - smooth.violation_rate)
 
 
-def test_only_variants_on_the_front_are_kept():
+def test_only_undominated_variants_are_kept():
     fast, slow, worse = linear("fast", 60, 5, 4), linear("slow", 90, 25, 16), linear("worse", 59, 6, 5)
     larger = WorkerVariant("larger", 58, tuple((9 + 2 * rows) / 1e3 for rows in range(1, 9)))
-    assert front([worse, slow, fast]) == (fast, slow)
-    assert front([worse, slow, fast, larger]) == (fast, larger, slow)  # faster for large batches
+    assert undominated([worse, slow, fast]) == (fast, slow)
+    assert undominated([worse, slow, fast, larger]) == (fast, larger, slow)  # faster for large batches
     assert worker(0.02, [slow]) is None

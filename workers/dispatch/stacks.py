@@ -143,6 +143,13 @@ STACKS: dict[str, Stack] = {
             live=False,
         ),
         _published(
+            "ramsis-known-load",
+            "ramsis",
+            "shares",
+            "RAMSIS with policies for the planned demand alone, whatever load is measured.",
+            live=False,
+        ),
+        _published(
             "proteus-wo-qa",
             "proteus",
             "uniform",

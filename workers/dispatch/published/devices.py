@@ -255,8 +255,12 @@ class QueuedDevice:
 
     def rows_here(self) -> int:
         """Rows that wait for the device or run on it."""
-        waiting = sum([queue.rows for queue in self.queues.values()])
-        return waiting + sum([batch.rows_sent for batch in self.dispatched])
+        rows = 0
+        for queue in self.queues.values():
+            rows += queue.rows
+        for batch in self.dispatched:
+            rows += batch.rows_sent
+        return rows
 
     def work_s(self, now: float, application: str = "", rows: int = 0) -> float:
         """Seconds of work that the device has, with ``rows`` more of an application."""

@@ -93,8 +93,12 @@ class ShortestQueueRouter(Router):
     ) -> Hashable | None:
         """See :class:`Router`. Other ties go to the first in the routes."""
         following = super().pick(application, rows, able, budget_s, expected_s, queued)
-        if following is None or not queued(following):
-            return following
-        shares, _ = self._orders[application]
-        lengths = [(queued(device), device != following, device) for device, _ in shares if device in able]
-        return min(lengths, key=lambda item: item[:2])[2]
+        if following is None:
+            return None
+        chosen, fewest = following, queued(following)
+        for device, _ in self._orders[application][0]:
+            if not fewest:
+                break
+            if device in able and (rows_there := queued(device)) < fewest:
+                chosen, fewest = device, rows_there
+        return chosen

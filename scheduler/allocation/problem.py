@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from workers.dispatch.policy_tables import LoadPolicy
+
 
 @dataclass(frozen=True)
 class DeviceResources:
@@ -101,6 +103,17 @@ class Placement:
 
 
 @dataclass(frozen=True)
+class PlannedPolicies:
+    """Policies by load of an application on some devices, among ``variants`` that are resident there, the fastest
+    first."""
+
+    application: str
+    devices: tuple[str, ...]
+    variants: tuple[str, ...]
+    policies: tuple[LoadPolicy, ...]
+
+
+@dataclass(frozen=True)
 class Allocation:
     """A strategy's answer.
 
@@ -119,6 +132,7 @@ class Allocation:
     by device, in the order of loading, those placed there among them; empty where the strategy keeps no others.
     ``provided``: the demand (items/s by application) that these were chosen for. ``refused``: the rules that the
     strategy's own answer breaks, where this one stands in for it (:mod:`scheduler.allocation.fallback`).
+    ``policies``: for stacks whose devices choose by them.
     """
 
     placements: tuple[Placement, ...]
@@ -138,3 +152,4 @@ class Allocation:
     residents: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     provided: Mapping[str, float] = field(default_factory=dict)
     refused: str = ""
+    policies: tuple[PlannedPolicies, ...] = ()

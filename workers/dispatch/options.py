@@ -12,6 +12,7 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 
 from .latency import LatencyModel
+from .policy_tables import PolicySet
 
 INF = math.inf
 #: pressure levels, from idle to a full SLO of scheduled work
@@ -110,6 +111,7 @@ class OptionSet:
 
     Args:
         options: at least one, in any order.
+        policies: by which stacks with policies choose among them; None: there are none.
 
     Attributes:
         all_options: as given; ``options``: without dominated ones, the most accurate first.
@@ -117,8 +119,9 @@ class OptionSet:
         key: equal for equal sets.
     """
 
-    def __init__(self, options: Sequence[ServingOption]) -> None:
+    def __init__(self, options: Sequence[ServingOption], policies: PolicySet | None = None) -> None:
         self.all_options = tuple(options)
+        self.policies = policies
         self.options = sorted(_undominated(options), key=lambda option: (-option.utility, option.row_s))
         self.best_utility = self.options[0].utility
         self.lead = self.best_utility - self.options[1].utility if len(self.options) > 1 else INF

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from workers.dispatch.binding import QueryClass
 from workers.dispatch.latency import LatencyModel
 from workers.dispatch.options import OptionSet, ServingOption
+from workers.dispatch.policy_tables import LoadPolicy, PolicySet
 from workers.protocol import shapes
 from workers.protocol.frames import WarmVariant
 from workers.protocol.specs import ApplicationSpec, PlanSpec, ProfilePoint, Resident
@@ -31,6 +32,7 @@ class DeviceOptions:
         self._newest: dict[str, dict[int, Resident]] = {}
         self._older: dict[str, dict[int, Resident]] = {}
         self._planned: set[tuple[str, int]] = set()
+        self._policies: dict[tuple[str, str], PolicySet] = {}
         self._options: dict[tuple, ServingOption | None] = {}
         self._made: dict[str, tuple[tuple[tuple[WarmVariant, ...], float], dict[QueryClass, OptionSet]]] = {}
 
@@ -48,6 +50,13 @@ class DeviceOptions:
             device.device: {r.variant.id: r for r in (*device.relief, *device.residents)} for device in plan.devices
         }
         self._planned = {(device.device, r.variant.id) for device in plan.devices for r in device.residents}
+        self._policies = {
+            (device, some.application): PolicySet(
+                some.variants, tuple(LoadPolicy(policy.load, policy.steps) for policy in some.policies)
+            )
+            for some in plan.policies
+            for device in some.devices
+        }
         self._made.clear()
 
     def moved(self, still_moving: Callable[[str], bool]) -> None:
@@ -82,7 +91,10 @@ class DeviceOptions:
                 option = self._option(resident, spec, size, (device, variant.id) in self._planned, transfer_s)
                 if option is not None:
                     found.setdefault(QueryClass(spec.name, size), []).append(option)
-        option_sets = {name: OptionSet(options) for name, options in found.items()}
+        option_sets = {
+            query_class: OptionSet(options, self._policies.get((device, query_class.application)))
+            for query_class, options in found.items()
+        }
         self._made[device] = (warm, byte_s), option_sets
         return option_sets
 

@@ -24,7 +24,8 @@ STEPS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class BestContent:
-    """``value``: of the content found; ``bound``: no content gains more. ``chosen``: indices into the slice table."""
+    """``chosen``: indices into the slice table, empty where none was found. ``value``: what it gains, else the least
+    asked for. ``bound``: no content gains more."""
 
     value: float
     bound: float
@@ -54,12 +55,11 @@ class ContentSearch:
         residents = tuple((int(table.owner[j]), table.slices[j], table.earns[j]) for j in sorted(chosen))
         return SharedDevice(self._g, self._revisit_s, residents)
 
-    def best(self, gain: np.ndarray) -> BestContent:
-        """The content of the highest gain, up to :data:`STEPS` of search."""
+    def best(self, gain: np.ndarray, least: float) -> BestContent:
+        """The content of the highest gain above ``least``, up to :data:`STEPS` of search."""
         gains = gain.tolist()
         bounds = self._bounds(gains)
-        top = min(float(bound[0][-1, GRID]) for bound in bounds)
-        value, chosen = 0.0, ()
+        value, chosen = least, ()
 
         def found(gained: float, content: tuple[int, ...]) -> float:
             nonlocal value, chosen
@@ -67,9 +67,9 @@ class ContentSearch:
             return gained * (1 + ROUNDING)
 
         try:
-            self._visit(gains, bounds, 0.0, found, STEPS)
+            self._visit(gains, bounds, least, found, STEPS)
         except _Stopped:
-            return BestContent(value, top, chosen)
+            return BestContent(value, max(value, min(float(bound[0][-1, GRID]) for bound in bounds)), chosen)
         return BestContent(value, value * (1 + ROUNDING), chosen)
 
     def above(self, gain: np.ndarray, least: float, most: int, steps: int) -> list[tuple[int, ...]] | None:

@@ -40,12 +40,12 @@ ROUNDS = 40
 PRICED = 40_000
 LEAST_ROUNDS = 8
 #: Most contents listed for the proof, and steps of the search for them.
-MOST_LISTED = 1_000
+MOST_LISTED = 1_500
 LISTING_STEPS = 20_000
 #: Parts of the reduced costs in question up to which contents are listed, one after another.
 LISTED_PARTS = (0.02, 0.05, 0.1, 0.15, 0.25, 0.35, 0.5, 0.7, 1.0)
 #: Nodes of SCIP's tree.
-NODES = 150
+NODES = 400
 #: Seed of SCIP's choices among equals.
 SEED = 1
 _INFINITE = 1e20
@@ -265,10 +265,11 @@ class _Relaxed:
         """By group, the most that a content earns beyond a device's price; and columns of contents that do."""
         over, columns = np.zeros(len(self._sizes)), []
         for g, search, rows, shares in self._searches:
-            found = search.best(duals[rows] * shares)
             price = float(duals[g])
+            least = price + 1e-9 * max(1.0, abs(price))
+            found = search.best(duals[rows] * shares, least)
             over[g] = max(over[g], found.bound - price)
-            if found.value > price + 1e-9 * max(1.0, abs(price)):
+            if found.chosen:
                 columns.append(self._program.content(search.device(found.chosen)))
         return over, columns
 
@@ -343,7 +344,9 @@ def improve(start: DeviceCounts, periods: Sequence[float], gap: float, seconds: 
     reached = _evaluated(program, plan) or first
     target = reached.value + CERTIFIED * LISTED * reached.points
     if bound > target and budget.left() > 0:
+        found = len(program.contents)
         others = relaxation.list_all(bound - target)
-        plan, listed = _solved(program, plan, gap, budget)
-        bound = min(bound, max(others, listed))
+        if others < bound or len(program.contents) > found:
+            plan, listed = _solved(program, plan, gap, budget)
+            bound = min(bound, max(others, listed))
     return MilpPlan(plan, bound * program.total)

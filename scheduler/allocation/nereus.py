@@ -102,10 +102,8 @@ def _solve(problem: Problem, reserved: dict[str, DeviceResources], exact: bool) 
         plans.append(on_devices(own, switching))
     best = max(range(len(plans)), key=lambda i: plans[i].value)
     plan, missing = allocation_of(problem, options, bound, plans[best], max(problem.gap, GAP))
-    if proved is not None:
-        decides = best == len(plans) - 1 or plan.gap <= CERTIFIED
-        plan = replace(plan, method="milp" if decides else "search")
-    return plan, missing
+    decides = proved is not None and (best == len(plans) - 1 or plan.gap <= CERTIFIED)
+    return replace(plan, method="milp" if decides else "search"), missing
 
 
 def _proved(problem: Problem, candidates: list[DeviceCounts], relaxed: Relaxation) -> milp.MilpPlan | None:

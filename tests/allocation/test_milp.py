@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from scheduler.allocation import milp, nereus
 from scheduler.allocation.contents import ContentSearch
 from scheduler.allocation.device_counts import DeviceCounts
-from scheduler.allocation.group_options import SERVED, GroupOptions
+from scheduler.allocation.group_options import GroupOptions
 from scheduler.allocation.groups import grouped
 from scheduler.allocation.knapsack import ROUNDING, fits
 from scheduler.allocation.problem import CERTIFIED, ApplicationDemand, DeviceResources, Problem
+from scheduler.allocation.solver import watched
 from scheduler.allocation.standby import with_standby
 from scheduler.allocation.time_slices import revisit_periods
 from scheduler.allocation.verification import faults, violations
@@ -143,7 +144,7 @@ def test_the_best_content_and_all_contents_are_those_of_an_enumeration(problem, 
             search = ContentSearch(g, revisit_s, table, group.one.max_resident)
             gain = rng.uniform(0, 1, len(table.slices))
             every = {tuple(sorted(c)): sum(gain[j] for j in c) for c in all_contents(search, g, revisit_s, options)}
-            best = search.best(gain)
+            best = search.best(gain, 0.0)
             top = max(every.values())
             assert best.value == pytest.approx(top) and best.bound >= top - ROUNDING
             listed = {tuple(sorted(c)) for c in search.above(gain, top * 0.5, 100_000, 1_000_000)}
@@ -155,12 +156,12 @@ def test_the_best_content_and_all_contents_are_those_of_an_enumeration(problem, 
 
 
 def test_the_milp_serves_what_the_search_leaves_out_and_proves_it():
-    problem = crowded(7, 3)
+    problem = crowded(7, 3, 20.0)
     searched, plan = nereus.search(problem), nereus.solve(problem)
     assert violations(problem, plan) == []
     assert (sum(plan.served.values()), plan.accuracy) >= (sum(searched.served.values()), searched.accuracy)
     assert plan.method == "milp" and plan.gap <= CERTIFIED
-    assert searched.method == ""
+    assert searched.method == "search"
 
 
 def test_a_plan_that_gains_less_than_its_loads_cost_is_not_taken():
@@ -196,10 +197,10 @@ def test_a_floor_that_the_start_leaves_unserved_is_left_to_the_search():
 def test_time_ends_a_solve_with_the_start_and_a_bound():
     options = options_of(crowded(9, 4))
     start = DeviceCounts(options)
-    found = milp.improve(start, revisit_periods(options.applications), 1e-6, 1e-9)
-    assert found is not None
+    with watched() as watch:
+        found = milp.improve(start, revisit_periods(options.applications), 1e-6, 1e-9)
+    assert found is not None and watch.cut_short
     assert found.counts.value >= start.value and np.isfinite(found.bound)
-    assert found.bound <= (SERVED + 100) * sum(a.demand for a in options.applications) * 2
 
 
 def test_multiples_of_the_demand_are_planned_by_the_search():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 
 from registry.audit.tracking import AuditedQuerySet
+from scheduler.allocation.problem import CERTIFIED
 
 
 class Plan(models.Model):
@@ -44,6 +45,16 @@ class Plan(models.Model):
     def refused(self) -> str:
         """The rules that the strategy's own allocation broke, where this plan stands in for it; else empty."""
         return self.allocation.get("refused", "")
+
+    @property
+    def method(self) -> str:
+        """How `nereus` decided: ``milp`` or ``search``; empty: another strategy, or a plan of an older release."""
+        return self.allocation.get("method", "")
+
+    @property
+    def proved(self) -> bool:
+        """Whether the MILP decided, within its certified gap."""
+        return self.method == "milp" and self.gap <= CERTIFIED
 
 
 class Choice(models.Model):

@@ -177,7 +177,8 @@ class Settings:
     keep_plans: int
     """Plans that are kept with what they decided (``NEREUS_KEEP_PLANS``)."""
     solve_s: float
-    """Time limit of a solve (``NEREUS_SOLVE_S``); what is best by then becomes the plan, with its certified gap."""
+    """Time limit of a solve (``NEREUS_SOLVE_S``); what is best by then becomes the plan, with its certified gap.
+    Each MILP of `nereus` has a third of it."""
     stack: str
     """How the cluster plans, assigns and batches queries (``NEREUS_STACK``); operators may choose another while it
     runs."""

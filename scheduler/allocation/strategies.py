@@ -90,7 +90,7 @@ for _name, _strategy in {**BASELINES, **by_policy.STRATEGIES}.items():
 @register("nereus")
 def nereus_with_standby(problem: Problem) -> Allocation:
     """Devices shared by variants and applications: weighted queries served first, then accuracy."""
-    return with_standby(problem, nereus.solve)
+    return with_standby(problem, nereus.solve, nereus.search)
 
 
 @register("proteus")

@@ -109,4 +109,5 @@ def assemble(
         ),
         variants=tuple(variants),
         time_limit_s=settings.NEREUS.solve_s,
+        milp_s=settings.NEREUS.solve_s / 3,
     )

@@ -38,7 +38,7 @@ LISTED = 0.9
 ROUNDS = 40
 #: Slices priced in all rounds; a model for which that allows fewer than so many rounds is too large.
 PRICED = 40_000
-LEAST_ROUNDS = 8
+LEAST_ROUNDS = 20
 #: Most contents listed for the proof, and steps of the search for them.
 MOST_LISTED = 1_500
 LISTING_STEPS = 20_000

@@ -31,6 +31,8 @@ class Plan(models.Model):
     served = models.FloatField(default=0.0)
     solve_s = models.FloatField(default=0.0)
     gap = models.FloatField(default=0.0)
+    #: how `nereus` decided: ``milp`` or ``search``; empty: another strategy, or a plan of an older release
+    method = models.CharField(max_length=10, blank=True, default="")
     moves = models.PositiveIntegerField(default=0)
     reasons = models.JSONField(default=list)
     created = models.DateTimeField(auto_now_add=True, db_index=True)
@@ -45,11 +47,6 @@ class Plan(models.Model):
     def refused(self) -> str:
         """The rules that the strategy's own allocation broke, where this plan stands in for it; else empty."""
         return self.allocation.get("refused", "")
-
-    @property
-    def method(self) -> str:
-        """How `nereus` decided: ``milp`` or ``search``; empty: another strategy, or a plan of an older release."""
-        return self.allocation.get("method", "")
 
     @property
     def proved(self) -> bool:

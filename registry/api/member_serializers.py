@@ -30,7 +30,9 @@ class DeviceSerializer(serializers.ModelSerializer):
         help_text="Gateways whose cores report that they do not reach it, and since when."
     )
     unreached_since = serializers.DateTimeField(
-        read_only=True, help_text="Since when no gateway's core reaches it, so that plans leave it out; null: one does."
+        read_only=True,
+        allow_null=True,
+        help_text="Since when no gateway's core reaches it, so that plans leave it out; null: one does.",
     )
     unreachable = serializers.SerializerMethodField(
         help_text="Why no gateway reaches it, so that plans leave it out, and what to do; empty where one does."

@@ -124,6 +124,7 @@ def _row(
         served=sum(allocation.served.values()),
         solve_s=allocation.solve_s,
         gap=allocation.gap,
+        method=allocation.method,
         moves=allocation.moves,
         reasons=list(allocation.reasons),
     )

@@ -205,7 +205,7 @@ def test_a_plan_says_what_it_hosts_leaves_out_and_why(staff, cluster):
 )
 def test_a_plan_says_how_it_was_decided(staff, cluster, method, gap, shown):
     plan = add_plan(cluster["best"])
-    plan.allocation["method"], plan.gap = method, gap
+    plan.method, plan.gap = method, gap
     plan.save()
     page = staff.get(f"/plans/{plan.pk}/").content.decode()
     assert ("Decided by" in page) == (shown is not None)

@@ -2,7 +2,7 @@
 
 A web process sends at most ``most`` files at a time, one to each receiver; those beyond are asked to come again, and
 places go to the receiver that has waited longest. All transfers share ``bytes_per_s`` evenly, since each waits its turn
-for every chunk. Pure but for the waiting: ``now`` (seconds, steady) is handed in.
+for every chunk. Pure except for the waiting: ``now`` (seconds, steady) is handed in.
 """
 
 from __future__ import annotations

@@ -17,12 +17,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.client_process import ClientProcess
 from benchmarks.faults import history
 from benchmarks.faults.checker import check
 from benchmarks.fidelity import Served, chosen, rates
 
 from .boxes import HTTP_PORT, Cluster, Kind, wait_for
-from .load import Load, Work, stream
+from .load import Work, stream
 from .network import Network, Place, allowed
 from .rows import ROWS, Site
 from .shares import Share
@@ -125,7 +126,7 @@ def _row(site: Site, name: str, given: argparse.Namespace, folder: Path) -> bool
         key=site.cluster.control.credentials["api_key"],
         streams=[stream(one, wished[one.name]) for one in site.wanted],
     )
-    with Watch(site.cluster) as watch, Load(work) as load:
+    with Watch(site.cluster) as watch, ClientProcess("benchmarks.cluster.load", work, 2) as load:
         time.sleep(BEFORE_S)
         figures = carry_out(site, watch, seconds)
         time.sleep(AFTER_S)

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-import subprocess
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable
-from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import msgspec
@@ -27,8 +25,6 @@ from benchmarks.faults.checker import Query, queries_of
 from benchmarks.faults.clients import ended, same_output
 from benchmarks.faults.history import Event, Sent, line
 from benchmarks.faults.peers import HttpConnection, Reply, http_request
-
-from .network import ROOT
 
 INPUTS = 8
 #: Seconds that a client waits for a connection: what a box that was lost without a word costs it.
@@ -176,40 +172,6 @@ class _Clients:
 def _is_right(reply: Reply, stream: Stream, row: int) -> bool:
     known = stream.outputs.get(reply.variant)
     return reply.end != "ok" or (known is not None and same_output(reply.output, known[row]))
-
-
-class Load:
-    """The load's process, as a context manager; ``stop`` waits until all queries have ended."""
-
-    def __init__(self, work: Work) -> None:
-        self._work = work
-
-    def __enter__(self) -> Load:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.cluster.load"],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._process.stdin.write(msgspec.json.encode(self._work).decode() + "\n")
-        self._process.stdin.flush()
-        if self._process.stdout.readline().strip() != "ready":
-            raise RuntimeError("the load did not start")
-        return self
-
-    def __exit__(self, *_error) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        """End the load."""
-        if not self._process.stdin.closed:
-            self._process.stdin.close()
-            self._process.wait(2 * self._work.patience_s + 60)
-
-    @property
-    def file(self) -> Path:
-        return Path(self._work.file)
 
 
 def main() -> None:

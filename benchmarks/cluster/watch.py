@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-import threading
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -13,6 +13,7 @@ import httpx
 from appliance.demo.rest import RestError
 from benchmarks.faults.history import Event, Follows, Planned
 from benchmarks.faults.observer import EARLIER, planned
+from benchmarks.sampling import Sampling
 
 from .boxes import HTTP_PORT, Box, Cluster
 
@@ -40,7 +41,6 @@ class Watch:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._over = threading.Event()
         self._plans: dict[int, Planned] = {}
         self.events: list[Event] = []
         self.seen: dict[str, list[Seen]] = {gateway.name: [] for gateway in cluster.gateways}
@@ -48,23 +48,18 @@ class Watch:
             (lambda gateway=gateway: self._gateway(gateway), GATEWAYS_EVERY_S) for gateway in cluster.gateways
         ]
         samples.append((self._new_plans, PLANS_EVERY_S))
-        self._threads = [threading.Thread(target=self._run, args=sample, daemon=True) for sample in samples]
+        self._sampling = Sampling(samples)
 
     def __enter__(self) -> Watch:
         self._new_plans()
-        for thread in self._threads:
-            thread.start()
+        self._sampling.start()
         return self
 
     def __exit__(self, *_error) -> None:
-        self._over.set()
-        for thread in self._threads:
-            thread.join(30)
-        try:
+        self._sampling.stop()
+        # Without these, answers that only a plan of the last moment allows are found wrong.
+        with contextlib.suppress(RestError, httpx.HTTPError):
             self._new_plans()
-        except (RestError, httpx.HTTPError):
-            # Answers that only a plan of the last moment allows are then found wrong.
-            pass
 
     def newest(self) -> Planned | None:
         """The newest plan."""
@@ -78,14 +73,6 @@ class Watch:
             for other in names[place + 1 :]:
                 found |= contradictions(self.seen[one], self.seen[other])
         return found
-
-    def _run(self, sample: Callable[[], None], every_s: float) -> None:
-        while not self._over.wait(every_s):
-            try:
-                sample()
-            except (RestError, httpx.HTTPError, ValueError, KeyError):
-                # Expected while something is broken.
-                continue
 
     def _gateway(self, gateway: Box) -> None:
         said = health(gateway)

@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-import subprocess
 import sys
 import time
 from collections import defaultdict
-from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 import numpy as np
 import uvloop
-
-from appliance.local.child import ROOT
 
 from .history import Ended, Sent, line
 from .peers import GrpcChannel, HttpConnection, Reply, grpc_request, http_request
@@ -170,46 +166,12 @@ def ended(id: str, reply: Reply, right: bool) -> Ended:
 
 
 def same_output(output: bytes, known: bytes) -> bool:
-    """Whether FP32 outputs are equal but for the rounding of other batch sizes."""
+    """Whether FP32 outputs are equal except for the rounding of other batch sizes."""
     if len(output) != len(known):
         return False
     return output == known or np.allclose(
         np.frombuffer(output, "<f4"), np.frombuffer(known, "<f4"), TOLERANCE, TOLERANCE
     )
-
-
-class Clients:
-    """The clients' process, as a context manager; ``stop`` waits until all queries have ended."""
-
-    def __init__(self, work: Work):
-        self._work = work
-
-    def __enter__(self) -> Clients:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.faults.clients"],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._process.stdin.write(msgspec.json.encode(self._work).decode() + "\n")
-        self._process.stdin.flush()
-        if self._process.stdout.readline().strip() != "ready":
-            raise RuntimeError("the clients did not start")
-        return self
-
-    def __exit__(self, *_error) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        """End the load."""
-        if not self._process.stdin.closed:
-            self._process.stdin.close()
-            self._process.wait(self._work.patience_s + 60)
-
-    @property
-    def file(self) -> Path:
-        return Path(self._work.file)
 
 
 def main() -> None:

@@ -7,9 +7,10 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Callable
 from datetime import datetime
 from typing import Any
+
+from benchmarks.sampling import Sampling
 
 from .history import Arrived, Event, Follows, Mark, Planned
 from .site import Site
@@ -26,25 +27,21 @@ class Observer:
 
     Attributes:
         events: in the order in which they were found.
-        failures: samples that were not answered, by kind.
     """
 
     def __init__(self, site: Site):
         self._site = site
-        self._over = threading.Event()
         self._lock = threading.Lock()
         self._plans: set[int] = set()
         self._stream = "0"
         self.events: list[Event] = []
-        self.failures: dict[str, int] = {}
-        samples = {
-            "members": (self._members, MEMBERS_EVERY_S),
-            "plans": (self._new_plans, CONTROL_EVERY_S),
-            "demand": (self._demand, CONTROL_EVERY_S),
-        }
-        self._threads = [
-            threading.Thread(target=self._run, args=(name, *sample), daemon=True) for name, sample in samples.items()
-        ]
+        self._sampling = Sampling(
+            [
+                (self._members, MEMBERS_EVERY_S),
+                (self._new_plans, CONTROL_EVERY_S),
+                (self._demand, CONTROL_EVERY_S),
+            ]
+        )
 
     def __enter__(self) -> Observer:
         # Begin with a sample of each, so that earlier counts are left out.
@@ -53,14 +50,11 @@ class Observer:
         for sample in (self._members, self._new_plans):
             with contextlib.suppress(Exception):
                 sample()
-        for thread in self._threads:
-            thread.start()
+        self._sampling.start()
         return self
 
     def __exit__(self, *_error) -> None:
-        self._over.set()
-        for thread in self._threads:
-            thread.join(30)
+        self._sampling.stop()
         # Counters lag behind answers.
         time.sleep(MEMBERS_EVERY_S)
         for sample in (self._members, self._new_plans, self._demand, self._same_plans):
@@ -76,14 +70,6 @@ class Observer:
     def _add(self, event: Event) -> None:
         with self._lock:
             self.events.append(event)
-
-    def _run(self, name: str, sample: Callable[[], None], every_s: float) -> None:
-        while not self._over.wait(every_s):
-            try:
-                sample()
-            except Exception:
-                # Expected while something is broken: the row's figures say what it cost.
-                self.failures[name] = self.failures.get(name, 0) + 1
 
     # --- samples ---
 

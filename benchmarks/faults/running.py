@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.client_process import ClientProcess
+
 from . import history
 from .checker import Violation, check, queries_of
-from .clients import Clients
 from .figures import Cost, costs
 from .history import Ended, Event, Tail
 from .observer import Observer
@@ -75,7 +76,7 @@ class Result:
 class _Load:
     """Clients and what they recorded so far."""
 
-    def __init__(self, clients: Clients):
+    def __init__(self, clients: ClientProcess):
         self._tail = Tail(clients.file)
         self._recent: deque[tuple[float, bool]] = deque()
 
@@ -100,7 +101,7 @@ def carry_out(row: Row, site: Site, folder: Path, seed: int = 0) -> Result:
     clients_file = folder / f"{row.name}.clients.jsonl"
     work = site.work(clients_file, seed)
     most_s = max(60.0, 2 * (row.expected.back_s or 0.0))
-    with Observer(site) as observer, Clients(work) as clients:
+    with Observer(site) as observer, ClientProcess("benchmarks.faults.clients", work) as clients:
         load = _Load(clients)
         if wait(load.served, SERVED_MOST_S) is None:
             raise RuntimeError(f"{row.name}: the load is not served before the fault")

@@ -33,7 +33,7 @@ class BestContent:
 
 
 class _Stopped(Exception):
-    pass
+    """Too many steps, or too many contents."""
 
 
 class ContentSearch:

@@ -1,4 +1,4 @@
-"""Members' certificates: issued at the join, and anew when a member asks. Synchronous, but for :class:`Requests`.
+"""Members' certificates: issued at the join, and anew when a member asks. Synchronous, except for :class:`Requests`.
 
 Their ends are compared with the wall clock, unlike all else (:mod:`registry.clock`): a certificate outlives boots. A
 clock that was set ends certificates early; connected members are then asked to renew, and lose nothing meanwhile.

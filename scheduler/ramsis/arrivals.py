@@ -38,7 +38,7 @@ class Counts:
             raise ValueError(f"counts: rate must be above 0 and shape above 0 and at most 1, not {self}")
 
     def most(self, seconds: float) -> int:
-        """A count that is never exceeded in ``seconds``, but for a negligible chance."""
+        """A count that is never exceeded in ``seconds``, except by a negligible chance."""
         mean = self.rate * seconds
         spread = math.sqrt(mean / self.shape)
         return int(mean + TAIL * spread + TAIL * TAIL / self.shape) + 1

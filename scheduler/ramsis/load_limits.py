@@ -55,7 +55,7 @@ def most_load(worker: Worker, place: int, workers: float) -> float:
     seconds = worker.variants[place].seconds
     capacity = worker.capacity() * workers
     low, high = 0, STEPS
-    # The quantile rises with the load, but for chance: bisection.
+    # The quantile rises with the load, apart from chance: bisection.
     while low < high:
         middle = (low + high + 1) // 2
         if response_s(seconds, capacity * middle / STEPS, count, worker.slo_s) <= worker.slo_s:

@@ -76,7 +76,7 @@ def test_each_way_to_end_is_counted_as_what_it_is(tmp_path):
         server.close()
     each = len(records) / len(script)
     assert len(records) == summary.queries == len(arrivals(phases, 0)) > 100
-    # Each came round equally often, but for the last round.
+    # Each came round equally often, except for the last round.
     counts = Counter(records.rows["status"].tolist())
     assert counts.keys() == {200, 503, -1, -2, -3}
     for status, share in {200: 2, 503: 2, -1: 1, -2: 1, -3: 2}.items():

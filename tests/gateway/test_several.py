@@ -64,7 +64,7 @@ class Pair:
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
-    """For all tests here; each leaves both serving, but for the last."""
+    """For all tests here; each leaves both serving, except for the last."""
     pair = Pair(tmp_path_factory.mktemp("p"))
     yield pair
     pair.close()

@@ -159,5 +159,5 @@ def test_the_published_world_is_served_nearly_without_violations():
     part = replace(scenario, arrivals=replace(a, times=a.times[:6000], applications=a.applications[:6000]))
     summary = simulate(part, "proteus").summary
     assert summary["violation_ratio"] < 0.02
-    # No plan under the SLO/2 rule can be more accurate than the fluid reference, but for what a short run leaves.
+    # No plan under the SLO/2 rule can be more accurate than the fluid reference, except for what a short run leaves.
     assert 99 < summary["effective_accuracy"] < summary["fluid_reference_accuracy"] + 0.1

@@ -106,7 +106,7 @@ class Executors:
         ]
 
     def only_devices(self, reserved: Container[str]) -> set[str]:
-        """Return devices, but for reserved ones, that alone serve some application."""
+        """Return devices, except for reserved ones, that alone serve some application."""
         hosts: dict[str, set[str]] = {}
         for device, executor in self._by_device.items():
             if executor.state is not None and not executor.state.draining and device not in reserved:

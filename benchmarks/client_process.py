@@ -1,0 +1,54 @@
+"""Clients in a process of their own, so that what they measure is not what the benchmark itself does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from appliance.local.child import ROOT
+
+
+class Work(Protocol):
+    """What a clients' process is told: the file of its record, and how long it waits for an answer (seconds)."""
+
+    file: str
+    patience_s: float
+
+
+class ClientProcess:
+    """A module that takes its work as a line of JSON, prints ``ready``, and sends until its input ends.
+
+    A context manager. ``attempts`` of a query, each of which may take the work's patience.
+    """
+
+    def __init__(self, module: str, work: Work, attempts: int = 1) -> None:
+        self._module, self._work = module, work
+        self._most_s = attempts * work.patience_s + 60
+
+    def __enter__(self) -> ClientProcess:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", self._module], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self._process.stdin.write(msgspec.json.encode(self._work).decode() + "\n")
+        self._process.stdin.flush()
+        if self._process.stdout.readline().strip() != "ready":
+            raise RuntimeError(f"{self._module} did not start")
+        return self
+
+    def __exit__(self, *_error) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End the load, and wait until all queries have ended."""
+        if not self._process.stdin.closed:
+            self._process.stdin.close()
+            self._process.wait(self._most_s)
+
+    @property
+    def file(self) -> Path:
+        """The record of what was sent and answered."""
+        return Path(self._work.file)

@@ -73,7 +73,7 @@ def assemble(
     types_being_profiled = set(
         registry.ProfileJob.objects.filter(state__in=["queued", "running"]).values_list("device_type", flat=True)
     )
-    reserved = 1.0 - settings.NEREUS.profile_share
+    reserved, costs = 1.0 - settings.NEREUS.profile_share, settings.NEREUS.device_costs
     applications = list(registry.Application.objects.filter(state=registry.Application.State.ACTIVE))
     ready = registry.Variant.objects.filter(
         state__in=registry.Variant.PLANNED, application__in=applications, accuracy__isnull=False
@@ -93,6 +93,7 @@ def assemble(
                 memory_bytes=device.memory_bytes or None,
                 available=reserved if device.type in types_being_profiled else 1.0,
                 loaded=frozenset(str(pk) for pk in device.warm if str(pk) in known),
+                cost=costs.get(device.type, costs.get(device.kind, 1.0)),
             )
             for device in sorted(devices, key=lambda device: device.ref)
         ),

@@ -60,7 +60,7 @@ def make_plan(
         logger.info("nothing_to_plan", devices=len(problem.devices), applications=len(problem.applications))
         return None
     stack = choices.current()
-    with_previous = dataclasses.replace(problem, previous=_in_force(stack.name))
+    with_previous = dataclasses.replace(problem, previous=_in_force(stack.name), at_s=clock.steady())
     allocation = verified(with_previous, strategies.get(stack.strategy))
     used = {device.ref for device in devices}
     idle = [device for device in idle_devices() if device.ref not in used]

@@ -75,6 +75,7 @@ def _tend() -> None:
     from registry.services import finish_drains
     from scheduler import retention
     from scheduler.control import upkeep
+    from scheduler.instances import interference
     from scheduler.members import reaching
     from scheduler.profiling.dispatch import dispatch, requeue_silent
     from scheduler.repairs import listing
@@ -87,6 +88,7 @@ def _tend() -> None:
         requeue_silent,
         dispatch,
         reaching.judge,
+        interference.watch,
         upkeep.replan_if_devices_changed,
         storage.sweep,
         retention.enforce,

@@ -185,6 +185,11 @@ def gateway_seconds(seconds: float) -> list[dict[str, Any]]:
     return [data for _, data in _read(GATEWAY_STREAM, seconds)]
 
 
+def node_seconds(seconds: float) -> list[dict[str, Any]]:
+    """Nodes' last seconds, oldest first."""
+    return [data for _, data in _read(NODE_STREAM, seconds)]
+
+
 def serving(gateways: Iterable[str]) -> set[str]:
     """Applications that every one of the gateways answers, by their latest reports; none if one is silent."""
     latest: dict[str, set[str]] = {}

@@ -65,6 +65,21 @@ class Reader:
             return default
         return parsed
 
+    def factors(self, name: str) -> dict[str, float]:
+        """``NAME=FACTOR,...``; by default none."""
+        found = {}
+        for item in filter(None, (part.strip() for part in self.text(name, "").split(","))):
+            key, _, value = item.rpartition("=")
+            try:
+                factor = float(value)
+            except ValueError:
+                factor = 0.0
+            if not key.strip() or not 0.001 <= factor <= 1e6:
+                self.wrong(name, f"NAME=FACTOR,... with factors from 0.001 to 1000000, and {item!r} is not such")
+                return {}
+            found[key.strip()] = factor
+        return found
+
     def name(self, name: str, default: str) -> str:
         value = self._raw(name)
         if value is None:

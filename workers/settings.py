@@ -182,6 +182,9 @@ class Settings:
     stack: str
     """How the cluster plans, assigns and batches queries (``NEREUS_STACK``); operators may choose another while it
     runs."""
+    device_costs: dict[str, float]
+    """Cost of a second of a device, relative to others, by device type or kind (``NEREUS_DEVICE_COSTS``, as in
+    ``cpu=1,cuda=16``; those not named cost 1), for stacks that save devices."""
     queue_rows: int
     """Rows that may wait per device before queries are refused (``NEREUS_QUEUE_ROWS``)."""
     profile_share: float
@@ -258,6 +261,7 @@ class Settings:
             keep_plans=read.number("KEEP_PLANS", 5000, 10, 1_000_000, int),
             solve_s=read.number("SOLVE_S", 3.0, 0.1, 600),
             stack=read.stack(),
+            device_costs=read.factors("DEVICE_COSTS"),
             queue_rows=read.number("QUEUE_ROWS", 512, 1, 100000, int),
             profile_share=read.number("PROFILE_SHARE", 0.05, 0.01, 0.5),
             log_level=read.choice("LOG_LEVEL", "info", ("debug", "info", "warning", "error")),

@@ -93,8 +93,9 @@ Everything here is simulated by `scheduler/simulation`, which runs the strategie
 live system under a virtual clock ([how](simulator.md)), unless a section says that it was measured live.
 Conditions, where a section names no others: 20 cpu, 10 pascal and 10 ampere devices, nine applications, the published
 profiles (p50 is the exact run time of a batch; a batch of 3 costs what one of 4 costs), batches 1, 2, 4 and 8, an SLO
-of 300 ms, no network delay, loads that take no time; plans every 10 s, bursts looked for once a second, from what has
-arrived and nothing else; one set of defaults for all traces. A solve takes no virtual time.
+of 300 ms, no network delay, loads that take no time; plans every 10 s (as in Proteus' published simulator; every 30 s
+live), bursts looked for once a second, from what has arrived and nothing else; one set of defaults for all traces. A
+solve takes no virtual time.
 
 Counted strictly: every query that arrives is counted, and what is later than its SLO, dropped or unanswered is a
 violation. Accuracies are normalised by the application's best variant, in percent, over queries in time. *Max drop* is

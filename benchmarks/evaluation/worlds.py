@@ -71,6 +71,11 @@ def published(data: Path, trace: str, quick: bool, **changes: Any) -> World:
     return World(_key(values), data, QUICK_S if quick else None)
 
 
+def every(data: Path, trace: str, period_s: float, quick: bool) -> World:
+    """The published world with plans every ``period_s`` seconds."""
+    return published(data, trace, quick, name=f"{trace}, every {period_s:g} s", control={"period_s": period_s})
+
+
 def poisson_like(data: Path, trace: str, quick: bool) -> World:
     """The same applications at the same mean rates as in ``trace``, but Poisson arrivals."""
     arrivals = published(data, trace, False).scenario().arrivals

@@ -12,10 +12,10 @@ from django.shortcuts import get_object_or_404, render
 from console.curves import curves, size_tables
 from console.example import curl
 from console.views.access import page
-from registry import usage
 from registry.accuracy import normalized_accuracies
 from registry.models import Application, Gateway, ProfileJob, Variant
 from registry.signatures import DATATYPES
+from scheduler.instances.states import instances
 from workers import metrics, tls
 
 
@@ -51,13 +51,13 @@ def detail(request, name: str):
             variant__application=application, state__in=[ProfileJob.State.QUEUED, ProfileJob.State.RUNNING]
         ).select_related("variant")
     )
-    warm_on = usage.warm_on(variant.pk for variant in variants)
+    running = [instance for instance in instances(variants) if instance.device]
     normalized = normalized_accuracies([application])
     rows = [
         {
             "variant": variant,
             "normalized": normalized.get(variant.pk),
-            "warm_on": warm_on.get(variant.pk, []),
+            "instances": [instance for instance in running if instance.variant.pk == variant.pk],
             "jobs": [job for job in jobs if job.variant_id == variant.pk],
         }
         for variant in variants

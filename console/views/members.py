@@ -12,6 +12,8 @@ from django.utils import timezone
 from console.views.access import page
 from registry import reach, usable
 from registry.models import Device, Gateway, JoinToken, Node, Variant
+from scheduler.instances.states import Instance, instances
+from scheduler.instances.use import current_advice
 
 #: how long a new join token is proposed to live
 TOKEN_TIME = timedelta(days=7)
@@ -24,12 +26,15 @@ def nodes(request):
     serving = [gateway for gateway in gateways if gateway.state == Gateway.State.APPROVED]
     names = {variant.pk: str(variant) for variant in Variant.objects.select_related("application")}
     devices = Device.objects.select_related("node").order_by("ref")
+    running = instances()
+    states = {(instance.device, instance.variant.pk): instance for instance in running}
     found = Node.objects.select_related("claim_with").prefetch_related(Prefetch("devices", queryset=devices))
     return render(
         request,
         "console/nodes.html",
         {
-            "nodes": [_node(node, names, serving) for node in found],
+            "nodes": [_node(node, names, serving, states) for node in found],
+            "advice": [one for one in current_advice(running) if one.could_sleep or one.wanted],
             "gateways": gateways,
             "tokens": JoinToken.objects.order_by("name"),
             "token_kinds": JoinToken.Kind.choices,
@@ -39,14 +44,20 @@ def nodes(request):
     )
 
 
-def _node(node: Node, names: dict[int, str], gateways: list[Gateway]) -> dict:
+def _node(node: Node, names: dict[int, str], gateways: list[Gateway], states: dict[tuple[str, int], Instance]) -> dict:
     return {
         "node": node,
         "only_here": usable.only_on(node) if node.cordoned_at is None else [],
         "devices": [
             {
                 "device": device,
-                "warm": [names.get(pk, f"variant {pk} (deleted)") for pk in device.warm],
+                "warm": [
+                    {
+                        "name": names.get(pk, f"variant {pk} (deleted)"),
+                        "instance": states.get((device.ref, pk)),
+                    }
+                    for pk in device.warm
+                ],
                 "unreachable": reach.why_unreachable(device, gateways),
                 "reached_by": reach.reaching(device, gateways),
                 "unreached_by": reach.unreached_by(device, gateways),

@@ -20,7 +20,8 @@ CERTIFIED = 5e-3
 @dataclass(frozen=True)
 class DeviceResources:
     """``available``: share of the device's time that queries may use (1 less what is reserved, for profiling say).
-    ``loaded``: variants loaded there now, which cost nothing to keep. ``memory_bytes`` None: not limited."""
+    ``loaded``: variants loaded there now, which cost nothing to keep. ``memory_bytes`` None: not limited. ``cost``: of
+    a second of its time, relative to other devices, for strategies that save devices."""
 
     id: str
     type: str
@@ -28,6 +29,7 @@ class DeviceResources:
     available: float = 1.0
     loaded: frozenset[str] = frozenset()
     max_resident: int | None = None
+    cost: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ class Problem:
     ``milp_s`` bounds each of the MILPs of `nereus`, of which a plan takes up to three, in wall time; None: only their
     nodes and steps are limited, so that the same problem gets the same plan everywhere.
     ``previous``: the allocation in force, where this same strategy made it; None: this is its first. Strategies
-    have no other memory."""
+    have no other memory. ``at_s``: a steady time in seconds, for strategies that wait."""
 
     devices: tuple[DeviceResources, ...]
     applications: tuple[ApplicationDemand, ...]
@@ -94,6 +96,7 @@ class Problem:
     gap: float = 0.0
     milp_s: float | None = None
     previous: Allocation | None = None
+    at_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,8 @@ class Allocation:
     by device, in the order of loading, those placed there among them; empty where the strategy keeps no others.
     ``provided``: the demand (items/s by application) that these were chosen for. ``refused``: the rules that the
     strategy's own answer breaks, where this one stands in for it (:mod:`scheduler.allocation.fallback`).
-    ``policies``: for stacks whose devices choose by them.
+    ``policies``: for stacks whose devices choose by them. ``surplus_since``: by device, since when (``Problem.at_s``)
+    its resident has not been needed, in strategies that wait before they remove it.
     """
 
     placements: tuple[Placement, ...]
@@ -162,3 +166,4 @@ class Allocation:
     provided: Mapping[str, float] = field(default_factory=dict)
     refused: str = ""
     policies: tuple[PlannedPolicies, ...] = ()
+    surplus_since: Mapping[str, float] = field(default_factory=dict)

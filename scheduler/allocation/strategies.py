@@ -94,6 +94,12 @@ def nereus_with_standby(problem: Problem) -> Allocation:
 
 
 @register("proteus")
+def proteus_alone(problem: Problem) -> Allocation:
+    """Proteus' Eq. 1 to 7: a device has one variant, even where that leaves demand out."""
+    return proteus.solve(problem)
+
+
+@register("proteus-sharing")
 def proteus_with_sharing(problem: Problem) -> Allocation:
     """Proteus' Eq. 1 to 7; where dedicated devices leave demand out, devices may also be shared.
 

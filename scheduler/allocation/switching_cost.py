@@ -2,8 +2,8 @@
 
 A device serves nothing while it loads. Spread over the time until the next plan, a load takes load_s / horizon of the
 device's time, valued at the price of time plus a part of what a device earns on average, since a loading device cannot
-absorb a burst (loading cost as in InfAdapter; Salmani et al., EuroMLSys'23). A load that takes no time costs a little,
-so that of equal plans the one with the fewest loads wins.
+absorb a burst. Costs of loads add up (InfAdapter, Salmani et al., EuroMLSys'23, counts the longest one). A load that
+takes no time costs a little, so that of equal plans the one with the fewest loads wins.
 """
 
 from __future__ import annotations

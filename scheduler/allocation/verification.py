@@ -39,6 +39,7 @@ def faults(problem: Problem) -> list[str]:
             number(device.memory_bytes, f"devices[{device.id}].memory_bytes", 0, False)
         if device.max_resident is not None:
             number(device.max_resident, f"devices[{device.id}].max_resident", 0, False)
+        number(device.cost, f"devices[{device.id}].cost", 0, True)
     for application in problem.applications:
         number(application.slo_s, f"applications[{application.id}].slo_s", 0, True)
         number(application.demand, f"applications[{application.id}].demand", 0, False)

@@ -63,17 +63,20 @@ def assemble(
     demand: Mapping[str, float],
     devices: list[registry.Device],
     mixes: Mapping[str, Mapping[int, float]] | None = None,
+    slow: Mapping[str, float] | None = None,
 ) -> Problem:
     """The problem as of now. Variants are named by id, applications by name, devices by ref.
 
     ``demand``: items/s by application name, margins not included. ``mixes``: shares of it by size class, of
     applications for which that is known. Only active applications and profiled variants take part, these not on device
     types where they are blocked; device types with open profile jobs keep the profiling share of their time free.
+    ``slow``: share of its time with which an interfered device counts.
     """
+    slow = slow or {}
     types_being_profiled = set(
         registry.ProfileJob.objects.filter(state__in=["queued", "running"]).values_list("device_type", flat=True)
     )
-    reserved = 1.0 - settings.NEREUS.profile_share
+    reserved, costs = 1.0 - settings.NEREUS.profile_share, settings.NEREUS.device_costs
     applications = list(registry.Application.objects.filter(state=registry.Application.State.ACTIVE))
     ready = registry.Variant.objects.filter(
         state__in=registry.Variant.PLANNED, application__in=applications, accuracy__isnull=False
@@ -91,8 +94,9 @@ def assemble(
                 id=device.ref,
                 type=device.type,
                 memory_bytes=device.memory_bytes or None,
-                available=reserved if device.type in types_being_profiled else 1.0,
+                available=(reserved if device.type in types_being_profiled else 1.0) * slow.get(device.ref, 1.0),
                 loaded=frozenset(str(pk) for pk in device.warm if str(pk) in known),
+                cost=costs.get(device.type, costs.get(device.kind, 1.0)),
             )
             for device in sorted(devices, key=lambda device: device.ref)
         ),

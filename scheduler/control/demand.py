@@ -1,8 +1,9 @@
 """Demand: from items that arrived, second by second, to the items/s to plan for. Pure.
 
 A plan is in force for a period, so it must be able to serve that period's mean rate. The planned demand is a
-high quantile of the forecast of that mean, not the forecast times a fixed factor (Proteus, Section 4, takes an
-exponentially weighted mean times 1.05): a steady application needs little margin, a variable one much.
+high quantile of the forecast of that mean, not the forecast times a fixed factor: a steady application needs little
+margin, a variable one much. (Proteus' published simulator takes an exponentially weighted mean times 1.05; its paper,
+Section 4, names no margin.)
 
 The forecast is an exponentially weighted level plus a damped trend (Holt; damping as by Gardner and McKenzie, 1985).
 Its spread has a part that is known beforehand, Poisson noise of the period to come and of the estimate itself, and a

@@ -20,6 +20,7 @@ from scheduler.control.assemble import assemble, available_devices, idle_devices
 from scheduler.control.demand import HISTORY_S, estimate
 from scheduler.control.leases import Lease
 from scheduler.control.wire import wire_plan
+from scheduler.instances.interference import interfered_shares
 from scheduler.models import Plan
 from workers import log
 
@@ -55,12 +56,12 @@ def make_plan(
     )
     asked_for = telemetry.sizes_arrived(sizes.ASKED_FOR_S)
     mixes = sizes.mixes(telemetry.arrivals_by_size(seconds), asked_for, clock.wall())
-    problem = assemble(demand, devices, mixes)
+    problem = assemble(demand, devices, mixes, interfered_shares())
     if not problem.devices or (not problem.applications and not _something_resides()):
         logger.info("nothing_to_plan", devices=len(problem.devices), applications=len(problem.applications))
         return None
     stack = choices.current()
-    with_previous = dataclasses.replace(problem, previous=_in_force(stack.name))
+    with_previous = dataclasses.replace(problem, previous=_in_force(stack.name), at_s=clock.steady())
     allocation = verified(with_previous, strategies.get(stack.strategy))
     used = {device.ref for device in devices}
     idle = [device for device in idle_devices() if device.ref not in used]

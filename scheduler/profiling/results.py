@@ -14,6 +14,7 @@ from registry.profiling import order
 from registry.text import storable
 from scheduler import live, queue
 from scheduler.control.requests import request_plan
+from scheduler.instances.interference import interfered_shares
 from workers import log
 from workers.protocol import control
 from workers.protocol.specs import ProfilePoint
@@ -168,6 +169,9 @@ def drifted(node: Node, message: control.Drift) -> None:
     # A profile of the future was measured before the clock was set back.
     pause = timedelta(seconds=DRIFT_PAUSE_S)
     if profile is None or timedelta(0) <= timezone.now() - profile.measured < pause:
+        return
+    if device.ref in interfered_shares():
+        # Others of the type run as profiled: the device is slow, not the profile wrong.
         return
     logger.info("drift", device=device.ref, variant=str(variant), ratio=round(message.ratio, 2))
     if order(variant, ProfileJob.Reason.DRIFT, [device.type]):

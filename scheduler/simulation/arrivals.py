@@ -7,6 +7,7 @@ import gzip
 import math
 import random
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -31,6 +32,11 @@ class Trace:
 
     def __len__(self) -> int:
         return len(self.times)
+
+    def mean_rates(self) -> dict[str, float]:
+        """Queries/s by application, over the time until the last arrival."""
+        counts, seconds = Counter(self.applications), max(self.times[-1] if len(self.times) else 0.0, 1.0)
+        return {name: counts[index] / seconds for index, name in enumerate(self.names)}
 
 
 @dataclass(frozen=True)

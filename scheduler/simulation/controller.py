@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from scheduler.allocation import strategies
+from scheduler.allocation.baselines import PLACED_ONCE
 from scheduler.allocation.baselines.arrivals import trigger_of
 from scheduler.allocation.blocking import blocking
 from scheduler.allocation.problem import Allocation, ApplicationDemand, DeviceResources, Problem
@@ -36,8 +37,8 @@ class Planned:
 class Controller:
     """Estimates demand, plans, and watches for bursts. It sees arrivals as they happen, never later ones.
 
-    Before the first second is over it takes ``initial_qps`` for each application's demand; the moving average starts
-    from there.
+    Before the first second is over it takes ``initial_qps`` for each application's demand, and the whole trace's mean
+    rates for strategies that place their variants once; the estimate starts from there.
     """
 
     def __init__(self, scenario: Scenario, strategy: str):
@@ -54,6 +55,9 @@ class Controller:
         self.arrived = self._bursts.arrived
         initial = max(scenario.control.initial_qps, FLOOR)
         self._history = [(-1, dict.fromkeys(scenario.applications, initial))]
+        if strategy in PLACED_ONCE:
+            # As Proteus' authors place them: for the mix of the experiment, known beforehand.
+            self._history = [(-1, scenario.arrivals.mean_rates())]
 
     def second_over(self, second: int, counts: Mapping[str, float]) -> None:
         """Arrivals of a second that is over; seconds in order, none left out."""
@@ -73,7 +77,11 @@ class Controller:
         problem = Problem(
             devices=tuple(
                 DeviceResources(
-                    name, kind, loaded=frozenset(loaded[name]), max_resident=scenario.max_resident.get(kind)
+                    name,
+                    kind,
+                    loaded=frozenset(loaded[name]),
+                    max_resident=scenario.max_resident.get(kind),
+                    cost=scenario.cost.get(kind, 1.0),
                 )
                 for name, kind in scenario.devices
             ),
@@ -84,6 +92,7 @@ class Controller:
             variants=self._variants,
             time_limit_s=scenario.control.solve_s,
             previous=self.plans[-1].allocation if self.plans else None,
+            at_s=now,
         )
         try:
             allocation = self._strategy(problem)

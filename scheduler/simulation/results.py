@@ -88,12 +88,26 @@ class SimulationResults:
             "max_solve_s": max(solve_s, default=0.0),
             "solves_cut_short": sum(allocation.cut_short for allocation in allocations),
             "loads": sum(allocation.moves for allocation in allocations),
+            "mean_cost": self._mean_cost(),
             "per_application": {
                 name: self._figures(self._applications == index)
                 for index, name in enumerate(self.scenario.applications)
             },
             "per_variant": self._per_variant(),
         }
+
+    def _mean_cost(self) -> float:
+        """Cost of the devices that plans give a resident, over the time until the last arrival."""
+        plans = self.record.plans
+        ends = [planned.at for planned in plans[1:]]
+        ends.append(max(float(self._times[-1]) if len(self._times) else 0.0, plans[-1].at) if plans else 0.0)
+        total = 0.0
+        for planned, end in zip(plans, ends, strict=False):
+            used = {
+                placement.device for placement in planned.allocation.placements
+            } | planned.allocation.residents.keys()
+            total += (end - planned.at) * sum(device.cost for device in planned.problem.devices if device.id in used)
+        return total / ends[-1] if ends[-1] > 0 else 0.0
 
     def _figures(self, mask: np.ndarray) -> dict[str, Any]:
         """The figures of the queries in ``mask``. Latencies are those of queries in time."""

@@ -10,7 +10,7 @@ from workers.dispatch.published.routing.router import Router, Shares
 
 
 class UniformOrder:
-    """Each device as likely: the ablation without query assignment of Proteus, Section 6.1, as its simulator has it."""
+    """Each device as likely: the ablation without query assignment of Proteus, Section 6.5, as its simulator has it."""
 
     def __init__(self, source: random.Random, shares: Shares) -> None:
         self._random = source

@@ -31,10 +31,10 @@ class ControlSettings:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Everything that a simulation needs. ``devices``: (name, type), in the order of the file. ``slo_s`` and
-    ``max_resident`` hold a value for each application, and for each limited device type. ``run_ratios``: for variants
-    (by id) whose run times were measured, these over the profile's, each as likely as the others; a file says only
-    ``profile_noise``."""
+    """Everything that a simulation needs. ``devices``: (name, type), in the order of the file. ``slo_s``,
+    ``max_resident`` and ``cost`` hold a value for each application, for each limited device type, and for each type
+    whose cost is not 1. ``run_ratios``: for variants (by id) whose run times were measured, these over the profile's,
+    each as likely as the others; a file says only ``profile_noise``."""
 
     name: str
     models: tuple[Model, ...]
@@ -42,6 +42,7 @@ class Scenario:
     devices: tuple[tuple[str, str], ...]
     slo_s: Mapping[str, float]
     max_resident: Mapping[str, int] = field(default_factory=dict)
+    cost: Mapping[str, float] = field(default_factory=dict)
     load_time_s: float = 0.0
     network_s: float = 0.0
     profile_noise: float = 0.0
@@ -88,9 +89,11 @@ def parse(values: Mapping[str, object], folder: Path, name: str = "scenario") ->
     # With a wrong count the types are not known: the other tables are then checked against all profiles.
     kinds = {kind for _, kind in devices} if len(faults) == before else None
     max_resident = top.numbers("max_resident", 1, 10_000, whole=True)
-    for kind in max_resident:
-        if kind not in top.table("devices").values:
-            top.fault(f"max_resident.{kind}", "no such device type in [devices]")
+    cost = top.numbers("cost", 0.001, 1e6)
+    for table, kinds_named in (("max_resident", max_resident), ("cost", cost)):
+        for kind in kinds_named:
+            if kind not in top.table("devices").values:
+                top.fault(f"{table}.{kind}", "no such device type in [devices]")
     settings = {
         "load_time_s": top.number("load_time_s", 0.0, 0, 3600),
         "network_s": top.number("network_ms", 0.0, 0, 60_000) / 1000,
@@ -126,6 +129,7 @@ def parse(values: Mapping[str, object], folder: Path, name: str = "scenario") ->
         devices=devices,
         slo_s=slo_s,
         max_resident=max_resident,
+        cost=cost,
         control=control,
         **settings,
         **chosen,

@@ -20,7 +20,12 @@ PUBLISHED = {
     "clipper-ht": ("clipper", "shares"),
     "clipper-ha": ("clipper", "shares"),
     "sommelier": ("proteus", "shares"),
-    "infaas-accuracy": ("nexus", "least-completion"),
+    "infaas-accuracy": ("nexus", "active-first"),
+    "infaas-ilp": ("nexus", "active-first"),
+    "infaas-greedy": ("nexus", "active-first"),
+    "clipper+": ("nexus", "active-first"),
+    "sm+": ("nexus", "active-first"),
+    "proteus-sharing": ("proteus", "shares"),
     "proteus-wo-ms": ("proteus", "shares"),
     "proteus-wo-mp": ("proteus", "shares"),
     "proteus-wo-ab": ("proteus", "shares"),
@@ -50,7 +55,11 @@ def busy_world(**options):
 
 
 def test_each_published_stack_has_its_own_batching_and_routing():
-    assert {"proteus", *BASELINES, *by_policy.STRATEGIES} == PUBLISHED.keys() == stacks.STACKS.keys() - {"nereus"}
+    assert (
+        {"proteus", "proteus-sharing", *BASELINES, *by_policy.STRATEGIES}
+        == PUBLISHED.keys()
+        == stacks.STACKS.keys() - {"nereus"}
+    )
     for name, own in PUBLISHED.items():
         stack = choose(name)
         assert stack == stacks.STACKS[name] and stack.binding == "published"

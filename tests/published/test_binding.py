@@ -13,6 +13,7 @@ from workers.dispatch.options import OptionSet
 from .world import SLO_S, World, menus, option
 
 ROUTERS = ("least-completion", "shares")
+ALL_ROUTERS = ("active-first", *ROUTERS)
 EXACT = option("exact", 40, 100, rate=20.0)
 QUICK = option("quick", 10, 90, rate=60.0, slice_rows=2)
 SPARE = option("spare", 5, 80, planned=False)
@@ -71,9 +72,9 @@ def played(policy, router, rtt_s, pace, late, happened) -> World:
     return world
 
 
-@pytest.mark.parametrize("router", ROUTERS)
+@pytest.mark.parametrize("router", ALL_ROUTERS)
 @pytest.mark.parametrize("policy", POLICIES)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(rtt_s=st.sampled_from([0.0, 0.004]), pace=st.sampled_from([1.0, 1.6]), late=st.booleans(), happened=events)
 def test_every_query_ends_once_and_only_where_it_may(policy, router, rtt_s, pace, late, happened):
     played(policy, router, rtt_s, pace, late, happened)
@@ -244,6 +245,26 @@ def test_least_completion_avoids_late_answers_by_what_is_queued_and_observed():
         got[router] = refused, sum(len(entry[3]) for entry in world.log[learned:] if entry[1] == "y")
     assert got["least-completion"][0] < got["shares"][0]
     assert got["least-completion"][1] > got["shares"][1]
+
+
+def test_active_first_leaves_interfered_and_overloaded_devices_alone_while_another_is_active():
+    world = World(router="active-first", pace={"x": 3.0})
+    for name in ("x", "y"):
+        world.device(name, menus(EXACT))
+    for _ in range(200):
+        world.ask(slo_s=2.0)
+        world.run(world.now + 0.2)
+    asked = "".join(entry[1] for entry in world.log)
+    assert asked.startswith("xyxy"), "by shares, until its runs show that x is slow"
+    # It is left alone for ten seconds, and tried again then, lest it stay slow for ever.
+    assert "y" * 40 in asked and "x" in asked[100:]
+    # More than y can do at its peak: both share again.
+    for _ in range(100):
+        world.ask(slo_s=2.0)
+        world.run(world.now + 0.02)
+    assert "x" in [entry[1] for entry in world.log[-10:]]
+    world.run()
+    world.check_all_ended()
 
 
 def test_the_same_device_again_is_better_than_none():

@@ -60,12 +60,42 @@ STACKS: dict[str, Stack] = {
             "shares",
             "The most accurate variants that serve the demand, queries by their shares, as in Proteus (ASPLOS '24).",
         ),
-        # INFaaS sends a query to the least loaded worker that runs the instance, and its batches wait for no others.
+        _published(
+            "proteus-sharing",
+            "proteus",
+            "shares",
+            "Proteus, but applications share devices where one variant a device would leave demand out.",
+        ),
+        # INFaaS sends a query to the least loaded worker with an active instance, and its batches wait for no others.
         _published(
             "infaas-accuracy",
             "nexus",
-            "least-completion",
+            "active-first",
             "Variants are copied, upgraded and downgraded one step at a time, as in INFaaS (ATC '21).",
+        ),
+        _published(
+            "infaas-ilp",
+            "nexus",
+            "active-first",
+            "The cheapest instances that serve the demand, by integer linear programming, as in INFaaS (ATC '21).",
+        ),
+        _published(
+            "infaas-greedy",
+            "nexus",
+            "active-first",
+            "Instances are copied, upgraded or removed, whichever is cheapest, as in INFaaS (ATC '21).",
+        ),
+        _published(
+            "clipper+",
+            "nexus",
+            "active-first",
+            "One variant of each application, placed once, under INFaaS' dispatcher, as INFaaS extends Clipper.",
+        ),
+        _published(
+            "sm+",
+            "nexus",
+            "active-first",
+            "As many instances of one variant as the load asks for, as INFaaS extends SageMaker.",
         ),
         _published(
             "clipper-ht",

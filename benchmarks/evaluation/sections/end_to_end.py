@@ -22,8 +22,10 @@ def _cases(context: Context, trace: str) -> dict:
 def body(context: Context) -> str:
     parts = [
         "Each stack is a strategy with its own batching and routing. Everything starts cold, on a plan for 10 "
-        "queries/s an application. Below each table stands what the published simulator does on the same trace, "
-        "counted as strictly (in brackets: as it prints it, where late means later than 1,000 ms).",
+        "queries/s an application; those that are placed once (`clipper-ht`, `clipper-ha`, `sommelier`) for the "
+        "trace's "
+        "mean rates, as Proteus' authors placed them. Below each table stands what the published simulator does on "
+        "the same trace, counted as strictly (in brackets: as it prints it, where late means later than 1,000 ms).",
         _verdicts(context),
     ]
     for trace in published.TRACES:

@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from workers.dispatch.instance_states import SLACK
+
 from ..problem import Allocation, Problem
 from .dedicated import DedicatedChoices
 
-#: INFaaS' slack-threshold: capacity over load below which instances are scaled (Romero et al., Section 5)
-SLACK = 1.05
 #: window of arrivals that the load is measured over, and least time between two decisions on the same load, seconds:
 #: INFaaS' Model-Autoscaler runs once a second
 WINDOW_S = 1.0
@@ -66,7 +66,9 @@ class HeadroomTrigger:
         return {application: load}
 
 
-TRIGGERS: Mapping[str, Callable[[], Trigger]] = {"infaas-accuracy": HeadroomTrigger}
+TRIGGERS: Mapping[str, Callable[[], Trigger]] = dict.fromkeys(
+    ("infaas-accuracy", "infaas-ilp", "infaas-greedy", "sm+"), HeadroomTrigger
+)
 
 
 def trigger_of(strategy: str) -> Trigger | None:

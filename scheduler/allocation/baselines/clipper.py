@@ -5,7 +5,7 @@ Sources: Crankshaw et al., "Clipper" (NSDI '17); Proteus, Section 6.1.1.
 Each application has one variant, with high throughput the least accurate one, with high accuracy the most accurate one,
 among those that some device can run within half of the SLO. The MILP places them once, for the whole cluster (see
 :mod:`.first_placement`); afterwards only rates follow the demand, in constant proportions. Clipper's batching is a
-batch policy of its own.
+batch policy of its own. Clipper+ (INFaaS, Section 6) is such a placement under INFaaS' own dispatcher.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import replace
 from ..problem import Allocation, CandidateVariant, Problem
 from .dedicated import DedicatedChoices, allocation_with, evenly, in_force
 from .first_placement import first_placement
+from .infaas_greedy import developers_choice
 
 
 def clipper_ht(problem: Problem) -> Allocation:
@@ -25,6 +26,11 @@ def clipper_ht(problem: Problem) -> Allocation:
 def clipper_ha(problem: Problem) -> Allocation:
     """Clipper-HA: the most accurate variants, placed once."""
     return _static(replace(problem, variants=only(problem, most_accurate=True)), "most accurate")
+
+
+def clipper_plus(problem: Problem) -> Allocation:
+    """Clipper+: one variant of each application, a developer's choice, and as many instances as devices allow."""
+    return _static(replace(problem, variants=developers_choice(problem)), "chosen")
 
 
 def only(problem: Problem, most_accurate: bool) -> tuple[CandidateVariant, ...]:

@@ -1,9 +1,9 @@
 """The first placement of static strategies: the whole cluster, in proportion to the first demand.
 
 Proteus' baselines get their static placement from its MILP "at the start of the experiment" (Section 6.1.1), for a
-demand known beforehand. Here it is unknown, and the first demand alone would give a placement for a start-up. So the
-first demand counts as a *mix*, and the cluster is placed for the largest multiple of it: maximise L with
-capacity(q) >= L * demand(q) for every application q.
+demand known beforehand. The simulator makes the trace's mean rates the first demand. Live it is unknown, and the first
+demand alone would give a placement for a start-up. So the first demand counts as a *mix*, and the cluster is placed for
+the largest multiple of it: maximise L with capacity(q) >= L * demand(q) for every application q.
 """
 
 from __future__ import annotations

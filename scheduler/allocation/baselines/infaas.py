@@ -9,7 +9,8 @@ and Proteus, Section 6.1.1, which exchanges objective and constraint and lets IN
 The running instances are the state. Each application in turn takes the one action that lowers its accuracy drop the
 most: replicate (a variant on a free device), upgrade or downgrade (another variant on a device that it has). Items
 left out count as a drop to zero, so throughput comes first. This repeats until no application has such an action; then
-instances that serve nothing are released, and their devices are free for others. No application gives up a device that
+instances that serve nothing are released, and their devices are free for others; where no other needs them, they stay
+for T_v (:mod:`.cost`). No application gives up a device that
 it can use, nor exchanges several at once: that is the greedy heuristic's local optimum, as published.
 
 Queries go to the most accurate running instances that are not at their peak (``getVariant``, Section 4.1): shares fill
@@ -25,6 +26,7 @@ from dataclasses import replace
 from ..groups import grouped
 from ..problem import Allocation, ApplicationDemand, DeviceResources, Problem
 from ..residents import ResidentCapacity
+from .cost import with_waiting
 from .dedicated import NOTHING, DedicatedChoices, allocation_with, best_first
 
 #: Smallest improvement of a drop, as a part of the largest possible one: otherwise a rounding error would be served by
@@ -46,13 +48,15 @@ def infaas_accuracy(problem: Problem) -> Allocation:
             break
         for device in idle:
             del cluster.residents[device]
-    return allocation_with(
+    residents, rates, since = with_waiting(problem, choices, cluster.residents, rates)
+    allocation = allocation_with(
         problem,
-        {device: cluster.residents[device] for device in choices.devices if device in cluster.residents},
+        residents,
         rates,
         "Variants are copied to free devices, or replaced by faster or more accurate ones, one step at a time.",
         "No device is free, and no faster variant would serve more: add devices.",
     )
+    return replace(allocation, surplus_since=since)
 
 
 class _Cluster:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 
 from ..binding import Decisions, QueryClass, ServiceTerms, WaitingQuery
 from ..feedback import back_off
+from ..instance_states import InstanceState
 from ..options import INF, OptionSet
 from ..timers import TimerQueue
 from .batching.policy import BatchPolicy
@@ -238,7 +239,11 @@ class PublishedBinding:
         def queued(name: Hashable) -> int:
             return self._devices[name].rows_here()
 
-        for names in (planned - without, able - without):
+        choices = [planned - without, able - without]
+        if self._router.active_first:
+            active = {name for name in choices[0] if self._devices[name].state(now) is InstanceState.ACTIVE}
+            choices.insert(0, active)
+        for names in choices:
             name = self._router.pick(application, query.rows, names, query.deadline - now, expected_s, queued)
             if name is not None:
                 return self._devices[name]

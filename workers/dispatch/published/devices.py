@@ -6,7 +6,8 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
 from ..binding import QueryClass, ServiceTerms, WaitingQuery
-from ..feedback import decay_corrections, learn
+from ..feedback import DECAY_AFTER_S, decay_corrections, learn
+from ..instance_states import InstanceState, instance_state
 from ..latency import LatencyModel
 from ..latency_correction import LatencyCorrections
 from ..options import INF, OptionSet, ServingOption
@@ -16,6 +17,8 @@ from .load_monitor import LoadMonitor
 from .queues import ApplicationQueue, CandidateSet, QueuedQuery
 from .time_slices import Arbiter, blocking_s
 
+#: seconds that a device's load is averaged over: INFaaS' monitoring daemons report every 2 s (Section 5)
+STATE_S = 2.0
 #: latencies are corrected in steps of this part: few models are made, and none for a device that keeps its times
 STEP = 0.05
 
@@ -86,6 +89,8 @@ class QueuedDevice:
         self._create_policy = create_policy
         self._slack_s = slack_s
         self._loads = loads
+        #: seconds at peak throughput that its batches were worth
+        self._peak = LoadMonitor(STATE_S, STATE_S)
         self._arbiter = Arbiter()
         #: name of the queue that has the time slice
         self._running: str | None = None
@@ -223,6 +228,7 @@ class QueuedDevice:
             query.reservation = batch
         self.dispatched.append(batch)
         self._running = queue.name
+        self._peak.add(rows * option.bound.seconds(option.slice_rows) / option.slice_rows, now)
         self.free_at = now + self._occupied_s(option, rows, seconds)
         return batch
 
@@ -269,6 +275,12 @@ class QueuedDevice:
         for batch in self.dispatched:
             rows += batch.rows_sent
         return rows
+
+    def state(self, now: float) -> InstanceState:
+        """The state of the instances here: they share the device's headroom, and how slow it is."""
+        # One that was left alone for a while is tried again: nothing else would show that it recovered.
+        recent = now - self.measured_at <= DECAY_AFTER_S
+        return instance_state(self.up, self._peak.rate(now), self.corrections.common.mean if recent else 0.0)
 
     def work_s(self, now: float, application: str = "", rows: int = 0) -> float:
         """Seconds of work that the device has, with ``rows`` more of an application."""

@@ -1,4 +1,4 @@
-"""An application's load as a moving average over 500 ms (RAMSIS, Section 6). Pure."""
+"""Loads as moving averages: of an application over 500 ms (RAMSIS, Section 6). Pure."""
 
 from __future__ import annotations
 
@@ -7,30 +7,31 @@ WINDOW_S, SLOTS, LEAST_S = 0.5, 50, 0.1
 
 
 class LoadMonitor:
-    """Rows/s of the last 500 ms, in slots of 10 ms. Time must not go back."""
+    """Rows/s of the last 500 ms, or of another window, in 50 slots. Time must not go back."""
 
-    __slots__ = ("_began", "_slot", "_slots", "_sum")
+    __slots__ = ("_began", "_least_s", "_slot", "_slots", "_sum", "_window_s")
 
-    def __init__(self) -> None:
-        self._slots = [0] * SLOTS
-        self._sum = 0
+    def __init__(self, window_s: float = WINDOW_S, least_s: float = LEAST_S) -> None:
+        self._window_s, self._least_s = window_s, least_s
+        self._slots = [0.0] * SLOTS
+        self._sum = 0.0
         self._slot: int | None = None
         self._began = 0.0
 
-    def add(self, rows: int, now: float) -> None:
+    def add(self, rows: float, now: float) -> None:
         """Count rows that arrive."""
-        slot = int(now * (SLOTS / WINDOW_S))
+        slot = int(now * (SLOTS / self._window_s))
         if slot != self._slot:
             self._move(slot, now)
         self._slots[slot % SLOTS] += rows
         self._sum += rows
 
     def rate(self, now: float) -> float:
-        """Rows/s; since the first arrival while that is less than 500 ms ago."""
-        slot = int(now * (SLOTS / WINDOW_S))
+        """Rows/s; since the first arrival while that is within the window."""
+        slot = int(now * (SLOTS / self._window_s))
         if slot != self._slot:
             self._move(slot, now)
-        return self._sum / min(WINDOW_S, max(LEAST_S, now - self._began))
+        return self._sum / min(self._window_s, max(self._least_s, now - self._began))
 
     def _move(self, slot: int, now: float) -> None:
         last = self._slot

@@ -16,7 +16,12 @@ class Router:
     Args:
         order: makes from the shares above 0 the order in which an application's devices get its queries, with the
             method ``take`` of :class:`.shares.Round`, which is as even as the shares allow.
+
+    Attributes:
+        active_first: it is to be asked about devices with active instances first, then about all.
     """
+
+    active_first = False
 
     def __init__(self, order: Callable[[Shares], Round] = Round) -> None:
         self._order = order
@@ -102,3 +107,9 @@ class ShortestQueueRouter(Router):
             if device in able and (rows_there := queued(device)) < fewest:
                 chosen, fewest = device, rows_there
         return chosen
+
+
+class ActiveFirstRouter(LeastCompletionRouter):
+    """Overloaded and interfered instances get queries only where no other is active, as in INFaaS (Section 4.1)."""
+
+    active_first = True

@@ -1,0 +1,48 @@
+"""What devices are used for now, for the advice which could sleep."""
+
+from __future__ import annotations
+
+from registry.models import Device, Node
+from scheduler.models import Plan
+from workers.dispatch.stacks import PUBLISHED, STACKS
+
+from .sleep import DeviceUse, TypeAdvice, advice
+from .states import Instance, instances
+
+
+def current_advice(found: list[Instance] | None = None) -> list[TypeAdvice]:
+    """Advice on the devices that plans may use; ``found``: all instances, where these were read already."""
+    loads: dict[str, float] = {}
+    states: dict[str, list] = {}
+    for instance in instances() if found is None else found:
+        loads[instance.device] = instance.load
+        states.setdefault(instance.device, []).append(instance.state)
+    plan = Plan.objects.only("stack", "allocation", "problem").first()
+    planned, applications = ({}, {}) if plan is None else _planned(plan)
+    return advice(
+        DeviceUse(
+            device.ref,
+            device.type,
+            max(planned.get(device.ref, 0.0), loads.get(device.ref, 0.0)),
+            applications.get(device.ref, ""),
+            tuple(states.get(device.ref, ())),
+        )
+        for device in Device.objects.filter(
+            node__state=Node.State.APPROVED, node__cordoned_at=None, state=Device.State.UP, unreached_since=None
+        )
+    )
+
+
+def _planned(plan: Plan) -> tuple[dict[str, float], dict[str, str]]:
+    """Time shares by device, and the application of each device where the stack dedicates them."""
+    owner = {variant["id"]: variant["application"] for variant in plan.problem["variants"]}
+    stack = STACKS.get(plan.stack)
+    dedicated = stack is not None and stack.binding == PUBLISHED and not plan.allocation.get("revisit_s")
+    shares: dict[str, float] = {}
+    applications: dict[str, str] = {}
+    for placement in plan.allocation["placements"]:
+        ref = placement["device"]
+        shares[ref] = shares.get(ref, 0.0) + placement["time_share"]
+        if dedicated and placement["time_share"] > 0:
+            applications[ref] = owner.get(placement["variant"], "")
+    return shares, applications

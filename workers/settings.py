@@ -182,6 +182,14 @@ class Settings:
     stack: str
     """How the cluster plans, assigns and batches queries (``NEREUS_STACK``); operators may choose another while it
     runs."""
+    infadapter_alpha: float
+    """What a point of mean accuracy is worth to the stacks `infadapter` and `ms+` (``NEREUS_INFADAPTER_ALPHA``)."""
+    infadapter_beta: float
+    """What a core in use costs them (``NEREUS_INFADAPTER_BETA``)."""
+    infadapter_gamma: float
+    """What a second of an application's longest load costs them (``NEREUS_INFADAPTER_GAMMA``)."""
+    infadapter_cores: int
+    """Cores that they and `vpa+` may use of all devices together (``NEREUS_INFADAPTER_CORES``); 0: all."""
     queue_rows: int
     """Rows that may wait per device before queries are refused (``NEREUS_QUEUE_ROWS``)."""
     profile_share: float
@@ -258,6 +266,10 @@ class Settings:
             keep_plans=read.number("KEEP_PLANS", 5000, 10, 1_000_000, int),
             solve_s=read.number("SOLVE_S", 3.0, 0.1, 600),
             stack=read.stack(),
+            infadapter_alpha=read.number("INFADAPTER_ALPHA", 1.0, 0, 1e6),
+            infadapter_beta=read.number("INFADAPTER_BETA", 0.05, 0, 1e6),
+            infadapter_gamma=read.number("INFADAPTER_GAMMA", 0.35, 0, 1e6),
+            infadapter_cores=read.number("INFADAPTER_CORES", 0, 0, 1_000_000, int),
             queue_rows=read.number("QUEUE_ROWS", 512, 1, 100000, int),
             profile_share=read.number("PROFILE_SHARE", 0.05, 0.01, 0.5),
             log_level=read.choice("LOG_LEVEL", "info", ("debug", "info", "warning", "error")),

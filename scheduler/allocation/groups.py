@@ -1,4 +1,4 @@
-"""Device groups: same type, availability, memory and residents allowed."""
+"""Device groups: same type, availability, memory, residents allowed and cores."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def grouped(devices: Iterable[DeviceResources]) -> list[IdenticalDevices]:
     groups: dict[tuple, list[DeviceResources]] = {}
     for device in devices:
         if usable(device):
-            key = (device.type, device.available, device.memory_bytes, device.max_resident)
+            key = (device.type, device.available, device.memory_bytes, device.max_resident, device.cores)
             groups.setdefault(key, []).append(device)
     return [IdenticalDevices(tuple(members)) for members in groups.values()]
 

@@ -20,7 +20,8 @@ CERTIFIED = 5e-3
 @dataclass(frozen=True)
 class DeviceResources:
     """``available``: share of the device's time that queries may use (1 less what is reserved, for profiling say).
-    ``loaded``: variants loaded there now, which cost nothing to keep. ``memory_bytes`` None: not limited."""
+    ``loaded``: variants loaded there now, which cost nothing to keep. ``memory_bytes`` None: not limited.
+    ``cores``: that it takes of its box."""
 
     id: str
     type: str
@@ -28,6 +29,24 @@ class DeviceResources:
     available: float = 1.0
     loaded: frozenset[str] = frozenset()
     max_resident: int | None = None
+    cores: int = 1
+
+
+@dataclass(frozen=True)
+class CostWeights:
+    """What cores and loads cost beside accuracy, for the stacks that weigh them (InfAdapter, Eq. 1).
+
+    Attributes:
+        accuracy: of a point of mean accuracy (alpha).
+        core: of a core in use (beta).
+        load_s: of a second of an application's longest load (gamma).
+        budget: cores that may be in use; None: all.
+    """
+
+    accuracy: float = 1.0
+    core: float = 0.05
+    load_s: float = 0.35
+    budget: int | None = None
 
 
 @dataclass(frozen=True)
@@ -64,7 +83,8 @@ class LatencyProfile:
 class CandidateVariant:
     """``profiles`` by device type; a missing type means that it does not run there. ``name``: for explanations, where
     the id means nothing to people. ``pinned``: to be resident on one device at least, wherever that is possible.
-    ``excluded``: not to be placed."""
+    ``excluded``: not to be placed. ``capacities`` by device type: (cores, items/s), ascending, of an instance on so
+    many cores of such devices together; a missing type: what its devices serve one by one."""
 
     id: str
     application: str
@@ -73,6 +93,7 @@ class CandidateVariant:
     name: str = ""
     pinned: bool = False
     excluded: bool = False
+    capacities: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -94,6 +115,7 @@ class Problem:
     gap: float = 0.0
     milp_s: float | None = None
     previous: Allocation | None = None
+    costs: CostWeights = CostWeights()
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ accuracies are normalised percent over the queries in time.
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -88,12 +89,22 @@ class SimulationResults:
             "max_solve_s": max(solve_s, default=0.0),
             "solves_cut_short": sum(allocation.cut_short for allocation in allocations),
             "loads": sum(allocation.moves for allocation in allocations),
+            "devices_in_use": self._devices_in_use(),
             "per_application": {
                 name: self._figures(self._applications == index)
                 for index, name in enumerate(self.scenario.applications)
             },
             "per_variant": self._per_variant(),
         }
+
+    def _devices_in_use(self) -> float | None:
+        """Mean number of devices that plans place something on, until the last arrival; None: nothing arrives."""
+        end = float(self._times[-1]) if len(self._times) else 0.0
+        if not end:
+            return None
+        starts = [min(planned.at, end) for planned in self.record.plans]
+        used = [len({p.device for p in planned.allocation.placements}) for planned in self.record.plans]
+        return sum(n * (b - a) for n, (a, b) in zip(used, pairwise([*starts, end]), strict=True)) / end
 
     def _figures(self, mask: np.ndarray) -> dict[str, Any]:
         """The figures of the queries in ``mask``. Latencies are those of queries in time."""
